@@ -1,0 +1,262 @@
+"""``python -m oci_cluster <verb>``: the one door between shell and Python."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.errors import ClusterError, ExitCode, UsageError
+from oci_cluster.settings import PROJECT_ROOT
+
+# Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent. Verbs up to
+# `prepare` run before .venv exists, on the standard library alone.
+# ruff: noqa: PLC0415
+
+
+def _agent(_: argparse.Namespace) -> int:
+    from oci_cluster.agent import run_agent
+
+    return run_agent(os.environ)
+
+
+def _upload_outputs(args: argparse.Namespace) -> int:
+    from oci_cluster.outputs import upload_node_outputs
+
+    upload_node_outputs(os.environ, args.source, args.manifest)
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from oci_cluster.plan import Request, make_plan
+
+    settings = dict(pair.split("=", 1) for pair in args.set)
+    request = Request(
+        args.framework, args.workers, args.backend, settings, args.env, args.arguments, args.python
+    )
+    plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), most_workers=args.most_workers)
+    print(json.dumps(plan, indent=2))
+    return 0
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    from oci_cluster import environment
+    from oci_cluster.errors import SettingsError
+    from oci_cluster.follow import say_to_stderr
+    from oci_cluster.settings import framework_defaults
+
+    say = say_to_stderr(_program())
+    folder = PROJECT_ROOT / args.framework
+    if not args.python:
+        print(environment.ensure_framework(PROJECT_ROOT, folder / "env.yaml", say))
+        return 0
+    needed = framework_defaults(folder).get("REQUIRED_PACKAGES", "").split(",")
+    if missing := environment.missing_packages(args.python, [name for name in needed if name]):
+        msg = f"--python {args.python} lacks {', '.join(missing)}; install: {args.python} -m pip install {' '.join(missing)}"
+        raise SettingsError(msg)
+    environment.ensure_tools(PROJECT_ROOT, say)
+    print(args.python)
+    return 0
+
+
+def _requirements(args: argparse.Namespace) -> int:
+    from oci_cluster.environment import requirements
+
+    print("\n".join(requirements(args.env_file)))
+    return 0
+
+
+def _local_check(_: argparse.Namespace) -> int:
+    from oci_cluster import local
+    from oci_cluster.plan import without_secrets
+
+    print(json.dumps(without_secrets(local.check(json.load(sys.stdin), PROJECT_ROOT)), indent=2))
+    return 0
+
+
+def _local_submit(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+
+    print(local.submit(json.load(sys.stdin), PROJECT_ROOT, args.python).name)
+    return 0
+
+
+def _local_runner(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+
+    return local.run_nodes(args.directory)
+
+
+def _local_follow(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+    from oci_cluster.follow import Follower, say_to_stderr
+    from oci_cluster.process import Signals
+
+    signals = Signals()  # before anything else: from here on a Ctrl-C stops the cluster
+    cluster = _cluster(args.name)
+    follower = Follower(
+        cluster,
+        state=local.state,
+        terminate=local.terminate,
+        kill=local.kill,
+        logs=_logs(cluster, None),
+        say=say_to_stderr(_program()),
+        signals=signals,
+    )
+    return follower.run()
+
+
+def _local_status(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+    from oci_cluster.report import describe_cluster, status_text
+
+    cluster = _cluster(args.name)
+    found = describe_cluster(cluster, local.state(cluster))
+    print(json.dumps(found, indent=2) if args.json else status_text(found))
+    return 0
+
+
+def _local_list(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+    from oci_cluster.clusters import find_clusters
+    from oci_cluster.report import describe_cluster, list_text
+
+    found = [
+        describe_cluster(cluster, local.state(cluster))
+        for cluster in find_clusters(local.state_dir(PROJECT_ROOT))
+    ]
+    shown = [cluster for cluster in found if args.all or cluster["exit_code"] is None]
+    print(json.dumps(shown, indent=2) if args.json else list_text(shown))
+    return 0
+
+
+def _local_logs(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+    from oci_cluster.follow import show_logs
+    from oci_cluster.process import Signals
+
+    cluster = _cluster(args.name)
+    logs = _logs(cluster, args.node)
+    show_logs(logs, (lambda: local.is_running(cluster)) if args.follow else (lambda: False), Signals())
+    return 0
+
+
+def _local_stop(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+    from oci_cluster.follow import say_to_stderr
+
+    cluster = _cluster(args.name)
+    local.stop(cluster, say_to_stderr(_program()), delete=args.delete)
+    print(cluster.name)
+    return 0
+
+
+def _cluster(name: str) -> Any:
+    from oci_cluster import local
+    from oci_cluster.clusters import choose_cluster, find_clusters
+
+    return choose_cluster(name, find_clusters(local.state_dir(PROJECT_ROOT)), local.is_running)
+
+
+def _logs(cluster: Any, node: str | None) -> Any:
+    from oci_cluster.follow import MergedLogs, is_terminal
+
+    nodes = [entry["node"] for entry in cluster.plan["nodes"]]
+    if node and node not in nodes:
+        msg = f"{cluster.name} has no node '{node}'; it has {', '.join(nodes)}"
+        raise UsageError(msg)
+    colour = is_terminal(sys.stdout, os.environ)
+    return MergedLogs(cluster.directory / "logs", [node] if node else nodes, sys.stdout, colour=colour)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m oci_cluster", description="What shell asks of Python, verb by verb."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def verb(name: str, run: Callable[[argparse.Namespace], int], help_: str) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=help_, description=help_)
+        added.set_defaults(run=run)
+        return added
+
+    verb("agent", _agent, "be the agent of the node that the environment describes")
+    added = verb("upload-outputs", _upload_outputs, "upload the outputs of this node, once")
+    added.add_argument("source", type=Path)
+    added.add_argument("manifest", type=Path)
+
+    added = verb("plan", _plan, "check a launch and print what it will be, as JSON")
+    added.add_argument("framework")
+    added.add_argument("workers")
+    added.add_argument("--backend", required=True)
+    added.add_argument("--most-workers", type=int, required=True)
+    added.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE")
+    added.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    added.add_argument("--python", default="")
+    added.add_argument("--arguments", nargs=argparse.REMAINDER)
+    added = verb("prepare", _prepare, "make the Python environment of a framework; print its interpreter")
+    added.add_argument("framework")
+    added.add_argument("--python", type=Path)
+    added = verb("requirements", _requirements, "print the pip packages of a conda environment file")
+    added.add_argument("env_file", type=Path)
+
+    verb("local-check", _local_check, "check the plan on stdin against this machine; print what would be run")
+    added = verb(
+        "local-submit", _local_submit, "start the nodes of the plan on stdin; print the cluster's name"
+    )
+    added.add_argument("--python", type=Path, required=True)
+    added = verb("local-runner", _local_runner, "run the nodes of the cluster in a directory")
+    added.add_argument("directory", type=Path)
+    for name, run, help_ in (
+        ("local-follow", _local_follow, "show a cluster's progress and logs to its end; exit with its code"),
+        ("local-status", _local_status, "show a cluster and its nodes"),
+        ("local-logs", _local_logs, "show the nodes' logs, merged"),
+        ("local-stop", _local_stop, "stop a cluster and wait until it has ended"),
+    ):
+        added = verb(name, run, help_)
+        added.add_argument("name", nargs="?", default="")
+        if run is _local_status:
+            added.add_argument("--json", action="store_true")
+        if run is _local_logs:
+            added.add_argument("-f", "--follow", action="store_true")
+            added.add_argument("--node")
+        if run is _local_stop:
+            added.add_argument("--delete", action="store_true")
+    added = verb("local-list", _local_list, "list clusters")
+    added.add_argument("--all", action="store_true")
+    added.add_argument("--json", action="store_true")
+    return parser
+
+
+def _program() -> str:
+    """Return the name that messages begin with: the script's that called, set by ``common/lib.sh``."""
+    return os.environ.get("CLUSTER_PROGRAM") or "oci_cluster"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one verb and return its exit code; expected failures become one line on stderr."""
+    args = _parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+    try:
+        return int(args.run(args))
+    except ClusterError as error:
+        sys.stderr.write(f"{_program()}: error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.STOPPED
+    except BrokenPipeError:  # `logs.sh | head`
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # else Python complains again at its end
+        return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

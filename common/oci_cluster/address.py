@@ -1,0 +1,46 @@
+"""Which of this machine's addresses the other nodes can reach."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping, Sequence
+
+from oci_cluster.errors import SettingsError
+
+
+def local_addresses() -> dict[str, list[str]]:
+    """Return every IP address of every network interface, by interface name."""
+    import psutil  # noqa: PLC0415 - 20 ms that a node with NODE_ADDRESS does not spend
+
+    families = (socket.AF_INET, socket.AF_INET6)
+    return {
+        interface: [entry.address.partition("%")[0] for entry in entries if entry.family in families]
+        for interface, entries in psutil.net_if_addrs().items()
+    }
+
+
+def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str:
+    """Return this node's address out of *interfaces* (addresses by interface name).
+
+    Args:
+        interfaces: As :func:`local_addresses` returns them; all addresses of all interfaces count.
+        cidr: The subnet of the cluster's nodes. The first address inside it is taken. Empty:
+            the only IPv4 address that is neither loopback nor link-local is.
+
+    Raises:
+        SettingsError: no address fits, or without *cidr* several do; names all that was seen.
+    """
+    candidates = [ipaddress.ip_address(text) for addresses in interfaces.values() for text in addresses]
+    if cidr:
+        network = ipaddress.ip_network(cidr, strict=False)
+        fitting = [address for address in candidates if address in network][:1]
+        wanted = f"no address of this node is inside SUBNET_CIDR {cidr}"
+    else:
+        fitting = [a for a in candidates if a.version == 4 and not (a.is_loopback or a.is_link_local)]
+        wanted = "this node does not have exactly one IPv4 address that is not loopback"
+    if len(fitting) != 1:
+        seen = ", ".join(f"{name} {' '.join(found)}" for name, found in interfaces.items() if found) or "none"
+        msg = f"{wanted}; seen: {seen}; set SUBNET_CIDR to the nodes' subnet, or NODE_ADDRESS"
+        raise SettingsError(msg)
+    return str(fitting[0])

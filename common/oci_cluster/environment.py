@@ -1,0 +1,231 @@
+"""Python environments of a checkout: ``.venv`` for the launcher, ``.venv/envs/<framework>`` for local nodes.
+
+Only the standard library is imported here: on a fresh checkout this is what makes the rest available.
+"""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from oci_cluster.errors import BackendError, SettingsError
+
+# pip's options that decide where packages come from, and what uv calls them. Index strategy: pip takes the best version of
+# all indexes, uv by default that of the first index that has any.
+_UV_OPTIONS = {
+    "index-url": "--default-index",
+    "extra-index-url": "--index",
+    "find-links": "--find-links",
+    "trusted-host": "--allow-insecure-host",
+    "no-index": "--no-index",
+}
+_PROGRESS = re.compile(r"^\s*(Downloading|Building|Installing collected|Resolved|Prepared|Installed) ?.*")
+
+Say = Callable[[str], None]
+
+
+def tools_python(root: Path) -> Path:
+    """Return the interpreter of the launcher's own environment, whether it exists yet or not."""
+    return root / ".venv" / "bin" / "python"
+
+
+def ensure_tools(root: Path, say: Say) -> Path:
+    """Make ``.venv`` with the packages that launcher and agent need, unless it is there; return its interpreter.
+
+    Raises:
+        BackendError: it cannot be made; holds the installer's last words.
+    """
+    requirements = root / "common" / "requirements.txt"
+    python = tools_python(root)
+    stamp = root / ".venv" / f".tools-{_digest(requirements.read_bytes())}"
+    if stamp.exists() and python.exists():
+        return python
+    with _one_at_a_time(root):
+        if not (stamp.exists() and python.exists()):
+            say("making .venv for the launcher (first time only)")
+            _make(root / ".venv", ["--require-hashes", "--requirement", str(requirements)], root, say)
+            stamp.touch()
+    return python
+
+
+def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
+    """Make the environment that *env_file* describes, unless it is there; return its interpreter.
+
+    It is kept in ``.venv/envs`` under the framework's name. When *env_file* changes, it is made anew.
+
+    Raises:
+        SettingsError: *env_file* cannot be used.
+        BackendError: the environment cannot be made; holds the installer's last words.
+    """
+    tools = ensure_tools(root, say)
+    directory = root / ".venv" / "envs" / env_file.parent.name
+    python = directory / "bin" / "python"
+    stamp = directory / f".made-{_digest(env_file.read_bytes() + sys.version.encode())}"
+    if stamp.exists() and python.exists():
+        return python
+    with _one_at_a_time(root):
+        if not (stamp.exists() and python.exists()):
+            say(f"making the Python environment of {env_file.parent.name} (first time only)")
+            listed = subprocess.run(  # noqa: S603 - our own verb
+                [tools, "-m", "oci_cluster", "requirements", str(env_file)],
+                env={**os.environ, "PYTHONPATH": str(root / "common")},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if listed.returncode:
+                raise SettingsError(listed.stderr.strip())
+            shutil.rmtree(directory, ignore_errors=True)
+            _make(directory, listed.stdout.splitlines(), root, say)
+            stamp.touch()
+    return python
+
+
+def requirements(env_file: Path) -> list[str]:
+    """Return the ``pip:`` list of a conda environment file.
+
+    Raises:
+        SettingsError: the file is not one, or asks for conda packages that a venv cannot have.
+    """
+    import yaml  # noqa: PLC0415 - only there once .venv is
+
+    try:
+        content = yaml.safe_load(env_file.read_text(encoding="utf-8"))
+        dependencies = list(content["dependencies"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        msg = f"{env_file} is not a conda environment file with a 'dependencies' list: {error!r}"
+        raise SettingsError(msg) from error
+    pip = [str(entry) for part in dependencies if isinstance(part, dict) for entry in part.get("pip") or ()]
+    other = [part for part in dependencies if isinstance(part, str) and not re.match(r"(python|pip)\b", part)]
+    if other or not pip:
+        reason = f"asks for conda packages ({', '.join(other)})" if other else "has no 'pip:' list"
+        msg = f"{env_file} {reason}; a local cluster has pip packages only: list them under 'pip:', or use --python"
+        raise SettingsError(msg)
+    return pip
+
+
+def missing_packages(python: Path, packages: Sequence[str]) -> list[str]:
+    """Return those of *packages* that the interpreter *python* does not have.
+
+    Asks for distributions, not modules: a folder named ``dask`` can pass for the module.
+
+    Raises:
+        SettingsError: *python* cannot be run.
+    """
+    code = (
+        "import sys, json, importlib.metadata as m\n"
+        "have = {(d.metadata['Name'] or '').lower().replace('_', '-') for d in m.distributions()}\n"
+        "print(json.dumps([p for p in sys.argv[1:] if p.lower().replace('_', '-') not in have]))"
+    )
+    try:
+        done = subprocess.run(  # noqa: S603 - the interpreter that the user named
+            [python, "-I", "-c", code, *packages], capture_output=True, text=True, check=True
+        )
+        return [str(package) for package in json.loads(done.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        detail = (getattr(error, "stderr", "") or str(error)).strip().rpartition("\n")[2]
+        msg = f"--python {python} is not a Python that can be run: {detail}"
+        raise SettingsError(msg) from error
+
+
+def _make(directory: Path, packages: Sequence[str], root: Path, say: Say) -> None:
+    started = time.monotonic()
+    uv = shutil.which("uv")
+    if not (directory / "bin" / "python").exists():
+        make = [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(directory)]
+        if not uv:
+            # pip is wanted in .venv only: it installs into the others from there, three seconds sooner.
+            without_pip = [] if directory == root / ".venv" else ["--without-pip"]
+            make = [sys.executable, "-m", "venv", *without_pip, str(directory)]
+        _run(make, say)
+    if uv:
+        options, extra = uv_options(pip_configuration(tools_python(root)))
+        install = [uv, "pip", "install", "--python", str(directory / "bin" / "python"), *options]
+    else:
+        extra = {}
+        pip = [str(tools_python(root)), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        install = [*pip, "--python", str(directory / "bin" / "python"), "install"]
+    # Compiled here and now, also where PYTHONDONTWRITEBYTECODE is set: an uncompiled start costs seconds, every time.
+    compiled = ["--compile-bytecode"] if uv else ["--compile"]
+    _run([*install, *compiled, *packages], say, extra)
+    say(f"  done in {time.monotonic() - started:.0f} s")
+
+
+def pip_configuration(python: Path) -> dict[str, str]:
+    """Return the user's pip settings (files and environment), by option name; {} where there is no pip to ask."""
+    found: dict[str, str] = {}
+    for interpreter in (python, Path(sys.executable)):
+        done = subprocess.run(  # noqa: S603 - an interpreter of ours
+            [interpreter, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:
+            break
+    else:
+        return found
+    lines = sorted(
+        done.stdout.splitlines(), key=lambda line: line.startswith(":env:")
+    )  # the environment wins
+    for line in lines:
+        key, equals, value = line.partition("=")
+        section, _, option = key.rpartition(".")
+        if equals and section in {"global", "install", ":env:"}:
+            found[option] = str(ast.literal_eval(value))
+    return found
+
+
+def uv_options(pip: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return uv's options and environment for the pip settings *pip*: uv does not read pip's configuration."""
+    options: list[str] = []
+    for name, option in _UV_OPTIONS.items():
+        if name == "no-index":
+            options += [option] if pip.get(name, "").lower() in {"1", "true", "yes"} else []
+        else:
+            options += [part for value in pip.get(name, "").split() for part in (option, value)]
+    if "extra-index-url" in pip:
+        options += ["--index-strategy", "unsafe-best-match"]
+    return options, {"SSL_CERT_FILE": pip["cert"]} if "cert" in pip else {}
+
+
+def _run(command: Sequence[str | Path], say: Say, extra: Mapping[str, str] | None = None) -> None:
+    said: list[str] = []
+    process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+        [str(part) for part in command],
+        env={**os.environ, **(extra or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        for line in process.stdout or ():
+            said.append(line.rstrip())
+            if _PROGRESS.match(line):
+                say(f"  {line.strip()[:100]}")
+    if process.returncode:
+        shown = " ".join(str(part) for part in command[:4])
+        msg = f"'{shown} ...' failed with exit code {process.returncode}:\n" + "\n".join(said[-15:])
+        raise BackendError(msg)
+
+
+@contextmanager
+def _one_at_a_time(root: Path) -> Iterator[None]:
+    """Hold a lock: two launches on a fresh checkout must not make the same environment twice, over each other."""
+    (root / ".venv").mkdir(exist_ok=True)
+    with (root / ".venv" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,84 @@
+"""The exit codes of agent and launcher, and one error for each that a user can do something about."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What an exit code means. 64 to 78 follow BSD ``sysexits.h``; 143 is 128 + SIGTERM."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNAVAILABLE = 69
+    BUG = 70
+    TIMED_OUT = 75
+    LOST = 76
+    NOT_PERMITTED = 77
+    SETTINGS = 78
+    STOPPED = 143
+
+
+class ClusterError(Exception):
+    """An expected failure: its text names the value, the limit and the next step.
+
+    Attributes:
+        exit_code: What the process ends with.
+    """
+
+    exit_code: int = ExitCode.BUG
+
+    def __init__(self, message: str, *, exit_code: int | None = None) -> None:
+        """Keep *message*; *exit_code* replaces the class's own (a worker's code passed on, say)."""
+        super().__init__(message)
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+
+class UsageError(ClusterError):
+    """The command line is wrong."""
+
+    exit_code = ExitCode.USAGE
+
+
+class StorageError(ClusterError):
+    """The work dir did not answer, or answered with an error: nothing is known about the file."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class BackendError(ClusterError):
+    """The backend cannot run nodes now."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class TimedOutError(ClusterError):
+    """Something that was waited for did not come in time."""
+
+    exit_code = ExitCode.TIMED_OUT
+
+
+class LostError(ClusterError):
+    """Main, or a worker that was needed, is gone."""
+
+    exit_code = ExitCode.LOST
+
+
+class NotPermittedError(ClusterError):
+    """Storage or backend refused."""
+
+    exit_code = ExitCode.NOT_PERMITTED
+
+
+class SettingsError(ClusterError):
+    """A setting, or a file that configures a node, is missing or wrong."""
+
+    exit_code = ExitCode.SETTINGS
+
+
+class StoppedError(ClusterError):
+    """Somebody asked the cluster to stop."""
+
+    exit_code = ExitCode.STOPPED

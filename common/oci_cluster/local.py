@@ -1,0 +1,415 @@
+"""The ``local`` backend: nodes as process trees of this machine, with a runner in the place of the cloud service.
+
+The runner is one process for each cluster. It starts the agents, keeps what they print, records their exit codes and sweeps up
+after a node whose agent was killed. It decides nothing: the same agents run the same protocol on every backend.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from oci_cluster import plan as planning
+from oci_cluster.clusters import Cluster, find_clusters
+from oci_cluster.errors import BackendError, ExitCode, NotPermittedError, SettingsError, UsageError
+from oci_cluster.process import Children, Signals, sweep_marked
+from oci_cluster.settings import parse_duration
+
+log = logging.getLogger("runner")
+
+# Nodes get addresses in 127.0.0.0/24, the part of loopback that people know: .1 to .254, less main and some air.
+MOST_WORKERS = 250
+_RECORDS = "nodes.json"
+_LOCK = "runner.lock"
+# In the runner's environment, so that it can be found when nothing else is left of it.
+_RUNNER_MARK = "CLUSTER_RUNNER"
+# Node defaults that suit one machine: a look at a local file costs microseconds, and nobody pays for it.
+_LOCAL_DEFAULTS = {"POLL_CEILING": "0.25", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
+# How long the runner may take to have every agent started; far above the 0.1 s seen with 4 nodes.
+_START_TIMEOUT_S = 60.0
+_GRACE_PERIOD_S = 10.0
+
+
+def state_dir(root: Path) -> Path:
+    """Return where local clusters of the checkout *root* keep their files."""
+    return root / ".clusters"
+
+
+# --- Addresses and ports --------------------------------------------------------------------------------
+
+
+def has_loopback_range() -> bool:
+    """Return whether every 127.0.0.x is an address of this machine (Linux), not 127.0.0.1 alone (macOS)."""
+    return sys.platform == "linux"
+
+
+def port_is_free(address: str, port: int) -> bool:
+    """Return whether *port* can be bound on *address*; a listener on all addresses takes it everywhere."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def choose_addresses(
+    count: int,
+    taken: Sequence[str],
+    ports: Mapping[str, int],
+    *,
+    is_free: Callable[[str, int], bool] = port_is_free,
+) -> list[str]:
+    """Return an address for each of *count* nodes, main first, where *ports* are free.
+
+    Args:
+        count: Nodes.
+        taken: Addresses of the clusters that run.
+        ports: Single ports that the nodes bind, by setting.
+        is_free: Whether a port of an address can be bound.
+
+    Raises:
+        BackendError: the addresses do not suffice for another cluster of that size.
+        SettingsError: somebody else has one of the ports.
+    """
+    if has_loopback_range():
+        used = {int(address.rpartition(".")[2]) for address in taken}
+        free = [number for number in range(1, 255) if number not in used]
+        if len(free) < count:
+            msg = f"{count} nodes do not fit: the clusters that run leave {len(free)} addresses; end one with scripts/stop.sh"
+            raise BackendError(msg)
+        addresses = [f"127.0.0.{number}" for number in free[:count]]
+    else:
+        addresses = ["127.0.0.1"] * count
+    for name, port in ports.items():
+        if not is_free(addresses[0], port):
+            msg = f"port {port} of {addresses[0]} is taken by another program; end it, or choose another: --env {name}={port + 100}"
+            raise SettingsError(msg)
+    return addresses
+
+
+# --- Submit ---------------------------------------------------------------------------------------------
+
+
+def check(plan: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """Return *plan* with the addresses and directories that its nodes get on this machine, changing nothing.
+
+    Raises:
+        UsageError: a cluster of that name runs.
+        SettingsError: a port is taken, or the work dir is one that processes cannot share.
+        BackendError: no addresses are left.
+    """
+    running = [cluster for cluster in find_clusters(state_dir(root)) if is_running(cluster)]
+    if any(cluster.name == plan["name"] for cluster in running):
+        msg = f"a cluster named '{plan['name']}' is running; choose another --name, or end it: scripts/stop.sh {plan['name']}"
+        raise UsageError(msg)
+    work_dir = plan["work_dir"] or f"file://{state_dir(root)}"
+    if work_dir.startswith("memory:"):
+        msg = f"WORK_DIR {work_dir} is seen by one process only; use file:// or leave it unset"
+        raise SettingsError(msg)
+    taken = [
+        node["environment"].get("NODE_ADDRESS", "") for cluster in running for node in cluster.plan["nodes"]
+    ]
+    addresses = choose_addresses(len(plan["nodes"]), taken, planning.ports(plan, root))
+    cpus = max(1, (os.cpu_count() or 1) // len(plan["nodes"]))
+    shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(_memory() // len(plan["nodes"]))}
+    nodes = [
+        {
+            "node": node["node"],
+            "environment": {**node["environment"], "NODE_NAME": node["node"], "NODE_ADDRESS": address},
+        }
+        for node, address in zip(plan["nodes"], addresses, strict=True)
+    ]
+    environment = {**_LOCAL_DEFAULTS, **shares, **plan["environment"], "WORK_DIR": work_dir}
+    return {**plan, "work_dir": work_dir, "nodes": nodes, "environment": environment}
+
+
+def submit(plan: Mapping[str, Any], root: Path, python: Path) -> Cluster:
+    """Start the cluster of *plan* and return it; on any failure nothing of it is left.
+
+    Args:
+        plan: As :func:`oci_cluster.plan.make_plan` returns it.
+        root: The checkout.
+        python: Interpreter of the framework's environment: its folder comes first on the nodes' PATH.
+
+    Raises:
+        ClusterError: what :func:`check` raises, or BackendError: the runner did not start.
+    """
+    with _one_at_a_time(root):
+        checked = check(plan, root)
+        directory = state_dir(root) / checked["cluster_id"]
+        try:
+            (directory / "logs").mkdir(parents=True, mode=0o700)
+            (directory / "outputs").mkdir()
+            body = json.dumps({**checked, "python": str(python)}, indent=2)
+            descriptor = os.open(directory / "cluster.json", os.O_WRONLY | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(body)
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise _not_writable(directory, error) from error
+        cluster = Cluster(directory, checked)
+        try:
+            _start_runner(cluster)
+        except BaseException:  # Ctrl-C too: a cluster is started whole, or not at all
+            kill(cluster)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+    return cluster
+
+
+def _start_runner(cluster: Cluster) -> None:
+    with (cluster.directory / "logs" / "runner.log").open("ab") as output:
+        runner = subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-m", "oci_cluster", "local-runner", str(cluster.directory)],
+            env={**os.environ, _RUNNER_MARK: cluster.launch_id},
+            cwd=cluster.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # a Ctrl-C in this terminal is for the launcher, which ends the cluster in order
+        )
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not _records(cluster)["nodes"]:
+        if runner.poll() is not None or time.monotonic() > deadline:
+            last = (
+                (cluster.directory / "logs" / "runner.log")
+                .read_text(errors="replace")
+                .strip()
+                .rpartition("\n")[2]
+            )
+            msg = f"the nodes of {cluster.name} could not be started: {last or 'the runner did not answer'}"
+            raise BackendError(msg)
+        time.sleep(0.01)
+
+
+# --- State ----------------------------------------------------------------------------------------------
+
+
+def is_running(cluster: Cluster) -> bool:
+    """Return whether the cluster's runner lives: it holds a lock for as long as it does, and no longer."""
+    try:
+        with (cluster.directory / _LOCK).open("r") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def state(cluster: Cluster) -> dict[str, Any]:
+    """Return what became of each node: ``{"nodes": [{"node", "state", "exit_code", "pid"}]}``.
+
+    States have the names that OCI Data Science uses: IN_PROGRESS, SUCCEEDED, FAILED, CANCELED; a node whose runner died before
+    it could say is FAILED with exit code 76, never a success.
+    """
+    running = is_running(cluster)  # before the records: what ends in between has been recorded by then
+    nodes: list[dict[str, Any]] = _records(cluster)["nodes"]
+    for node in nodes:
+        if node["state"] == "IN_PROGRESS" and not running:
+            node.update(state="FAILED", exit_code=int(ExitCode.LOST))
+    return {"nodes": nodes, "running": running}
+
+
+def _records(cluster: Cluster) -> dict[str, Any]:
+    for _ in range(100):
+        try:
+            return dict(json.loads((cluster.directory / _RECORDS).read_bytes()))
+        except FileNotFoundError:
+            break
+        except ValueError:  # in the middle of being written
+            time.sleep(0.01)
+    return {"runner_pid": None, "nodes": []}
+
+
+# --- Stop -----------------------------------------------------------------------------------------------
+
+
+def stop(cluster: Cluster, say: Callable[[str], None], *, delete: bool = False) -> None:
+    """Stop *cluster* and return when nothing of it runs; one that has ended is as good as stopped.
+
+    First by the ``stop`` file, so that its nodes end in order; after their grace period by TERM to the runner, then by KILL.
+
+    Args:
+        cluster: What was launched.
+        say: Shows a line of progress.
+        delete: Remove its logs and outputs as well.
+    """
+    from oci_cluster.exchange import Exchange  # noqa: PLC0415 - the runner has no use for it
+    from oci_cluster.follow import request_stop  # noqa: PLC0415
+
+    patience_s = _grace_period_s(cluster) + _GRACE_PERIOD_S
+    if is_running(cluster):
+        say(f"stopping {cluster.name}")
+        request_stop(Exchange(cluster.url, cluster.launch_id), terminate, cluster, "stopped by stop.sh")
+        _wait_for_end(cluster, patience_s)
+    if is_running(cluster):
+        say(f"{cluster.name} has not ended by itself; ending its nodes")
+        terminate(cluster)
+        _wait_for_end(cluster, 2 * patience_s)
+    kill(cluster)
+    if delete:
+        shutil.rmtree(cluster.directory)
+
+
+def _wait_for_end(cluster: Cluster, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while is_running(cluster) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _grace_period_s(cluster: Cluster) -> float:
+    return parse_duration(cluster.plan["environment"].get("GRACE_PERIOD", f"{_GRACE_PERIOD_S:g}"))
+
+
+def kill(cluster: Cluster) -> None:
+    """End what runs of *cluster* at once, the runner first; processes that lost all ties are found by their environment."""
+    sweep_marked({_RUNNER_MARK: cluster.launch_id})
+    while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
+        time.sleep(0.05)
+
+
+def terminate(cluster: Cluster) -> None:
+    """Tell the runner, if it lives, to end its nodes: TERM, their grace period, KILL."""
+    if is_running(cluster) and (pid := _records(cluster)["runner_pid"]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+# --- The runner -----------------------------------------------------------------------------------------
+
+
+def run_nodes(directory: Path) -> int:
+    """Be the runner of the cluster in *directory*: start its nodes, wait for all, record how each ended."""
+    cluster = Cluster.load(directory)
+    lock = (directory / _LOCK).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return Runner(cluster, dict(os.environ)).run()
+
+
+class Runner:
+    """The nodes of one cluster, as their parent sees them."""
+
+    def __init__(self, cluster: Cluster, environ: Mapping[str, str]) -> None:
+        """Prepare to run the nodes of *cluster* in *environ* and what the plan adds to it."""
+        self._cluster = cluster
+        self._environ = environ
+        self._children = Children()
+        self._signals = Signals()
+        self._nodes: list[dict[str, Any]] = []
+        # Written in place, in blocks taken now: a full disk later cannot lose an exit code.
+        self._size = 1024 + 256 * len(cluster.plan["nodes"])
+        self._file = os.open(cluster.directory / _RECORDS, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def run(self) -> int:
+        """Start the nodes, and return when the last has ended."""
+        os.pwrite(self._file, b" " * self._size, 0)
+        for node in self._cluster.plan["nodes"]:
+            self._start(node)
+        self._record()
+        told = False
+        while any(node["state"] == "IN_PROGRESS" for node in self._nodes):
+            if self._signals.received and not told:
+                told = True
+                self._end_all()
+            self._signals.wait(3600)
+            self._collect()
+        self._sweep({})
+        return 0
+
+    def _start(self, node: Mapping[str, Any]) -> None:
+        directory = self._cluster.directory
+        path = os.pathsep.join(
+            [str(Path(self._cluster.plan["python"]).parent), self._environ.get("PATH", os.defpath)]
+        )
+        environ = {**self._environ, "PATH": path, **self._cluster.plan["environment"], **node["environment"]}
+        # Ours, for the launcher only: the user's script must find its neighbours.
+        environ.pop("PYTHONSAFEPATH", None)
+        environ.pop(_RUNNER_MARK, None)
+        log_path = directory / "logs" / f"{node['node']}.log"
+        output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            pid = self._children.start(
+                [sys.executable, "-m", "oci_cluster", "agent"],
+                environ=environ,
+                cwd=directory,
+                output=output,
+                new_session=True,
+                parent_death_signal=signal.SIGTERM,  # without its runner an agent ends its node in order
+            )
+        finally:
+            os.close(output)
+        self._nodes.append({"node": node["node"], "state": "IN_PROGRESS", "exit_code": None, "pid": pid})
+
+    def _collect(self) -> None:
+        for node in self._nodes:
+            if node["state"] != "IN_PROGRESS" or (code := self._children.code(node["pid"])) is None:
+                continue
+            # The agent is gone; so is, from now on, whatever it left.
+            self._sweep({"NODE_NAME": node["node"]})
+            states = {ExitCode.OK: "SUCCEEDED", ExitCode.STOPPED: "CANCELED"}
+            node.update(exit_code=code, state=states.get(code, "FAILED"))
+            self._record()
+
+    def _end_all(self) -> None:
+        # The agents' own grace, and time to tidy up.
+        deadline = time.monotonic() + _grace_period_s(self._cluster) + _GRACE_PERIOD_S
+        running = [node["pid"] for node in self._nodes if self._children.code(node["pid"]) is None]
+        for pid in running:
+            os.kill(pid, signal.SIGTERM)
+        while any(self._children.code(pid) is None for pid in running) and time.monotonic() < deadline:
+            self._signals.wait(1.0)
+        for pid in running:
+            if self._children.code(pid) is None:
+                os.kill(pid, signal.SIGKILL)
+
+    def _sweep(self, marks: Mapping[str, str]) -> None:
+        while sweep_marked({"LAUNCH_ID": self._cluster.launch_id, **marks}):
+            self._signals.wait(0.05)
+            self._children.reap()
+
+    def _record(self) -> None:
+        record = {"runner_pid": os.getpid(), "nodes": self._nodes}
+        os.pwrite(self._file, json.dumps(record).encode().ljust(self._size), 0)
+
+
+def _not_writable(path: Path, error: OSError) -> BackendError | NotPermittedError:
+    refused = error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}
+    advice = "allow writing there" if refused else "make room there"
+    kind = NotPermittedError if refused else BackendError
+    return kind(f"{path} cannot be written: {error.strerror}; {advice}")
+
+
+def _memory() -> int:
+    """Return this machine's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@contextmanager
+def _one_at_a_time(root: Path) -> Iterator[None]:
+    """Hold a lock: two launches must not choose the same addresses, or the same name."""
+    try:
+        state_dir(root).mkdir(exist_ok=True)
+        lock = (state_dir(root) / ".lock").open("w")
+    except OSError as error:
+        raise _not_writable(state_dir(root), error) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

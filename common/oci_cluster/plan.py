@@ -1,0 +1,235 @@
+"""What a launch will do, decided and checked before anything is done. Only the standard library is imported here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.exchange import SCHEMA, now
+from oci_cluster.settings import (
+    ALIASES,
+    SettingsReader,
+    framework_defaults,
+    framework_dir,
+    node_name,
+    parse_args,
+    parse_count,
+    parse_duration,
+    parse_named_args,
+    parse_name,
+    parse_switch,
+    read_settings_file,
+)
+
+# Settings that every node gets as they are, with what they must look like; the agent's own defaults apply where absent.
+_PASSED_ON: dict[str, Any] = {
+    "MIN_WORKERS": parse_count,
+    "NAMED_ARGS": parse_named_args,
+    "OUTPUT_DIR": str,
+    "OUTPUT_INTERVAL": parse_duration,
+    "TIMEOUT": parse_duration,
+    "TTL": parse_duration,
+    "GRACE_PERIOD": parse_duration,
+    "HEARTBEAT_INTERVAL": parse_duration,
+    "HEARTBEAT_TIMEOUT": parse_duration,
+    "POLL_CEILING": parse_duration,
+    "WAIT_FOR_ADDRESSES": parse_switch,
+    "CLUSTER_TLS": parse_switch,
+}
+# What the launcher itself decides for each node: nobody else's to set.
+_DECIDED = ("MODE", "NODE_RANK", "WORKER_COUNT", "LAUNCH_ID", "CLUSTER_ID", "FRAMEWORK", "NODE_ADDRESS")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|(^|_)KEY", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line, as it was typed."""
+
+    framework: str
+    workers: str
+    backend: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings given by flags: they win over environment and ``config.env``."""
+    environment: Sequence[str] = ()
+    """``K=V`` of each ``--env``."""
+    arguments: Sequence[str] | None = None
+    """The entry point's arguments, where the command line gave any."""
+    python: str = ""
+    """Interpreter of the user's own environment; empty: ours is made."""
+
+
+def make_plan(
+    request: Request, environ: Mapping[str, str], *, root: Path, cwd: Path, most_workers: int
+) -> dict[str, Any]:
+    """Return the cluster that *request* describes, as ``cluster.json`` will hold it.
+
+    Args:
+        request: The command line.
+        environ: The launcher's environment; ``config.env`` in *root* fills in what it lacks.
+        root: The checkout, or the user's project.
+        cwd: Where relative paths start.
+        most_workers: What the backend can take.
+
+    Raises:
+        UsageError: something on the command line is wrong; names the value, the limit and the next step.
+        SettingsError: something in the environment or in ``config.env`` is.
+    """
+    config_file = root / "config.env"
+    config = read_settings_file(config_file) if config_file.exists() else {}
+    given = {**config, **environ, **request.settings}
+    if request.arguments is not None:
+        given["ARGS"] = json.dumps(list(request.arguments))
+    # A flag wins over the other names of its setting too: --entry over ENTRY_SCRIPT of the environment.
+    for name in request.settings:
+        for alias in ALIASES.get(name, ()):
+            given.pop(alias, None)
+
+    try:
+        folder = framework_dir(request.framework.rstrip("/"), root)  # tab completion turns dask into dask/
+        workers = _workers(request.workers, request.backend, most_workers)
+        extra = dict(_pair(text) for text in request.environment)
+        python = _interpreter(request.python, cwd) if request.python else ""
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+    read = SettingsReader(given)
+    read.defaults = framework_defaults(folder)
+    launch_id = secrets.token_hex(4)
+    name = read.value("CLUSTER_NAME", parse_name, f"{folder.name}-{launch_id[:4]}")
+    servers = read.value("PS_COUNT", parse_count, 0)
+    ephemeral = read.value("EPHEMERAL", parse_switch, True)
+    code_dir, entry_point = _code(read.text("CODE_DIR"), read.text("ENTRY_POINT"), folder, cwd, read.problems)
+    arguments = read.value("ARGS", parse_args, list[str]())
+    passed_on = {key: read.text(key) for key in _PASSED_ON if read.text(key)}
+    for key, parse in _PASSED_ON.items():
+        read.value(key, parse, "")
+    _complain(read.problems, request)
+
+    declared = {key: given[key] for key in framework_defaults(folder) if given.get(key)}
+    environment = {
+        **declared,
+        **passed_on,
+        **extra,
+        "FRAMEWORK": folder.name,
+        "LAUNCH_ID": launch_id,
+        "CLUSTER_ID": f"{name}-{launch_id}",
+        "CLUSTER_NAME": name,
+        "WORKER_COUNT": str(workers),
+        "PS_COUNT": str(servers),
+        "EPHEMERAL": str(int(ephemeral)),
+        "ENTRY_POINT": entry_point if ephemeral else "",
+        "ARGS": json.dumps(arguments),
+        "CODE_DIR": str(code_dir),
+    }
+    roles = [("MAIN", 0), *(("WORKER", rank) for rank in range(1, workers + 1))]
+    roles += [("PS", rank) for rank in range(workers + 1, workers + servers + 1)]
+    return {
+        "schema": SCHEMA,
+        "launch_id": launch_id,
+        "cluster_id": f"{name}-{launch_id}",
+        "name": name,
+        "framework": folder.name,
+        "backend": request.backend,
+        "created": now(),
+        "work_dir": read.text("WORK_DIR"),
+        "python": python,
+        "environment": environment,
+        "nodes": [
+            {"node": node_name(mode, rank), "environment": {"MODE": mode, "NODE_RANK": str(rank)}}
+            for mode, rank in roles
+        ],
+    }
+
+
+def ports(plan: Mapping[str, Any], root: Path) -> dict[str, int]:
+    """Return the single ports that the cluster's nodes will bind, by setting: the framework's ``*_PORT``.
+
+    Raises:
+        SettingsError: one is not a port.
+    """
+    environment = plan["environment"]
+    defaults = framework_defaults(root / plan["framework"])
+    found: dict[str, int] = {}
+    for name, default in defaults.items():
+        if name.endswith("_PORT"):
+            try:
+                found[name] = parse_count(environment.get(name, default), least=1, most=65535)
+            except ValueError as error:
+                msg = f"{name}: {error}"
+                raise SettingsError(msg) from error
+    return found
+
+
+def without_secrets(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *plan* for people to see: values whose names say that they are secret are not shown."""
+    shown = {
+        key: "(not shown)" if _SECRET.search(key) else value for key, value in plan["environment"].items()
+    }
+    return {**plan, "environment": shown}
+
+
+def _workers(text: str, backend: str, most: int) -> int:
+    try:
+        return parse_count(text, least=1, most=most)
+    except ValueError as error:
+        msg = f"workers: {error}, which is what the {backend} backend takes; try 3"
+        raise ValueError(msg) from error
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        msg = f"--env '{text}' is not NAME=VALUE"
+        raise ValueError(msg)
+    if name in _DECIDED:
+        msg = f"--env {name} is decided by the launch itself; leave it out"
+        raise ValueError(msg)
+    return name, value
+
+
+def _interpreter(text: str, cwd: Path) -> str:
+    path = cwd / Path(text).expanduser()
+    path = path / "bin" / "python" if path.is_dir() else path
+    if not os.access(path, os.X_OK):
+        msg = f"--python {text} is not an executable; give a Python interpreter, or an environment's folder"
+        raise ValueError(msg)
+    return str(path.absolute())  # not resolved: a venv's python is a link that must stay one
+
+
+def _code(code: str, entry: str, folder: Path, cwd: Path, problems: list[str]) -> tuple[Path, str]:
+    """Return the code directory and the entry point in it; what is wrong with them goes to *problems*."""
+    if code and not (cwd / code).is_dir():
+        problems.append(f"CODE_DIR: '{code}' is not a directory")
+    if not entry:
+        if code:
+            problems.append(f"ENTRY_POINT is not set: say with --entry which file in '{code}' is to be run")
+        return folder / "example", "train.py"
+    # As typed from here, the way completion gives it; else as it is called inside the code directory.
+    looked_at = [cwd / entry, cwd / code / entry] if code else [cwd / entry]
+    for path in looked_at:
+        if path.is_file():
+            directory = (cwd / code).resolve() if code else path.resolve().parent
+            if path.resolve().is_relative_to(directory):
+                return directory, str(path.resolve().relative_to(directory))
+    where = f" or '{code}'" if code else ""
+    problems.append(
+        f"ENTRY_POINT: there is no file '{entry}' in '{cwd}'{where}; give the path of your script"
+    )
+    return cwd, entry
+
+
+def _complain(problems: Sequence[str], request: Request) -> None:
+    if not problems:
+        return
+    text = "; ".join(problems)
+    if any(problem.partition(":")[0].partition(" ")[0] in request.settings for problem in problems):
+        raise UsageError(text)
+    msg = f"bad settings: {text} (config.env.example explains each)"
+    raise SettingsError(msg)

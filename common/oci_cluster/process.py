@@ -1,0 +1,188 @@
+"""Child processes that are never lost sight of: process groups, parent-death signals, reaping, sweeping."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+# From <linux/prctl.h>. Other systems have no equal; there the local backend sweeps what a dead agent leaves.
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent dies, so that they can be reaped and swept (Linux)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(number: int) -> None:
+    """Have the kernel send this process the signal *number* when its parent dies (Linux)."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def exit_code(status: int) -> int:
+    """Return the shell's code for a ``waitpid`` *status*: the exit code, or 128 + the signal that killed it."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def describe(code: int) -> str:
+    """Return *code* in words: ``exit code 7``, or ``killed by SIGKILL`` for 137."""
+    try:
+        return f"killed by {signal.Signals(code - 128).name}" if code > 128 else f"exit code {code}"
+    except ValueError:
+        return f"exit code {code}"
+
+
+class Signals:
+    """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, SIGCHLD included, ends at once."""
+
+    def __init__(self) -> None:
+        """Take over the process's handlers; one object per process."""
+        self.received: int | None = None
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        os.set_blocking(self._reader, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._note)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # the default would not write to the wake-up pipe
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.received = self.received or number
+
+    def wait(self, seconds: float) -> None:
+        """Sleep *seconds*, less if a signal comes."""
+        if select.select([self._reader], [], [], max(seconds, 0))[0]:
+            os.read(self._reader, 4096)
+
+
+class Children:
+    """The children of this process, reaped as they end. All processes are started through here."""
+
+    def __init__(self) -> None:
+        """Adopt orphans from now on, so that nothing a child leaves is out of sight."""
+        adopt_orphans()
+        self._codes: dict[int, int] = {}
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        cwd: Path,
+        output: int | None = None,
+        new_session: bool = False,
+        parent_death_signal: int = signal.SIGKILL,
+    ) -> int:
+        """Start *command* in a process group (or session) of its own and return its pid.
+
+        It gets *parent_death_signal* when this process dies, whatever it dies of (Linux). *output* is a file
+        descriptor for stdout and stderr.
+
+        Raises:
+            OSError: the program cannot be started.
+        """
+
+        def before_exec() -> None:
+            (os.setsid if new_session else os.setpgrp)()
+            die_with_parent(parent_death_signal)
+
+        child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+            list(command),
+            env=dict(environ),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=before_exec,  # noqa: PLW1509 - one thread only, by design
+        )
+        child.returncode = 0  # reaped here, by reap(): subprocess must not wait for it too
+        return child.pid
+
+    def reap(self) -> bool:
+        """Collect every child, own or adopted, that has ended; return whether any is still running."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self._codes[pid] = exit_code(status)
+
+    def code(self, pid: int) -> int | None:
+        """Return the exit code of child *pid*, None while it runs."""
+        self.reap()
+        return self._codes.get(pid)
+
+    def end(
+        self, pid: int, grace_s: float, *, wait: Callable[[float], None], clock: Callable[[], float]
+    ) -> int:
+        """End child *pid*: TERM to it alone, KILL to its whole group after *grace_s*; return its exit code.
+
+        TERM goes to the leader only, so that a start script ends its parts in order.
+        """
+        if self.code(pid) is None:
+            os.kill(pid, signal.SIGTERM)
+        deadline = clock() + grace_s
+        while self.code(pid) is None and clock() < deadline:
+            wait(min(1.0, deadline - clock()))
+        kill_group(pid)
+        while (code := self.code(pid)) is None:
+            wait(1.0)
+        self.sweep(wait)
+        return code
+
+    def sweep(self, wait: Callable[[float], None]) -> None:
+        """Kill and reap whatever is left of ended children: this process has adopted it."""
+        while self.reap():
+            import psutil  # noqa: PLC0415 - 20 ms, and seldom is anything left
+
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            wait(0.05)
+
+
+def kill_group(pid: int) -> None:
+    """Kill the process group that *pid* leads or led; none left is as good."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
+        return
+
+
+def sweep_marked(marks: Mapping[str, str]) -> int:
+    """Kill every process of this user whose environment holds all of *marks*; return how many there were.
+
+    A launch id is random and in the environment of all that a node starts, so this finds what left its process group
+    and session too, and nothing else.
+    """
+    import psutil  # noqa: PLC0415 - 20 ms, needed at the end only
+
+    own = {os.getpid(), os.getppid()}
+    killed = 0
+    for process in psutil.process_iter():
+        try:
+            if process.pid in own or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            environ = process.environ()
+            if all(environ.get(key) == value for key, value in marks.items()):
+                process.kill()
+                killed += 1
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue  # ended meanwhile, or another user's
+    return killed

@@ -1,0 +1,53 @@
+# shellcheck shell=bash
+# Sourced by start scripts, on the node: bash 4.3 or newer. Sets no option, runs nothing.
+
+# log TEXT...: one line for the node's log.
+log() { printf '%(%H:%M:%S)T %s: %s\n' -1 "${0##*/}" "$*" >&2; }
+
+# die CODE TEXT...: say what is wrong and end with CODE of common/README.md's table.
+die() {
+  local code="$1"
+  shift
+  log "error: $*"
+  exit "${code}"
+}
+
+# require NAME...: end with 78, naming every variable that is not set.
+require() {
+  local name missing=""
+  for name in "$@"; do
+    [[ -n "${!name:-}" ]] || missing+=" ${name}"
+  done
+  [[ -z "${missing}" ]] || die 78 "not set:${missing}; common/README.md says what each is"
+}
+
+# read_entry_args: the entry point's arguments into the array entry_args, exactly as they were given.
+read_entry_args() {
+  local arg
+  entry_args=()
+  while IFS= read -r -d '' arg; do
+    entry_args+=("${arg}")
+  done <"${ENTRY_ARGS_FILE}"
+}
+
+# run_entry_point: become the user's script, in CODE_DIR; a Python one with the environment's Python.
+run_entry_point() {
+  local -a entry_args
+  read_entry_args
+  cd "${CODE_DIR}" || exit
+  if [[ "${ENTRY_POINT}" == *.py ]]; then
+    exec python "${ENTRY_POINT}" "${entry_args[@]}"
+  fi
+  exec "$(realpath "${ENTRY_POINT}")" "${entry_args[@]}"
+}
+
+# wait_until PID COMMAND...: look every 50 ms until COMMAND succeeds. 1 when process PID ended first, 75 after TIMEOUT.
+wait_until() {
+  local pid="$1" deadline=$((SECONDS + TIMEOUT))
+  shift
+  until "$@"; do
+    kill -0 "${pid}" 2>/dev/null || return 1
+    ((SECONDS < deadline)) || return 75
+    sleep 0.05
+  done
+}

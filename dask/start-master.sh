@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Main of a Dask cluster: the scheduler, and the entry point as soon as every worker is there.
+# common/README.md says what a start script is given and what it must do.
+set -Eeuo pipefail
+here="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# shellcheck source=common/start-lib.sh
+source "${here}/../common/start-lib.sh"
+# shellcheck source=dask/dask-lib.sh
+source "${here}/dask-lib.sh"
+
+scheduler="" entry=""
+
+# end_all: the entry point first, then the workers, which the scheduler sends away when it is told to end, then itself.
+end_all() {
+  trap '' TERM INT
+  if [[ -n "${entry}" ]]; then
+    kill -TERM "${entry}" 2>/dev/null && wait "${entry}" || :
+  fi
+  if [[ -n "${scheduler}" ]]; then
+    kill -TERM "${scheduler}" 2>/dev/null && wait "${scheduler}" || :
+  fi
+}
+
+all_workers_there() { [[ -e "${NODE_DIR}/missing-workers" && ! -s "${NODE_DIR}/missing-workers" ]]; }
+
+# wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.
+wait_for_workers() {
+  local code=0 missing
+  wait_until "${scheduler}" all_workers_there || code=$?
+  case "${code}" in
+    0) return ;;
+    75)
+      missing="$(tr '\n' ' ' <"${NODE_DIR}/missing-workers" 2>/dev/null || echo "all workers")"
+      end_all
+      die 75 "not ready after ${TIMEOUT} s: missing ${missing}"
+      ;;
+    *) scheduler_lost ;;
+  esac
+}
+
+scheduler_lost() {
+  local code=0
+  wait "${scheduler}" || code=$?
+  scheduler=""
+  end_all
+  die 76 "the scheduler ended with ${code} before the entry point did"
+}
+
+# report_ready: what `status` shows. A client of one's own needs address and certificate: DASK_CONFIG hands it both.
+report_ready() {
+  printf "scheduler-address: '%s'\n" "${DASK_SCHEDULER_ADDRESS}" >"${NODE_DIR}/client.yaml"
+  if [[ -n "${TLS_CERT_FILE:-}" ]]; then
+    printf "distributed: {comm: {require-encryption: true, tls: {ca-file: '%s', client: {cert: '%s', key: '%s'}}}}\n" \
+      "${TLS_CERT_FILE}" "${TLS_CERT_FILE}" "${TLS_KEY_FILE}" >>"${NODE_DIR}/client.yaml"
+  fi
+  printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}/status" "scheduler=${DASK_SCHEDULER_ADDRESS}" \
+    "connect=DASK_CONFIG=${NODE_DIR}/client.yaml" >"${READY_FILE}.new"
+  mv "${READY_FILE}.new" "${READY_FILE}"
+}
+
+main() {
+  require MAIN_ADDRESS NODE_ADDRESS NODE_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT NPROCS SCHEDULER_PORT DASHBOARD_PORT LOG_LEVEL
+  configure_dask
+  trap 'end_all; exit 143' TERM INT
+  dask scheduler --host "${NODE_ADDRESS}" --port "${SCHEDULER_PORT}" --protocol "${DASK_SCHEDULER_ADDRESS%%:*}" \
+    --dashboard-address "${NODE_ADDRESS}:${DASHBOARD_PORT}" --preload "${here}/preload/scheduler.py" &
+  scheduler=$!
+  wait_for_workers
+  report_ready
+  if [[ "${EPHEMERAL}" == 0 ]]; then
+    local code=0
+    wait "${scheduler}" || code=$?
+    die "${code}" "the scheduler ended"
+  fi
+  run_entry_point &
+  entry=$!
+  local code=0
+  wait -n "${entry}" "${scheduler}" || code=$?
+  kill -0 "${entry}" 2>/dev/null && scheduler_lost
+  entry=""
+  end_all
+  exit "${code}"
+}
+main "$@"

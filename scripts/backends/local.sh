@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# Backend `local`: nodes are process trees of this machine. Sourced by the scripts; common/lib.sh is there already.
+# Every backend has these functions; CONTRIBUTING.md says what each must do.
+
+# What one machine takes: addresses 127.0.0.1 to 127.0.0.254, less main and some for a second cluster.
+backend_most_workers=250
+
+# backend_check <plan: print what would be sent, changing nothing; end where it cannot be.
+backend_check() { cluster local-check; }
+
+# backend_prepare FRAMEWORK PYTHON: make what nodes need; print the interpreter they get.
+backend_prepare() {
+  if [[ -n "$2" ]]; then
+    cluster prepare "$1" --python "$2"
+  else
+    cluster prepare "$1"
+  fi
+}
+
+# backend_submit PYTHON <plan: start all nodes, or none; print the cluster's name.
+backend_submit() { cluster local-submit --python "$1"; }
+
+# backend_follow NAME: show progress and logs to the end; exit with the cluster's code.
+backend_follow() { cluster local-follow "$@"; }
+
+# backend_status [--json] [NAME], backend_list [--json] [--all], backend_logs [--follow] [--node NODE] [NAME]: on stdout.
+backend_status() { cluster local-status "$@"; }
+backend_list() { cluster local-list "$@"; }
+backend_logs() { cluster local-logs "$@"; }
+
+# backend_stop [--delete] [NAME]: return when nothing of it runs.
+backend_stop() { cluster local-stop "$@"; }
