@@ -52,8 +52,12 @@ parse_cluster_options() {
 }
 
 # cluster VERB...: python -m oci_cluster, with the launcher's own Python where it is made already.
-# PYTHONSAFEPATH: the folder that the user happens to be in must not supply modules.
 cluster() {
+  (exec_cluster "$@")
+}
+
+# exec_cluster VERB...: the same in the place of this shell, so that its signals are Python's.
+exec_cluster() {
   local lib_dir python
   lib_dir="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
   python="${lib_dir}/../.venv/bin/python"
@@ -62,8 +66,10 @@ cluster() {
     "${python}" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
       die 78 "'${python}' is not a Python of 3.10 or newer; install one, or name it: PYTHON=/path/to/python3 ${0##*/} ..."
   fi
-  CLUSTER_PROGRAM="${0##*/}" PYTHONSAFEPATH=1 PYTHONPATH="${lib_dir}${PYTHONPATH:+:${PYTHONPATH}}" \
-    "${python}" -m oci_cluster "$@"
+  export CLUSTER_PROGRAM="${0##*/}" PYTHONPATH="${lib_dir}${PYTHONPATH:+:${PYTHONPATH}}"
+  # The folder that the user happens to be in must not supply modules.
+  export PYTHONSAFEPATH=1
+  exec "${python}" -m oci_cluster "$@"
 }
 
 # use_backend NAME: run the functions of scripts/backends/NAME.sh from here on.

@@ -53,15 +53,19 @@ report_ready() {
     printf "distributed: {comm: {require-encryption: true, tls: {ca-file: '%s', client: {cert: '%s', key: '%s'}}}}\n" \
       "${TLS_CERT_FILE}" "${TLS_CERT_FILE}" "${TLS_KEY_FILE}" >>"${NODE_DIR}/client.yaml"
   fi
-  printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}/status" "scheduler=${DASK_SCHEDULER_ADDRESS}" \
-    "connect=DASK_CONFIG=${NODE_DIR}/client.yaml" >"${READY_FILE}.new"
+  {
+    printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}/status" "scheduler=${DASK_SCHEDULER_ADDRESS}"
+    # A cluster that stays is there to be connected to; one with an entry point has its client already.
+    [[ "${EPHEMERAL}" == 1 ]] || printf 'connect=DASK_CONFIG=%s\n' "${NODE_DIR}/client.yaml"
+  } >"${READY_FILE}.new"
   mv "${READY_FILE}.new" "${READY_FILE}"
 }
 
 main() {
   require MAIN_ADDRESS NODE_ADDRESS NODE_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT NPROCS SCHEDULER_PORT DASHBOARD_PORT LOG_LEVEL
   configure_dask
-  trap 'end_all; exit 143' TERM INT
+  # The agents of the workers end these now; the scheduler is to wait for that, not to do it once more.
+  trap ': >"${NODE_DIR}/workers-are-told"; end_all; exit 143' TERM INT
   dask scheduler --host "${NODE_ADDRESS}" --port "${SCHEDULER_PORT}" --protocol "${DASK_SCHEDULER_ADDRESS%%:*}" \
     --dashboard-address "${NODE_ADDRESS}:${DASHBOARD_PORT}" --preload "${here}/preload/scheduler.py" &
   scheduler=$!

@@ -156,10 +156,14 @@ class Agent:
         if settings.ephemeral and not (settings.code_dir / settings.entry_point).is_file():
             msg = f"ENTRY_POINT {settings.entry_point} is not a file in CODE_DIR {settings.code_dir}"
             raise SettingsError(msg)
-        self._wait_for("WORK_DIR", lambda: self._exchange.create() or True)
+        self._wait_for("WORK_DIR", self._create_cluster_dir)
         main = self._publish_as_main(address) if settings.is_main else self._join(address)
         self._start_script(address, main)
         return self._supervise()
+
+    def _create_cluster_dir(self) -> bool:
+        self._exchange.create()
+        return True
 
     def _publish_as_main(self, address: str) -> dict[str, Any]:
         settings = self.settings

@@ -152,6 +152,8 @@ class Follower:
                 break
             self._signals.wait(_LOOK_S)
         self._logs.finish()
+        if any(node["state"] == "IN_PROGRESS" for node in state["nodes"]):
+            self._kill(self._cluster)  # runner and agents were killed: whatever they left
         stop = self._read_stop()
         code = cluster_code(state["nodes"], stop)
         why = f" ({stop['reason']})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
@@ -197,13 +199,13 @@ class Follower:
             self._say(f"{arrived} of {total} workers arrived")
 
     def _show_ended(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        for node in nodes:
-            if node["exit_code"] is not None and node["node"] not in self._ended:
-                self._ended.add(node["node"])
-                if node["exit_code"] != 0 and not self._stopping:
-                    self._say(
-                        f"{node['node']} ended with {node['exit_code']} ({describe(node['exit_code'])})"
-                    )
+        """Name each node that did not end as the cluster did."""
+        new = [node for node in nodes if node["exit_code"] is not None and node["node"] not in self._ended]
+        outcome = (self._read_stop() or {"exit_code": 0})["exit_code"] if new else 0
+        for node in new:
+            self._ended.add(node["node"])
+            if node["exit_code"] != outcome:
+                self._say(f"{node['node']} ended with {node['exit_code']} ({describe(node['exit_code'])})")
 
     def _read_stop(self) -> Mapping[str, Any] | None:
         try:

@@ -203,7 +203,7 @@ def _start_runner(cluster: Cluster) -> None:
 
 
 def is_running(cluster: Cluster) -> bool:
-    """Return whether the cluster's runner lives: it holds a lock for as long as it does, and no longer."""
+    """Return whether runner or agents of *cluster* live: they share a lock for as long as they do, and no longer."""
     try:
         with (cluster.directory / _LOCK).open("r") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -217,15 +217,11 @@ def is_running(cluster: Cluster) -> bool:
 def state(cluster: Cluster) -> dict[str, Any]:
     """Return what became of each node: ``{"nodes": [{"node", "state", "exit_code", "pid"}]}``.
 
-    States have the names that OCI Data Science uses: IN_PROGRESS, SUCCEEDED, FAILED, CANCELED; a node whose runner died before
-    it could say is FAILED with exit code 76, never a success.
+    States have the names that OCI Data Science uses: IN_PROGRESS, SUCCEEDED, FAILED, CANCELED. A node that is IN_PROGRESS in a
+    cluster that does not run any more was killed together with its runner: it has no exit code, and is no success.
     """
     running = is_running(cluster)  # before the records: what ends in between has been recorded by then
-    nodes: list[dict[str, Any]] = _records(cluster)["nodes"]
-    for node in nodes:
-        if node["state"] == "IN_PROGRESS" and not running:
-            node.update(state="FAILED", exit_code=int(ExitCode.LOST))
-    return {"nodes": nodes, "running": running}
+    return {"nodes": _records(cluster)["nodes"], "running": running}
 
 
 def _records(cluster: Cluster) -> dict[str, Any]:
@@ -299,17 +295,18 @@ def terminate(cluster: Cluster) -> None:
 def run_nodes(directory: Path) -> int:
     """Be the runner of the cluster in *directory*: start its nodes, wait for all, record how each ended."""
     cluster = Cluster.load(directory)
-    lock = (directory / _LOCK).open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return Runner(cluster, dict(os.environ)).run()
+    with (directory / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return Runner(cluster, os.environ, lock.fileno()).run()
 
 
 class Runner:
     """The nodes of one cluster, as their parent sees them."""
 
-    def __init__(self, cluster: Cluster, environ: Mapping[str, str]) -> None:
-        """Prepare to run the nodes of *cluster* in *environ* and what the plan adds to it."""
+    def __init__(self, cluster: Cluster, environ: Mapping[str, str], lock: int) -> None:
+        """Prepare to run the nodes of *cluster* in *environ* and what the plan adds to it, holding *lock*."""
         self._cluster = cluster
+        self._lock = lock
         self._environ = environ
         self._children = Children()
         self._signals = Signals()
@@ -352,7 +349,9 @@ class Runner:
                 cwd=directory,
                 output=output,
                 new_session=True,
-                parent_death_signal=signal.SIGTERM,  # without its runner an agent ends its node in order
+                # Without its runner an agent ends its node in order, and the cluster counts as running until it has.
+                parent_death_signal=signal.SIGTERM,
+                pass_fds=[self._lock],
             )
         finally:
             os.close(output)
@@ -364,7 +363,7 @@ class Runner:
                 continue
             # The agent is gone; so is, from now on, whatever it left.
             self._sweep({"NODE_NAME": node["node"]})
-            states = {ExitCode.OK: "SUCCEEDED", ExitCode.STOPPED: "CANCELED"}
+            states = {int(ExitCode.OK): "SUCCEEDED", int(ExitCode.STOPPED): "CANCELED"}
             node.update(exit_code=code, state=states.get(code, "FAILED"))
             self._record()
 

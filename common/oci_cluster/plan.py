@@ -45,6 +45,8 @@ _PASSED_ON: dict[str, Any] = {
 }
 # What the launcher itself decides for each node: nobody else's to set.
 _DECIDED = ("MODE", "NODE_RANK", "WORKER_COUNT", "LAUNCH_ID", "CLUSTER_ID", "FRAMEWORK", "NODE_ADDRESS")
+# Flags of launch.sh that give a setting.
+_FLAGS = {"ENTRY_POINT": "--entry", "CODE_DIR": "--code", "CLUSTER_NAME": "--name", "TTL": "--ttl"}
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|(^|_)KEY", re.IGNORECASE)
 
 
@@ -209,7 +211,7 @@ def _code(code: str, entry: str, folder: Path, cwd: Path, problems: list[str]) -
         problems.append(f"CODE_DIR: '{code}' is not a directory")
     if not entry:
         if code:
-            problems.append(f"ENTRY_POINT is not set: say with --entry which file in '{code}' is to be run")
+            problems.append(f"CODE_DIR '{code}' has no entry point: say with --entry which file in it is to be run")
         return folder / "example", "train.py"
     # As typed from here, the way completion gives it; else as it is called inside the code directory.
     looked_at = [cwd / entry, cwd / code / entry] if code else [cwd / entry]
@@ -226,10 +228,14 @@ def _code(code: str, entry: str, folder: Path, cwd: Path, problems: list[str]) -
 
 
 def _complain(problems: Sequence[str], request: Request) -> None:
-    if not problems:
-        return
-    text = "; ".join(problems)
-    if any(problem.partition(":")[0].partition(" ")[0] in request.settings for problem in problems):
-        raise UsageError(text)
-    msg = f"bad settings: {text} (config.env.example explains each)"
-    raise SettingsError(msg)
+    """Raise for *problems*: wrong usage where a flag brought the value, in the flag's own name."""
+    said = []
+    for problem in problems:
+        name = problem.replace(":", " ").partition(" ")[0]
+        flag = _FLAGS.get(name) if name in request.settings else None
+        said.append(problem.replace(name, flag, 1) if flag else problem)
+    if any(text.startswith("--") for text in said):
+        raise UsageError("; ".join(said))
+    if said:
+        msg = f"bad settings: {'; '.join(said)} (config.env.example explains each)"
+        raise SettingsError(msg)

@@ -86,11 +86,12 @@ class Children:
         output: int | None = None,
         new_session: bool = False,
         parent_death_signal: int = signal.SIGKILL,
+        pass_fds: Sequence[int] = (),
     ) -> int:
         """Start *command* in a process group (or session) of its own and return its pid.
 
         It gets *parent_death_signal* when this process dies, whatever it dies of (Linux). *output* is a file
-        descriptor for stdout and stderr.
+        descriptor for stdout and stderr; it inherits *pass_fds* too, and no other.
 
         Raises:
             OSError: the program cannot be started.
@@ -107,6 +108,7 @@ class Children:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            pass_fds=pass_fds,
             preexec_fn=before_exec,  # noqa: PLW1509 - one thread only, by design
         )
         child.returncode = 0  # reaped here, by reap(): subprocess must not wait for it too

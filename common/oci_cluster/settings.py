@@ -308,7 +308,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     """
     read = SettingsReader(environ)
     folder = read.value("FRAMEWORK", lambda name: framework_dir(name, root))
-    read.defaults = framework_defaults(folder) if folder else {}
+    read.defaults = framework_defaults(folder) if not read.problems else {}
 
     mode = read.value("MODE", _role)
     worker_count = read.value("WORKER_COUNT", parse_count)
@@ -321,7 +321,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         worker_count=worker_count,
         ps_count=read.value("PS_COUNT", parse_count, 0),
         min_workers=read.value("MIN_WORKERS", parse_count, worker_count or 0),
-        framework=folder.name if folder else "",
+        framework=read.text("FRAMEWORK"),
         framework_dir=folder,
         work_dir=work_dir,
         cluster_id=cluster_id,

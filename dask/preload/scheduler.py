@@ -12,8 +12,10 @@ from pathlib import Path
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-# Workers that are told to leave are gone after 0.2 s; together with a closing scheduler they took 8 s.
+# Workers that are told to leave are gone after 0.2 s; told twice, or together with a closing scheduler, they took 8 s.
 LEAVE_TIMEOUT_S = 3.0
+# Workers find the `stop` file at their next look, 5 s apart at most (POLL_CEILING), and need a moment to end.
+TOLD_TIMEOUT_S = 7.0
 
 
 class WorkerNodes(SchedulerPlugin):
@@ -26,6 +28,7 @@ class WorkerNodes(SchedulerPlugin):
         self._nodes = nodes
         self._processes = processes
         self._file = directory / "missing-workers"
+        self._told = directory / "workers-are-told"
         self._write()
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
@@ -34,11 +37,15 @@ class WorkerNodes(SchedulerPlugin):
 
     async def before_close(self) -> None:
         """Have every worker leave, nanny included, while there is still a scheduler to leave from."""
-        scheduler = self._scheduler
-        for worker in list(scheduler.workers):
-            scheduler.close_worker(worker)
-        deadline = asyncio.get_running_loop().time() + LEAVE_TIMEOUT_S
-        while scheduler.workers and asyncio.get_running_loop().time() < deadline:
+        if self._told.exists():
+            await self._gone(TOLD_TIMEOUT_S)
+        for worker in list(self._scheduler.workers):
+            self._scheduler.close_worker(worker)
+        await self._gone(LEAVE_TIMEOUT_S)
+
+    async def _gone(self, timeout_s: float) -> None:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while self._scheduler.workers and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
 
     def _write(self) -> None:

@@ -20,8 +20,8 @@ backend_prepare() {
 # backend_submit PYTHON <plan: start all nodes, or none; print the cluster's name.
 backend_submit() { cluster local-submit --python "$1"; }
 
-# backend_follow NAME: show progress and logs to the end; exit with the cluster's code.
-backend_follow() { cluster local-follow "$@"; }
+# backend_follow NAME: show progress and logs to the end, in the place of this shell; exit with the cluster's code.
+backend_follow() { exec_cluster local-follow "$@"; }
 
 # backend_status [--json] [NAME], backend_list [--json] [--all], backend_logs [--follow] [--node NODE] [NAME]: on stdout.
 backend_status() { cluster local-status "$@"; }
