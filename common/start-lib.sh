@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by start scripts, on the node: bash 4.3 or newer. Sets no option, runs nothing.
 
-# log TEXT...: one line for the node's log.
-log() { printf '%(%H:%M:%S)T %s: %s\n' -1 "${0##*/}" "$*" >&2; }
+# log TEXT...: one line for the node's log. A log that cannot be written (full disk) ends nothing.
+log() { printf '%(%H:%M:%S)T %s: %s\n' -1 "${0##*/}" "$*" >&2 || :; }
 
 # die CODE TEXT...: say what is wrong and end with CODE of common/README.md's table.
 die() {

@@ -21,6 +21,7 @@ end_all() {
   fi
 }
 
+# shellcheck disable=SC2329 # called by wait_until
 all_workers_there() { [[ -e "${NODE_DIR}/missing-workers" && ! -s "${NODE_DIR}/missing-workers" ]]; }
 
 # wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.

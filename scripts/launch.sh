@@ -79,7 +79,7 @@ main() {
   use_backend "${backend}"
 
   local plan checked interpreter name
-  plan="$(cluster plan "${words[@]}" --backend "${backend}" --most-workers "${backend_most_workers}" \
+  plan="$(cluster plan "${words[0]}" "${words[1]}" --backend "${backend}" --most-workers "$(backend_most_workers)" \
     --python "${python}" ${options[@]+"${options[@]}"} "$@")" || exit
   checked="$(backend_check <<<"${plan}")" || exit
   if [[ -n "${dry_run}" ]]; then

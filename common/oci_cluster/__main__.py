@@ -14,8 +14,8 @@ from typing import Any
 from oci_cluster.errors import ClusterError, ExitCode, UsageError
 from oci_cluster.settings import PROJECT_ROOT
 
-# Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent. Verbs up to
-# `prepare` run before .venv exists, on the standard library alone.
+# Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
+# Verbs up to `prepare` run before .venv exists, on the standard library alone.
 # ruff: noqa: PLC0415
 
 
@@ -36,9 +36,7 @@ def _plan(args: argparse.Namespace) -> int:
     from oci_cluster.plan import Request, make_plan
 
     settings = dict(pair.split("=", 1) for pair in args.set)
-    request = Request(
-        args.framework, args.workers, args.backend, settings, args.env, args.arguments, args.python
-    )
+    request = Request(args.framework, args.workers, args.backend, settings, args.env, args.arguments, args.python)
     plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), most_workers=args.most_workers)
     print(json.dumps(plan, indent=2))
     return 0
@@ -57,7 +55,8 @@ def _prepare(args: argparse.Namespace) -> int:
         return 0
     needed = framework_defaults(folder).get("REQUIRED_PACKAGES", "").split(",")
     if missing := environment.missing_packages(args.python, [name for name in needed if name]):
-        msg = f"--python {args.python} lacks {', '.join(missing)}; install: {args.python} -m pip install {' '.join(missing)}"
+        command = f"{args.python} -m pip install {' '.join(missing)}"
+        msg = f"--python {args.python} lacks {', '.join(missing)}; install what is missing: {command}"
         raise SettingsError(msg)
     environment.ensure_tools(PROJECT_ROOT, say)
     print(args.python)
@@ -127,8 +126,7 @@ def _local_list(args: argparse.Namespace) -> int:
     from oci_cluster.report import describe_cluster, list_text
 
     found = [
-        describe_cluster(cluster, local.state(cluster))
-        for cluster in find_clusters(local.state_dir(PROJECT_ROOT))
+        describe_cluster(cluster, local.state(cluster)) for cluster in find_clusters(local.state_dir(PROJECT_ROOT))
     ]
     shown = [cluster for cluster in found if args.all or cluster["exit_code"] is None]
     print(json.dumps(shown, indent=2) if args.json else list_text(shown))
@@ -206,9 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("env_file", type=Path)
 
     verb("local-check", _local_check, "check the plan on stdin against this machine; print what would be run")
-    added = verb(
-        "local-submit", _local_submit, "start the nodes of the plan on stdin; print the cluster's name"
-    )
+    added = verb("local-submit", _local_submit, "start the nodes of the plan on stdin; print the cluster's name")
     added.add_argument("--python", type=Path, required=True)
     added = verb("local-runner", _local_runner, "run the nodes of the cluster in a directory")
     added.add_argument("directory", type=Path)
@@ -252,9 +248,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.STOPPED
     except BrokenPipeError:  # `logs.sh | head`
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # else Python complains again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at its end
         return ExitCode.OK
 
 

@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ from oci_cluster.exchange import (
     poll_delays,
 )
 from oci_cluster.process import Children, Signals, describe
-from oci_cluster.settings import PROJECT_ROOT, NodeSettings, framework_defaults, read_settings
+from oci_cluster.settings import PROJECT_ROOT, NodeSettings, framework_defaults, node_dir, read_settings
 
 T = TypeVar("T")
 log = logging.getLogger("agent")
@@ -108,7 +107,7 @@ class Agent:
         self._clock = clock
         self._started_at = clock()
         self._deadline = self._started_at + settings.timeout_s
-        self._node_dir = Path(tempfile.mkdtemp(prefix=f"{settings.node}-"))
+        self._node_dir = node_dir(settings.launch_id, settings.node)
         self._child: int | None = None
         self._uploader: int | None = None
         self._upload_at = 0.0
@@ -131,9 +130,10 @@ class Agent:
             outcome = self._live()
         except ClusterError as error:
             outcome = Outcome(error.exit_code, str(error))
-        except (
-            Exception
-        ) as error:  # a bug: still nothing may be left running, and it must not look like success
+        except OSError as error:  # of this machine: storage has errors of its own
+            outcome = Outcome(ExitCode.UNAVAILABLE, f"{self.settings.node}: {error}; make room there or allow it")
+        # A bug: still nothing may be left running, and it must not look like success.
+        except Exception as error:
             log.exception("bug in the agent")
             outcome = Outcome(ExitCode.BUG, f"bug in the agent of {self.settings.node}: {error!r}")
         return self._tear_down(outcome)
@@ -142,10 +142,9 @@ class Agent:
 
     def _live(self) -> Outcome:
         settings = self.settings
+        self._node_dir.mkdir(mode=0o700)
         address = settings.address or pick_address(local_addresses(), settings.subnet_cidr)
-        log.info(
-            "node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid()
-        )
+        log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if settings.code_uri:
             from oci_cluster.code import fetch_code  # noqa: PLC0415 - tarfile, hashlib: only where code is fetched
 
@@ -207,14 +206,10 @@ class Agent:
                     missing.remove(node)
             return not missing
 
-        self._wait_for(
-            "the configurations of the other nodes", look, lambda: f"missing: {', '.join(missing)}"
-        )
+        self._wait_for("the configurations of the other nodes", look, lambda: f"missing: {', '.join(missing)}")
         return [addresses[node] for node in self.settings.other_nodes]
 
-    def _wait_for(
-        self, what: str, look: Callable[[], T | None], explain: Callable[[], str] = lambda: ""
-    ) -> T:
+    def _wait_for(self, what: str, look: Callable[[], T | None], explain: Callable[[], str] = lambda: "") -> T:
         """Return what *look* finds, looking until ``TIMEOUT`` is over; *explain* says what is missing then."""
         for delay in poll_delays(self.settings.poll_ceiling_s):
             found = self._ask(look)
@@ -343,9 +338,7 @@ class Agent:
         self._beat_at = self._clock() + self.settings.heartbeat_interval_s
         self._beat += 1
         self._ask(
-            lambda: self._exchange.publish(
-                heartbeat_file(self.settings.node), beat=self._beat, phase=self._phase
-            )
+            lambda: self._exchange.publish(heartbeat_file(self.settings.node), beat=self._beat, phase=self._phase)
         )
         if self.settings.is_main:
             if not isinstance(there := self._ask(self._exchange.listing), _NoAnswer):
@@ -366,7 +359,8 @@ class Agent:
         silence = moment - self._main_alive_at
         if silence > self.settings.heartbeat_timeout_s:
             raise LostError(
-                f"main lost: no heartbeat for {silence:.0f} s (HEARTBEAT_TIMEOUT {self.settings.heartbeat_timeout_s:g} s)"
+                f"main lost: no heartbeat for {silence:.0f} s"
+                f" (HEARTBEAT_TIMEOUT {self.settings.heartbeat_timeout_s:g} s)"
             )
         if self._outage is not None and moment - self._outage_since > self.settings.timeout_s:
             msg = f"no answer for {self.settings.timeout_s:g} s (TIMEOUT): {self._outage}"
@@ -380,9 +374,7 @@ class Agent:
             if exit_file(node) in there:
                 ended = self._ask(lambda node=node: self._exchange.read(exit_file(node)))  # type: ignore[misc]
                 if isinstance(ended, dict):
-                    self._gone[node] = Outcome(
-                        _checked_code(ended) or ExitCode.LOST, str(ended.get("reason"))[:1000]
-                    )
+                    self._gone[node] = Outcome(_checked_code(ended) or ExitCode.LOST, str(ended.get("reason"))[:1000])
             elif heartbeat := there.get(heartbeat_file(node)):
                 life = self._alive.setdefault(node, _Life(heartbeat, moment))
                 if life.heartbeat != heartbeat:
@@ -391,14 +383,13 @@ class Agent:
                     reason = f"no heartbeat for {moment - life.changed_at:.0f} s"
                     self._gone[node] = Outcome(ExitCode.LOST, reason)
             if node in self._gone:
-                log.warning(
-                    "%s lost: %s (code %d)", node, self._gone[node].reason, self._gone[node].exit_code
-                )
+                log.warning("%s lost: %s (code %d)", node, self._gone[node].reason, self._gone[node].exit_code)
         workers_gone = sum(node.startswith("WORKER") for node in self._gone)
         servers_gone = len(self._gone) - workers_gone
         if self.settings.worker_count - workers_gone < self.settings.min_workers or servers_gone:
             node, outcome = next(iter(self._gone.items()))
-            msg = f"{', '.join(self._gone)} lost, MIN_WORKERS is {self.settings.min_workers}; first {node}: {outcome.reason}"
+            least = self.settings.min_workers
+            msg = f"{', '.join(self._gone)} lost, MIN_WORKERS is {least}; first {node}: {outcome.reason}"
             raise LostError(msg, exit_code=outcome.exit_code)
 
     def _child_ended(self, code: int) -> Outcome | None:
@@ -409,7 +400,7 @@ class Agent:
             what = "the entry point" if settings.ephemeral else "the service on main"
             return Outcome(code, f"{what} ended with {describe(code)}")
         if code == 0:
-            # Not believed: a worker whose main has died may well leave with 0. The stop file, or main's silence, will tell.
+            # Not believed: a worker whose main has died may well leave with 0. The stop file, or main's silence, tells.
             log.info("waiting for the cluster's outcome")
             self._phase = "waiting"
             return None
@@ -485,9 +476,7 @@ class Agent:
         self._phase = "stopping"
         told = not settings.is_main or self._tell_stop(outcome)
         if self._child is not None:
-            code = self._children.end(
-                self._child, settings.grace_period_s, wait=self._signals.wait, clock=self._clock
-            )
+            code = self._children.end(self._child, settings.grace_period_s, wait=self._signals.wait, clock=self._clock)
             log.debug("start script ended: %s", describe(code))
         self._children.sweep(self._signals.wait)
         outcome = self._last_upload(outcome)
@@ -519,9 +508,7 @@ class Agent:
         return self._ask(tell) is True
 
     def _say_exit(self, outcome: Outcome) -> None:
-        self._exchange.publish(
-            exit_file(self.settings.node), exit_code=outcome.exit_code, reason=outcome.reason
-        )
+        self._exchange.publish(exit_file(self.settings.node), exit_code=outcome.exit_code, reason=outcome.reason)
         if self.settings.is_main and self.settings.cluster_tls:
             self._exchange.remove(CERTIFICATE)
 
@@ -556,9 +543,7 @@ def _checked_code(fields: Mapping[str, Any]) -> int:
 
 def _python_path(code_dir: Path, inherited: str) -> str:
     """Return the start script's ``PYTHONPATH``: the user's code, and what was there but for this package."""
-    kept = [
-        entry for entry in inherited.split(os.pathsep) if entry and Path(entry) != PROJECT_ROOT / "common"
-    ]
+    kept = [entry for entry in inherited.split(os.pathsep) if entry and Path(entry) != PROJECT_ROOT / "common"]
     return os.pathsep.join([str(code_dir), *kept])
 
 

@@ -63,7 +63,8 @@ def choose_cluster(name: str, clusters: Sequence[Cluster], is_running: Callable[
     if not name:
         if len(running) == 1:
             return running[0]
-        msg = f"which cluster? running: {', '.join(cluster.name for cluster in running) or 'none'}; scripts/list.sh --all shows more"
+        names = ", ".join(cluster.name for cluster in running) or "none"
+        msg = f"which cluster? running: {names}; scripts/list.sh --all shows those that have ended"
         raise UsageError(msg)
     fitting = [cluster for cluster in running if cluster.name == name] or [
         cluster for cluster in clusters if name in {cluster.name, cluster.plan["cluster_id"]}

@@ -62,9 +62,7 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
     target.mkdir()
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(
-                target, filter="data"
-            )  # refuses paths and links that leave target, devices, set-id bits
+            tar.extractall(target, filter="data")  # refuses paths and links that leave target, devices, set-id bits
     except (tarfile.TarError, OSError) as error:
         msg = f"CODE_URI {url} cannot be unpacked: {error}"
         raise SettingsError(msg) from error

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from oci_cluster.errors import BackendError, SettingsError
 
-# pip's options that decide where packages come from, and what uv calls them. Index strategy: pip takes the best version of
-# all indexes, uv by default that of the first index that has any.
+# pip's options that decide where packages come from, and what uv calls them.
 _UV_OPTIONS = {
     "index-url": "--default-index",
     "extra-index-url": "--index",
@@ -143,11 +142,11 @@ def _make(directory: Path, packages: Sequence[str], root: Path, say: Say) -> Non
     started = time.monotonic()
     uv = shutil.which("uv")
     if not (directory / "bin" / "python").exists():
-        make = [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(directory)]
-        if not uv:
-            # pip is wanted in .venv only: it installs into the others from there, three seconds sooner.
-            without_pip = [] if directory == root / ".venv" else ["--without-pip"]
-            make = [sys.executable, "-m", "venv", *without_pip, str(directory)]
+        # pip is wanted in .venv only: it installs into the others from there, three seconds sooner.
+        without_pip = [] if directory == root / ".venv" else ["--without-pip"]
+        make = [sys.executable, "-m", "venv", *without_pip, str(directory)]
+        if uv:
+            make = [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(directory)]
         _run(make, say)
     if uv:
         options, extra = uv_options(pip_configuration(tools_python(root)))
@@ -155,6 +154,8 @@ def _make(directory: Path, packages: Sequence[str], root: Path, say: Say) -> Non
     else:
         extra = {}
         pip = [str(tools_python(root)), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode:  # noqa: S603 - our own pip
+            _run([tools_python(root), "-m", "ensurepip"], say)  # a .venv that uv made has none
         install = [*pip, "--python", str(directory / "bin" / "python"), "install"]
     # Compiled here and now, also where PYTHONDONTWRITEBYTECODE is set: an uncompiled start costs seconds, every time.
     compiled = ["--compile-bytecode"] if uv else ["--compile"]
@@ -173,9 +174,7 @@ def pip_configuration(python: Path) -> dict[str, str]:
             break
     else:
         return found
-    lines = sorted(
-        done.stdout.splitlines(), key=lambda line: line.startswith(":env:")
-    )  # the environment wins
+    lines = sorted(done.stdout.splitlines(), key=lambda line: line.startswith(":env:"))  # the environment wins
     for line in lines:
         key, equals, value = line.partition("=")
         section, _, option = key.rpartition(".")
@@ -192,7 +191,7 @@ def uv_options(pip: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
             options += [option] if pip.get(name, "").lower() in {"1", "true", "yes"} else []
         else:
             options += [part for value in pip.get(name, "").split() for part in (option, value)]
-    if "extra-index-url" in pip:
+    if "extra-index-url" in pip:  # pip takes the best version of all indexes, uv that of the first index that has any
         options += ["--index-strategy", "unsafe-best-match"]
     return options, {"SSL_CERT_FILE": pip["cert"]} if "cert" in pip else {}
 

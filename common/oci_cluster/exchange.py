@@ -78,9 +78,7 @@ class Exchange:
         except (ImportError, ValueError) as error:
             msg = f"WORK_DIR {url}: {error}"
             raise SettingsError(msg) from error
-        self._is_local = "file" in (
-            self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,)
-        )
+        self._is_local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))
         self.url = url
         self.launch_id = launch_id
         #: Why the last look at a file that is there found nothing to use, by file name.
@@ -103,9 +101,7 @@ class Exchange:
                 self._ask(name, lambda path: _replace(Path(path), body))
             else:
                 self._ask(name, lambda path: self._fs.pipe_file(path, body))
-        except (
-            FileNotFoundError
-        ) as error:  # the cluster dir was there at the start: its storage has gone away
+        except FileNotFoundError as error:  # the cluster dir was there at the start: its storage has gone away
             msg = f"{self.url}: {error}"
             raise StorageError(msg) from error
 
@@ -163,8 +159,7 @@ class Exchange:
         except FileNotFoundError:
             return {}
         return {
-            str(entry["name"]).rstrip("/").rpartition("/")[2]: repr(sorted(entry.items(), key=str))
-            for entry in entries
+            str(entry["name"]).rstrip("/").rpartition("/")[2]: repr(sorted(entry.items(), key=str)) for entry in entries
         }
 
     def remove(self, name: str) -> None:
@@ -189,8 +184,8 @@ class Exchange:
             return request(path)
         except FileNotFoundError:
             raise
-        # fsspec passes on whatever its file systems raise (OSError, SDK and HTTP errors of many packages): this is the one
-        # door to them. All mean that storage did not answer, which callers may retry but never read as "absent".
+        # fsspec passes on whatever its file systems raise (OSError, SDK and HTTP errors of many packages): this is the
+        # one door to them. All mean that storage did not answer, which callers may retry but never read as "absent".
         except Exception as error:
             if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
                 msg = f"{self.url}/{name}: {error}; allow this node to write there, or set another WORK_DIR"
@@ -206,12 +201,12 @@ def _replace(path: Path, body: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(body)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
 def now() -> str:
-    """Return the time for people to read, UTC, ISO 8601. Nothing is ever computed from it: clocks of machines differ."""
+    """Return the time, UTC, ISO 8601, for people: nothing is computed from it, as clocks of machines differ."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -38,9 +38,7 @@ class MergedLogs:
         self._files = {node: directory / f"{node}.log" for node in nodes}
         self._offsets = dict.fromkeys(nodes, 0)
         self._rests = dict.fromkeys(nodes, "")
-        self._colours = (
-            {node: _COLOURS[index % len(_COLOURS)] for index, node in enumerate(nodes)} if colour else {}
-        )
+        self._colours = {node: _COLOURS[index % len(_COLOURS)] for index, node in enumerate(nodes)} if colour else {}
 
     def copy_new(self) -> None:
         """Write the whole lines that the nodes have printed since the last call."""
@@ -91,7 +89,7 @@ def cluster_code(nodes: Sequence[Mapping[str, Any]], stop: Mapping[str, Any] | N
     code = next((node["exit_code"] for node in nodes if node["node"] == "MAIN"), None)
     if code is None:
         return ExitCode.LOST
-    was_killed = code > 128 and code != ExitCode.STOPPED  # noqa: PLR2004 - 128 + the signal, as shells have it
+    was_killed = code > 128 and code != ExitCode.STOPPED  # 128 + the signal, as shells have it
     if was_killed and (stop is None or stop.get("exit_code") != code):
         return ExitCode.LOST
     return int(code)
@@ -176,9 +174,7 @@ class Follower:
             return
         self._stopping = True
         self._say(f"stopping cluster {self._cluster.name}; Ctrl-C again ends it at once")
-        request_stop(
-            self._exchange, self._terminate, self._cluster, "stopped by the launcher (Ctrl-C or a signal)"
-        )
+        request_stop(self._exchange, self._terminate, self._cluster, "stopped by the launcher (Ctrl-C or a signal)")
 
     def _show_phase(self) -> None:
         if self._ready:
@@ -222,10 +218,8 @@ def show_logs(logs: MergedLogs, is_running: Callable[[], bool], signals: Signals
     logs.finish()
 
 
-def request_stop(
-    exchange: Exchange, terminate: Callable[[Cluster], None], cluster: Cluster, reason: str
-) -> None:
-    """Ask the nodes of *cluster* to stop: by the ``stop`` file, and where that cannot be written through the backend."""
+def request_stop(exchange: Exchange, terminate: Callable[[Cluster], None], cluster: Cluster, reason: str) -> None:
+    """Ask the nodes of *cluster* to stop: by the ``stop`` file, or where that cannot be written by the backend."""
     try:
         if exchange.read(STOP) is None:
             exchange.publish(STOP, reason=reason, exit_code=int(ExitCode.STOPPED), time=now())

@@ -1,7 +1,7 @@
 """The ``local`` backend: nodes as process trees of this machine, with a runner in the place of the cloud service.
 
-The runner is one process for each cluster. It starts the agents, keeps what they print, records their exit codes and sweeps up
-after a node whose agent was killed. It decides nothing: the same agents run the same protocol on every backend.
+The runner is one process for each cluster. It starts the agents, keeps what they print, records their exit codes and
+sweeps up after a node whose agent was killed. It decides nothing: the same agents run the same protocol everywhere.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from oci_cluster import plan as planning
 from oci_cluster.clusters import Cluster, find_clusters
 from oci_cluster.errors import BackendError, ExitCode, NotPermittedError, SettingsError, UsageError
 from oci_cluster.process import Children, Signals, sweep_marked
-from oci_cluster.settings import parse_duration
+from oci_cluster.settings import node_dir, parse_duration
 
 log = logging.getLogger("runner")
 
-# Nodes get addresses in 127.0.0.0/24, the part of loopback that people know: .1 to .254, less main and some air.
-MOST_WORKERS = 250
 _RECORDS = "nodes.json"
 _LOCK = "runner.lock"
 # In the runner's environment, so that it can be found when nothing else is left of it.
@@ -92,14 +90,15 @@ def choose_addresses(
         used = {int(address.rpartition(".")[2]) for address in taken}
         free = [number for number in range(1, 255) if number not in used]
         if len(free) < count:
-            msg = f"{count} nodes do not fit: the clusters that run leave {len(free)} addresses; end one with scripts/stop.sh"
+            msg = f"{count} nodes do not fit: running clusters leave {len(free)} addresses; end one: scripts/stop.sh"
             raise BackendError(msg)
         addresses = [f"127.0.0.{number}" for number in free[:count]]
     else:
         addresses = ["127.0.0.1"] * count
     for name, port in ports.items():
         if not is_free(addresses[0], port):
-            msg = f"port {port} of {addresses[0]} is taken by another program; end it, or choose another: --env {name}={port + 100}"
+            other = f"--env {name}={port + 100}"
+            msg = f"port {port} of {addresses[0]} is taken by another program; end it, or choose another port: {other}"
             raise SettingsError(msg)
     return addresses
 
@@ -117,15 +116,14 @@ def check(plan: Mapping[str, Any], root: Path) -> dict[str, Any]:
     """
     running = [cluster for cluster in find_clusters(state_dir(root)) if is_running(cluster)]
     if any(cluster.name == plan["name"] for cluster in running):
-        msg = f"a cluster named '{plan['name']}' is running; choose another --name, or end it: scripts/stop.sh {plan['name']}"
+        name = plan["name"]
+        msg = f"a cluster named '{name}' is running; choose another --name, or end it: scripts/stop.sh {name}"
         raise UsageError(msg)
     work_dir = plan["work_dir"] or f"file://{state_dir(root)}"
     if work_dir.startswith("memory:"):
         msg = f"WORK_DIR {work_dir} is seen by one process only; use file:// or leave it unset"
         raise SettingsError(msg)
-    taken = [
-        node["environment"].get("NODE_ADDRESS", "") for cluster in running for node in cluster.plan["nodes"]
-    ]
+    taken = [node["environment"].get("NODE_ADDRESS", "") for cluster in running for node in cluster.plan["nodes"]]
     addresses = choose_addresses(len(plan["nodes"]), taken, planning.ports(plan, root))
     cpus = max(1, (os.cpu_count() or 1) // len(plan["nodes"]))
     shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(_memory() // len(plan["nodes"]))}
@@ -188,12 +186,7 @@ def _start_runner(cluster: Cluster) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not _records(cluster)["nodes"]:
         if runner.poll() is not None or time.monotonic() > deadline:
-            last = (
-                (cluster.directory / "logs" / "runner.log")
-                .read_text(errors="replace")
-                .strip()
-                .rpartition("\n")[2]
-            )
+            last = (cluster.directory / "logs" / "runner.log").read_text(errors="replace").strip().rpartition("\n")[2]
             msg = f"the nodes of {cluster.name} could not be started: {last or 'the runner did not answer'}"
             raise BackendError(msg)
         time.sleep(0.01)
@@ -217,8 +210,8 @@ def is_running(cluster: Cluster) -> bool:
 def state(cluster: Cluster) -> dict[str, Any]:
     """Return what became of each node: ``{"nodes": [{"node", "state", "exit_code", "pid"}]}``.
 
-    States have the names that OCI Data Science uses: IN_PROGRESS, SUCCEEDED, FAILED, CANCELED. A node that is IN_PROGRESS in a
-    cluster that does not run any more was killed together with its runner: it has no exit code, and is no success.
+    States have the names that OCI Data Science uses: IN_PROGRESS, SUCCEEDED, FAILED, CANCELED. A node that is
+    IN_PROGRESS in a cluster that does not run any more was killed together with its runner: no exit code, no success.
     """
     running = is_running(cluster)  # before the records: what ends in between has been recorded by then
     return {"nodes": _records(cluster)["nodes"], "running": running}
@@ -241,7 +234,7 @@ def _records(cluster: Cluster) -> dict[str, Any]:
 def stop(cluster: Cluster, say: Callable[[str], None], *, delete: bool = False) -> None:
     """Stop *cluster* and return when nothing of it runs; one that has ended is as good as stopped.
 
-    First by the ``stop`` file, so that its nodes end in order; after their grace period by TERM to the runner, then by KILL.
+    First by the ``stop`` file, so that its nodes end in order; then by TERM to the runner, in the end by KILL.
 
     Args:
         cluster: What was launched.
@@ -276,7 +269,7 @@ def _grace_period_s(cluster: Cluster) -> float:
 
 
 def kill(cluster: Cluster) -> None:
-    """End what runs of *cluster* at once, the runner first; processes that lost all ties are found by their environment."""
+    """End what runs of *cluster* at once, the runner first: found by its environment, whatever ties it has lost."""
     sweep_marked({_RUNNER_MARK: cluster.launch_id})
     while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
         time.sleep(0.05)
@@ -333,9 +326,7 @@ class Runner:
 
     def _start(self, node: Mapping[str, Any]) -> None:
         directory = self._cluster.directory
-        path = os.pathsep.join(
-            [str(Path(self._cluster.plan["python"]).parent), self._environ.get("PATH", os.defpath)]
-        )
+        path = os.pathsep.join([str(Path(self._cluster.plan["python"]).parent), self._environ.get("PATH", os.defpath)])
         environ = {**self._environ, "PATH": path, **self._cluster.plan["environment"], **node["environment"]}
         # Ours, for the launcher only: the user's script must find its neighbours.
         environ.pop("PYTHONSAFEPATH", None)
@@ -363,6 +354,7 @@ class Runner:
                 continue
             # The agent is gone; so is, from now on, whatever it left.
             self._sweep({"NODE_NAME": node["node"]})
+            shutil.rmtree(node_dir(self._cluster.launch_id, node["node"]), ignore_errors=True)
             states = {int(ExitCode.OK): "SUCCEEDED", int(ExitCode.STOPPED): "CANCELED"}
             node.update(exit_code=code, state=states.get(code, "FAILED"))
             self._record()

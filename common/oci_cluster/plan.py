@@ -22,8 +22,8 @@ from oci_cluster.settings import (
     parse_args,
     parse_count,
     parse_duration,
-    parse_named_args,
     parse_name,
+    parse_named_args,
     parse_switch,
     read_settings_file,
 )
@@ -171,9 +171,7 @@ def ports(plan: Mapping[str, Any], root: Path) -> dict[str, int]:
 
 def without_secrets(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return *plan* for people to see: values whose names say that they are secret are not shown."""
-    shown = {
-        key: "(not shown)" if _SECRET.search(key) else value for key, value in plan["environment"].items()
-    }
+    shown = {key: "(not shown)" if _SECRET.search(key) else value for key, value in plan["environment"].items()}
     return {**plan, "environment": shown}
 
 
@@ -221,9 +219,7 @@ def _code(code: str, entry: str, folder: Path, cwd: Path, problems: list[str]) -
             if path.resolve().is_relative_to(directory):
                 return directory, str(path.resolve().relative_to(directory))
     where = f" or '{code}'" if code else ""
-    problems.append(
-        f"ENTRY_POINT: there is no file '{entry}' in '{cwd}'{where}; give the path of your script"
-    )
+    problems.append(f"ENTRY_POINT: there is no file '{entry}' in '{cwd}'{where}; give the path of your script")
     return cwd, entry
 
 

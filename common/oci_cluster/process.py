@@ -130,9 +130,7 @@ class Children:
         self.reap()
         return self._codes.get(pid)
 
-    def end(
-        self, pid: int, grace_s: float, *, wait: Callable[[float], None], clock: Callable[[], float]
-    ) -> int:
+    def end(self, pid: int, grace_s: float, *, wait: Callable[[float], None], clock: Callable[[], float]) -> int:
         """End child *pid*: TERM to it alone, KILL to its whole group after *grace_s*; return its exit code.
 
         TERM goes to the leader only, so that a start script ends its parts in order.

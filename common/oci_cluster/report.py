@@ -23,8 +23,7 @@ def describe_cluster(cluster: Cluster, state: Mapping[str, Any]) -> dict[str, An
     exchange = Exchange(cluster.url, cluster.launch_id)
     addresses = {node["node"]: node["environment"].get("NODE_ADDRESS", "") for node in cluster.plan["nodes"]}
     nodes = [
-        {**node, "address": addresses.get(node["node"], ""), "phase": _phase(exchange, node)}
-        for node in state["nodes"]
+        {**node, "address": addresses.get(node["node"], ""), "phase": _phase(exchange, node)} for node in state["nodes"]
     ]
     facts, stop = _read(exchange, READY).get("facts"), _read(exchange, STOP)
     return {
@@ -43,7 +42,8 @@ def describe_cluster(cluster: Cluster, state: Mapping[str, Any]) -> dict[str, An
 
 def status_text(found: Mapping[str, Any]) -> str:
     """Return what ``status.sh`` shows of a cluster that :func:`describe_cluster` has described."""
-    head = f"{found['name']}  {found['framework']} on {found['backend']}, {_ending(found)}, started {_ago(found['created'])} ago"
+    what = f"{found['framework']} on {found['backend']}"
+    head = f"{found['name']}  {what}, {_ending(found)}, started {_ago(found['created'])} ago"
     lines = [head, *([f"reason: {found['reason']}"] if found["reason"] else [])]
     lines += [f"{name}: {value}" for name, value in found["facts"].items()]
     lines += [f"files: {found['directory']}", ""]
@@ -72,15 +72,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return *rows* under *head* in columns, two blanks apart."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (head, *rows)
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
     )
 
 
 def _ending(found: Mapping[str, Any]) -> str:
-    return (
-        str(found["state"]) if found["exit_code"] is None else f"{found['state']} with {found['exit_code']}"
-    )
+    return str(found["state"]) if found["exit_code"] is None else f"{found['state']} with {found['exit_code']}"
 
 
 def _phase(exchange: Exchange, node: Mapping[str, Any]) -> str:

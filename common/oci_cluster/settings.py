@@ -6,6 +6,7 @@ import ipaddress
 import json
 import re
 import shlex
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def node_name(mode: str, rank: int) -> str:
     """Return the node's name in files, logs and messages: ``MAIN``, ``WORKER_2``, ``PS_4``."""
     return "MAIN" if mode == "MAIN" else f"{mode}_{rank}"
+
+
+def node_dir(launch_id: str, node: str) -> Path:
+    """Return *node*'s private directory: known beforehand, so that a backend can remove it for a killed agent."""
+    return Path(tempfile.gettempdir()) / f"{launch_id}-{node}"
 
 
 @dataclass(frozen=True)
@@ -329,8 +335,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         launch_id=read.value("LAUNCH_ID", parse_name),
         entry_point=read.value("ENTRY_POINT", str, None if ephemeral else ""),
         entry_args=tuple(
-            read.value("ARGS", parse_args, list[str]())
-            + read.value("NAMED_ARGS", parse_named_args, list[str]())
+            read.value("ARGS", parse_args, list[str]()) + read.value("NAMED_ARGS", parse_named_args, list[str]())
         ),
         code_dir=read.value("CODE_DIR", Path, Path("/code")),
         code_uri=read.text("CODE_URI"),

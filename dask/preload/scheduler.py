@@ -1,4 +1,4 @@
-"""Loaded into ``dask scheduler``: says when every worker node is there, and lets workers leave before the scheduler does.
+"""Loaded into ``dask scheduler``: says when every worker node is there, and lets workers leave before it does itself.
 
 Both inside the scheduler, where it costs nothing: a client that asks would import Dask once more and poll.
 """
@@ -31,7 +31,7 @@ class WorkerNodes(SchedulerPlugin):
         self._told = directory / "workers-are-told"
         self._write()
 
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002 - Dask's signature
         """Take note of an arrival."""
         self._write()
 
@@ -64,6 +64,4 @@ class WorkerNodes(SchedulerPlugin):
 def dask_setup(scheduler: Scheduler) -> None:
     """Called by ``dask scheduler --preload``, before the first worker can come."""
     nodes = [f"WORKER_{rank}" for rank in range(1, int(os.environ["WORKER_COUNT"]) + 1)]
-    scheduler.add_plugin(
-        WorkerNodes(scheduler, nodes, int(os.environ["NPROCS"]), Path(os.environ["NODE_DIR"]))
-    )
+    scheduler.add_plugin(WorkerNodes(scheduler, nodes, int(os.environ["NPROCS"]), Path(os.environ["NODE_DIR"])))

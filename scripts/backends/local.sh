@@ -2,8 +2,8 @@
 # Backend `local`: nodes are process trees of this machine. Sourced by the scripts; common/lib.sh is there already.
 # Every backend has these functions; CONTRIBUTING.md says what each must do.
 
-# What one machine takes: addresses 127.0.0.1 to 127.0.0.254, less main and some for a second cluster.
-backend_most_workers=250
+# backend_most_workers: what one machine takes. Addresses 127.0.0.1 to 127.0.0.254, less main and some for a second cluster.
+backend_most_workers() { echo 250; }
 
 # backend_check <plan: print what would be sent, changing nothing; end where it cannot be.
 backend_check() { cluster local-check; }

@@ -1,0 +1,75 @@
+SHELL := bash
+.DEFAULT_GOAL := help
+-include config.mk # yours, git-ignored: PYTHON=python3.12 ...
+
+PYTHON ?= python3
+BATS ?= node_modules/bats/bin/bats
+UV ?= uv
+export PYTHON BATS
+
+python_tools := .venv/.dev-installed
+node_tools := node_modules/.dev-installed
+run := .venv/bin/python -I -m
+
+# Every file that git knows or could add: a new file is linted before it is committed. No name has a space.
+files = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- $(1)))
+python_files = $(call files,'*.py')
+shell_files = $(shell .venv/bin/shfmt -f $(files)) # by extension or first line
+yaml_files = $(call files,'*.yaml' '*.yml')
+
+# dask/ and tests/ are folders: without .PHONY make calls such targets "up to date".
+.PHONY: help test test-unit test-scripts test-clusters lint format lock bench coverage clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+test: $(python_tools) $(node_tools) ## run all three rings of tests; installs what they need
+	./tests/run.sh
+
+test-unit: $(python_tools) ## the Python package, in one process
+	./tests/run.sh unit
+
+test-scripts: $(python_tools) $(node_tools) ## the scripts, with stubs for what they call
+	./tests/run.sh scripts
+
+test-clusters: $(python_tools) ## real clusters of real processes
+	./tests/run.sh clusters
+
+lint: $(python_tools) ## every linter there is, changes nothing
+	$(run) ruff check $(python_files)
+	$(run) ruff format --check $(python_files)
+	$(run) mypy
+	.venv/bin/shellcheck -x $(shell_files)
+	.venv/bin/shfmt -i 2 -ci -d $(shell_files)
+	$(run) yamllint --strict $(yaml_files)
+
+format: $(python_tools) ## let the formatters rewrite what they can
+	$(run) ruff check --fix-only $(python_files)
+	$(run) ruff format $(python_files)
+	.venv/bin/shfmt -i 2 -ci -w $(shell_files)
+
+lock: ## lock requirements*.in again, with uv; npm does package.json
+	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	  --custom-compile-command 'make lock' common/requirements.in --output-file common/requirements.txt
+	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
+
+bench: $(python_tools) ## measure start and end of a cluster beside bare Dask
+	.venv/bin/python tests/bench.py
+
+coverage: $(python_tools) ## the Python rings, then a page per file in .coverage-data/html
+	./tests/run.sh unit clusters
+	$(run) coverage html
+
+clean: ## remove caches and coverage; keeps .venv, node_modules and your .clusters
+	rm -rf .coverage-data .mypy_cache .pytest_cache .ruff_cache
+	find . \( -name .git -o -name .venv -o -name node_modules -o -name .clusters \) -prune \
+	  -o -type d -name __pycache__ -exec rm -rf {} +
+
+$(python_tools): requirements-dev.txt
+	./scripts/dev-setup.sh python
+	@touch $@
+
+# Allowed to fail: the other rings need no npm. tests/run.sh names the ring that could not run.
+$(node_tools): package-lock.json
+	-./scripts/dev-setup.sh node && touch $@
