@@ -29,23 +29,21 @@ root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck source=common/lib.sh
 source "${root}/common/lib.sh"
 
-interrupted="" follower=""
-# Until the end is known, a signal is noted and passed on; the steps below then leave nothing behind.
-trap 'interrupted=1; [[ -z "${follower}" ]] || kill -TERM "${follower}" 2>/dev/null || :' INT TERM HUP
+interrupted="" runner=""
+# A signal is noted for the steps below, and passed on to the one that has a cluster to stop.
+trap 'interrupted=1; [[ -z "${runner}" ]] || kill -TERM "${runner}" 2>/dev/null || :' INT TERM HUP
 
-# follow NAME: show the cluster to its end; return its exit code.
-follow() {
+# run_and_follow PYTHON PLAN: start the cluster and show it to its end; return its exit code.
+run_and_follow() {
   local code
-  backend_follow "$1" &
-  follower=$!
+  backend_run "$1" <<<"$2" &
+  runner=$!
+  [[ -z "${interrupted}" ]] || kill -TERM "${runner}" 2>/dev/null || :
   while :; do
-    wait "${follower}" && code=0 || code=$?
-    # A signal ends wait, not the follower: it first sees the cluster to its end.
-    kill -0 "${follower}" 2>/dev/null || break
+    wait "${runner}" && code=0 || code=$?
+    # A signal ends wait, not the runner: it first sees the cluster to its end.
+    kill -0 "${runner}" 2>/dev/null || return "${code}"
   done
-  # The follower may have been told to end before it could listen.
-  [[ -z "${interrupted}" ]] || backend_stop "$1" >/dev/null
-  return "${code}"
 }
 
 main() {
@@ -88,15 +86,16 @@ main() {
   fi
   interpreter="$(backend_prepare "${words[0]%/}" "${python}")" || exit
   [[ -z "${interrupted}" ]] || exit 143
+  if [[ -z "${detach}" ]]; then
+    run_and_follow "${interpreter}" "${plan}"
+    exit
+  fi
   name="$(backend_submit "${interpreter}" <<<"${plan}")" || exit
   if [[ -n "${interrupted}" ]]; then
     backend_stop "${name}" >/dev/null
     exit 143
   fi
-  if [[ -z "${detach}" ]]; then
-    log "cluster ${name}: 1 main and ${words[1]} workers on ${backend}"
-    follow "${name}"
-  elif [[ -n "${json}" ]]; then
+  if [[ -n "${json}" ]]; then
     backend_status --json "${name}"
   else
     printf '%s\n' "${name}"

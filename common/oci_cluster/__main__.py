@@ -81,33 +81,34 @@ def _local_check(_: argparse.Namespace) -> int:
 def _local_submit(args: argparse.Namespace) -> int:
     from oci_cluster import local
 
-    print(local.submit(json.load(sys.stdin), PROJECT_ROOT, args.python).name)
-    return 0
+    if not args.follow:
+        print(local.submit(json.load(sys.stdin), PROJECT_ROOT, args.python).name)
+        return 0
 
-
-def _local_runner(args: argparse.Namespace) -> int:
-    from oci_cluster import local
-
-    return local.run_nodes(args.directory)
-
-
-def _local_follow(args: argparse.Namespace) -> int:
-    from oci_cluster import local
     from oci_cluster.follow import Follower, say_to_stderr
     from oci_cluster.process import Signals
 
-    signals = Signals()  # before anything else: from here on a Ctrl-C stops the cluster
-    cluster = _cluster(args.name)
+    signals = Signals()  # before anything is started: a Ctrl-C at any time from here on stops the cluster
+    say = say_to_stderr(_program())
+    cluster = local.submit(json.load(sys.stdin), PROJECT_ROOT, args.python)
+    nodes = cluster.plan["nodes"]
+    say(f"cluster {cluster.name} started: {len(nodes)} nodes; files in {cluster.directory}")
     follower = Follower(
         cluster,
         state=local.state,
         terminate=local.terminate,
         kill=local.kill,
         logs=_logs(cluster, None),
-        say=say_to_stderr(_program()),
+        say=say,
         signals=signals,
     )
     return follower.run()
+
+
+def _local_runner(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+
+    return local.run_nodes(args.directory)
 
 
 def _local_status(args: argparse.Namespace) -> int:
@@ -196,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE")
     added.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     added.add_argument("--python", default="")
-    added.add_argument("--arguments", nargs=argparse.REMAINDER)
+    added.set_defaults(arguments=None)
     added = verb("prepare", _prepare, "make the Python environment of a framework; print its interpreter")
     added.add_argument("framework")
     added.add_argument("--python", type=Path)
@@ -206,10 +207,12 @@ def _parser() -> argparse.ArgumentParser:
     verb("local-check", _local_check, "check the plan on stdin against this machine; print what would be run")
     added = verb("local-submit", _local_submit, "start the nodes of the plan on stdin; print the cluster's name")
     added.add_argument("--python", type=Path, required=True)
+    added.add_argument(
+        "--follow", action="store_true", help="show progress and logs instead; exit with the cluster's code"
+    )
     added = verb("local-runner", _local_runner, "run the nodes of the cluster in a directory")
     added.add_argument("directory", type=Path)
     for name, run, help_ in (
-        ("local-follow", _local_follow, "show a cluster's progress and logs to its end; exit with its code"),
         ("local-status", _local_status, "show a cluster and its nodes"),
         ("local-logs", _local_logs, "show the nodes' logs, merged"),
         ("local-stop", _local_stop, "stop a cluster and wait until it has ended"),
@@ -229,6 +232,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _split(arguments: Sequence[str], separator: str) -> list[Sequence[str]]:
+    at = arguments.index(separator) if separator in arguments else -1
+    return [arguments] if at < 0 else [arguments[:at], arguments[at + 1 :]]
+
+
 def _program() -> str:
     """Return the name that messages begin with: the script's that called, set by ``common/lib.sh``."""
     return os.environ.get("CLUSTER_PROGRAM") or "oci_cluster"
@@ -236,7 +244,11 @@ def _program() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run one verb and return its exit code; expected failures become one line on stderr."""
-    args = _parser().parse_args(arguments)
+    # Whatever follows --arguments is the entry point's: argparse would take a `--` in it for itself.
+    ours, *others = _split(arguments, "--arguments")
+    args = _parser().parse_args(ours)
+    if others:
+        args.arguments = others[0]
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )

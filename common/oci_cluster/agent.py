@@ -109,6 +109,8 @@ class Agent:
         self._deadline = self._started_at + settings.timeout_s
         self._node_dir = node_dir(settings.launch_id, settings.node)
         self._child: int | None = None
+        self._joined = False
+        self._script_started = False
         self._uploader: int | None = None
         self._upload_at = 0.0
         self._phase = "starting"
@@ -162,6 +164,7 @@ class Agent:
 
     def _create_cluster_dir(self) -> bool:
         self._exchange.create()
+        self._joined = True
         return True
 
     def _publish_as_main(self, address: str) -> dict[str, Any]:
@@ -281,6 +284,7 @@ class Agent:
             msg = f"{script} cannot be started: {error}"
             raise SettingsError(msg) from error
         log.debug("started=%s pid=%d", script.name, self._child)
+        self._script_started = True
         self._phase = "running"
         self._upload_at = self._clock() + settings.output_interval_s
 
@@ -474,15 +478,21 @@ class Agent:
         settings = self.settings
         log.info("ending: %s (code %d)", outcome.reason, outcome.exit_code)
         self._phase = "stopping"
-        told = not settings.is_main or self._tell_stop(outcome)
+        told = not settings.is_main or (self._joined and self._tell_stop(outcome))
         if self._child is not None:
             code = self._children.end(self._child, settings.grace_period_s, wait=self._signals.wait, clock=self._clock)
             log.debug("start script ended: %s", describe(code))
         self._children.sweep(self._signals.wait)
         outcome = self._last_upload(outcome)
+        if self._joined:
+            self._say_goodbye(outcome, told=told)
+        shutil.rmtree(self._node_dir, ignore_errors=True)
+        return outcome.exit_code
+
+    def _say_goodbye(self, outcome: Outcome, *, told: bool) -> None:
         # Main's word is worth repeating for as long as anybody would still listen to it.
-        give_up = self._clock() + settings.heartbeat_timeout_s
-        for delay in poll_delays(settings.poll_ceiling_s):
+        give_up = self._clock() + self.settings.heartbeat_timeout_s
+        for delay in poll_delays(self.settings.poll_ceiling_s):
             told = told or self._tell_stop(outcome)
             if told and not isinstance(self._ask(lambda: self._say_exit(outcome)), _NoAnswer):
                 break
@@ -490,8 +500,6 @@ class Agent:
                 log.error("the other nodes could not be told: %s", self._outage)
                 break
             self._signals.wait(delay)
-        shutil.rmtree(self._node_dir, ignore_errors=True)
-        return outcome.exit_code
 
     def _tell_stop(self, outcome: Outcome) -> bool:
         """Write ``stop`` unless this launch has one; return whether it is there now."""
@@ -514,17 +522,19 @@ class Agent:
 
     def _last_upload(self, outcome: Outcome) -> Outcome:
         """Wait until every output is uploaded; outputs that are lost make a failure of a success."""
-        if self._exchange.local_path is not None or not self._output_dir().is_dir():
+        if self._exchange.local_path is not None or not self._script_started:
             return outcome
         log.info("uploading outputs")
-        pid = self._start_upload()
-        while (code := self._children.code(pid)) is None:
-            self._signals.wait(1.0)
-        if code == 0 or outcome.exit_code != 0:
+        try:
+            pid = self._start_upload()
+            while (code := self._children.code(pid)) is None:
+                self._signals.wait(1.0)
+            failure = describe(code) if code else ""
+        except OSError as error:
+            failure = str(error)
+        if not failure or outcome.exit_code != 0:
             return outcome
-        return Outcome(
-            ExitCode.UNAVAILABLE, f"outputs of {self.settings.node} could not be uploaded ({describe(code)})"
-        )
+        return Outcome(ExitCode.UNAVAILABLE, f"outputs of {self.settings.node} could not be uploaded: {failure}")
 
 
 def _checked_address(config: Mapping[str, Any], node: str) -> str:

@@ -273,6 +273,8 @@ def kill(cluster: Cluster) -> None:
     sweep_marked({_RUNNER_MARK: cluster.launch_id})
     while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
         time.sleep(0.05)
+    for node in cluster.plan["nodes"]:
+        shutil.rmtree(node_dir(cluster.launch_id, node["node"]), ignore_errors=True)
 
 
 def terminate(cluster: Cluster) -> None:

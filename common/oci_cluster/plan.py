@@ -107,7 +107,13 @@ def make_plan(
     name = read.value("CLUSTER_NAME", parse_name, f"{folder.name}-{launch_id[:4]}")
     servers = read.value("PS_COUNT", parse_count, 0)
     ephemeral = read.value("EPHEMERAL", parse_switch, True)
-    code_dir, entry_point = _code(read.text("CODE_DIR"), read.text("ENTRY_POINT"), folder, cwd, read.problems)
+    code, entry = read.text("CODE_DIR"), read.text("ENTRY_POINT")
+    if code and not (cwd / code).is_dir():
+        read.problems.append(f"CODE_DIR: '{code}' is not a directory")
+    if ephemeral:
+        code_dir, entry_point = _find_entry(code, entry, folder / "example", cwd, read.problems)
+    else:  # runs nothing by itself: what its workers import is where its user is
+        code_dir, entry_point = (cwd / code).resolve(), ""
     arguments = read.value("ARGS", parse_args, list[str]())
     passed_on = {key: read.text(key) for key in _PASSED_ON if read.text(key)}
     for key, parse in _PASSED_ON.items():
@@ -126,7 +132,7 @@ def make_plan(
         "WORKER_COUNT": str(workers),
         "PS_COUNT": str(servers),
         "EPHEMERAL": str(int(ephemeral)),
-        "ENTRY_POINT": entry_point if ephemeral else "",
+        "ENTRY_POINT": entry_point,
         "ARGS": json.dumps(arguments),
         "CODE_DIR": str(code_dir),
     }
@@ -203,14 +209,19 @@ def _interpreter(text: str, cwd: Path) -> str:
     return str(path.absolute())  # not resolved: a venv's python is a link that must stay one
 
 
-def _code(code: str, entry: str, folder: Path, cwd: Path, problems: list[str]) -> tuple[Path, str]:
-    """Return the code directory and the entry point in it; what is wrong with them goes to *problems*."""
-    if code and not (cwd / code).is_dir():
-        problems.append(f"CODE_DIR: '{code}' is not a directory")
+def _find_entry(code: str, entry: str, example: Path, cwd: Path, problems: list[str]) -> tuple[Path, str]:
+    """Return the code directory and the entry point in it; what is wrong with them goes to *problems*.
+
+    Where neither *code* nor *entry* is given, these are the directory *example* and its ``train.py``.
+    """
     if not entry:
         if code:
             problems.append(f"CODE_DIR '{code}' has no entry point: say with --entry which file in it is to be run")
-        return folder / "example", "train.py"
+        elif not (example / "train.py").is_file():
+            problems.append(
+                f"ENTRY_POINT is not set, and {example.parent.name} has no example; give your script: --entry"
+            )
+        return example, "train.py"
     # As typed from here, the way completion gives it; else as it is called inside the code directory.
     looked_at = [cwd / entry, cwd / code / entry] if code else [cwd / entry]
     for path in looked_at:

@@ -20,8 +20,9 @@ backend_prepare() {
 # backend_submit PYTHON <plan: start all nodes, or none; print the cluster's name.
 backend_submit() { cluster local-submit --python "$1"; }
 
-# backend_follow NAME: show progress and logs to the end, in the place of this shell; exit with the cluster's code.
-backend_follow() { exec_cluster local-follow "$@"; }
+# backend_run PYTHON <plan: the same, then show progress and logs to the end; exit with the cluster's code. It takes the
+# place of this shell, so that its signals are those of the process that knows what has been started.
+backend_run() { exec_cluster local-submit --python "$1" --follow; }
 
 # backend_status [--json] [NAME], backend_list [--json] [--all], backend_logs [--follow] [--node NODE] [NAME]: on stdout.
 backend_status() { cluster local-status "$@"; }

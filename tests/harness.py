@@ -1,0 +1,196 @@
+"""What tests of real clusters share: a project with its scripts, launches of it, and what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+# Longest wait for anything here; a cluster that hangs must fail its test, not the suite.
+PATIENCE_S = 60.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    """Return what *condition* returns as soon as that is true; fail after *patience_s*."""
+    deadline = time.monotonic() + patience_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {patience_s:g} s for {what}"
+        time.sleep(0.02)
+    return found
+
+
+def processes_of(launch_id: str) -> list[psutil.Process]:
+    """Return every living process that belongs to a launch."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            environ = process.environ()
+            is_marked = launch_id in {environ.get("LAUNCH_ID"), environ.get("CLUSTER_RUNNER")}
+            if is_marked and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+class Launch:
+    """One ``launch.sh`` in a session of its own, as a terminal would have it."""
+
+    def __init__(self, project: Project, arguments: list[str], environ: dict[str, str]) -> None:
+        self._project = project
+        before = set(project.cluster_dirs())
+        self.started_at = time.monotonic()
+        self._out = project.scratch / f"out-{len(list(project.scratch.iterdir()))}"
+        self._err = self._out.with_suffix(".err")
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [str(project.path / "scripts" / "launch.sh"), *arguments],
+                cwd=project.code,
+                env={**project.environ, **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self._before = before
+        self._directory: Path | None = None
+
+    @property
+    def out(self) -> str:
+        """What it has printed so far."""
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        """What it has said so far."""
+        return self._err.read_text()
+
+    @property
+    def directory(self) -> Path:
+        """The cluster's directory on this machine."""
+
+        def look() -> list[Path]:
+            assert self.process.poll() in {None, 0} or set(self._project.cluster_dirs()) - self._before, self.err
+            return [d for d in set(self._project.cluster_dirs()) - self._before if (d / "nodes.json").exists()]
+
+        self._directory = self._directory or wait_until(look, "the cluster's directory")[0]
+        return self._directory
+
+    @property
+    def launch_id(self) -> str:
+        """The launch id."""
+        return self.directory.name.rpartition("-")[2]
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """Return what the runner has recorded, by node."""
+        records = json.loads((self.directory / "nodes.json").read_bytes())
+        return {node["node"]: node for node in records["nodes"]}
+
+    def runner_pid(self) -> int:
+        """Return the runner's pid."""
+        return int(json.loads((self.directory / "nodes.json").read_bytes())["runner_pid"])
+
+    def log(self, node: str) -> str:
+        """Return what a node has printed so far."""
+        path = self.directory / "logs" / f"{node}.log"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for(self, text: str, node: str = "MAIN") -> None:
+        """Return when *node* has printed *text*."""
+        wait_until(lambda: text in self.log(node), f"{text!r} of {node}; it printed:\n{self.log(node)}\n{self.err}")
+
+    def kill_agent(self, node: str) -> None:
+        """Kill a node's agent, as the kernel would when memory runs out."""
+        os.kill(self.nodes()[node]["pid"], signal.SIGKILL)
+
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        """Press Ctrl-C: the whole foreground process group gets the signal."""
+        os.killpg(self.process.pid, number)
+
+    def wait(self, patience_s: float = PATIENCE_S) -> int:
+        """Return its exit code; whatever it was, nothing of it may be left."""
+        try:
+            code = self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"launch.sh did not end in {patience_s:g} s:\n{self.out}\n{self.err}")
+        return code
+
+    def assert_nothing_left(self) -> None:
+        """No process, and no private directory of a node."""
+        launch_id = self.launch_id
+        wait_until(lambda: not processes_of(launch_id), f"the end of {processes_of(launch_id)}", 5.0)
+        assert not list(self._project.temporary.glob(f"{launch_id}-*"))
+
+
+class Project:
+    """A copy of the checkout, with a framework that needs nothing and a place for user scripts."""
+
+    def __init__(self, path: Path, scratch: Path) -> None:
+        self.path = path
+        self.scratch = scratch / "launches"
+        self.code = scratch / "my code"
+        self.temporary = scratch / "tmp"
+        for directory in (self.scratch, self.code, self.temporary):
+            directory.mkdir()
+        kept = {key: os.environ[key] for key in os.environ if re.match(r"PATH$|HOME$|LANG|PIP_|SSL_|COV|CI$", key)}
+        # A user's CDPATH makes `cd` print; children of a measured test are measured too.
+        self.environ = {**kept, "TMPDIR": str(self.temporary), "CDPATH": f"{path}:/", "PYTHONDONTWRITEBYTECODE": "1"}
+        self.launches: list[Launch] = []
+
+    def cluster_dirs(self) -> list[Path]:
+        """Return the directories of all clusters launched here."""
+        return [path.parent for path in (self.path / ".clusters").glob("*/cluster.json")]
+
+    def write(self, name: str, text: str) -> str:
+        """Write a user's script and return its name."""
+        (self.code / name).write_text(text)
+        return name
+
+    def launch(self, *arguments: str, **environ: str) -> Launch:
+        """Start ``launch.sh``."""
+        launch = Launch(self, list(arguments), environ)
+        self.launches.append(launch)
+        return launch
+
+    def launch_plain(self, workers: int, script: str, *arguments: str, **environ: str) -> Launch:
+        """Start ``launch.sh plain`` with the Python text *script* as entry point."""
+        entry = self.write("entry.py", script)
+        return self.launch("plain", str(workers), "--entry", entry, "--python", sys.executable, *arguments, **environ)
+
+    def go(self) -> None:
+        """Let the entry points go on that wait for it."""
+        (self.code / "go").touch()
+
+    def run(self, script: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run another script of the project to its end."""
+        return subprocess.run(
+            [str(self.path / "scripts" / f"{script}.sh"), *arguments],
+            cwd=self.code,
+            env={**self.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def end_all(self) -> None:
+        """End what a failed test left."""
+        for launch in self.launches:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(launch.process.pid, signal.SIGKILL)
+            launch.process.wait()
+        for directory in self.cluster_dirs():
+            while left := processes_of(directory.name.rpartition("-")[2]):
+                for process in left:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
