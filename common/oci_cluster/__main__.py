@@ -207,9 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     verb("local-check", _local_check, "check the plan on stdin against this machine; print what would be run")
     added = verb("local-submit", _local_submit, "start the nodes of the plan on stdin; print the cluster's name")
     added.add_argument("--python", type=Path, required=True)
-    added.add_argument(
-        "--follow", action="store_true", help="show progress and logs instead; exit with the cluster's code"
-    )
+    added.add_argument("--follow", action="store_true", help="show progress and logs; exit with its code")
     added = verb("local-runner", _local_runner, "run the nodes of the cluster in a directory")
     added.add_argument("directory", type=Path)
     for name, run, help_ in (

@@ -123,7 +123,7 @@ def check(plan: Mapping[str, Any], root: Path) -> dict[str, Any]:
     if work_dir.startswith("memory:"):
         msg = f"WORK_DIR {work_dir} is seen by one process only; use file:// or leave it unset"
         raise SettingsError(msg)
-    taken = [node["environment"].get("NODE_ADDRESS", "") for cluster in running for node in cluster.plan["nodes"]]
+    taken = [node["environment"]["NODE_ADDRESS"] for cluster in running for node in cluster.plan["nodes"]]
     addresses = choose_addresses(len(plan["nodes"]), taken, planning.ports(plan, root))
     cpus = max(1, (os.cpu_count() or 1) // len(plan["nodes"]))
     shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(_memory() // len(plan["nodes"]))}
