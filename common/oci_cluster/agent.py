@@ -476,7 +476,7 @@ class Agent:
 
     def _tear_down(self, outcome: Outcome) -> int:
         settings = self.settings
-        log.info("ending: %s (code %d)", outcome.reason, outcome.exit_code)
+        log.info("ending with %d: %s", outcome.exit_code, outcome.reason)
         self._phase = "stopping"
         told = not settings.is_main or (self._joined and self._tell_stop(outcome))
         if self._child is not None:
