@@ -46,6 +46,7 @@ def _prepare(args: argparse.Namespace) -> int:
     from oci_cluster import environment
     from oci_cluster.errors import SettingsError
     from oci_cluster.follow import say_to_stderr
+    from oci_cluster.plan import find_interpreter
     from oci_cluster.settings import framework_defaults
 
     say = say_to_stderr(_program())
@@ -53,13 +54,14 @@ def _prepare(args: argparse.Namespace) -> int:
     if not args.python:
         print(environment.ensure_framework(PROJECT_ROOT, folder / "env.yaml", say))
         return 0
+    python = find_interpreter(args.python, Path.cwd())
     needed = framework_defaults(folder).get("REQUIRED_PACKAGES", "").split(",")
-    if missing := environment.missing_packages(args.python, [name for name in needed if name]):
-        command = f"{args.python} -m pip install {' '.join(missing)}"
-        msg = f"--python {args.python} lacks {', '.join(missing)}; install what is missing: {command}"
+    if missing := environment.missing_packages(python, [name for name in needed if name]):
+        command = f"{python} -m pip install {' '.join(missing)}"
+        msg = f"--python {python} lacks {', '.join(missing)}; install what is missing: {command}"
         raise SettingsError(msg)
     environment.ensure_tools(PROJECT_ROOT, say)
-    print(args.python)
+    print(python)
     return 0
 
 
@@ -200,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     added.set_defaults(arguments=None)
     added = verb("prepare", _prepare, "make the Python environment of a framework; print its interpreter")
     added.add_argument("framework")
-    added.add_argument("--python", type=Path)
+    added.add_argument("--python", default="")
     added = verb("requirements", _requirements, "print the pip packages of a conda environment file")
     added.add_argument("env_file", type=Path)
 

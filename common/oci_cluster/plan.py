@@ -97,7 +97,7 @@ def make_plan(
         folder = framework_dir(request.framework.rstrip("/"), root)  # tab completion turns dask into dask/
         workers = _workers(request.workers, request.backend, most_workers)
         extra = dict(_pair(text) for text in request.environment)
-        python = _interpreter(request.python, cwd) if request.python else ""
+        python = str(find_interpreter(request.python, cwd)) if request.python else ""
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -200,13 +200,18 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _interpreter(text: str, cwd: Path) -> str:
+def find_interpreter(text: str, cwd: Path) -> Path:
+    """Return the interpreter that ``--python`` names: itself, or the folder of its environment.
+
+    Raises:
+        ValueError: there is none.
+    """
     path = cwd / Path(text).expanduser()
     path = path / "bin" / "python" if path.is_dir() else path
     if not os.access(path, os.X_OK):
         msg = f"--python {text} is not an executable; give a Python interpreter, or an environment's folder"
         raise ValueError(msg)
-    return str(path.absolute())  # not resolved: a venv's python is a link that must stay one
+    return path.absolute()  # not resolved: a venv's python is a link that must stay one
 
 
 def _find_entry(code: str, entry: str, example: Path, cwd: Path, problems: list[str]) -> tuple[Path, str]:

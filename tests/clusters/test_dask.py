@@ -1,0 +1,213 @@
+"""Real Dask clusters: the example, failures inside Dask, encryption, connecting from outside."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import Launch, Project, processes_of, wait_until
+
+CONNECT = "from distributed import Client\nclient = Client()\nprint('connected', flush=True)\n"
+UNTIL_GO = CONNECT + "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
+
+
+@pytest.fixture(scope="session")
+def dask_python(checkout_copy: Path) -> Path:
+    """Return the interpreter of the Dask environment, which the first launch has made."""
+    return checkout_copy / ".venv" / "envs" / "dask" / "bin" / "python"
+
+
+def child_of(launch: Launch, node: str, part: str) -> psutil.Process:
+    """Return the process of *node* whose command line holds *part*, the youngest where there are several."""
+    found = [
+        process
+        for process in processes_of(launch.launch_id)
+        if process.environ().get("NODE_NAME") == node and part in " ".join(process.cmdline())
+    ]
+    return max(found, key=lambda process: process.create_time())
+
+
+def test_example_shows_each_workers_share_and_its_result(project: Project) -> None:
+    """What a newcomer sees first: real work, done by all three, a result, 0, nothing left."""
+    launch = project.launch("dask", "3")
+    assert launch.wait(240) == 0  # the first test here may have to make the environment
+    shares = dict(re.findall(r"(WORKER_\d)\s+(\d+)\s+\d+%", launch.log("MAIN")))
+    assert sorted(shares) == ["WORKER_1", "WORKER_2", "WORKER_3"]
+    assert sum(int(fits) for fits in shares.values()) == 60
+    best = json.loads((launch.directory / "outputs" / "best.json").read_text())
+    assert best["cv_score"] > 0.98
+    assert "dashboard http://127.0.0.1:8787/status" in launch.err
+    launch.assert_nothing_left()
+
+
+def test_ports_are_free_again_after_the_end(project: Project) -> None:
+    """Two clusters one after the other get the same ports."""
+    for _ in range(2):
+        launch = project.launch("dask", "1", "--entry", project.write("once.py", CONNECT))
+        assert launch.wait() == 0
+        assert "tls://127.0.0.1:8786" in launch.err
+
+
+def test_exit_code_arguments_and_traceback_come_through_dask(project: Project) -> None:
+    """The same as without Dask: exactly those arguments, exactly that code."""
+    entry = project.write("seven.py", CONNECT + "import sys\nprint(sys.argv[1:])\nsys.exit(7)")
+    launch = project.launch("dask", "1", "--entry", entry, "--", "a", "b c", "d'e")
+    assert launch.wait() == 7
+    assert "MAIN     | ['a', 'b c', \"d'e\"]\n" in launch.out
+    entry = project.write("boom.py", CONNECT + "client.submit(lambda: 1 / 0).result()")
+    launch = project.launch("dask", "1", "--entry", entry)
+    assert launch.wait() == 1
+    assert "ZeroDivisionError" in launch.out
+
+
+def test_worker_process_that_is_killed_is_replaced_by_its_nanny(project: Project) -> None:
+    """The cluster goes on, with 0, and the nanny's restart is in the log."""
+    entry = project.write("go.py", UNTIL_GO + "print('sum', client.submit(sum, [1, 2]).result())")
+    launch = project.launch("dask", "1", "--entry", entry)
+    launch.wait_for("connected")
+    child_of(launch, "WORKER_1", "spawn_main").kill()
+    launch.wait_for("Restarting worker", "WORKER_1")
+    project.go()
+    assert launch.wait() == 0
+    assert "sum 3" in launch.out
+
+
+def test_worker_agent_that_is_killed_is_named_and_its_work_done_elsewhere(project: Project) -> None:
+    """One of two workers lost: the loss is said, the result comes, 0."""
+    entry = project.write("go.py", UNTIL_GO + "print('sum', client.submit(sum, [1, 2]).result())")
+    launch = project.launch("dask", "2", "--entry", entry)
+    launch.wait_for("connected")
+    launch.kill_agent("WORKER_1")
+    wait_until(lambda: "WORKER_1 ended with 137 (killed by SIGKILL)" in launch.err, "the loss to be named")
+    project.go()
+    assert launch.wait() == 0
+    assert "sum 3" in launch.out
+    launch.assert_nothing_left()
+
+
+def test_killed_scheduler_is_main_lost_and_no_success(project: Project) -> None:
+    """Workers whose scheduler is gone leave with 0 by themselves: every node says 76 all the same."""
+    launch = project.launch("dask", "2", "--entry", project.write("go.py", UNTIL_GO))
+    launch.wait_for("connected")
+    child_of(launch, "MAIN", "dask scheduler").kill()
+    assert launch.wait() == 76
+    assert {node["exit_code"] for node in launch.nodes().values()} == {76}
+    assert "the scheduler ended with 137" in launch.out
+    launch.assert_nothing_left()
+
+
+def test_killed_main_agent_ends_dasks_workers_with_76(project: Project) -> None:
+    """They too leave with 0 at first, and are not believed."""
+    launch = project.launch(
+        "dask", "1", "--entry", project.write("go.py", UNTIL_GO), HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="4"
+    )
+    launch.wait_for("connected")
+    launch.kill_agent("MAIN")
+    assert launch.wait() == 76
+    assert launch.nodes()["WORKER_1"]["exit_code"] == 76
+    launch.assert_nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_takes_a_second_or_two(project: Project, number: int) -> None:
+    """Workers leave before the scheduler: nobody waits 8 s for somebody who is gone."""
+    launch = project.launch("dask", "2", "--entry", project.write("go.py", UNTIL_GO))
+    launch.wait_for("connected")
+    launch.interrupt(number)
+    assert launch.wait(6) == 143
+    launch.assert_nothing_left()
+
+
+def test_missing_worker_is_named_when_the_cluster_is_not_ready_in_time(project: Project) -> None:
+    """75, and which node did not come."""
+    launch = project.launch(
+        "dask", "2", "--entry", project.write("go.py", UNTIL_GO), "--env", "WORKER_PORTS=8700:8700", TIMEOUT="8s"
+    )
+    wait_until(lambda: "started" in launch.err, "the start")
+    launch.kill_agent("WORKER_2")
+    assert launch.wait() in {75, 76}
+    assert "WORKER_2" in launch.err
+    launch.assert_nothing_left()
+
+
+def test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner(project: Project, dask_python: Path) -> None:
+    """A plain client is refused, the owner's connects by what status shows, ports are those of settings.env."""
+    launch = project.launch("dask", "2", "--keep", "--detach", "--name", "kept", "--env", "NPROCS=2")
+    assert launch.wait(240) == 0
+    wait_until(lambda: "connect" in project.run("status", "kept").stdout, "the cluster to be ready")
+    facts = json.loads(project.run("status", "--json", "kept").stdout)["facts"]
+
+    code = "from distributed import Client; print(sorted(Client(timeout=5).nthreads().values()))"
+    name, _, value = facts["connect"].partition("=")
+    owner = {**project.environ, name: value}
+    done = subprocess.run(
+        [dask_python, "-c", code], cwd=project.code, env=owner, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[1, 1, 1, 1]\n"), done.stderr
+
+    def can_run(code: str) -> bool:
+        command = [dask_python, "-c", code]
+        return not subprocess.run(
+            command, cwd=project.code, env=project.environ, capture_output=True, check=False
+        ).returncode
+
+    plain = "from distributed import Client; Client('tcp://127.0.0.1:8786', timeout=3)"
+    assert not can_run(plain)
+    stranger = (
+        "from distributed import Client; from distributed.security import Security\n"
+        "Client('tls://127.0.0.1:8786', security=Security.temporary(), timeout=3)"
+    )
+    assert not can_run(stranger)
+
+    listening = [
+        connection.laddr
+        for process in processes_of(launch.launch_id)
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert {ipaddress.ip_address(address.ip).is_loopback for address in listening} == {True}
+    ports = {address.port for address in listening}
+    assert {8786, 8787} <= ports
+    assert len([port for port in ports if 8700 <= port < 8786]) >= 2
+    assert len([port for port in ports if 3000 <= port <= 3100]) >= 2
+
+    assert project.run("stop", "kept").returncode == 0
+    launch.assert_nothing_left()
+    assert not (launch.directory / "MAIN_certificate.json").exists()
+
+
+def test_without_encryption_a_plain_client_connects(project: Project) -> None:
+    """CLUSTER_TLS=0 is a plain Dask cluster."""
+    entry = project.write("plain.py", CONNECT + "print(client.scheduler.address)")
+    launch = project.launch("dask", "1", "--entry", entry, "--env", "CLUSTER_TLS=0")
+    assert launch.wait() == 0
+    assert "tcp://127.0.0.1:8786" in launch.out
+
+
+def test_workers_import_the_modules_beside_the_script(project: Project) -> None:
+    """Functions of the user's modules travel by name: the workers must find them."""
+    (project.code / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    entry = project.write(
+        "uses.py", CONNECT + "import helper\nprint('result', client.submit(helper.double, 21).result())"
+    )
+    launch = project.launch("dask", "1", "--entry", entry)
+    assert launch.wait() == 0
+    assert "result 42" in launch.out
+
+
+def test_users_own_environment_runs_the_cluster(project: Project, dask_python: Path) -> None:
+    """--python takes an environment's folder too; one that lacks Dask is told what is missing."""
+    launch = project.launch(
+        "dask", "1", "--entry", project.write("once.py", CONNECT), "--python", str(dask_python.parents[1])
+    )
+    assert launch.wait() == 0
+    lacking = project.launch("dask", "1", "--python", os.path.realpath(dask_python))
+    assert lacking.wait() == 78
+    assert "lacks dask, distributed; install what is missing: " in lacking.err
