@@ -33,6 +33,13 @@ interrupted="" runner=""
 # A signal is noted for the steps below, and passed on to the one that has a cluster to stop.
 trap 'interrupted=1; [[ -z "${runner}" ]] || kill -TERM "${runner}" 2>/dev/null || :' INT TERM HUP
 
+# give_up: end with the code of the step that failed; one that a signal has ended means stopped.
+give_up() {
+  local code=$?
+  [[ -z "${interrupted}" ]] || code=143
+  exit "${code}"
+}
+
 # run_and_follow PYTHON PLAN: start the cluster and show it to its end; return its exit code.
 run_and_follow() {
   local code
@@ -78,19 +85,19 @@ main() {
 
   local plan checked interpreter name
   plan="$(cluster plan "${words[0]}" "${words[1]}" --backend "${backend}" --most-workers "$(backend_most_workers)" \
-    --python "${python}" ${options[@]+"${options[@]}"} "$@")" || exit
-  checked="$(backend_check <<<"${plan}")" || exit
+    --python "${python}" ${options[@]+"${options[@]}"} "$@")" || give_up
+  checked="$(backend_check <<<"${plan}")" || give_up
   if [[ -n "${dry_run}" ]]; then
     printf '%s\n' "${checked}"
     exit 0
   fi
-  interpreter="$(backend_prepare "${words[0]%/}" "${python}")" || exit
+  interpreter="$(backend_prepare "${words[0]%/}" "${python}")" || give_up
   [[ -z "${interrupted}" ]] || exit 143
   if [[ -z "${detach}" ]]; then
     run_and_follow "${interpreter}" "${plan}"
     exit
   fi
-  name="$(backend_submit "${interpreter}" <<<"${plan}")" || exit
+  name="$(backend_submit "${interpreter}" <<<"${plan}")" || give_up
   if [[ -n "${interrupted}" ]]; then
     backend_stop "${name}" >/dev/null
     exit 143

@@ -67,64 +67,101 @@ def port_is_free(address: str, port: int) -> bool:
     return True
 
 
-def choose_addresses(
-    count: int,
-    taken: Sequence[str],
-    ports: Mapping[str, int],
-    *,
-    is_free: Callable[[str, int], bool] = port_is_free,
-) -> list[str]:
-    """Return an address for each of *count* nodes, main first, where *ports* are free.
+class Addresses:
+    """Loopback addresses that no other cluster of this machine has, whosever it is and from whichever checkout.
 
-    Args:
-        count: Nodes.
-        taken: Addresses of the clusters that run.
-        ports: Single ports that the nodes bind, by setting.
-        is_free: Whether a port of an address can be bound.
+    Each is claimed by a socket in Linux's abstract namespace: the kernel knows of it as long as a process holds it, and
+    no longer. Where 127.0.0.1 is the only address, nodes share it and nothing is claimed.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Claim *count* addresses, the lowest that are free.
+
+        Raises:
+            BackendError: the addresses do not suffice.
+        """
+        self._claims: list[socket.socket] = []
+        self.texts: list[str] = []
+        if not has_loopback_range():
+            self.texts = ["127.0.0.1"] * count
+            return
+        for number in range(1, 255):
+            if len(self.texts) == count:
+                return
+            claim = socket.socket(socket.AF_UNIX)
+            try:
+                claim.bind(f"\0oci-cluster/127.0.0.{number}")
+            except OSError:
+                claim.close()
+            else:
+                self._claims.append(claim)
+                self.texts.append(f"127.0.0.{number}")
+        if len(self.texts) < count:
+            free = len(self.texts)
+            self.close()
+            msg = f"{count} nodes do not fit: running clusters leave {free} addresses; end one: scripts/stop.sh"
+            raise BackendError(msg)
+
+    def __enter__(self) -> Addresses:
+        """Hold the claims."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give them up, unless a child holds them too."""
+        self.close()
+
+    def close(self) -> None:
+        """Give up the claims of this process."""
+        for claim in self._claims:
+            claim.close()
+
+    def descriptors(self) -> list[int]:
+        """Return what a child must inherit to hold the claims."""
+        return [claim.fileno() for claim in self._claims]
+
+
+def check_ports(address: str, ports: Mapping[str, int]) -> None:
+    """Check that main's *ports*, by setting, are free on its *address*.
 
     Raises:
-        BackendError: the addresses do not suffice for another cluster of that size.
-        SettingsError: somebody else has one of the ports.
+        SettingsError: somebody has one of them; names the setting that chooses another.
     """
-    if has_loopback_range():
-        used = {int(address.rpartition(".")[2]) for address in taken}
-        free = [number for number in range(1, 255) if number not in used]
-        if len(free) < count:
-            msg = f"{count} nodes do not fit: running clusters leave {len(free)} addresses; end one: scripts/stop.sh"
-            raise BackendError(msg)
-        addresses = [f"127.0.0.{number}" for number in free[:count]]
-    else:
-        addresses = ["127.0.0.1"] * count
     for name, port in ports.items():
-        if not is_free(addresses[0], port):
+        if not port_is_free(address, port):
             other = f"--env {name}={port + 100}"
-            msg = f"port {port} of {addresses[0]} is taken by another program; end it, or choose another port: {other}"
+            msg = f"port {port} of {address} is taken by another program; end it, or choose another port: {other}"
             raise SettingsError(msg)
-    return addresses
 
 
 # --- Submit ---------------------------------------------------------------------------------------------
 
 
 def check(plan: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Return *plan* with the addresses and directories that its nodes get on this machine, changing nothing.
+    """Return *plan* as it would be run on this machine now, changing nothing.
+
+    Raises:
+        ClusterError: see :func:`place`.
+    """
+    with Addresses(len(plan["nodes"])) as addresses:
+        return place(plan, root, addresses.texts)
+
+
+def place(plan: Mapping[str, Any], root: Path, addresses: Sequence[str]) -> dict[str, Any]:
+    """Return *plan* with what its nodes get on this machine: *addresses*, work dir, a share of CPUs and memory.
 
     Raises:
         UsageError: a cluster of that name runs.
         SettingsError: a port is taken, or the work dir is one that processes cannot share.
-        BackendError: no addresses are left.
     """
-    running = [cluster for cluster in find_clusters(state_dir(root)) if is_running(cluster)]
-    if any(cluster.name == plan["name"] for cluster in running):
-        name = plan["name"]
+    name = plan["name"]
+    if any(cluster.name == name and is_running(cluster) for cluster in find_clusters(state_dir(root))):
         msg = f"a cluster named '{name}' is running; choose another --name, or end it: scripts/stop.sh {name}"
         raise UsageError(msg)
     work_dir = plan["work_dir"] or f"file://{state_dir(root)}"
     if work_dir.startswith("memory:"):
         msg = f"WORK_DIR {work_dir} is seen by one process only; use file:// or leave it unset"
         raise SettingsError(msg)
-    taken = [node["environment"]["NODE_ADDRESS"] for cluster in running for node in cluster.plan["nodes"]]
-    addresses = choose_addresses(len(plan["nodes"]), taken, planning.ports(plan, root))
+    check_ports(addresses[0], planning.ports(plan, root))
     cpus = max(1, (os.cpu_count() or 1) // len(plan["nodes"]))
     shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(_memory() // len(plan["nodes"]))}
     nodes = [
@@ -147,24 +184,25 @@ def submit(plan: Mapping[str, Any], root: Path, python: Path) -> Cluster:
         python: Interpreter of the framework's environment: its folder comes first on the nodes' PATH.
 
     Raises:
-        ClusterError: what :func:`check` raises, or BackendError: the runner did not start.
+        ClusterError: what :func:`place` raises, or BackendError: no addresses, or the runner did not start.
     """
-    with _one_at_a_time(root):
-        checked = check(plan, root)
-        directory = state_dir(root) / checked["cluster_id"]
+    with _one_at_a_time(root), Addresses(len(plan["nodes"])) as addresses:
+        placed = place(plan, root, addresses.texts)
+        directory = state_dir(root) / placed["cluster_id"]
         try:
-            (directory / "logs").mkdir(parents=True, mode=0o700)
+            directory.mkdir(mode=0o700)
+            (directory / "logs").mkdir()
             (directory / "outputs").mkdir()
-            body = json.dumps({**checked, "python": str(python)}, indent=2)
+            body = json.dumps({**placed, "python": str(python)}, indent=2)
             descriptor = os.open(directory / "cluster.json", os.O_WRONLY | os.O_CREAT, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(body)
         except OSError as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise _not_writable(directory, error) from error
-        cluster = Cluster(directory, checked)
+        cluster = Cluster(directory, placed)
         try:
-            _start_runner(cluster)
+            _start_runner(cluster, addresses.descriptors())
         except BaseException:  # Ctrl-C too: a cluster is started whole, or not at all
             kill(cluster)
             shutil.rmtree(directory, ignore_errors=True)
@@ -172,7 +210,7 @@ def submit(plan: Mapping[str, Any], root: Path, python: Path) -> Cluster:
     return cluster
 
 
-def _start_runner(cluster: Cluster) -> None:
+def _start_runner(cluster: Cluster, claims: Sequence[int]) -> None:
     with (cluster.directory / "logs" / "runner.log").open("ab") as output:
         runner = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-m", "oci_cluster", "local-runner", str(cluster.directory)],
@@ -181,6 +219,7 @@ def _start_runner(cluster: Cluster) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            pass_fds=claims,
             start_new_session=True,  # a Ctrl-C in this terminal is for the launcher, which ends the cluster in order
         )
     deadline = time.monotonic() + _START_TIMEOUT_S

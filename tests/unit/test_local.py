@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ import pytest
 from oci_cluster import local
 from oci_cluster.clusters import Cluster
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, UsageError
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.x and abstract sockets are Linux's")
 
 
 def plan(name: str = "mine", launch_id: str = "aaaa1111", **changes: Any) -> dict[str, Any]:
@@ -68,30 +73,59 @@ class Running:
         self._lock.close()
 
 
-def test_nodes_get_addresses_from_127_0_0_1_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first cluster's main is where people look for it."""
-    monkeypatch.setattr(local, "has_loopback_range", lambda: True)
-    assert local.choose_addresses(3, [], {}) == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+@pytest.fixture(autouse=True)
+def no_other_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep clusters that run on this machine out of these tests: claims get a namespace of this process's own."""
+    bind = socket.socket.bind
+
+    class Socket(socket.socket):
+        def bind(self, address: Any) -> None:
+            bind(self, f"{address}/{os.getpid()}" if self.family == socket.AF_UNIX else address)
+
+    monkeypatch.setattr(local.socket, "socket", Socket)
 
 
-def test_second_cluster_gets_the_next_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two clusters at once do not share an address, so they may share ports."""
-    monkeypatch.setattr(local, "has_loopback_range", lambda: True)
-    assert local.choose_addresses(2, ["127.0.0.1", "127.0.0.3"], {}) == ["127.0.0.2", "127.0.0.4"]
+@linux
+def test_nodes_get_the_lowest_addresses_that_no_other_cluster_has() -> None:
+    """The first cluster's main is where people look for it; two clusters share no address, so they may share ports."""
+    with local.Addresses(3) as first:
+        assert first.texts == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+        with local.Addresses(2) as second:
+            assert second.texts == ["127.0.0.4", "127.0.0.5"]
+    with local.Addresses(1) as third:
+        assert third.texts == ["127.0.0.1"]
 
 
-def test_addresses_that_do_not_suffice_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message holds the value, the limit and the next step."""
-    monkeypatch.setattr(local, "has_loopback_range", lambda: True)
-    taken = [f"127.0.0.{number}" for number in range(1, 253)]
-    with pytest.raises(BackendError, match=r"3 nodes do not fit: running clusters leave 2 addresses; end one"):
-        local.choose_addresses(3, taken, {})
+@linux
+def test_addresses_that_do_not_suffice_are_counted_and_given_up() -> None:
+    """The message holds the value, the limit and the next step; nothing stays claimed."""
+    with local.Addresses(252):
+        with pytest.raises(BackendError, match=r"3 nodes do not fit: running clusters leave 2 addresses; end one"):
+            local.Addresses(3)
+        with local.Addresses(2) as rest:
+            assert rest.texts == ["127.0.0.253", "127.0.0.254"]
+
+
+@linux
+def test_claim_lives_as_long_as_a_process_that_inherited_it() -> None:
+    """The runner holds its cluster's addresses, not the launcher."""
+    with local.Addresses(1) as claimed:
+        holder = subprocess.Popen(["sleep", "100"], pass_fds=claimed.descriptors())
+    try:
+        with local.Addresses(1) as other:
+            assert other.texts == ["127.0.0.2"]
+    finally:
+        holder.kill()
+        holder.wait()
+    with local.Addresses(1) as again:
+        assert again.texts == ["127.0.0.1"]
 
 
 def test_without_a_loopback_range_nodes_share_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """MacOS has 127.0.0.1 alone."""
     monkeypatch.setattr(local, "has_loopback_range", lambda: False)
-    assert local.choose_addresses(2, [], {}) == ["127.0.0.1", "127.0.0.1"]
+    with local.Addresses(2) as addresses:
+        assert (addresses.texts, addresses.descriptors()) == (["127.0.0.1", "127.0.0.1"], [])
 
 
 def test_taken_port_is_named_with_its_setting() -> None:
@@ -101,7 +135,7 @@ def test_taken_port_is_named_with_its_setting() -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(SettingsError, match=rf"port {port} of .* --env MY_PORT={port + 100}"):
-            local.choose_addresses(1, [], {"MY_PORT": port})
+            local.check_ports("127.0.0.1", {"MY_PORT": port})
     assert local.port_is_free("127.0.0.1", port)
 
 
@@ -121,14 +155,13 @@ def test_settings_of_the_launch_win_over_those_of_the_backend(root: Path) -> Non
     assert checked["environment"]["HEARTBEAT_TIMEOUT"] == "7"
 
 
-def test_running_clusters_name_and_addresses_are_taken(root: Path) -> None:
+def test_running_clusters_name_is_taken(root: Path) -> None:
     """Only while it runs."""
     cluster = keep(root, plan(), ["127.0.0.1", "127.0.0.2"])
     with Running(cluster):
         with pytest.raises(UsageError, match="a cluster named 'mine' is running"):
             local.check(plan(), root)
-        checked = local.check(plan("yours"), root)
-        assert [node["environment"]["NODE_ADDRESS"] for node in checked["nodes"]] == ["127.0.0.3", "127.0.0.4"]
+        assert local.check(plan("yours"), root)["name"] == "yours"
     assert local.check(plan(), root)["name"] == "mine"
 
 
