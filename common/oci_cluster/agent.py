@@ -9,15 +9,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from oci_cluster.address import local_addresses, pick_address
 from oci_cluster.errors import (
     ClusterError,
     ExitCode,
-    LostError,
     NotPermittedError,
     SettingsError,
     StoppedError,
@@ -35,6 +33,7 @@ from oci_cluster.exchange import (
     now,
     poll_delays,
 )
+from oci_cluster.liveness import MainWatch, NodesWatch, Outcome, outcome_of
 from oci_cluster.process import Children, Signals, describe
 from oci_cluster.settings import PROJECT_ROOT, NodeSettings, framework_defaults, node_dir, read_settings
 
@@ -53,29 +52,6 @@ class _NoAnswer:
 NO_ANSWER: Final = _NoAnswer()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How the cluster, as far as this node knows, ended."""
-
-    exit_code: int
-    reason: str
-
-
-class Clock(Protocol):
-    """Time as the agent knows it; tests give their own."""
-
-    def __call__(self) -> float:
-        """Return monotonic seconds."""
-
-
-@dataclass
-class _Life:
-    """What main knows of another node: its latest heartbeat, and when this node saw it change."""
-
-    heartbeat: str
-    changed_at: float
-
-
 class Agent:
     """One node, from its start to its exit code."""
 
@@ -87,7 +63,7 @@ class Agent:
         exchange: Exchange,
         children: Children,
         signals: Signals,
-        clock: Clock = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a node.
 
@@ -110,7 +86,6 @@ class Agent:
         self._node_dir = node_dir(settings.launch_id, settings.node)
         self._child: int | None = None
         self._joined = False
-        self._script_started = False
         self._uploader: int | None = None
         self._upload_at = 0.0
         self._phase = "starting"
@@ -119,12 +94,8 @@ class Agent:
         self._outage: ClusterError | None = None
         self._outage_since = self._started_at
         self._other_launch_warned: set[str] = set()
-        # Of main, as a worker sees it; of the others, as main sees them.
-        self._main_beat: int | None = None
-        self._main_alive_at = self._started_at
-        self._main_looked_at = self._started_at
-        self._alive: dict[str, _Life] = {}
-        self._gone: dict[str, Outcome] = {}
+        self._main_watch: MainWatch | None = None
+        self._nodes_watch = NodesWatch(settings)
 
     def run(self) -> int:
         """Live the node's whole life and return its exit code. Whatever happens, it tears down."""
@@ -145,6 +116,7 @@ class Agent:
     def _live(self) -> Outcome:
         settings = self.settings
         self._node_dir.mkdir(mode=0o700)
+        self._wait_for("WORK_DIR", self._create_cluster_dir)  # first: from here on the others can be told what goes wrong
         address = settings.address or pick_address(local_addresses(), settings.subnet_cidr)
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if settings.code_uri:
@@ -157,10 +129,9 @@ class Agent:
         if settings.ephemeral and not (settings.code_dir / settings.entry_point).is_file():
             msg = f"ENTRY_POINT {settings.entry_point} is not a file in CODE_DIR {settings.code_dir}"
             raise SettingsError(msg)
-        self._wait_for("WORK_DIR", self._create_cluster_dir)
         main = self._publish_as_main(address) if settings.is_main else self._join(address)
-        self._start_script(address, main)
-        return self._supervise()
+        self._child = self._start_script(address, main)
+        return self._supervise(self._child)
 
     def _create_cluster_dir(self) -> bool:
         self._exchange.create()
@@ -190,7 +161,7 @@ class Agent:
         settings = self.settings
         self._publish(config_file(settings.node), node=settings.node, rank=settings.rank, address=address)
         main = self._wait_for(config_file("MAIN"), lambda: self._exchange.read(config_file("MAIN")))
-        self._main_alive_at = self._main_looked_at = self._clock()
+        self._main_watch = MainWatch(settings.heartbeat_timeout_s, self._clock())
         if main.get("tls"):
             pair = self._wait_for(CERTIFICATE, lambda: self._exchange.read(CERTIFICATE))
             self._hand_certificate(str(pair.get("certificate")), str(pair.get("key")))
@@ -243,7 +214,7 @@ class Agent:
             path.touch(mode=0o600)
             path.write_text(text)
 
-    def _start_script(self, address: str, main: Mapping[str, Any]) -> None:
+    def _start_script(self, address: str, main: Mapping[str, Any]) -> int:
         settings = self.settings
         script = settings.framework_dir / ("start-master.sh" if settings.is_main else "start-worker.sh")
         args_file = self._node_dir / "entry-args"
@@ -279,14 +250,14 @@ class Agent:
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
         try:
-            self._child = self._children.start([str(script)], environ=environ, cwd=settings.code_dir)
+            pid = self._children.start([str(script)], environ=environ, cwd=settings.code_dir)
         except OSError as error:
             msg = f"{script} cannot be started: {error}"
             raise SettingsError(msg) from error
-        log.debug("started=%s pid=%d", script.name, self._child)
-        self._script_started = True
+        log.debug("started=%s pid=%d", script.name, pid)
         self._phase = "running"
         self._upload_at = self._clock() + settings.output_interval_s
+        return pid
 
     def _output_dir(self) -> Path:
         if self.settings.output_dir:
@@ -296,12 +267,13 @@ class Agent:
 
     # --- Supervision ---------------------------------------------------------------------------------------
 
-    def _supervise(self) -> Outcome:
+    def _supervise(self, pid: int) -> Outcome:
         is_ready = not self.settings.is_main
+        has_ended = False
         for delay in poll_delays(self.settings.poll_ceiling_s):
             self._obey()
-            if self._child is not None and (code := self._children.code(self._child)) is not None:
-                self._child = None
+            if not has_ended and (code := self._children.code(pid)) is not None:
+                has_ended = True
                 if (outcome := self._child_ended(code)) is not None:
                     return outcome
             self._look_around()
@@ -332,8 +304,7 @@ class Agent:
                 self._other_launch_warned.add(why)
                 log.warning("stop file ignored: %s", why)
             return None
-        code = _checked_code(fields)
-        return Outcome(code, str(fields.get("reason"))[:1000])
+        return outcome_of(fields)
 
     def _look_around(self) -> None:
         """Every ``HEARTBEAT_INTERVAL``: show that this node is alive, and see whether the others are."""
@@ -345,56 +316,26 @@ class Agent:
             lambda: self._exchange.publish(heartbeat_file(self.settings.node), beat=self._beat, phase=self._phase)
         )
         if self.settings.is_main:
-            if not isinstance(there := self._ask(self._exchange.listing), _NoAnswer):
-                self._watch_nodes(there)
-        elif self._phase != "starting":
-            self._watch_main()
+            there = self._ask(self._exchange.listing)
+            if not isinstance(there, _NoAnswer):
+                self._nodes_watch.look(there, self._clock(), self._read)
+        elif self._main_watch is not None:
+            heartbeat = self._ask(lambda: self._exchange.read(heartbeat_file("MAIN")))
+            if isinstance(heartbeat, _NoAnswer):
+                self._main_watch.look(None, self._clock(), answered=False)
+            else:
+                self._main_watch.look(heartbeat, self._clock(), answered=True)
+            self._give_up_on_storage()
 
-    def _watch_main(self) -> None:
-        heartbeat = self._ask(lambda: self._exchange.read(heartbeat_file("MAIN")))
-        moment = self._clock()
-        if isinstance(heartbeat, _NoAnswer):
-            # Not main's silence: storage's. The time since the last look does not count against main.
-            self._main_alive_at += moment - self._main_looked_at
-        elif heartbeat is not None and heartbeat.get("beat") != self._main_beat:
-            self._main_beat = heartbeat.get("beat")
-            self._main_alive_at = moment
-        self._main_looked_at = moment
-        silence = moment - self._main_alive_at
-        if silence > self.settings.heartbeat_timeout_s:
-            raise LostError(
-                f"main lost: no heartbeat for {silence:.0f} s"
-                f" (HEARTBEAT_TIMEOUT {self.settings.heartbeat_timeout_s:g} s)"
-            )
-        if self._outage is not None and moment - self._outage_since > self.settings.timeout_s:
+    def _read(self, name: str) -> dict[str, Any] | None:
+        fields = self._ask(lambda: self._exchange.read(name))
+        return None if isinstance(fields, _NoAnswer) else fields
+
+    def _give_up_on_storage(self) -> None:
+        """End a worker that has heard nothing but errors for ``TIMEOUT``: nobody else could end it."""
+        if self._outage is not None and self._clock() - self._outage_since > self.settings.timeout_s:
             msg = f"no answer for {self.settings.timeout_s:g} s (TIMEOUT): {self._outage}"
             raise StorageError(msg, exit_code=self._outage.exit_code)
-
-    def _watch_nodes(self, there: Mapping[str, str]) -> None:
-        moment = self._clock()
-        for node in self.settings.other_nodes:
-            if node in self._gone:
-                continue
-            if exit_file(node) in there:
-                ended = self._ask(lambda node=node: self._exchange.read(exit_file(node)))  # type: ignore[misc]
-                if isinstance(ended, dict):
-                    self._gone[node] = Outcome(_checked_code(ended) or ExitCode.LOST, str(ended.get("reason"))[:1000])
-            elif heartbeat := there.get(heartbeat_file(node)):
-                life = self._alive.setdefault(node, _Life(heartbeat, moment))
-                if life.heartbeat != heartbeat:
-                    self._alive[node] = _Life(heartbeat, moment)
-                elif moment - life.changed_at > self.settings.heartbeat_timeout_s:
-                    reason = f"no heartbeat for {moment - life.changed_at:.0f} s"
-                    self._gone[node] = Outcome(ExitCode.LOST, reason)
-            if node in self._gone:
-                log.warning("%s lost: %s (code %d)", node, self._gone[node].reason, self._gone[node].exit_code)
-        workers_gone = sum(node.startswith("WORKER") for node in self._gone)
-        servers_gone = len(self._gone) - workers_gone
-        if self.settings.worker_count - workers_gone < self.settings.min_workers or servers_gone:
-            node, outcome = next(iter(self._gone.items()))
-            least = self.settings.min_workers
-            msg = f"{', '.join(self._gone)} lost, MIN_WORKERS is {least}; first {node}: {outcome.reason}"
-            raise LostError(msg, exit_code=outcome.exit_code)
 
     def _child_ended(self, code: int) -> Outcome | None:
         """Return the outcome that the start script's end means, None where another node decides."""
@@ -420,7 +361,7 @@ class Agent:
         ready = self._node_dir / "ready"
         if not ready.exists():
             if self._clock() >= self._deadline:
-                seen = ", ".join(self._alive) or "none"
+                seen = ", ".join(self._nodes_watch.seen) or "none"
                 msg = f"the cluster was not ready within {self.settings.timeout_s:g} s (TIMEOUT); nodes seen: {seen}"
                 raise TimedOutError(msg)
             return False
@@ -482,7 +423,6 @@ class Agent:
         if self._child is not None:
             code = self._children.end(self._child, settings.grace_period_s, wait=self._signals.wait, clock=self._clock)
             log.debug("start script ended: %s", describe(code))
-        self._children.sweep(self._signals.wait)
         outcome = self._last_upload(outcome)
         if self._joined:
             self._say_goodbye(outcome, told=told)
@@ -522,7 +462,7 @@ class Agent:
 
     def _last_upload(self, outcome: Outcome) -> Outcome:
         """Wait until every output is uploaded; outputs that are lost make a failure of a success."""
-        if self._exchange.local_path is not None or not self._script_started:
+        if self._exchange.local_path is not None or self._child is None:
             return outcome
         log.info("uploading outputs")
         try:
@@ -543,12 +483,6 @@ def _checked_address(config: Mapping[str, Any], node: str) -> str:
     except ValueError as error:
         msg = f"{config_file(node)} holds no usable address: {error}"
         raise SettingsError(msg) from error
-
-
-def _checked_code(fields: Mapping[str, Any]) -> int:
-    """Return ``exit_code`` of a file's *fields*; one that is no exit code is never a success."""
-    code = fields.get("exit_code")
-    return code if type(code) is int and 0 <= code <= 255 else ExitCode.BUG
 
 
 def _python_path(code_dir: Path, inherited: str) -> str:

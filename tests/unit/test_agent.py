@@ -69,7 +69,6 @@ class PlayedChildren:
         self.started: list[tuple[list[str], Mapping[str, str], Path]] = []
         self.codes: dict[int, int] = {}
         self.ended: list[int] = []
-        self.swept = 0
         self.on_start: Callable[[list[str]], None] = lambda _: None
         self.upload_code = 0
 
@@ -90,10 +89,6 @@ class PlayedChildren:
         """Note that the agent ended *pid*."""
         self.ended.append(pid)
         return self.codes.setdefault(pid, 143)
-
-    def sweep(self, wait: object) -> None:
-        """Note that the agent swept."""
-        self.swept += 1
 
 
 class FaultyExchange(Exchange):
@@ -214,7 +209,7 @@ def test_nothing_is_left_on_a_node(main: Node, root: Path) -> None:
     """The private directory is removed and leftovers are swept, also after a success."""
     main.child_ends(0, at=1)
     main.run()
-    assert main.children.swept == 1
+    assert main.children.ended == [1]
     assert not list(root.glob(f"{LAUNCH}-*"))
 
 
