@@ -1,0 +1,75 @@
+# Surroundings of every unit test: none of the user's settings, folders or programs, and time that only a test moves.
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# With the repository root on sys.path the folder dask/ would pass for the package dask.
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
+
+from oci_cluster.settings import ALIASES, framework_defaults  # noqa: E402 - after sys.path is in order
+
+_FOREIGN = re.compile(r"OCI_|XDG_|PIP_|UV_|GIT_|SSL_|DASK_|LC_|LD_PRELOAD$|PYTHON")
+
+
+def contract_variables() -> set[str]:
+    """Return every variable that the contract, a framework or a script of ours reads."""
+    names = {"BACKEND", "CDPATH", "CLUSTER_PROGRAM", "CLUSTER_RUNNER", "NO_COLOR", "OUTPUT_INTERVAL", "VIRTUAL_ENV"}
+    for line in (ROOT / "common" / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            names.update(re.findall(r"\b[A-Z][A-Z0-9_]+\b", line.split("|")[1]))
+    for name, others in ALIASES.items():
+        names.update((name, *others))
+    for path in ROOT.glob("*/settings.env"):
+        names.update(framework_defaults(path.parent))
+    return names
+
+
+class Clock:
+    """Monotonic seconds that pass only when a test, or a wait of the code under test, says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.waits: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def empty_memory() -> Iterator[None]:
+    """Leave nothing in memory://, which is one for the whole process."""
+    yield
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in contract_variables() | {name for name in os.environ if _FOREIGN.match(name)}:
+        monkeypatch.delenv(name, raising=False)
+    place = tmp_path_factory.mktemp("a folder with spaces")
+    for folder in ("home", "work"):
+        (place / folder).mkdir()
+    monkeypatch.setenv("HOME", str(place / "home"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.chdir(place / "work")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from oci_cluster.address import local_addresses, pick_address
+from oci_cluster.errors import SettingsError
+
+LOOPBACK = {"lo": ["127.0.0.1", "::1"]}
+ADVICE = "set SUBNET_CIDR to the nodes' subnet, or NODE_ADDRESS"
+
+
+def test_the_only_ipv4_address_is_this_nodes() -> None:
+    """Without a subnet, loopback, link-local and IPv6 addresses do not count and the one that is left is taken."""
+    interfaces = {**LOOPBACK, "eth0": ["169.254.7.7", "10.0.0.5", "fe80::1", "fd00::5"]}
+    assert pick_address(interfaces) == "10.0.0.5"
+
+
+def test_several_addresses_are_not_guessed_among() -> None:
+    """With several candidates the node fails, and names what it saw and what to set."""
+    with pytest.raises(SettingsError) as caught:
+        pick_address({**LOOPBACK, "eth0": ["10.0.0.5"], "docker0": ["172.17.0.1"], "down0": []})
+    assert str(caught.value) == (
+        "this node does not have exactly one IPv4 address that is not loopback;"
+        f" seen: lo 127.0.0.1 ::1, eth0 10.0.0.5, docker0 172.17.0.1; {ADVICE}"
+    )
+
+
+def test_no_address_is_said_so() -> None:
+    """A machine without any address gets a message that says so."""
+    with pytest.raises(SettingsError) as caught:
+        pick_address({})
+    assert str(caught.value) == (
+        f"this node does not have exactly one IPv4 address that is not loopback; seen: none; {ADVICE}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cidr", "address"),
+    [
+        ("10.1.0.0/16", "10.1.2.3"),
+        ("10.1.2.3/16", "10.1.2.3"),
+        ("127.0.0.0/8", "127.0.0.1"),
+        ("fd00::/8", "fd00::5"),
+        ("10.2.0.0/16", "10.2.0.8"),
+    ],
+)
+def test_the_first_address_in_the_subnet_is_this_nodes(cidr: str, address: str) -> None:
+    """SUBNET_CIDR decides, host bits or not, IPv6 and loopback included, and of several the first."""
+    interfaces = {**LOOPBACK, "eth0": ["10.1.2.3", "fd00::5"], "eth1": ["10.2.0.8", "10.2.0.9"]}
+    assert pick_address(interfaces, cidr) == address
+
+
+def test_a_subnet_that_no_address_is_in_is_named() -> None:
+    """A wrong SUBNET_CIDR is named beside what was seen."""
+    with pytest.raises(SettingsError) as caught:
+        pick_address({"eth0": ["10.1.2.3"]}, "192.168.0.0/24")
+    assert str(caught.value) == (
+        f"no address of this node is inside SUBNET_CIDR 192.168.0.0/24; seen: eth0 10.1.2.3; {ADVICE}"
+    )
+
+
+def test_addresses_are_read_without_scope_and_hardware_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what the machine reports, IP addresses count; a scope such as %eth0 is no part of one."""
+    entries = [
+        SimpleNamespace(family=socket.AF_INET, address="10.0.0.5"),
+        SimpleNamespace(family=socket.AF_INET6, address="fe80::1%eth0"),
+        SimpleNamespace(family=17, address="02:42:ac:11:00:02"),
+    ]
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"eth0": entries, "tun0": []})
+    assert local_addresses() == {"eth0": ["10.0.0.5", "fe80::1"], "tun0": []}

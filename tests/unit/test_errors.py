@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from oci_cluster import errors
+from oci_cluster.errors import ClusterError, ExitCode
+
+README = Path(__file__).resolve().parents[2] / "common" / "README.md"
+
+
+def test_exit_codes_are_the_contracts() -> None:
+    """The table "Exit codes" of the contract and ExitCode name the same codes; 1 is the entry point's own."""
+    table = README.read_text(encoding="utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert documented | {1} == {int(code) for code in ExitCode}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("ClusterError", 70),
+        ("UsageError", 2),
+        ("StorageError", 69),
+        ("BackendError", 69),
+        ("TimedOutError", 75),
+        ("LostError", 76),
+        ("NotPermittedError", 77),
+        ("SettingsError", 78),
+        ("StoppedError", 143),
+    ],
+)
+def test_each_error_ends_a_process_with_its_own_code(error: str, code: int) -> None:
+    """An error's class decides the exit code, and its text is kept as it is."""
+    raised = getattr(errors, error)("what, and what to do")
+    assert (str(raised), raised.exit_code) == ("what, and what to do", code)
+
+
+def test_every_error_is_expected_by_the_door() -> None:
+    """What is raised on purpose is a ClusterError, so that it becomes one line and not a traceback."""
+    named = [value for name, value in vars(errors).items() if name.endswith("Error")]
+    assert [error for error in named if not issubclass(error, ClusterError)] == []
+
+
+def test_a_passed_on_code_replaces_the_class_own() -> None:
+    """A worker's own code can be passed on, 0 (a TTL that was reached) included."""
+    assert [errors.LostError("w", exit_code=7).exit_code, errors.StoppedError("ttl", exit_code=0).exit_code] == [7, 0]
+
+
+def test_a_passed_on_code_belongs_to_one_error() -> None:
+    """Passing a code on changes that error only, never the ones after it."""
+    errors.LostError("first", exit_code=7)
+    assert errors.LostError("second").exit_code == 76
