@@ -54,7 +54,10 @@ def _prepare(args: argparse.Namespace) -> int:
     if not args.python:
         print(environment.ensure_framework(PROJECT_ROOT, folder / "env.yaml", say))
         return 0
-    python = find_interpreter(args.python, Path.cwd())
+    try:
+        python = find_interpreter(args.python, Path.cwd())
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     needed = framework_defaults(folder).get("REQUIRED_PACKAGES", "").split(",")
     if missing := environment.missing_packages(python, [name for name in needed if name]):
         command = f"{python} -m pip install {' '.join(missing)}"
@@ -260,15 +263,20 @@ def main(arguments: Sequence[str]) -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
     try:
-        return int(args.run(args))
+        code: int = args.run(args)
+        sys.stdout.flush()  # here, where a reader that has gone is expected
     except ClusterError as error:
         sys.stderr.write(f"{_program()}: error: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:
-        return ExitCode.STOPPED
     except BrokenPipeError:  # `logs.sh | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at its end
         return ExitCode.OK
+    except KeyboardInterrupt:
+        return ExitCode.STOPPED
+    except Exception:
+        logging.getLogger(_program()).exception("a bug of ours; please report it with these lines")
+        return ExitCode.BUG
+    return code
 
 
 if __name__ == "__main__":

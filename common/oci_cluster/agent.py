@@ -32,6 +32,7 @@ from oci_cluster.exchange import (
     heartbeat_file,
     now,
     poll_delays,
+    printable,
 )
 from oci_cluster.liveness import MainWatch, NodesWatch, Outcome, outcome_of
 from oci_cluster.process import Children, Signals, describe
@@ -40,9 +41,8 @@ from oci_cluster.settings import PROJECT_ROOT, NodeSettings, framework_defaults,
 T = TypeVar("T")
 log = logging.getLogger("agent")
 
-# What READY_FILE may tell: enough for some addresses, too little to flood `status`.
+# Lines of READY_FILE: enough for some addresses, too few to flood `status`.
 _MAX_FACTS = 32
-_MAX_FACT_CHARACTERS = 500
 
 
 class _NoAnswer:
@@ -219,7 +219,7 @@ class Agent:
         settings = self.settings
         script = settings.framework_dir / ("start-master.sh" if settings.is_main else "start-worker.sh")
         args_file = self._node_dir / "entry-args"
-        args_file.write_bytes(b"".join(arg.encode() + b"\0" for arg in settings.entry_args))
+        args_file.write_bytes(b"".join(os.fsencode(arg) + b"\0" for arg in settings.entry_args))
         output_dir = self._output_dir()
         output_dir.mkdir(parents=True, exist_ok=True)
         environ = {
@@ -370,7 +370,7 @@ class Agent:
         for line in ready.read_text(errors="replace").splitlines()[:_MAX_FACTS]:
             name, equals, value = line.partition("=")
             if equals:
-                facts[name] = "".join(c for c in value if c.isprintable())[:_MAX_FACT_CHARACTERS]
+                facts[printable(name)] = printable(value)
         if isinstance(self._ask(lambda: self._exchange.publish(READY, facts=facts)), _NoAnswer):
             return False
         log.info("ready after %.1f s", self._clock() - self._started_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,14 @@ class Cluster:
             UsageError: there is none.
         """
         try:
-            return cls(directory, json.loads((directory / "cluster.json").read_text()))
+            plan = json.loads((directory / "cluster.json").read_text())
+            if not isinstance(plan, dict) or not {"name", "launch_id", "cluster_id", "created"} <= set(plan):
+                msg = "not what launch.sh writes"
+                raise ValueError(msg)
         except (OSError, ValueError) as error:
             msg = f"there is no cluster in {directory}: {error}"
             raise UsageError(msg) from error
+        return cls(directory, plan)
 
     @property
     def name(self) -> str:
@@ -48,8 +53,11 @@ class Cluster:
 
 
 def find_clusters(directory: Path) -> list[Cluster]:
-    """Return the clusters kept in *directory*, the oldest first."""
-    found = [Cluster.load(path.parent) for path in directory.glob("*/cluster.json") if path.stat().st_size]
+    """Return the clusters kept in *directory*, the oldest first; one that is just being written is not one yet."""
+    found = []
+    for path in directory.glob("*/cluster.json"):
+        with contextlib.suppress(UsageError):
+            found.append(Cluster.load(path.parent))
     return sorted(found, key=lambda cluster: (cluster.plan["created"], cluster.launch_id))
 
 

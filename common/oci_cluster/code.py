@@ -7,6 +7,7 @@ import re
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
 
 from oci_cluster.errors import SettingsError, StorageError
@@ -14,6 +15,7 @@ from oci_cluster.errors import SettingsError, StorageError
 _TAR_URI = re.compile(r"(?P<url>[^#]+)#sha256=(?P<digest>[0-9a-f]{64})")
 # A ref begins with a letter or digit: one that begins with a dash would be an option to git.
 _GIT_URI = re.compile(r"git\+(?P<url>.+)@(?P<ref>[A-Za-z0-9][A-Za-z0-9._/-]*)")
+_PASSWORD = re.compile(r"//[^/@\s]+@")
 
 
 def fetch_code(uri: str, target: Path, *, git_timeout_s: float = 600.0) -> None:
@@ -28,10 +30,15 @@ def fetch_code(uri: str, target: Path, *, git_timeout_s: float = 600.0) -> None:
         SettingsError: *uri* has another form, its content has another hash, or an archive reaches outside *target*.
         StorageError: it cannot be read.
     """
-    if target.exists() and any(target.iterdir()):
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(target.iterdir())
+    except OSError as error:
+        msg = f"CODE_DIR {target} cannot hold the code: {error}"
+        raise SettingsError(msg) from error
+    if not is_empty:
         msg = f"CODE_DIR {target} is not empty; fetched code needs a directory of its own"
         raise SettingsError(msg)
-    target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target, prefix=".fetched-") as scratch:
         fetched = Path(scratch) / "code"
         if tar := _TAR_URI.fullmatch(uri):
@@ -52,10 +59,10 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
     try:
         fs, path = fsspec.url_to_fs(url)
         fs.get_file(path, str(archive))
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
     except Exception as error:  # whatever the file system raises: see Exchange._ask
         msg = f"CODE_URI {url}: {type(error).__name__}: {error}"
         raise StorageError(msg) from error
-    found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != digest:
         msg = f"CODE_URI {url} has sha256 {found}, expected {digest}; upload it again or correct the URI"
         raise SettingsError(msg)
@@ -63,7 +70,7 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(target, filter="data")  # refuses paths and links that leave target, devices, set-id bits
-    except (tarfile.TarError, OSError) as error:
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         msg = f"CODE_URI {url} cannot be unpacked: {error}"
         raise SettingsError(msg) from error
 
@@ -88,5 +95,5 @@ def _fetch_git(url: str, ref: str, target: Path, timeout_s: float) -> None:
             )
         except (OSError, subprocess.SubprocessError) as error:
             detail = (getattr(error, "stderr", "") or str(error)).strip()
-            msg = f"CODE_URI git+{url}@{ref}: {detail}"
-            raise StorageError(msg) from error
+            # A password or token in the URL is nobody's business: the message goes to logs and to the stop file.
+            raise StorageError(_PASSWORD.sub("//", f"CODE_URI git+{url}@{ref}: {detail}")) from None

@@ -29,7 +29,11 @@ _UV_OPTIONS = {
     "trusted-host": "--allow-insecure-host",
     "no-index": "--no-index",
 }
+# What a venv has by itself: these two, with or without a version. Not python-dateutil.
+_INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
 _PROGRESS = re.compile(r"^\s*(Downloading|Building|Installing collected|Resolved|Prepared|Installed) ?.*")
+
+_YES = {"1", "y", "yes", "t", "true", "on"}  # pip takes them all (distutils' strtobool)
 
 Say = Callable[[str], None]
 
@@ -84,7 +88,7 @@ def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
                 check=False,
             )
             if listed.returncode:
-                raise SettingsError(listed.stderr.strip())
+                raise SettingsError(listed.stderr.strip().partition("error: ")[2] or listed.stderr.strip())
             shutil.rmtree(directory, ignore_errors=True)
             _make(directory, listed.stdout.splitlines(), root, say)
             stamp.touch()
@@ -102,11 +106,12 @@ def requirements(env_file: Path) -> list[str]:
     try:
         content = yaml.safe_load(env_file.read_text(encoding="utf-8"))
         dependencies = list(content["dependencies"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
         msg = f"{env_file} is not a conda environment file with a 'dependencies' list: {error!r}"
         raise SettingsError(msg) from error
-    pip = [str(entry) for part in dependencies if isinstance(part, dict) for entry in part.get("pip") or ()]
-    other = [part for part in dependencies if isinstance(part, str) and not re.match(r"(python|pip)\b", part)]
+    lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
+    pip = [str(entry) for entries in lists for entry in entries]
+    other = [part for part in dependencies if isinstance(part, str) and not _INTERPRETER.fullmatch(part)]
     if other or not pip:
         reason = f"asks for conda packages ({', '.join(other)})" if other else "has no 'pip:' list"
         msg = f"{env_file} {reason}; a local cluster has pip packages only: list them under 'pip:', or use --python"
@@ -188,7 +193,7 @@ def uv_options(pip: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     options: list[str] = []
     for name, option in _UV_OPTIONS.items():
         if name == "no-index":
-            options += [option] if pip.get(name, "").lower() in {"1", "true", "yes"} else []
+            options += [option] if pip.get(name, "").lower() in _YES else []
         else:
             options += [part for value in pip.get(name, "").split() for part in (option, value)]
     if "extra-index-url" in pip:  # pip takes the best version of all indexes, uv that of the first index that has any
@@ -205,6 +210,7 @@ def _run(command: Sequence[str | Path], say: Say, extra: Mapping[str, str] | Non
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
     )
     with process:
         for line in process.stdout or ():
@@ -220,8 +226,13 @@ def _run(command: Sequence[str | Path], say: Say, extra: Mapping[str, str] | Non
 @contextmanager
 def _one_at_a_time(root: Path) -> Iterator[None]:
     """Hold a lock: two launches on a fresh checkout must not make the same environment twice, over each other."""
-    (root / ".venv").mkdir(exist_ok=True)
-    with (root / ".venv" / ".lock").open("w") as lock:
+    try:
+        (root / ".venv").mkdir(exist_ok=True)
+        lock = (root / ".venv" / ".lock").open("w")
+    except OSError as error:
+        msg = f"{root / '.venv'} cannot be written: {error.strerror}; make room there or allow it"
+        raise BackendError(msg) from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -91,19 +91,15 @@ class Exchange:
 
     def create(self) -> None:
         """Make the cluster dir, where directories are a thing that is made; an existing one is left as it is."""
-        self._ask("", lambda path: self._fs.makedirs(path, exist_ok=True))
+        self._write("", lambda path: self._fs.makedirs(path, exist_ok=True))
 
     def publish(self, name: str, **fields: Any) -> None:
         """Write *fields* to the file *name*, whole: a reader sees all of them or none."""
         body = json.dumps({"schema": SCHEMA, "launch_id": self.launch_id, **fields}).encode()
-        try:
-            if self._is_local:
-                self._ask(name, lambda path: _replace(Path(path), body))
-            else:
-                self._ask(name, lambda path: self._fs.pipe_file(path, body))
-        except FileNotFoundError as error:  # the cluster dir was there at the start: its storage has gone away
-            msg = f"{self.url}: {error}"
-            raise StorageError(msg) from error
+        if self._is_local:
+            self._write(name, lambda path: _replace(Path(path), body))
+        else:
+            self._write(name, lambda path: self._fs.pipe_file(path, body))
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return the fields of the file *name*, or None: absent, of another launch, or (still) half-written.
@@ -126,7 +122,7 @@ class Exchange:
             if not isinstance(fields, dict):
                 msg = "not a JSON object"
                 raise ValueError(msg)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.unusable[name] = f"not usable ({error})"
             return None
         if fields.get("launch_id") != self.launch_id:
@@ -176,7 +172,14 @@ class Exchange:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._fs.put_file(str(source), path)
 
-        self._ask(name, put)
+        self._write(name, put)
+
+    def _write(self, name: str, request: Callable[[str], T]) -> T:
+        try:
+            return self._ask(name, request)
+        except FileNotFoundError as error:  # no bucket, or a cluster dir whose storage has gone away
+            msg = f"{self.url}: {error}"
+            raise StorageError(msg) from error
 
     def _ask(self, name: str, request: Callable[[str], T]) -> T:
         path = f"{self._path}/{name}" if name else self._path
@@ -205,6 +208,11 @@ def _replace(path: Path, body: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def printable(text: object, most: int = 500) -> str:
+    """Return *text* as a line for a terminal: what a file of the cluster dir holds must not control one."""
+    return "".join(character for character in str(text)[:most] if character.isprintable())
 
 
 def now() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,8 @@ from typing import Any, TextIO
 
 from oci_cluster.clusters import Cluster
 from oci_cluster.errors import ClusterError, ExitCode
-from oci_cluster.exchange import READY, STOP, Exchange, config_file, now
+from oci_cluster.exchange import READY, STOP, Exchange, config_file, now, printable
+from oci_cluster.liveness import outcome_of
 from oci_cluster.process import Signals, describe
 
 # Between two looks at logs and records of this machine: short enough to feel live, long enough to cost nothing.
@@ -38,6 +40,8 @@ class MergedLogs:
         self._files = {node: directory / f"{node}.log" for node in nodes}
         self._offsets = dict.fromkeys(nodes, 0)
         self._rests = dict.fromkeys(nodes, "")
+        # Incremental: a look may come in the middle of a letter of several bytes.
+        self._decoders = {node: codecs.getincrementaldecoder("utf-8")("replace") for node in nodes}
         self._colours = {node: _COLOURS[index % len(_COLOURS)] for index, node in enumerate(nodes)} if colour else {}
 
     def copy_new(self) -> None:
@@ -53,7 +57,7 @@ class MergedLogs:
                 continue
             self._offsets[node] += len(new)
             # A carriage return redraws a line on a terminal; in a merged log the last drawing is the line.
-            lines = (self._rests[node] + new.decode(errors="replace")).split("\n")
+            lines = (self._rests[node] + self._decoders[node].decode(new)).split("\n")
             self._rests[node] = lines.pop()
             for line in lines:
                 self._write(node, line)
@@ -93,6 +97,12 @@ def cluster_code(nodes: Sequence[Mapping[str, Any]], stop: Mapping[str, Any] | N
     if was_killed and (stop is None or stop.get("exit_code") != code):
         return ExitCode.LOST
     return int(code)
+
+
+def facts_of(ready: Mapping[str, Any]) -> dict[str, str]:
+    """Return main's facts out of the fields of ``MAIN_ready.json``, fit for a terminal."""
+    facts = ready.get("facts")
+    return {printable(name): printable(value) for name, value in facts.items()} if isinstance(facts, dict) else {}
 
 
 class Follower:
@@ -154,7 +164,7 @@ class Follower:
             self._kill(self._cluster)  # runner and agents were killed: whatever they left
         stop = self._read_stop()
         code = cluster_code(state["nodes"], stop)
-        why = f" ({stop['reason']})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
+        why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
         self._say(f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}")
         return code
 
@@ -188,7 +198,7 @@ class Follower:
         arrived = sum(config_file(node["node"]) in there for node in self._cluster.plan["nodes"][1:])
         if ready is not None:
             self._ready = True
-            facts = "; ".join(f"{name} {value}" for name, value in dict(ready.get("facts") or {}).items())
+            facts = "; ".join(f"{name} {value}" for name, value in facts_of(ready).items())
             self._say(f"ready after {self._seconds()}" + (f"; {facts}" if facts else ""))
         elif arrived != self._arrived and STOP not in there:
             self._arrived = arrived
@@ -197,7 +207,8 @@ class Follower:
     def _show_ended(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         """Name each node that did not end as the cluster did."""
         new = [node for node in nodes if node["exit_code"] is not None and node["node"] not in self._ended]
-        outcome = (self._read_stop() or {"exit_code": 0})["exit_code"] if new else 0
+        stop = self._read_stop() if new else None
+        outcome = outcome_of(stop).exit_code if stop else 0
         for node in new:
             self._ended.add(node["node"])
             if node["exit_code"] != outcome:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oci_cluster.errors import ExitCode, LostError
-from oci_cluster.exchange import exit_file, heartbeat_file
+from oci_cluster.exchange import exit_file, heartbeat_file, printable
 from oci_cluster.settings import NodeSettings
 
 log = logging.getLogger("agent")
@@ -27,7 +27,7 @@ def outcome_of(fields: Mapping[str, Any]) -> Outcome:
     code = fields.get("exit_code")
     if type(code) is not int or not 0 <= code <= 255:  # True is an int too
         code = ExitCode.BUG
-    return Outcome(code, str(fields.get("reason"))[:1000])
+    return Outcome(code, printable(fields.get("reason"), 1000))
 
 
 class MainWatch:

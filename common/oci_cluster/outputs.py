@@ -40,31 +40,61 @@ def upload_outputs(
         StorageError: something could not be uploaded within *timeout_s*.
         NotPermittedError: storage refused; not repeated.
     """
-    done: dict[str, list[int]] = json.loads(manifest.read_text()) if manifest.exists() else {}
+    done = _read_manifest(manifest)
     deadline = clock() + timeout_s
     uploaded = 0
     for path in sorted(source.rglob("*")):
         if path.is_symlink() or not path.is_file():
             continue
         name = path.relative_to(source).as_posix()
-        state = path.stat()
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            continue  # a temporary file that has got its name meanwhile
         # Taken before the upload: a file that grows meanwhile differs next time.
         mark = [state.st_size, state.st_mtime_ns]
         if done.get(name) == mark:
             continue
-        for delay in poll_delays(5.0):
-            try:
-                exchange.upload(path, f"{prefix}/{name}")
-                break
-            except StorageError as error:
-                if clock() >= deadline:
-                    raise
-                log.warning("%s; trying again", error)
-                sleep(delay)
+        if not _upload(exchange, path, f"{prefix}/{name}", deadline, clock, sleep):
+            continue
         done[name] = mark
-        manifest.write_text(json.dumps(done))
+        new = manifest.with_suffix(".new")
+        new.write_text(json.dumps(done))
+        new.replace(manifest)
         uploaded += 1
     return uploaded
+
+
+def _upload(
+    exchange: Exchange,
+    path: Path,
+    name: str,
+    deadline: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> bool:
+    """Upload one file, repeating what fails until *deadline*; return False for one that has gone away meanwhile."""
+    delays = poll_delays(5.0)
+    while True:
+        try:
+            exchange.upload(path, name)
+        except StorageError as error:
+            if not path.exists():
+                return False
+            if clock() >= deadline:
+                raise
+            log.warning("%s; trying again", error)
+            sleep(next(delays))
+        else:
+            return True
+
+
+def _read_manifest(path: Path) -> dict[str, list[int]]:
+    """Return what has been uploaded; nothing where that is not known: then everything is uploaded once more."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 def upload_node_outputs(environ: Mapping[str, str], source: Path, manifest: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.exchange import SCHEMA, now
 from oci_cluster.settings import (
-    ALIASES,
     SettingsReader,
     framework_defaults,
     framework_dir,
@@ -46,7 +45,9 @@ _PASSED_ON: dict[str, Any] = {
 # What the launcher itself decides for each node: nobody else's to set.
 _DECIDED = ("MODE", "NODE_RANK", "WORKER_COUNT", "LAUNCH_ID", "CLUSTER_ID", "FRAMEWORK", "NODE_ADDRESS")
 # Flags of launch.sh that give a setting.
-_FLAGS = {"ENTRY_POINT": "--entry", "CODE_DIR": "--code", "CLUSTER_NAME": "--name", "TTL": "--ttl"}
+_FLAGS = {"ENTRY_POINT": "--entry", "CODE_DIR": "--code", "CLUSTER_NAME": "--name"}
+# For people to type and tables to show; with the launch id it must be a file's name.
+_LONGEST_NAME = 100
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|(^|_)KEY", re.IGNORECASE)
 
 
@@ -83,16 +84,6 @@ def make_plan(
         UsageError: something on the command line is wrong; names the value, the limit and the next step.
         SettingsError: something in the environment or in ``config.env`` is.
     """
-    config_file = root / "config.env"
-    config = read_settings_file(config_file) if config_file.exists() else {}
-    given = {**config, **environ, **request.settings}
-    if request.arguments is not None:
-        given["ARGS"] = json.dumps(list(request.arguments))
-    # A flag wins over the other names of its setting too: --entry over ENTRY_SCRIPT of the environment.
-    for name in request.settings:
-        for alias in ALIASES.get(name, ()):
-            given.pop(alias, None)
-
     try:
         folder = framework_dir(request.framework.rstrip("/"), root)  # tab completion turns dask into dask/
         workers = _workers(request.workers, request.backend, most_workers)
@@ -101,26 +92,26 @@ def make_plan(
     except ValueError as error:
         raise UsageError(str(error)) from error
 
-    read = SettingsReader(given)
-    read.defaults = framework_defaults(folder)
+    config_file = root / "config.env"
+    flags = dict(request.settings)
+    if request.arguments is not None:
+        flags["ARGS"] = json.dumps(list(request.arguments))
+    given = SettingsReader(flags, extra, environ, read_settings_file(config_file) if config_file.exists() else {})
+    # What the framework declares goes to the nodes where somebody has given it; its defaults are there already.
+    declared = {key: text for key in framework_defaults(folder) if (text := given.text(key))}
+    read = SettingsReader(*given.sources, framework_defaults(folder))
+
     launch_id = secrets.token_hex(4)
-    name = read.value("CLUSTER_NAME", parse_name, f"{folder.name}-{launch_id[:4]}")
+    name = read.value("CLUSTER_NAME", _cluster_name, f"{folder.name}-{launch_id[:4]}")
     servers = read.value("PS_COUNT", parse_count, 0)
     ephemeral = read.value("EPHEMERAL", parse_switch, True)
-    code, entry = read.text("CODE_DIR"), read.text("ENTRY_POINT")
-    if code and not (cwd / code).is_dir():
-        read.problems.append(f"CODE_DIR: '{code}' is not a directory")
-    if ephemeral:
-        code_dir, entry_point = _find_entry(code, entry, folder / "example", cwd, read.problems)
-    else:  # runs nothing by itself: what its workers import is where its user is
-        code_dir, entry_point = (cwd / code).resolve(), ""
     arguments = read.value("ARGS", parse_args, list[str]())
-    passed_on = {key: read.text(key) for key in _PASSED_ON if read.text(key)}
+    code_dir, entry_point = _find_code(read, folder, cwd, ephemeral=ephemeral)
     for key, parse in _PASSED_ON.items():
         read.value(key, parse, "")
+    passed_on = {key: text for key in _PASSED_ON if (text := read.text(key))}
     _complain(read.problems, request)
 
-    declared = {key: given[key] for key in framework_defaults(folder) if given.get(key)}
     environment = {
         **declared,
         **passed_on,
@@ -197,6 +188,9 @@ def _pair(text: str) -> tuple[str, str]:
     if name in _DECIDED:
         msg = f"--env {name} is decided by the launch itself; leave it out"
         raise ValueError(msg)
+    if name in _FLAGS or name == "ARGS":
+        msg = f"--env {name} has a way of its own: {_FLAGS.get(name, '-- ARGUMENT...')}"
+        raise ValueError(msg)
     return name, value
 
 
@@ -214,18 +208,33 @@ def find_interpreter(text: str, cwd: Path) -> Path:
     return path.absolute()  # not resolved: a venv's python is a link that must stay one
 
 
-def _find_entry(code: str, entry: str, example: Path, cwd: Path, problems: list[str]) -> tuple[Path, str]:
-    """Return the code directory and the entry point in it; what is wrong with them goes to *problems*.
+def _cluster_name(text: str) -> str:
+    """Return a name that still is one with the launch id behind it, and fits into a table."""
+    if len(text) > _LONGEST_NAME:
+        msg = f"'{text}' has {len(text)} characters, {_LONGEST_NAME} at most"
+        raise ValueError(msg)
+    return parse_name(text)
 
-    Where neither *code* nor *entry* is given, these are the directory *example* and its ``train.py``.
-    """
-    if not entry:
-        if code:
-            problems.append(f"CODE_DIR '{code}' has no entry point: say with --entry which file in it is to be run")
-        elif not (example / "train.py").is_file():
-            problems.append(
-                f"ENTRY_POINT is not set, and {example.parent.name} has no example; give your script: --entry"
+
+def _find_code(read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool) -> tuple[Path, str]:
+    """Return the code directory and the entry point in it; what is wrong with them is added to *read*'s problems."""
+    code, entry = read.text("CODE_DIR"), read.text("ENTRY_POINT")
+    if code and not (cwd / code).is_dir():
+        read.problems.append(f"CODE_DIR: '{code}' is not a directory")
+    if not ephemeral:
+        if read.sources[0].get("ENTRY_POINT"):  # typed, not standing in some file
+            read.problems.append(
+                f"ENTRY_POINT '{entry}' would not be run: a cluster that is kept runs none; leave it out"
             )
+        return (cwd / code).resolve(), ""  # what its workers import is where its user is
+    if not entry:
+        example = folder / "example"
+        if code:
+            read.problems.append(
+                f"CODE_DIR '{code}' has no entry point: say with --entry which file in it is to be run"
+            )
+        elif not (example / "train.py").is_file():
+            read.problems.append(f"ENTRY_POINT is not set, {folder.name} has no example; give your script: --entry")
         return example, "train.py"
     # As typed from here, the way completion gives it; else as it is called inside the code directory.
     looked_at = [cwd / entry, cwd / code / entry] if code else [cwd / entry]
@@ -235,7 +244,7 @@ def _find_entry(code: str, entry: str, example: Path, cwd: Path, problems: list[
             if path.resolve().is_relative_to(directory):
                 return directory, str(path.resolve().relative_to(directory))
     where = f" or '{code}'" if code else ""
-    problems.append(f"ENTRY_POINT: there is no file '{entry}' in '{cwd}'{where}; give the path of your script")
+    read.problems.append(f"ENTRY_POINT: there is no file '{entry}' in '{cwd}'{where}; give the path of your script")
     return cwd, entry
 
 
@@ -244,7 +253,7 @@ def _complain(problems: Sequence[str], request: Request) -> None:
     said = []
     for problem in problems:
         name = problem.replace(":", " ").partition(" ")[0]
-        flag = _FLAGS.get(name) if name in request.settings else None
+        flag = {**_FLAGS, "TTL": "--ttl"}.get(name) if name in request.settings else None
         said.append(problem.replace(name, flag, 1) if flag else problem)
     if any(text.startswith("--") for text in said):
         raise UsageError("; ".join(said))

@@ -9,8 +9,8 @@ from typing import Any
 
 from oci_cluster.clusters import Cluster
 from oci_cluster.errors import ClusterError
-from oci_cluster.exchange import READY, STOP, Exchange, heartbeat_file
-from oci_cluster.follow import cluster_code
+from oci_cluster.exchange import READY, STOP, Exchange, heartbeat_file, printable
+from oci_cluster.follow import cluster_code, facts_of
 
 
 def describe_cluster(cluster: Cluster, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def describe_cluster(cluster: Cluster, state: Mapping[str, Any]) -> dict[str, An
     nodes = [
         {**node, "address": addresses.get(node["node"], ""), "phase": _phase(exchange, node)} for node in state["nodes"]
     ]
-    facts, stop = _read(exchange, READY).get("facts"), _read(exchange, STOP)
+    stop = _read(exchange, STOP)
     return {
         "name": cluster.name,
         "framework": cluster.plan["framework"],
@@ -35,7 +35,7 @@ def describe_cluster(cluster: Cluster, state: Mapping[str, Any]) -> dict[str, An
         "reason": stop.get("reason"),
         "created": cluster.plan["created"],
         "directory": str(cluster.directory),
-        "facts": facts if isinstance(facts, dict) and state["running"] else {},
+        "facts": facts_of(_read(exchange, READY)) if state["running"] else {},
         "nodes": nodes,
     }
 
@@ -44,10 +44,10 @@ def status_text(found: Mapping[str, Any]) -> str:
     """Return what ``status.sh`` shows of a cluster that :func:`describe_cluster` has described."""
     what = f"{found['framework']} on {found['backend']}"
     head = f"{found['name']}  {what}, {_ending(found)}, started {_ago(found['created'])} ago"
-    lines = [head, *([f"reason: {found['reason']}"] if found["reason"] else [])]
-    lines += [f"{name}: {value}" for name, value in found["facts"].items()]
+    lines = [head, *([f"reason: {printable(found['reason'])}"] if found["reason"] else [])]
+    lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
     lines += [f"files: {found['directory']}", ""]
-    rows = [[n["node"], n["address"], n["state"], _text(n["exit_code"]), n["phase"]] for n in found["nodes"]]
+    rows = [[n["node"], n["address"], n["state"], _text(n["exit_code"]), printable(n["phase"])] for n in found["nodes"]]
     return "\n".join([*lines, table(["NODE", "ADDRESS", "STATE", "EXIT", "PHASE"], rows)])
 
 

@@ -37,7 +37,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "TTL": ("LIFE_SPAN", "OCI__LIFE_SPAN"),
 }
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+# Nine digits: 31 years even in seconds; more is a slip, and in the end infinity, which no wait can take.
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)")
 _UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -185,7 +186,7 @@ def parse_named_args(text: str) -> list[str]:
         ValueError: neither of these.
     """
     if text.lstrip().startswith("{"):
-        pairs = [(key, _plain(value)) for key, value in json.loads(text).items()]
+        pairs = [(_plain(key), _plain(value)) for key, value in json.loads(text).items()]
     else:
         pairs = []
         for word in shlex.split(text):
@@ -193,7 +194,7 @@ def parse_named_args(text: str) -> list[str]:
             if not equals or not key:
                 msg = f"'{word}' is not of the form k=v"
                 raise ValueError(msg)
-            pairs.append((key, value))
+            pairs.append((_plain(key), _plain(value)))
     return [part for key, value in pairs for part in (f"--{key}", value)]
 
 
@@ -241,15 +242,14 @@ def read_settings_file(path: Path) -> dict[str, str]:
 class SettingsReader:
     """Reads typed values out of an environment and collects every complaint on the way."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Look in *environ* first, then in :attr:`defaults`, each under a setting's name and its aliases."""
-        self._environ = environ
-        self.defaults: Mapping[str, str] = {}
+    def __init__(self, *sources: Mapping[str, str]) -> None:
+        """Look in *sources* one after the other, in each under a setting's name and its aliases."""
+        self.sources = list(sources)
         self.problems: list[str] = []
 
     def text(self, name: str, default: str = "") -> str:
         """Return the setting as it stands; an empty value counts as not given."""
-        for source in (self._environ, self.defaults):
+        for source in self.sources:
             for key in (name, *ALIASES.get(name, ())):
                 if source.get(key, ""):
                     return source[key]
@@ -314,7 +314,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     """
     read = SettingsReader(environ)
     folder = read.value("FRAMEWORK", lambda name: framework_dir(name, root))
-    read.defaults = framework_defaults(folder) if not read.problems else {}
+    read.sources.append(framework_defaults(folder) if not read.problems else {})
 
     mode = read.value("MODE", _role)
     worker_count = read.value("WORKER_COUNT", parse_count)
@@ -353,6 +353,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         address=read.value("NODE_ADDRESS", _address, ""),
         subnet_cidr=read.value("SUBNET_CIDR", _network, ""),
     )
+    if not read.problems and settings.min_workers > settings.worker_count:
+        read.problems.append(f"MIN_WORKERS: {settings.min_workers} is more than WORKER_COUNT ({settings.worker_count})")
     if not read.problems and settings.heartbeat_timeout_s <= 2 * settings.heartbeat_interval_s:
         read.problems.append(
             f"HEARTBEAT_TIMEOUT: {settings.heartbeat_timeout_s:g} s must be more than twice HEARTBEAT_INTERVAL"

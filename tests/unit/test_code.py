@@ -157,7 +157,6 @@ def test_what_is_no_archive_is_named(tmp_path: Path, target: Path) -> None:
     assert list(target.iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, raises=EOFError, reason="_fetch_tar does not expect EOFError of a truncated gzip")
 def test_a_truncated_archive_is_named(tmp_path: Path, target: Path) -> None:
     """An archive that was cut off before it was hashed is a wrong setting, not a bug in the agent."""
     whole = archive(("a.bin", bytes(range(256)) * 400), mode="w:gz")
@@ -174,14 +173,12 @@ def test_an_archive_that_cannot_be_read_is_storages_failure(target: Path, url: s
     assert list(target.iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, raises=IsADirectoryError, reason="_fetch_tar reads what get_file made of a directory")
 def test_a_folder_in_an_archives_place_is_named(tmp_path: Path, target: Path) -> None:
     """A URL that names a folder is a failure with a name, not a bug in the agent."""
     with pytest.raises((SettingsError, StorageError), match="CODE_URI"):
         fetch_code(f"file://{tmp_path}#sha256={'0' * 64}", target)
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="fetch_code's own mkdir and iterdir are outside any try")
 def test_a_code_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """A file in the code directory's place is a wrong setting, not a bug in the agent."""
     uri = upload(tmp_path, archive(("a", b"1")))
@@ -327,7 +324,6 @@ def test_git_is_not_waited_for_without_end(target: Path, monkeypatch: pytest.Mon
     assert asked == [(7, subprocess.DEVNULL)]
 
 
-@pytest.mark.xfail(strict=True, reason="_fetch_git puts the whole URL into the error, which goes to logs and stop file")
 def test_a_password_in_a_url_is_not_told(target: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A token that stands in CODE_URI is in no message."""
     monkeypatch.setenv("PATH", str(tmp_path))

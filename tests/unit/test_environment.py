@@ -195,14 +195,12 @@ def test_a_failed_installation_is_tried_again(checkout: Checkout) -> None:
     assert checkout.calls()[-1].startswith("BIN/uv pip install ")
 
 
-@pytest.mark.xfail(strict=True, raises=UnicodeDecodeError, reason="_run decodes the installer's output strictly")
 def test_an_installer_may_print_any_bytes(checkout: Checkout) -> None:
     """A file name in another encoding in the installer's output is no reason to fail."""
     checkout.set(STUB_OUTPUT="Downloading caf\\0351\\n")
     assert checkout.tools() == tools_python(checkout.root)
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="_one_at_a_time lets OSError of .venv through")
 def test_a_checkout_that_cannot_be_written_is_named(checkout: Checkout) -> None:
     """Where .venv cannot be made, one line says so."""
     (checkout.root / ".venv").touch()
@@ -335,7 +333,6 @@ def test_an_env_file_that_cannot_be_used_leaves_the_old_environment(checkout: Ch
     assert old.exists()
 
 
-@pytest.mark.xfail(strict=True, reason="ensure_framework passes on the verb's whole line, with its own 'error:' before")
 def test_an_env_file_that_cannot_be_used_is_told_once(checkout: Checkout) -> None:
     """The verb's message is told without its program's name: who calls adds that."""
     checkout.env_file.write_text("dependencies:\n  - numpy\n")
@@ -391,9 +388,6 @@ def test_what_a_venv_cannot_have_is_named(tmp_path: Path, text: str, why: str) -
 
 
 @pytest.mark.parametrize("package", ["python-dateutil", "pip-tools=7", "python.app"])
-@pytest.mark.xfail(
-    strict=True, reason=r"requirements takes any name that begins with python\b or pip\b for python or pip"
-)
 def test_a_package_whose_name_begins_with_python_is_a_package(tmp_path: Path, package: str) -> None:
     """python-dateutil is not python: a conda package of such a name is refused, not left out silently."""
     assert refusal(tmp_path, f"dependencies: [{package}, {{pip: [a]}}]").startswith("asks for conda packages")
@@ -419,14 +413,12 @@ def test_an_env_file_is_never_run(tmp_path: Path) -> None:
     assert not witness.exists()
 
 
-@pytest.mark.xfail(strict=True, raises=UnicodeDecodeError, reason="requirements does not expect UnicodeDecodeError")
 def test_an_env_file_in_another_encoding_is_named(tmp_path: Path) -> None:
     """A file that is no UTF-8 is a wrong setting, not a crash."""
     with pytest.raises(SettingsError):
         needs(tmp_path, b"dependencies: [{pip: [a]}] # caf\xe9\n")
 
 
-@pytest.mark.xfail(strict=True, reason="requirements takes a string under pip: apart into letters")
 def test_a_pip_entry_that_is_no_list_is_refused(tmp_path: Path) -> None:
     """`pip: numpy` is a slip for a list of one, and no list of letters."""
     with pytest.raises(SettingsError):
@@ -518,7 +510,6 @@ def test_uv_is_told_what_pip_is_told(pip: dict[str, str], options: list[str], ex
 
 
 @pytest.mark.parametrize("word", ["on", "t", "y"])
-@pytest.mark.xfail(strict=True, reason="uv_options knows fewer words for yes than pip: uv then asks the public index")
 def test_every_word_that_pip_takes_for_yes_is_one(word: str) -> None:
     """Who forbids pip the index has forbidden it to uv too."""
     assert uv_options({"no-index": word}) == (["--no-index"], {})

@@ -116,7 +116,6 @@ def test_bytes_that_are_no_text_are_shown_as_such(logs: Logs) -> None:
     assert logs.shown() == "MAIN     | a\ufffd\ufffdb\n"
 
 
-@pytest.mark.xfail(strict=True, reason="MergedLogs decodes each piece by itself: a letter cut in two becomes two marks")
 def test_a_letter_that_is_written_in_two_pieces_is_one(logs: Logs) -> None:
     """A look in the middle of a letter of several bytes does not break it."""
     logs.add("MAIN", "caf\u00e9"[:3].encode() + "\u00e9".encode()[:1])
@@ -455,7 +454,6 @@ def test_a_stop_file_of_another_schema_loses_no_code(run: Run) -> None:
     assert run.follow(lambda: run.end(7, 7, 7)) == 7
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="Follower trusts that a stop file holds exit_code and reason")
 def test_a_stop_file_without_fields_loses_no_code(run: Run) -> None:
     """A stop file of this launch that holds nothing else is no reason to stop following."""
     run.exchange.publish("stop")
@@ -463,7 +461,6 @@ def test_a_stop_file_without_fields_loses_no_code(run: Run) -> None:
 
 
 @pytest.mark.parametrize("facts", [["ab"], "abc", 7])
-@pytest.mark.xfail(strict=True, reason="Follower trusts that facts are an object")
 def test_facts_of_another_shape_end_nothing(run: Run, facts: Any) -> None:
     """Facts that are no object are passed over."""
     run.exchange.publish("MAIN_ready.json", facts=facts)
@@ -472,7 +469,6 @@ def test_facts_of_another_shape_end_nothing(run: Run, facts: Any) -> None:
 
 
 @pytest.mark.parametrize("place", ["fact", "name", "reason"])
-@pytest.mark.xfail(strict=True, reason="Follower prints what files of the cluster dir hold as it is")
 def test_control_characters_do_not_reach_a_terminal(run: Run, place: str) -> None:
     """Who can write to the bucket cannot write to a terminal."""
     evil = "\033]0;evil\a"

@@ -167,7 +167,6 @@ def test_a_refusal_is_not_repeated(node: Node, clock: Any) -> None:
     assert clock.waits == []
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="the manifest is written in place and read without a try")
 def test_a_half_written_manifest_loses_no_output(node: Node) -> None:
     """An uploader that was killed while it wrote its manifest must not fail the next one: files are uploaded again."""
     node.leave("a")
@@ -175,7 +174,6 @@ def test_a_half_written_manifest_loses_no_output(node: Node) -> None:
     assert node.upload() == 1
 
 
-@pytest.mark.xfail(strict=True, raises=FileNotFoundError, reason="a file that goes away ends the upload of all others")
 def test_a_file_that_goes_away_does_not_stop_the_others(node: Node, tmp_path: Path) -> None:
     """Entry points write temporary files and rename them: one that has gone is passed over."""
     exchange = Exchange(f"file://{tmp_path}/work", "1f2e")

@@ -188,16 +188,12 @@ def test_the_entry_point_is_found_under_its_other_names(checkout: Checkout, alia
     assert checkout.environment({alias: "my script.py"})["ENTRY_POINT"] == "my script.py"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="make_plan merges sources before names: config.env's first name wins over an alias"
-)
 def test_the_environment_wins_over_config_under_any_name(checkout: Checkout) -> None:
     """TIME_OUT of the environment wins over TIMEOUT of config.env, as TIMEOUT does."""
     checkout.config("TIMEOUT=2")
     assert checkout.environment({"TIME_OUT": "3"})["TIMEOUT"] == "3"
 
 
-@pytest.mark.xfail(strict=True, reason="make_plan lets an empty variable of the environment hide config.env's")
 def test_an_empty_variable_does_not_hide_configuration(checkout: Checkout) -> None:
     """An empty value counts as not given: config.env fills it in."""
     checkout.config("TTL=2h")
@@ -227,11 +223,17 @@ def test_the_work_dir_is_the_launchers_to_choose(checkout: Checkout) -> None:
     assert checkout.plan({"OCI__WORK_DIR": "oci://b@n/w"})["work_dir"] == "oci://b@n/w"
 
 
-@pytest.mark.parametrize("settings", [{}, {"ENTRY_POINT": "my script.py"}])
-def test_a_cluster_that_is_kept_has_no_entry_point(checkout: Checkout, settings: dict[str, str]) -> None:
-    """With EPHEMERAL=0 nodes are told so and get no entry point, also where one is set."""
-    environment = checkout.environment(settings={**settings, "EPHEMERAL": "no"})
+@pytest.mark.parametrize("environ", [{}, {"ENTRY_POINT": "my script.py"}])
+def test_a_cluster_that_is_kept_has_no_entry_point(checkout: Checkout, environ: dict[str, str]) -> None:
+    """With EPHEMERAL=0 nodes are told so and get no entry point, also where the environment has one."""
+    environment = checkout.environment(environ, settings={"EPHEMERAL": "no"})
     assert (environment["EPHEMERAL"], environment["ENTRY_POINT"]) == ("0", "")
+
+
+def test_an_entry_point_for_a_cluster_that_is_kept_is_a_contradiction(checkout: Checkout) -> None:
+    """--keep --entry: what was typed is not silently left out."""
+    with pytest.raises(UsageError, match=r"--entry 'my script.py' would not be run"):
+        checkout.plan(settings={"ENTRY_POINT": "my script.py", "EPHEMERAL": "0"})
 
 
 # --- Code and entry point -------------------------------------------------------------------------------------------
@@ -332,7 +334,7 @@ def test_a_framework_without_an_example_needs_an_entry_point(checkout: Checkout)
     """Where there is no example to run, the message says how to name a script."""
     (checkout.root / "dask" / "example" / "train.py").unlink()
     assert refusal(SettingsError, checkout) == (
-        f"bad settings: ENTRY_POINT is not set, and dask has no example; give your script: --entry {HINT}"
+        f"bad settings: ENTRY_POINT is not set, dask has no example; give your script: --entry {HINT}"
     )
 
 
@@ -403,7 +405,6 @@ def test_what_a_launch_decides_cannot_be_set(checkout: Checkout, name: str) -> N
 @pytest.mark.parametrize(
     "pair", ["EPHEMERAL=0", "ENTRY_POINT=x.py", "CODE_DIR=/x", "PS_COUNT=1", "CLUSTER_NAME=x", 'ARGS=["x"]']
 )
-@pytest.mark.xfail(strict=True, reason="make_plan overwrites these settings of --env without a word")
 def test_an_env_is_never_dropped_silently(checkout: Checkout, pair: str) -> None:
     """An --env either reaches the nodes as it was given, or is refused."""
     try:
@@ -414,9 +415,6 @@ def test_an_env_is_never_dropped_silently(checkout: Checkout, pair: str) -> None
     assert environment[name] == value
 
 
-@pytest.mark.xfail(
-    strict=True, reason="make_plan checks settings of --env nowhere: every node is started, to fail with 78"
-)
 def test_a_bad_env_is_refused_before_anything_starts(checkout: Checkout) -> None:
     """A setting that --env gives is checked as one from anywhere else."""
     with pytest.raises(ClusterError, match="TTL"):
@@ -475,10 +473,11 @@ def test_a_bad_line_of_the_configuration_is_named(checkout: Checkout) -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="parse_name allows 255, and make_plan then adds 9 characters for CLUSTER_ID")
 def test_the_clusters_id_can_be_a_files_name(checkout: Checkout) -> None:
-    """The longest --name that is allowed still makes a CLUSTER_ID that is a name."""
-    assert len(checkout.plan(settings={"CLUSTER_NAME": "n" * 255})["cluster_id"]) <= 255
+    """The longest --name that is allowed still makes a CLUSTER_ID that is a name; a longer one is refused by name."""
+    assert len(checkout.plan(settings={"CLUSTER_NAME": "n" * 100})["cluster_id"]) <= 255
+    with pytest.raises(UsageError, match=r"--name: 'n+' has 101 characters, 100 at most"):
+        checkout.plan(settings={"CLUSTER_NAME": "n" * 101})
 
 
 # --- An interpreter of the user's own -------------------------------------------------------------------------------

@@ -268,7 +268,6 @@ def test_an_age_is_in_its_largest_unit(
     [{"facts": {"dashboard": "\033[2Jx"}}, {"facts": {"a\033[2J": "x"}}, {"reason": "a\033]0;evil\a"}],
     ids=["fact", "name of a fact", "reason"],
 )
-@pytest.mark.xfail(strict=True, reason="status_text prints what files of the cluster dir hold as it is")
 def test_control_characters_do_not_reach_a_terminal(change: dict[str, Any]) -> None:
     """Who can write to the bucket cannot write to a terminal: control characters of files are not shown."""
     shown = status_text(described(**change))
