@@ -22,24 +22,37 @@ usage_error() { die 2 "$* (${0##*/} --help tells more)"; }
 # need_value OPTION COUNT: an option came last, without its value. COUNT is what is left of the command line.
 need_value() { [[ "$2" -ge 2 ]] || usage_error "$1 needs a value"; }
 
+# setting NAME DEFAULT: a setting that is needed before there is Python: environment, config.env, default.
+setting() {
+  local config value="${!1:-}"
+  config="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/config.env"
+  if [[ -z "${value}" && -f "${config}" ]]; then
+    value="$(sed -n "s/^$1=//p" "${config}" | tail -n 1)"
+    value="${value#[\"\']}" value="${value%[\"\']}"
+  fi
+  printf '%s\n' "${value:-$2}"
+}
+
 # parse_cluster_options 'FLAG...' ARG...: the command line of a script about one cluster, into backend, options and name.
 # A flag that ends with = takes a value; -h and --backend are understood by every script.
 parse_cluster_options() {
-  local known=" $1 "
+  local flag flags="$1" known
   shift
-  backend="${BACKEND:-local}" name="" options=()
+  backend="$(setting BACKEND local)" name="" options=()
   while [[ $# -gt 0 ]]; do
     case "$1" in
       -h | --help) usage && exit 0 ;;
       --backend) need_value "$1" $# && backend="$2" && shift ;;
       -*)
-        if [[ "${known}" == *" $1 "* ]]; then
-          options+=("$1")
-        elif [[ "${known}" == *" $1= "* ]]; then
-          need_value "$1" $# && options+=("$1=$2") && shift
-        else
-          usage_error "unknown option '$1'"
-        fi
+        known=""
+        for flag in ${flags}; do
+          [[ "${flag%=}" != "$1" ]] || known="${flag}"
+        done
+        case "${known}" in
+          "") usage_error "unknown option '$1'" ;;
+          *=) need_value "$1" $# && options+=("$1=$2") && shift ;;
+          *) options+=("$1") ;;
+        esac
         ;;
       *)
         [[ -z "${name}" ]] || usage_error "one name at a time, got '${name}' and '$1'"
@@ -58,17 +71,23 @@ cluster() {
 
 # exec_cluster VERB...: the same in the place of this shell, so that its signals are Python's.
 exec_cluster() {
-  local lib_dir python
+  local lib_dir python status=0
   lib_dir="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
   python="${lib_dir}/../.venv/bin/python"
   if [[ ! -x "${python}" ]]; then
-    python="${PYTHON:-python3}"
-    "${python}" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
-      die 78 "'${python}' is not a Python of 3.10 or newer; install one, or name it: PYTHON=/path/to/python3 ${0##*/} ..."
+    python="$(setting PYTHON python3)"
+    "${python}" -c 'import sys; sys.exit(1 if sys.version_info < (3, 10) else 0)' 2>/dev/null || status=$?
+    case "${status}" in
+      0) ;;
+      130 | 143) exit 143 ;; # Ctrl-C just now
+      *) die 78 "'${python}' is not a Python of 3.10 or newer; install one, or name it: PYTHON=/path/to/python3 ${0##*/} ..." ;;
+    esac
   fi
   export CLUSTER_PROGRAM="${0##*/}" PYTHONPATH="${lib_dir}${PYTHONPATH:+:${PYTHONPATH}}"
-  # The folder that the user happens to be in must not supply modules.
-  export PYTHONSAFEPATH=1
+  # Python looks for modules where it starts. The folder that the user happens to be in must not supply any; relative
+  # paths start there all the same.
+  export CLUSTER_CWD="${PWD}"
+  cd "${lib_dir}" || exit
   exec "${python}" -m oci_cluster "$@"
 }
 

@@ -36,9 +36,9 @@ run_entry_point() {
   read_entry_args
   cd "${CODE_DIR}" || exit
   if [[ "${ENTRY_POINT}" == *.py ]]; then
-    exec python "${ENTRY_POINT}" "${entry_args[@]}"
+    exec python "${ENTRY_POINT}" ${entry_args[@]+"${entry_args[@]}"}
   fi
-  exec "$(realpath "${ENTRY_POINT}")" "${entry_args[@]}"
+  exec "$(realpath "${ENTRY_POINT}")" ${entry_args[@]+"${entry_args[@]}"}
 }
 
 # wait_until PID COMMAND...: look every 50 ms until COMMAND succeeds. 1 when process PID ended first, 75 after TIMEOUT.

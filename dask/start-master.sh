@@ -35,16 +35,35 @@ wait_for_workers() {
       end_all
       die 75 "not ready after ${TIMEOUT} s: missing ${missing}"
       ;;
-    *) scheduler_lost ;;
+    *)
+      wait "${scheduler}" && code=0 || code=$?
+      scheduler_lost "${code}"
+      ;;
   esac
 }
 
+# scheduler_lost CODE: it is gone before its time.
 scheduler_lost() {
-  local code=0
-  wait "${scheduler}" || code=$?
   scheduler=""
   end_all
-  die 76 "the scheduler ended with ${code} before the entry point did"
+  die 76 "the scheduler ended with $1 before the entry point did"
+}
+
+# entry_point_code: wait for the entry point or the scheduler; leave the entry point's own exit code in `code`.
+entry_point_code() {
+  local first=0
+  wait -n "${entry}" "${scheduler}" || first=$?
+  code="${first}"
+  kill -0 "${scheduler}" 2>/dev/null && return
+  # The scheduler has ended. After client.shutdown() that is well, and the entry point goes on to its own end.
+  if kill -0 "${entry}" 2>/dev/null; then
+    [[ "${first}" -eq 0 ]] || scheduler_lost "${first}"
+    wait "${entry}" && code=0 || code=$?
+  else
+    # Both have. If the first was the entry point, there is nothing to wait for any more (127).
+    wait "${entry}" 2>/dev/null && code=0 || code=$?
+    [[ "${code}" -ne 127 ]] || code="${first}"
+  fi
 }
 
 # report_ready: what `status` shows. A client of one's own needs address and certificate: DASK_CONFIG hands it both.
@@ -63,25 +82,27 @@ report_ready() {
 }
 
 main() {
-  require MAIN_ADDRESS NODE_ADDRESS NODE_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT NPROCS SCHEDULER_PORT DASHBOARD_PORT LOG_LEVEL
+  require MAIN_ADDRESS NODE_ADDRESS NODE_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT \
+    NPROCS SCHEDULER_PORT DASHBOARD_PORT LOG_LEVEL
+  [[ "${EPHEMERAL}" == 0 ]] || require ENTRY_POINT ENTRY_ARGS_FILE CODE_DIR
   configure_dask
   # The agents of the workers end these now; the scheduler is to wait for that, not to do it once more.
   trap ': >"${NODE_DIR}/workers-are-told"; end_all; exit 143' TERM INT
   dask scheduler --host "${NODE_ADDRESS}" --port "${SCHEDULER_PORT}" --protocol "${DASK_SCHEDULER_ADDRESS%%:*}" \
-    --dashboard-address "${NODE_ADDRESS}:${DASHBOARD_PORT}" --preload "${here}/preload/scheduler.py" &
+    --dashboard-address "${NODE_ADDRESS}:${DASHBOARD_PORT}" \
+    --preload "${here}/preload/scheduler.py" --preload "${here}/preload/quick_exit.py" &
   scheduler=$!
   wait_for_workers
   report_ready
+  local code=0
   if [[ "${EPHEMERAL}" == 0 ]]; then
-    local code=0
     wait "${scheduler}" || code=$?
+    scheduler=""
     die "${code}" "the scheduler ended"
   fi
   run_entry_point &
   entry=$!
-  local code=0
-  wait -n "${entry}" "${scheduler}" || code=$?
-  kill -0 "${entry}" 2>/dev/null && scheduler_lost
+  entry_point_code
   entry=""
   end_all
   exit "${code}"

@@ -22,4 +22,5 @@ memory=auto
 exec dask worker "${DASK_SCHEDULER_ADDRESS}" --name "${NODE_NAME}" --host "${NODE_ADDRESS}" \
   --nworkers "${NPROCS}" --nthreads "${threads}" --memory-limit "${memory}" \
   --worker-port "${WORKER_PORTS}" --nanny-port "${NANNY_PORTS}" --dashboard-address "${NODE_ADDRESS}:0" --no-dashboard \
-  --death-timeout "${DEATH_TIMEOUT}" --local-directory "${NODE_DIR}"
+  --death-timeout "${DEATH_TIMEOUT}" --local-directory "${NODE_DIR}" \
+  --preload "${here}/preload/quick_exit.py" --preload-nanny "${here}/preload/quick_exit.py"

@@ -49,13 +49,19 @@ run_and_follow() {
   while :; do
     wait "${runner}" && code=0 || code=$?
     # A signal ends wait, not the runner: it first sees the cluster to its end.
-    kill -0 "${runner}" 2>/dev/null || return "${code}"
+    kill -0 "${runner}" 2>/dev/null || break
   done
+  # Where a signal ended the last wait, the runner's own code is still to be had; else there is nothing to wait for (127).
+  local last
+  wait "${runner}" 2>/dev/null && last=0 || last=$?
+  [[ "${last}" -eq 127 ]] || code="${last}"
+  return "${code}"
 }
 
 main() {
-  local backend="${BACKEND:-local}" python="" detach="" dry_run="" json=""
+  local backend python="" detach="" dry_run="" json=""
   local -a words=() options=()
+  backend="$(setting BACKEND local)"
   while [[ $# -gt 0 ]]; do
     case "$1" in
       -h | --help) usage && exit 0 ;;
@@ -75,7 +81,7 @@ main() {
         shift
         break
         ;;
-      -[!0-9]*) usage_error "unknown option '$1'" ;;
+      -*[!0-9]*) usage_error "unknown option '$1'" ;;
       *) words+=("$1") ;;
     esac
     shift
@@ -84,9 +90,11 @@ main() {
   use_backend "${backend}"
 
   local plan checked interpreter name
-  plan="$(cluster plan "${words[0]}" "${words[1]}" --backend "${backend}" --most-workers "$(backend_most_workers)" \
-    --python "${python}" ${options[@]+"${options[@]}"} "$@")" || give_up
-  checked="$(backend_check <<<"${plan}")" || give_up
+  # These two take a moment only, and are not to be cut short: a signal counts as soon as they are done.
+  plan="$(trap '' INT && cluster plan "${words[0]}" "${words[1]}" --backend "${backend}" --most-workers "$(backend_most_workers)" \
+    "--python=${python}" ${options[@]+"${options[@]}"} "$@")" || give_up
+  checked="$(trap '' INT && backend_check <<<"${plan}")" || give_up
+  [[ -z "${interrupted}" ]] || exit 143
   if [[ -n "${dry_run}" ]]; then
     printf '%s\n' "${checked}"
     exit 0

@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -242,6 +243,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _run_with_tools(arguments: Sequence[str], error: ModuleNotFoundError) -> int:
+    """Run a verb again where its packages are: ``.venv`` was gone, and is made anew."""
+    from oci_cluster.environment import ensure_tools, tools_python
+    from oci_cluster.follow import say_to_stderr
+
+    if Path(sys.prefix).resolve() == tools_python(PROJECT_ROOT).parents[1].resolve() or not os.environ.get(
+        "CLUSTER_PROGRAM"
+    ):
+        raise error  # not for want of .venv
+    python = ensure_tools(PROJECT_ROOT, say_to_stderr(_program()))
+    return subprocess.run([python, "-m", "oci_cluster", *arguments], check=False).returncode  # noqa: S603 - ourselves
+
+
 def _split(arguments: Sequence[str], separator: str) -> list[Sequence[str]]:
     at = arguments.index(separator) if separator in arguments else -1
     return [arguments] if at < 0 else [arguments[:at], arguments[at + 1 :]]
@@ -254,6 +268,8 @@ def _program() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run one verb and return its exit code; expected failures become one line on stderr."""
+    if directory := os.environ.pop("CLUSTER_CWD", ""):  # see exec_cluster in common/lib.sh
+        os.chdir(directory)
     # Whatever follows --arguments is the entry point's: argparse would take a `--` in it for itself.
     ours, *others = _split(arguments, "--arguments")
     args = _parser().parse_args(ours)
@@ -273,6 +289,8 @@ def main(arguments: Sequence[str]) -> int:
         return ExitCode.OK
     except KeyboardInterrupt:
         return ExitCode.STOPPED
+    except ModuleNotFoundError as error:
+        return _run_with_tools(arguments, error)
     except Exception:
         logging.getLogger(_program()).exception("a bug of ours; please report it with these lines")
         return ExitCode.BUG

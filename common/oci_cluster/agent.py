@@ -271,18 +271,20 @@ class Agent:
     def _supervise(self, pid: int) -> Outcome:
         is_ready = not self.settings.is_main
         has_ended = False
-        for delay in poll_delays(self.settings.poll_ceiling_s):
+        delays = poll_delays(self.settings.poll_ceiling_s)
+        while True:
             self._obey()
             if not has_ended and (code := self._children.code(pid)) is not None:
                 has_ended = True
                 if (outcome := self._child_ended(code)) is not None:
                     return outcome
+                # The cluster's end is near: look as often as at its beginning.
+                delays = poll_delays(self.settings.poll_ceiling_s, first_s=0.05)
             self._look_around()
             if not is_ready:
                 is_ready = self._look_for_ready()
             self._upload_outputs()
-            self._signals.wait(min(delay, self._beat_at - self._clock()))
-        raise AssertionError  # poll_delays never ends
+            self._signals.wait(min(next(delays), self._beat_at - self._clock()))
 
     def _obey(self) -> None:
         """Raise what ends this node now: a signal, the ``stop`` file, the TTL."""
@@ -344,13 +346,13 @@ class Agent:
         log.debug("start script ended: %s", describe(code))
         if settings.is_main:
             what = "the entry point" if settings.ephemeral else "the service on main"
-            return Outcome(code, f"{what} ended with {describe(code)}")
+            return Outcome(code, f"{what} ended: {describe(code)}")
         if code == 0:
             # Not believed: a worker whose main has died may well leave with 0. The stop file, or main's silence, tells.
             log.info("waiting for the cluster's outcome")
             self._phase = "waiting"
             return None
-        reason = f"{settings.node} ended with {describe(code)}"
+        reason = f"its start script ended: {describe(code)}"
         self._ask(lambda: self._exchange.publish(exit_file(settings.node), exit_code=code, reason=reason))
         patience = self._clock() + settings.grace_period_s
         while self._clock() < patience:

@@ -36,7 +36,7 @@ _LOCK = "runner.lock"
 # In the runner's environment, so that it can be found when nothing else is left of it.
 _RUNNER_MARK = "CLUSTER_RUNNER"
 # Node defaults that suit one machine: a look at a local file costs microseconds, and nobody pays for it.
-_LOCAL_DEFAULTS = {"POLL_CEILING": "0.25", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
+_LOCAL_DEFAULTS = {"POLL_CEILING": "0.2", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
 # How long the runner may take to have every agent started; far above the 0.1 s seen with 4 nodes.
 _START_TIMEOUT_S = 60.0
 _GRACE_PERIOD_S = 10.0
@@ -162,6 +162,9 @@ def place(plan: Mapping[str, Any], root: Path, addresses: Sequence[str]) -> dict
         msg = f"WORK_DIR {work_dir} is seen by one process only; use file:// or leave it unset"
         raise SettingsError(msg)
     check_ports(addresses[0], planning.ports(plan, root))
+    directory = state_dir(root) if state_dir(root).exists() else root
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise _not_writable(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     cpus = max(1, (os.cpu_count() or 1) // len(plan["nodes"]))
     shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(_memory() // len(plan["nodes"]))}
     nodes = [
@@ -369,8 +372,6 @@ class Runner:
         directory = self._cluster.directory
         path = os.pathsep.join([str(Path(self._cluster.plan["python"]).parent), self._environ.get("PATH", os.defpath)])
         environ = {**self._environ, "PATH": path, **self._cluster.plan["environment"], **node["environment"]}
-        # Ours, for the launcher only: the user's script must find its neighbours.
-        environ.pop("PYTHONSAFEPATH", None)
         environ.pop(_RUNNER_MARK, None)
         log_path = directory / "logs" / f"{node['node']}.log"
         output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

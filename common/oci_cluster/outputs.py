@@ -55,7 +55,7 @@ def upload_outputs(
         mark = [state.st_size, state.st_mtime_ns]
         if done.get(name) == mark:
             continue
-        if not _upload(exchange, path, f"{prefix}/{name}", deadline, clock, sleep):
+        if not _upload(exchange, path, f"{prefix}/{name}", deadline=deadline, clock=clock, sleep=sleep):
             continue
         done[name] = mark
         new = manifest.with_suffix(".new")
@@ -69,6 +69,7 @@ def _upload(
     exchange: Exchange,
     path: Path,
     name: str,
+    *,
     deadline: float,
     clock: Callable[[], float],
     sleep: Callable[[float], None],

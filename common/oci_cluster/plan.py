@@ -24,6 +24,7 @@ from oci_cluster.settings import (
     parse_name,
     parse_named_args,
     parse_switch,
+    parse_url,
     read_settings_file,
 )
 
@@ -43,7 +44,7 @@ _PASSED_ON: dict[str, Any] = {
     "CLUSTER_TLS": parse_switch,
 }
 # What the launcher itself decides for each node: nobody else's to set.
-_DECIDED = ("MODE", "NODE_RANK", "WORKER_COUNT", "LAUNCH_ID", "CLUSTER_ID", "FRAMEWORK", "NODE_ADDRESS")
+_DECIDED = ("MODE", "NODE_RANK", "WORKER_COUNT", "LAUNCH_ID", "CLUSTER_ID", "FRAMEWORK", "NODE_ADDRESS", "NODE_NAME")
 # Flags of launch.sh that give a setting.
 _FLAGS = {"ENTRY_POINT": "--entry", "CODE_DIR": "--code", "CLUSTER_NAME": "--name"}
 # For people to type and tables to show; with the launch id it must be a file's name.
@@ -110,6 +111,7 @@ def make_plan(
     for key, parse in _PASSED_ON.items():
         read.value(key, parse, "")
     passed_on = {key: text for key in _PASSED_ON if (text := read.text(key))}
+    work_dir = read.value("WORK_DIR", parse_url, "")
     _complain(read.problems, request)
 
     environment = {
@@ -137,7 +139,7 @@ def make_plan(
         "framework": folder.name,
         "backend": request.backend,
         "created": now(),
-        "work_dir": read.text("WORK_DIR"),
+        "work_dir": work_dir,
         "python": python,
         "environment": environment,
         "nodes": [

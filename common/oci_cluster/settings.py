@@ -318,7 +318,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
 
     mode = read.value("MODE", _role)
     worker_count = read.value("WORKER_COUNT", parse_count)
-    work_dir = read.value("WORK_DIR", _url)
+    work_dir = read.value("WORK_DIR", parse_url)
     cluster_id = read.value("CLUSTER_ID", parse_name)
     ephemeral = read.value("EPHEMERAL", parse_switch, True)
     settings = NodeSettings(
@@ -371,7 +371,12 @@ def _role(text: str) -> str:
     return text.upper()
 
 
-def _url(text: str) -> str:
+def parse_url(text: str) -> str:
+    """Return *text* if it is a URL.
+
+    Raises:
+        ValueError: it is not.
+    """
     if not re.match(r"[a-z][a-z0-9+.-]*://", text):
         msg = f"'{text}' is not an fsspec URL such as file:///data/work or oci://bucket@namespace/work"
         raise ValueError(msg)

@@ -6,6 +6,7 @@ Both inside the scheduler, where it costs nothing: a client that asks would impo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 
@@ -39,8 +40,11 @@ class WorkerNodes(SchedulerPlugin):
         """Have every worker leave, nanny included, while there is still a scheduler to leave from."""
         if self._told.exists():
             await self._gone(TOLD_TIMEOUT_S)
-        for worker in list(self._scheduler.workers):
-            self._scheduler.close_worker(worker)
+        # Nannies, not workers: a nanny that is told ends its worker and itself; a worker that is told leaves it to a
+        # nanny to find out, which took two seconds.
+        told = self._scheduler.broadcast(msg={"op": "terminate", "reply": False}, nanny=True, on_error="ignore")
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(told, LEAVE_TIMEOUT_S)
         await self._gone(LEAVE_TIMEOUT_S)
 
     async def _gone(self, timeout_s: float) -> None:

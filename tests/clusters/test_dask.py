@@ -213,3 +213,12 @@ def test_users_own_environment_runs_the_cluster(project: Project, dask_python: P
     lacking = project.launch("dask", "1", "--python", os.path.realpath(dask_python))
     assert lacking.wait() == 78
     assert "lacks dask, distributed; install what is missing: " in lacking.err
+
+
+def test_script_that_shuts_the_cluster_down_itself_ends_with_its_own_code(project: Project) -> None:
+    """client.shutdown() ends the scheduler: the script goes on, and its code counts."""
+    entry = project.write("shut.py", CONNECT + "client.shutdown()\nprint('after', flush=True)\nraise SystemExit(7)")
+    launch = project.launch("dask", "1", "--entry", entry)
+    assert launch.wait() == 7
+    assert "MAIN     | after\n" in launch.out
+    launch.assert_nothing_left()
