@@ -51,17 +51,15 @@ run_and_follow() {
     # A signal ends wait, not the runner: it first sees the cluster to its end.
     kill -0 "${runner}" 2>/dev/null || break
   done
-  # Where a signal ended the last wait, the runner's own code is still to be had; else there is nothing to wait for (127).
-  local last
-  wait "${runner}" 2>/dev/null && last=0 || last=$?
-  [[ "${last}" -eq 127 ]] || code="${last}"
+  # A signal may have ended the last wait just before the runner's own end: then the code is that signal's.
+  [[ -z "${interrupted}" || "${code}" -lt 128 ]] || code=143
   return "${code}"
 }
 
 main() {
   local backend python="" detach="" dry_run="" json=""
   local -a words=() options=()
-  backend="$(setting BACKEND local)"
+  backend="$(setting BACKEND local)" || give_up
   while [[ $# -gt 0 ]]; do
     case "$1" in
       -h | --help) usage && exit 0 ;;
@@ -90,10 +88,9 @@ main() {
   use_backend "${backend}"
 
   local plan checked interpreter name
-  # These two take a moment only, and are not to be cut short: a signal counts as soon as they are done.
-  plan="$(trap '' INT && cluster plan "${words[0]}" "${words[1]}" --backend "${backend}" --most-workers "$(backend_most_workers)" \
+  plan="$(cluster plan "${words[0]}" "${words[1]}" --backend "${backend}" --most-workers "$(backend_most_workers)" \
     "--python=${python}" ${options[@]+"${options[@]}"} "$@")" || give_up
-  checked="$(trap '' INT && backend_check <<<"${plan}")" || give_up
+  checked="$(backend_check <<<"${plan}")" || give_up
   [[ -z "${interrupted}" ]] || exit 143
   if [[ -n "${dry_run}" ]]; then
     printf '%s\n' "${checked}"

@@ -43,7 +43,7 @@ run_worker() {
 
 scheduler_line() { # protocol
   printf '%s ' dask scheduler --host 10.0.0.1 --port 8786 --protocol "$1" --dashboard-address 10.0.0.1:8787
-  printf '%s %q ' --preload "${PROJECT}/dask/preload/scheduler.py"
+  printf '%s %q ' --preload "${PROJECT}/dask/preload/scheduler.py" --preload "${PROJECT}/dask/preload/quick_exit.py"
 }
 entry_line="python my\\ train.py --folds 3 a\\ b '' "
 
@@ -278,7 +278,8 @@ worker_line() { # protocol, threads, memory, processes
   printf '%s ' dask worker "$1://10.0.0.1:8786" --name WORKER_1 --host 10.0.0.2 --nworkers "$4" --nthreads "$2" \
     --memory-limit "$3" --worker-port 8700:8800 --nanny-port 3000:3100 --dashboard-address 10.0.0.2:0 --no-dashboard \
     --death-timeout 60
-  printf '%s %q ' --local-directory "${NODE_DIR}"
+  printf '%s %q ' --local-directory "${NODE_DIR}" --preload "${PROJECT}/dask/preload/quick_exit.py" \
+    --preload-nanny "${PROJECT}/dask/preload/quick_exit.py"
 }
 
 @test "dask worker: runs dask worker, and nothing else" {

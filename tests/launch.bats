@@ -546,7 +546,7 @@ use_local_submit() {
 @test "launch: a .clusters that cannot be made is named, and nothing is started" {
   use_local_submit
   touch "${PROJECT}/.clusters"
-  assert_error 69 "launch.sh: error: ${PROJECT}/.clusters cannot be written: " launch dask 1
+  assert_error 77 "launch.sh: error: ${PROJECT}/.clusters cannot be written: " launch dask 1
   assert [ ! -s "${PROJECT}/.clusters" ]
 }
 

@@ -147,7 +147,7 @@ case "$1" in
 esac
 echo "$0"
 printf '[%s]\n' "$@"
-echo "CLUSTER_PROGRAM=${CLUSTER_PROGRAM} PYTHONPATH=${PYTHONPATH} PYTHONSAFEPATH=${PYTHONSAFEPATH}"
+echo "CLUSTER_PROGRAM=${CLUSTER_PROGRAM} PYTHONPATH=${PYTHONPATH} CLUSTER_CWD=${CLUSTER_CWD} in ${PWD##*/}"
 exit "${STUB_PYTHON_CODE:-0}"
 END
   chmod +x "$1"
@@ -171,7 +171,7 @@ ${PYTHON}
 [a  b]
 [--]
 [d'e]
-CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common PYTHONSAFEPATH=1"
+CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common CLUSTER_CWD=${PWD} in common"
   assert_stderr ""
 }
 
@@ -191,7 +191,7 @@ CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common PYTHONSAFEPATH=1"
 @test "lib: cluster keeps the user's PYTHONPATH, behind its own" {
   use_python_stub
   PYTHONPATH="/mine:/and mine" run -0 line 'cluster list'
-  assert_line "CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common:/mine:/and mine PYTHONSAFEPATH=1"
+  assert_line "CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common:/mine:/and mine CLUSTER_CWD=${PWD} in common"
 }
 
 @test "lib: cluster refuses a Python that is too old, or none" {
@@ -220,7 +220,7 @@ CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common PYTHONSAFEPATH=1"
 
 @test "lib: cluster leaves the script's own environment as it is" {
   use_python_stub
-  run -0 line 'cluster list >/dev/null; echo "${PYTHONPATH-unset} ${PYTHONSAFEPATH-unset} ${CLUSTER_PROGRAM-unset}"'
+  run -0 line 'cluster list >/dev/null; echo "${PYTHONPATH-unset} ${CLUSTER_CWD-unset} ${CLUSTER_PROGRAM-unset}"'
   assert_output "unset unset unset"
 }
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":  # a Ctrl-C while the rest is imported ends this quietly, not with a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import json
 import logging
@@ -278,6 +283,8 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         code: int = args.run(args)
         sys.stdout.flush()  # here, where a reader that has gone is expected
