@@ -4,11 +4,12 @@
 # log TEXT...: one line for the node's log. A log that cannot be written (full disk) ends nothing.
 log() { printf '%(%H:%M:%S)T %s: %s\n' -1 "${0##*/}" "$*" >&2 || :; }
 
-# die CODE TEXT...: say what is wrong and end with CODE of common/README.md's table.
+# die CODE TEXT...: say what is wrong, to the log and to the agent, and end with CODE of common/README.md's table.
 die() {
   local code="$1"
   shift
   log "error: $*"
+  [[ -z "${NODE_DIR:-}" ]] || printf '%s\n' "$*" >"${NODE_DIR}/reason" || :
   exit "${code}"
 }
 
@@ -34,7 +35,7 @@ read_entry_args() {
 run_entry_point() {
   local -a entry_args
   read_entry_args
-  cd "${CODE_DIR}" || exit
+  cd "${CODE_DIR:?}" || exit
   if [[ "${ENTRY_POINT}" == *.py ]]; then
     exec python "${ENTRY_POINT}" ${entry_args[@]+"${entry_args[@]}"}
   fi

@@ -331,10 +331,28 @@ worker_line() { # protocol, threads, memory, processes
   assert_output --partial " --death-timeout 5 "
 }
 
-@test "dask worker: dask takes the script's place, so that signal and exit code are its own" {
+@test "dask worker: the script ends with dask's own exit code" {
   NODE_CPUS=1 STUB_WORKER_CODE=9 run_worker
   assert_failure 9
-  assert_equal "$(cat "${STUB_DIR}/worker.pid")" "${JOB}"
+}
+
+@test "dask worker: TERM ends dask, and the script with 143" {
+  NODE_CPUS=1 STUB_WORKER_CODE=stays begin "${PROJECT}/dask/start-worker.sh"
+  eventually is_there_or_ended "${STUB_DIR}/worker.reached"
+  kill -TERM "${JOB}"
+  finish
+  assert_failure 143
+  run -0 grep -x "worker told to end" "${STUB_DIR}/calls"
+}
+
+@test "dask worker: a nanny that does not listen is killed, and said to be" {
+  NODE_CPUS=1 STUB_WORKER_CODE=deaf begin "${PROJECT}/dask/start-worker.sh"
+  eventually is_there_or_ended "${STUB_DIR}/worker.reached"
+  kill -TERM "${JOB}"
+  finish
+  assert_failure 143
+  assert_stderr --partial "the nanny has not ended within 3 s; killing it"
+  run ! kill -0 "$(cat "${STUB_DIR}/worker.pid")"
 }
 
 @test "dask worker: all missing variables are named, and nothing is started" {

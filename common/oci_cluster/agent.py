@@ -346,19 +346,25 @@ class Agent:
         log.debug("start script ended: %s", describe(code))
         if settings.is_main:
             what = "the entry point" if settings.ephemeral else "the service on main"
-            return Outcome(code, f"{what} ended: {describe(code)}")
+            return Outcome(code, self._own_reason() or f"{what} ended: {describe(code)}")
         if code == 0:
             # Not believed: a worker whose main has died may well leave with 0. The stop file, or main's silence, tells.
             log.info("waiting for the cluster's outcome")
             self._phase = "waiting"
             return None
-        reason = f"its start script ended: {describe(code)}"
+        self._phase = "stopping"
+        reason = self._own_reason() or f"its start script ended: {describe(code)}"
         self._ask(lambda: self._exchange.publish(exit_file(settings.node), exit_code=code, reason=reason))
         patience = self._clock() + settings.grace_period_s
         while self._clock() < patience:
             self._obey()  # raises the cluster's own outcome, when main has said it
             self._signals.wait(0.2)
         return Outcome(code, reason)
+
+    def _own_reason(self) -> str:
+        """Return why the start script says that it ended; empty where it does not."""
+        path = self._node_dir / "reason"
+        return printable(path.read_text(errors="replace").strip()) if path.exists() else ""
 
     def _look_for_ready(self) -> bool:
         ready = self._node_dir / "ready"

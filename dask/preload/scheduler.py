@@ -15,6 +15,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 # Workers that are told to leave are gone after 0.2 s; told twice, or together with a closing scheduler, they took 8 s.
 LEAVE_TIMEOUT_S = 3.0
+# A nanny that lives answers in milliseconds; one whose node is gone never does.
+REACH_TIMEOUT_S = 0.5
 # Workers find the `stop` file at their next look, 5 s apart at most (POLL_CEILING), and need a moment to end.
 TOLD_TIMEOUT_S = 7.0
 
@@ -28,24 +30,34 @@ class WorkerNodes(SchedulerPlugin):
         self._scheduler = scheduler
         self._nodes = nodes
         self._processes = processes
+        self._nannies: set[str] = set()
         self._file = directory / "missing-workers"
         self._told = directory / "workers-are-told"
         self._write()
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002 - Dask's signature
         """Take note of an arrival."""
+        if nanny := self._scheduler.workers[worker].nanny:
+            self._nannies.add(nanny)
         self._write()
 
     async def before_close(self) -> None:
         """Have every worker leave, nanny included, while there is still a scheduler to leave from."""
         if self._told.exists():
             await self._gone(TOLD_TIMEOUT_S)
-        # Nannies, not workers: a nanny that is told ends its worker and itself; a worker that is told leaves it to a
-        # nanny to find out, which took two seconds.
-        told = self._scheduler.broadcast(msg={"op": "terminate", "reply": False}, nanny=True, on_error="ignore")
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(told, LEAVE_TIMEOUT_S)
+        # Nannies, not workers: a nanny that is told ends its worker and itself; a worker that is told leaves it to its
+        # nanny to find out, which took two seconds. Every nanny ever seen: one that is just replacing its worker is not
+        # known to the scheduler.
+        telling = [asyncio.ensure_future(self._terminate(nanny)) for nanny in self._nannies]
+        if telling:
+            _, unreached = await asyncio.wait(telling, timeout=REACH_TIMEOUT_S)
+            for task in unreached:
+                task.cancel()
         await self._gone(LEAVE_TIMEOUT_S)
+
+    async def _terminate(self, nanny: str) -> None:
+        with contextlib.suppress(OSError):  # its node is gone
+            await self._scheduler.rpc(nanny).terminate(reply=False)
 
     async def _gone(self, timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s

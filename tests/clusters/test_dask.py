@@ -99,7 +99,7 @@ def test_killed_scheduler_is_main_lost_and_no_success(project: Project) -> None:
     child_of(launch, "MAIN", "dask scheduler").kill()
     assert launch.wait() == 76
     assert {node["exit_code"] for node in launch.nodes().values()} == {76}
-    assert "the scheduler ended with 137" in launch.out
+    assert "ended with 76 (the scheduler ended with 137 before the entry point did)" in launch.err
     launch.assert_nothing_left()
 
 
@@ -221,4 +221,19 @@ def test_script_that_shuts_the_cluster_down_itself_ends_with_its_own_code(projec
     launch = project.launch("dask", "1", "--entry", entry)
     assert launch.wait() == 7
     assert "MAIN     | after\n" in launch.out
+    launch.assert_nothing_left()
+
+
+def test_worker_that_is_just_being_replaced_does_not_hold_up_the_end(project: Project) -> None:
+    """A nanny between two workers waits 8 s for one to start that finds no scheduler; the cluster does not."""
+    script = CONNECT + (
+        "import os, signal\n"
+        "pid = client.submit(os.getpid).result()\n"
+        "os.kill(pid, signal.SIGKILL)\n"
+        "while client.scheduler_info()['workers']: pass\n"
+        "print('ended', flush=True)\n"
+    )
+    launch = project.launch("dask", "1", "--entry", project.write("crash.py", script))
+    launch.wait_for("ended")
+    assert launch.wait(6) == 0
     launch.assert_nothing_left()

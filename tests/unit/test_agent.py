@@ -256,6 +256,14 @@ def test_failed_worker_takes_the_clusters_code_when_main_says_one(worker: Node) 
     assert worker.run() == 7
 
 
+def test_start_script_that_says_why_it_ended_is_believed(main: Node, root: Path) -> None:
+    """What `die` of a start script leaves is the cluster's reason, as one clean line."""
+    main.children.on_start = lambda _: (root / f"{LAUNCH}-MAIN" / "reason").write_text("the service broke\x1b[31m\n")
+    main.child_ends(76, at=10)
+    assert main.run() == 76
+    assert main.read(STOP)["reason"] == "the service broke[31m"
+
+
 # --- Tear-down conditions ---------------------------------------------------------------------------------
 
 
