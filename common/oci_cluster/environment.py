@@ -228,7 +228,7 @@ def _one_at_a_time(root: Path) -> Iterator[None]:
     """Hold a lock: two launches on a fresh checkout must not make the same environment twice, over each other."""
     try:
         (root / ".venv").mkdir(exist_ok=True)
-        lock = (root / ".venv" / ".lock").open("w")
+        lock = (root / ".venv" / ".launcher.lock").open("w")  # uv has a `.lock` of its own there
     except OSError as error:
         msg = f"{root / '.venv'} cannot be written: {error.strerror}; make room there or allow it"
         raise BackendError(msg) from error

@@ -415,3 +415,27 @@ def test_checkout_that_moved_still_works(project: Project, tmp_path: Path) -> No
     shutil.copytree(project.path, moved, symlinks=True)
     other = Project(moved, tmp_path / "other") if (tmp_path / "other").mkdir() is None else project
     assert other.launch_plain(1, "print('moved')").wait() == 0
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_fresh_checkout_sets_itself_up(project: Project, tmp_path: Path, installer: str) -> None:
+    """Without .venv the first launch makes all that it needs, by uv where there is one; the next takes it."""
+    fresh = tmp_path / "fresh checkout"
+    shutil.copytree(project.path, fresh, ignore=shutil.ignore_patterns(".venv"))
+    (tmp_path / "scratch").mkdir()
+    other = Project(fresh, tmp_path / "scratch")
+    path = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "uv").exists()]
+    if installer == "uv":
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+        path.insert(0, str(tmp_path / "bin"))
+    entry = other.write("entry.py", "import locket, sys; print('made', sys.prefix)")
+    for launch_is_first in (True, False):
+        launch = other.launch("plain", "1", "--entry", entry, PATH=os.pathsep.join(path))
+        assert launch.wait(120) == 0
+        assert f"made {fresh}/.venv/envs/plain" in launch.out
+        assert ("first time only" in launch.err) == launch_is_first
+    assert (fresh / ".venv" / "bin" / "pip").exists() == (installer == "pip")
+    assert list(
+        (fresh / ".venv" / "envs" / "plain").rglob("locket*/**/*.pyc")
+    )  # compiled, whatever the environment says

@@ -212,7 +212,7 @@ def test_a_checkout_that_cannot_be_written_is_named(checkout: Checkout) -> None:
 
 
 def is_locked(root: Path) -> bool:
-    with (root / ".venv" / ".lock").open("w") as lock:
+    with (root / ".venv" / ".launcher.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
