@@ -2,7 +2,7 @@
 # dask/start-master.sh and start-worker.sh, run by hand with stubs for `dask` and `python`.
 
 load test_helper.bash
-load stubs/project.bash
+load project.bash
 
 setup() {
   isolate

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2016 # single quotes hold the text of scripts
 
 load test_helper.bash
-load stubs/project.bash
+load project.bash
 
 setup() {
   isolate

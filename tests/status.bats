@@ -2,7 +2,7 @@
 # scripts/status.sh: its command line, with a backend that starts nothing; then what the backend `local` answers.
 
 load test_helper.bash
-load stubs/project.bash
+load project.bash
 
 setup() {
   isolate

@@ -40,7 +40,7 @@ def test_example_shows_each_workers_share_and_its_result(project: Project) -> No
     assert launch.wait(240) == 0  # the first test here may have to make the environment
     shares = dict(re.findall(r"(WORKER_\d)\s+(\d+)\s+\d+%", launch.log("MAIN")))
     assert sorted(shares) == ["WORKER_1", "WORKER_2", "WORKER_3"]
-    assert sum(int(fits) for fits in shares.values()) == 60
+    assert sum(int(fits) for fits in shares.values()) == 36
     best = json.loads((launch.directory / "outputs" / "best.json").read_text())
     assert best["cv_score"] > 0.98
     assert re.search(r"dashboard http://127\.0\.0\.\d+:8787/status", launch.err)
