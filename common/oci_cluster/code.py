@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-import tarfile
+import sys
 import tempfile
 import zlib
 from pathlib import Path
 
 from oci_cluster.errors import SettingsError, StorageError
+
+if sys.version_info >= (3, 12):
+    import tarfile
+else:  # extraction filters came with 3.11.4 only: Debian 12 has 3.11.2
+    from backports import tarfile
 
 _TAR_URI = re.compile(r"(?P<url>[^#]+)#sha256=(?P<digest>[0-9a-f]{64})")
 # A ref begins with a letter or digit: one that begins with a dash would be an option to git.
