@@ -10,7 +10,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import logging
 import os
 import shutil
 import signal
@@ -28,8 +27,6 @@ from oci_cluster.clusters import Cluster, find_clusters
 from oci_cluster.errors import BackendError, ExitCode, NotPermittedError, SettingsError, UsageError
 from oci_cluster.process import Children, Signals, sweep_marked
 from oci_cluster.settings import node_dir, parse_duration
-
-log = logging.getLogger("runner")
 
 _RECORDS = "nodes.json"
 _LOCK = "runner.lock"
@@ -437,7 +434,7 @@ def _memory() -> int:
 
 @contextmanager
 def _one_at_a_time(root: Path) -> Iterator[None]:
-    """Hold a lock: two launches must not choose the same addresses, or the same name."""
+    """Hold a lock: of two launches at once, the second must see the name of the first."""
     try:
         state_dir(root).mkdir(exist_ok=True)
         lock = (state_dir(root) / ".lock").open("w")
