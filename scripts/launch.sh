@@ -4,13 +4,14 @@
 # Run a cluster of one main and <workers> workers: the framework's example, or your own script. Follows it to its end
 # and exits with its code; Ctrl-C stops the cluster.
 #
-#   <framework>         a folder of this project with start scripts: dask...
+#   <framework>         a folder of this project with start scripts: dask, horovod, pytorch, tensorflow
 #   <workers>           1 or more
 #   --entry FILE        your script, instead of the example
 #   --code DIR          folder of your code, if not the script's own; workers can import from it
 #   --python PATH       your own Python environment, instead of one made from the framework's env.yaml
 #   --env NAME=VALUE    set a variable on every node (repeatable)
 #   --name NAME         the cluster's name; default: the framework's and a random part
+#   --ps N              parameter servers besides the workers (tensorflow)
 #   --ttl DURATION      longest life, such as 90s, 30m or 2h
 #   --keep              no entry point: keep the cluster until its TTL is over or stop.sh ends it
 #   --detach            do not follow: print the cluster's name and return
@@ -66,6 +67,7 @@ main() {
       --entry) need_value "$1" $# && options+=(--set "ENTRY_POINT=$2") && shift ;;
       --code) need_value "$1" $# && options+=(--set "CODE_DIR=$2") && shift ;;
       --name) need_value "$1" $# && options+=(--set "CLUSTER_NAME=$2") && shift ;;
+      --ps) need_value "$1" $# && options+=(--set "PS_COUNT=$2") && shift ;;
       --ttl) need_value "$1" $# && options+=(--set "TTL=$2") && shift ;;
       --env) need_value "$1" $# && options+=("--env=$2") && shift ;;
       --python) need_value "$1" $# && python="$2" && shift ;;

@@ -173,6 +173,15 @@ def _local_stop(args: argparse.Namespace) -> int:
     return 0
 
 
+def _local_scale(args: argparse.Namespace) -> int:
+    from oci_cluster import local
+    from oci_cluster.follow import say_to_stderr
+
+    say = say_to_stderr(_program())
+    print(local.scale(_cluster(args.name), args.workers, PROJECT_ROOT, say, most=args.most_workers))
+    return 0
+
+
 def _cluster(name: str) -> Any:
     from oci_cluster import local
     from oci_cluster.clusters import choose_cluster, find_clusters
@@ -181,9 +190,10 @@ def _cluster(name: str) -> Any:
 
 
 def _logs(cluster: Any, node: str | None) -> Any:
+    from oci_cluster import local
     from oci_cluster.follow import MergedLogs, is_terminal
 
-    nodes = [entry["node"] for entry in cluster.plan["nodes"]]
+    nodes = local.node_names(cluster)
     if node and node not in nodes:
         msg = f"{cluster.name} has no node '{node}'; it has {', '.join(nodes)}"
         raise UsageError(msg)
@@ -242,6 +252,10 @@ def _parser() -> argparse.ArgumentParser:
             added.add_argument("--node")
         if run is _local_stop:
             added.add_argument("--delete", action="store_true")
+    added = verb("local-scale", _local_scale, "add workers to a cluster, or end some; print how many there are")
+    added.add_argument("name")
+    added.add_argument("workers")
+    added.add_argument("--most-workers", type=int, required=True)
     added = verb("local-list", _local_list, "list clusters")
     added.add_argument("--all", action="store_true")
     added.add_argument("--json", action="store_true")

@@ -44,3 +44,35 @@ def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str
         msg = f"{wanted}; seen: {seen}; set SUBNET_CIDR to the nodes' subnet, or NODE_ADDRESS"
         raise SettingsError(msg)
     return str(fitting[0])
+
+
+def interface_of(address: str) -> str:
+    """Return the name of the network interface that has *address*, or whose network it is in: loopback has all 127.x.
+
+    Raises:
+        SettingsError: none has; names what was seen.
+    """
+    import psutil  # noqa: PLC0415 - 20 ms that a node without FIND_INTERFACE does not spend
+
+    wanted = ipaddress.ip_address(address)
+    families = (socket.AF_INET, socket.AF_INET6)
+    found = [
+        (entry.address.partition("%")[0], entry.netmask, name)
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family in families
+    ]
+    for text, _, name in found:
+        if ipaddress.ip_address(text) == wanted:
+            return name
+    for text, mask, name in found:
+        own = ipaddress.ip_address(text)
+        if (
+            own.version == wanted.version == 4
+            and mask
+            and wanted in ipaddress.ip_network(f"{text}/{mask}", strict=False)
+        ):
+            return name
+    seen = ", ".join(f"{name} {text}" for text, _, name in found) or "none"
+    msg = f"no network interface of this node has NODE_ADDRESS {address}; seen: {seen}"
+    raise SettingsError(msg)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from oci_cluster.address import local_addresses, pick_address
+from oci_cluster.address import interface_of, local_addresses, pick_address
 from oci_cluster.errors import (
     ClusterError,
     ExitCode,
+    LostError,
     NotPermittedError,
     SettingsError,
     StoppedError,
@@ -34,15 +35,22 @@ from oci_cluster.exchange import (
     poll_delays,
     printable,
 )
-from oci_cluster.liveness import MainWatch, NodesWatch, Outcome, outcome_of
+from oci_cluster.liveness import Failure, MainWatch, NodesWatch, Outcome, first_cause, is_member, outcome_of
+from oci_cluster.nodes_dir import NodesDir, checked_address, parse_facts
 from oci_cluster.process import Children, Signals, describe
 from oci_cluster.settings import PROJECT_ROOT, NodeSettings, framework_defaults, node_dir, read_settings
 
 T = TypeVar("T")
 log = logging.getLogger("agent")
 
-# Lines of READY_FILE: enough for some addresses, too few to flood `status`.
-_MAX_FACTS = 32
+# How long main waits for what other nodes report of a failure: launchers of ranks end within a second of it, and
+# storage takes some tenths to tell.
+_FIRST_CAUSE_S = 3.0
+# Between two lines about outages that come and go.
+_SAY_OUTAGE_S = 10.0
+_STDERR = 2
+# What a heartbeat may tell of attempts: far above any MAX_RESTARTS, so that a hostile one cannot end all that follow.
+_MAX_ATTEMPTS = 1_000_000_000
 
 
 class _NoAnswer:
@@ -50,6 +58,14 @@ class _NoAnswer:
 
 
 NO_ANSWER: Final = _NoAnswer()
+
+
+@dataclass(frozen=True)
+class Again:
+    """The gang is to start again."""
+
+    reason: str
+    is_failure: bool
 
 
 class Agent:
@@ -84,6 +100,7 @@ class Agent:
         self._started_at = clock()
         self._deadline = self._started_at + settings.timeout_s
         self._node_dir = node_dir(settings.launch_id, settings.node)
+        self._nodes_dir = NodesDir(self._node_dir / "nodes")
         self._child: int | None = None
         self._joined = False
         self._uploader: int | None = None
@@ -93,9 +110,21 @@ class Agent:
         self._beat_at = 0.0
         self._outage: ClusterError | None = None
         self._outage_since = self._started_at
+        self._outage_is_said = False
+        self._say_outage_at = self._started_at
         self._other_launch_warned: set[str] = set()
         self._main_watch: MainWatch | None = None
         self._nodes_watch = NodesWatch(settings)
+        # Frameworks whose start scripts know the other nodes; with those that do not, main reads no configurations.
+        self._reads_configs = settings.wait_for_addresses or self._facts_script.exists()
+        self._configs: dict[str, dict[str, Any]] = {}
+        self._unread: set[str] = set()
+        self._joined_nodes: list[str] = []
+        self._attempt = 0
+        self._wanted_attempt = 0
+        self._restarts = 0
+        self._untold: dict[str, Any] | None = None
+        self._failed_at: float | None = None
 
     def run(self) -> int:
         """Live the node's whole life and return its exit code. Whatever happens, it tears down."""
@@ -130,59 +159,106 @@ class Agent:
         if settings.ephemeral and not (settings.code_dir / settings.entry_point).is_file():
             msg = f"ENTRY_POINT {settings.entry_point} is not a file in CODE_DIR {settings.code_dir}"
             raise SettingsError(msg)
-        main = self._publish_as_main(address) if settings.is_main else self._join(address)
-        self._child = self._start_script(address, main)
-        return self._supervise(self._child)
+        own = {"node": settings.node, "rank": settings.rank, "address": address, "facts": self._node_facts(address)}
+        while True:
+            main = self._publish_as_main(own) if settings.is_main else self._join(own)
+            self._child = self._start_script(address, main)
+            ending = self._supervise(self._child)
+            if isinstance(ending, Outcome):
+                return ending
+            self._end_attempt(self._child, ending)
 
     def _create_cluster_dir(self) -> bool:
         self._exchange.create()
         self._joined = True
         return True
 
-    def _publish_as_main(self, address: str) -> dict[str, Any]:
+    @property
+    def _facts_script(self) -> Path:
+        return self.settings.framework_dir / "node-facts.sh"
+
+    def _node_facts(self, address: str) -> dict[str, str]:
+        """Return what the framework has to tell the other nodes about this one."""
+        script = self._facts_script
+        if not script.exists():
+            return {}
+        path = self._node_dir / "facts"
+        with path.open("wb") as output:
+            pid = self._start([str(script)], self._script_environ(address), output=output.fileno())
+        while (code := self._children.code(pid)) is None:
+            self._obey()
+            if (left := self._deadline - self._clock()) <= 0:
+                msg = f"{script.name} did not end within {self.settings.timeout_s:g} s (TIMEOUT)"
+                raise TimedOutError(msg)
+            self._signals.wait(min(1.0, left))
+        if code:
+            msg = self._own_reason() or f"{script.name} ended: {describe(code)}"
+            raise SettingsError(msg, exit_code=code)
+        return parse_facts(path.read_text(errors="replace"))
+
+    def _publish_as_main(self, own: Mapping[str, Any]) -> dict[str, Any]:
         settings = self.settings
-        config: dict[str, Any] = {
-            "node": settings.node,
-            "rank": 0,
-            "address": address,
-            "tls": settings.cluster_tls,
-        }
+        config: dict[str, Any] = {**own, "tls": settings.cluster_tls, "attempt": self._attempt}
         if settings.wait_for_addresses:
-            config["worker_addresses"] = self._wait_for_addresses()
-        if settings.cluster_tls:
+            config["nodes"] = self._wait_for_addresses()
+        if settings.cluster_tls and self._attempt == 0:
             from oci_cluster.certificate import make_certificate  # noqa: PLC0415 - only main needs it
 
             certificate, key = make_certificate(settings.cluster_name)
             self._hand_certificate(certificate, key)
             self._publish(CERTIFICATE, certificate=certificate, key=key)
         self._publish(config_file("MAIN"), **config)
+        self._nodes_dir.put("MAIN", config)
         return config
 
-    def _join(self, address: str) -> dict[str, Any]:
-        settings = self.settings
-        self._publish(config_file(settings.node), node=settings.node, rank=settings.rank, address=address)
-        main = self._wait_for(config_file("MAIN"), lambda: self._exchange.read(config_file("MAIN")))
-        self._main_watch = MainWatch(settings.heartbeat_timeout_s, self._clock())
+    def _join(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Make this node known, and return main's configuration: of the attempt that this node takes part in."""
+        node = self.settings.node
+        while True:
+            self._attempt = self._wanted_attempt
+            self._untold = self._failed_at = None
+            self._wait_for(f"storage to remove {exit_file(node)}", self._take_back_exit)
+            self._publish(config_file(node), **own, attempt=self._attempt)
+            main = self._wait_for(config_file("MAIN"), self._main_config)
+            if self._wanted_attempt == self._attempt:
+                break
+        self._main_watch = self._main_watch or MainWatch(self.settings.heartbeat_timeout_s, self._clock())
         if main.get("tls"):
             pair = self._wait_for(CERTIFICATE, lambda: self._exchange.read(CERTIFICATE))
             self._hand_certificate(str(pair.get("certificate")), str(pair.get("key")))
+        self._nodes_dir.put("MAIN", main)
         return main
 
-    def _wait_for_addresses(self) -> list[str]:
-        missing = list(self.settings.other_nodes)
-        addresses: dict[str, str] = {}
+    def _take_back_exit(self) -> bool:
+        """Remove what this node's rank has said at an end that was not the last: of an attempt, or its predecessor."""
+        self._exchange.remove(exit_file(self.settings.node))
+        return True
+
+    def _main_config(self) -> dict[str, Any] | None:
+        main = self._exchange.read(config_file("MAIN"))
+        if main is None or not self.settings.gang:
+            return main
+        # Main lives; its heartbeat tells when there is an attempt that this node has not heard of.
+        self._main_watch = self._main_watch or MainWatch(self.settings.heartbeat_timeout_s, self._clock())
+        if self._wanted_attempt > self._attempt:
+            return main
+        takes_part = main.get("attempt") == self._attempt and self.settings.node in (main.get("nodes") or {})
+        return main if takes_part else None
+
+    def _wait_for_addresses(self) -> dict[str, str]:
+        """Return the address of every other node, by name, when all have come to this attempt."""
+
+        def missing() -> list[str]:
+            here = [node for node, config in self._configs.items() if config.get("attempt", 0) == self._attempt]
+            return [node for node in self._nodes_watch.members if node not in here]
 
         def look() -> bool:
-            there = self._exchange.listing()
-            for node in [node for node in missing if config_file(node) in there]:
-                config = self._exchange.read(config_file(node))
-                if config is not None:
-                    addresses[node] = _checked_address(config, node)
-                    missing.remove(node)
-            return not missing
+            self._watch_nodes(self._exchange.listing())
+            return not missing()
 
-        self._wait_for("the configurations of the other nodes", look, lambda: f"missing: {', '.join(missing)}")
-        return [addresses[node] for node in self.settings.other_nodes]
+        self._wait_for("the other nodes", look, lambda: f"missing: {', '.join(missing())}")
+        self._joined_nodes.clear()
+        return {node: checked_address(self._configs[node], node) for node in self._nodes_watch.members}
 
     def _wait_for(self, what: str, look: Callable[[], T | None], explain: Callable[[], str] = lambda: "") -> T:
         """Return what *look* finds, looking until ``TIMEOUT`` is over; *explain* says what is missing then."""
@@ -192,6 +268,7 @@ class Agent:
                 return found
             self._obey()
             self._look_around()
+            self._nodes_watch.check()
             left = self._deadline - self._clock()
             if left <= 0:
                 waited = f"{self.settings.node} waited {self.settings.timeout_s:g} s (TIMEOUT) for {what}"
@@ -218,6 +295,31 @@ class Agent:
     def _start_script(self, address: str, main: Mapping[str, Any]) -> int:
         settings = self.settings
         script = settings.framework_dir / ("start-master.sh" if settings.is_main else "start-worker.sh")
+        (self._node_dir / "ready").unlink(missing_ok=True)
+        (self._node_dir / "reason").unlink(missing_ok=True)
+        environ = {**self._script_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
+        if main.get("tls"):
+            environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
+            environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
+        pid = self._start([str(script)], environ)
+        self._phase = "running"
+        self._upload_at = self._clock() + settings.output_interval_s
+        return pid
+
+    def _start(self, command: list[str], environ: Mapping[str, str], output: int | None = None) -> int:
+        try:
+            pid = self._children.start(
+                command, environ=environ, cwd=self.settings.code_dir, output=output, errors=_STDERR
+            )
+        except OSError as error:
+            msg = f"{command[0]} cannot be started: {error}"
+            raise SettingsError(msg) from error
+        log.debug("started=%s pid=%d", command[0], pid)
+        return pid
+
+    def _script_environ(self, address: str) -> dict[str, str]:
+        """Return what every script of the framework gets on this node."""
+        settings = self.settings
         args_file = self._node_dir / "entry-args"
         args_file.write_bytes(b"".join(os.fsencode(arg) + b"\0" for arg in settings.entry_args))
         output_dir = self._output_dir()
@@ -233,32 +335,34 @@ class Agent:
             "CLUSTER_NAME": settings.cluster_name,
             "LAUNCH_ID": settings.launch_id,
             "NODE_ADDRESS": address,
-            "MAIN_ADDRESS": _checked_address(main, "MAIN"),
-            "WORKER_ADDRESSES": ",".join(
-                str(ipaddress.ip_address(str(text))) for text in main.get("worker_addresses") or ()
-            ),
             "ENTRY_POINT": settings.entry_point,
             "ENTRY_ARGS_FILE": str(args_file),
             "CODE_DIR": str(settings.code_dir),
             "OUTPUT_DIR": str(output_dir),
             "NODE_DIR": str(self._node_dir),
+            "NODES_DIR": str(self._nodes_dir.path),
             "READY_FILE": str(self._node_dir / "ready"),
             "TIMEOUT": str(max(1, round(self._deadline - self._clock()))),
+            "ATTEMPT": str(self._attempt),
             "EPHEMERAL": str(int(settings.ephemeral)),
             "PYTHONPATH": _python_path(settings.code_dir, self._environ.get("PYTHONPATH", "")),
         }
-        if main.get("tls"):
-            environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
-            environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
-        try:
-            pid = self._children.start([str(script)], environ=environ, cwd=settings.code_dir)
-        except OSError as error:
-            msg = f"{script} cannot be started: {error}"
-            raise SettingsError(msg) from error
-        log.debug("started=%s pid=%d", script.name, pid)
-        self._phase = "running"
-        self._upload_at = self._clock() + settings.output_interval_s
-        return pid
+        if settings.find_interface:
+            environ["NODE_INTERFACE"] = interface_of(address)
+        return environ
+
+    def _peers(self, main: Mapping[str, Any]) -> dict[str, str]:
+        """Return the addresses of all nodes, as main's configuration has them; {} where this framework needs none."""
+        if not self.settings.wait_for_addresses:
+            return {}
+        nodes = {str(node): text for node, text in (main.get("nodes") or {}).items() if is_member(str(node))}
+        addresses = {node: checked_address({"address": text}, node) for node, text in nodes.items()}
+        mine = [node for node in addresses if node.startswith(self.settings.mode)] or [self.settings.node]
+        return {
+            "WORKER_ADDRESSES": ",".join(text for node, text in addresses.items() if node.startswith("WORKER")),
+            "PS_ADDRESSES": ",".join(text for node, text in addresses.items() if node.startswith("PS")),
+            "ROLE_INDEX": str(mine.index(self.settings.node)) if self.settings.node in mine else "",
+        }
 
     def _output_dir(self) -> Path:
         if self.settings.output_dir:
@@ -268,23 +372,110 @@ class Agent:
 
     # --- Supervision ---------------------------------------------------------------------------------------
 
-    def _supervise(self, pid: int) -> Outcome:
+    def _supervise(self, pid: int) -> Outcome | Again:
         is_ready = not self.settings.is_main
         has_ended = False
         delays = poll_delays(self.settings.poll_ceiling_s)
         while True:
             self._obey()
+            own = None
             if not has_ended and (code := self._children.code(pid)) is not None:
                 has_ended = True
-                if (outcome := self._child_ended(code)) is not None:
+                if self.settings.is_main and code == 0:
+                    return Outcome(ExitCode.OK, self._end_of_main(code))
+                own = self._failure_of_main(code) if self.settings.is_main else None
+                if not self.settings.is_main and (outcome := self._worker_ended(code)) is not None:
                     return outcome
                 # The cluster's end is near: look as often as at its beginning.
                 delays = poll_delays(self.settings.poll_ceiling_s, first_s=0.05)
             self._look_around()
+            if (ending := self._judge(own) if self.settings.is_main else self._follow_main()) is not None:
+                return ending
             if not is_ready:
                 is_ready = self._look_for_ready()
             self._upload_outputs()
             self._signals.wait(min(next(delays), self._beat_at - self._clock()))
+
+    def _follow_main(self) -> Again | None:
+        """Return what main's heartbeat has told a worker of a gang."""
+        if self._wanted_attempt > self._attempt:
+            return Again("main has begun another attempt", is_failure=False)
+        return None
+
+    def _judge(self, own: Failure | None) -> Outcome | Again | None:
+        """Return what the failures of main itself (*own*) and of other nodes mean, None while all is well."""
+        settings, watch = self.settings, self._nodes_watch
+        is_short: LostError | None = None
+        try:
+            watch.check()
+        except LostError as error:
+            is_short = error
+        has_failed = settings.gang and any(failure.attempt == self._attempt for failure in watch.failures.values())
+        if own or is_short or has_failed:
+            if not settings.entry_on_all:
+                if own is None:
+                    raise is_short or AssertionError
+                return Outcome(own.exit_code, own.reason)
+            outcome = self._first_cause(own)
+            # A node that was taken away on purpose has not failed.
+            is_failure = outcome.exit_code != ExitCode.STOPPED
+            if settings.gang and not is_short and (self._restarts < settings.max_restarts or not is_failure):
+                return Again(outcome.reason, is_failure)
+            return outcome
+        if settings.gang and self._joined_nodes:
+            return Again(f"{', '.join(self._joined_nodes)} joined", is_failure=False)
+        return None
+
+    def _first_cause(self, own: Failure | None) -> Outcome:
+        """Return the outcome that the first of several failures means, waiting for what other nodes still report."""
+        watch, started_at = self._nodes_watch, self._clock()
+        recent = started_at - self.settings.heartbeat_interval_s - _FIRST_CAUSE_S
+        while True:
+            if own is None and self._child is not None and (code := self._children.code(self._child)):
+                own = self._failure_of_main(code)
+            failures = [failure for failure in watch.failures.values() if failure.noticed_at >= recent]
+            failures += [own] if own else []
+            told = {failure.node for failure in failures if failure.exit_code != ExitCode.LOST}
+            quiet = [node for node in ("MAIN", *watch.members) if node not in told]
+            is_clear = any(not failure.may_be_a_consequence for failure in failures)
+            if is_clear or not quiet or self._clock() - started_at >= _FIRST_CAUSE_S:
+                break
+            self._obey()
+            self._signals.wait(0.2)
+            there = self._ask(self._exchange.listing)
+            if not isinstance(there, _NoAnswer):
+                self._watch_nodes(there)
+        cause = first_cause(failures)
+        reason = cause.reason if cause is own else f"{cause.node} failed first: {cause.reason}"
+        if quiet and not is_clear:
+            names = ", ".join(quiet)
+            reason += f"; {names} had not failed {_FIRST_CAUSE_S:g} s later, which is what a hang looks like"
+        return Outcome(cause.exit_code, reason)
+
+    def _failure_of_main(self, code: int) -> Failure:
+        return Failure("MAIN", code, self._end_of_main(code), time.time(), self._clock())
+
+    def _end_of_main(self, code: int) -> str:
+        log.debug("start script ended: %s", describe(code))
+        what = "the entry point" if self.settings.ephemeral else "the service on main"
+        return self._own_reason() or f"{what} ended: {describe(code)}"
+
+    def _end_attempt(self, pid: int, again: Again) -> None:
+        """End this node's part in the attempt, so that all can begin the next together."""
+        settings = self.settings
+        if settings.is_main:
+            self._restarts += again.is_failure
+            counted = f"restart {self._restarts} of {settings.max_restarts}" if again.is_failure else "starting again"
+            log.warning("%s: %s", counted, again.reason)
+            self._attempt += 1
+            self._nodes_watch.begin(self._attempt)
+        else:
+            log.info("starting again: %s", again.reason)
+        self._phase = "restarting"
+        self._beat_now()  # main's tells the others at once
+        self._children.end(pid, settings.grace_period_s, wait=self._signals.wait, clock=self._clock)
+        self._child = None
+        self._deadline = self._clock() + settings.timeout_s
 
     def _obey(self) -> None:
         """Raise what ends this node now: a signal, the ``stop`` file, the TTL."""
@@ -313,22 +504,49 @@ class Agent:
         """Every ``HEARTBEAT_INTERVAL``: show that this node is alive, and see whether the others are."""
         if self._clock() < self._beat_at:
             return
-        self._beat_at = self._clock() + self.settings.heartbeat_interval_s
-        self._beat += 1
-        self._ask(
-            lambda: self._exchange.publish(heartbeat_file(self.settings.node), beat=self._beat, phase=self._phase)
-        )
+        self._beat_now()
         if self.settings.is_main:
             there = self._ask(self._exchange.listing)
             if not isinstance(there, _NoAnswer):
-                self._nodes_watch.look(there, self._clock(), self._read)
+                self._watch_nodes(there)
         elif self._main_watch is not None:
             heartbeat = self._ask(lambda: self._exchange.read(heartbeat_file("MAIN")))
             if isinstance(heartbeat, _NoAnswer):
                 self._main_watch.look(None, self._clock(), answered=False)
             else:
                 self._main_watch.look(heartbeat, self._clock(), answered=True)
+                attempt = (heartbeat or {}).get("attempt")
+                if self.settings.gang and type(attempt) is int and attempt < _MAX_ATTEMPTS:
+                    self._wanted_attempt = max(self._wanted_attempt, attempt)
             self._give_up_on_storage()
+
+    def _beat_now(self) -> None:
+        self._beat_at = self._clock() + self.settings.heartbeat_interval_s
+        self._beat += 1
+        self._ask(
+            lambda: self._exchange.publish(
+                heartbeat_file(self.settings.node), beat=self._beat, phase=self._phase, attempt=self._attempt
+            )
+        )
+        if self._untold is not None:
+            self._tell_failure(self._untold)
+
+    def _watch_nodes(self, there: Mapping[str, str]) -> None:
+        """Take note of who is there, and have start scripts on main see it."""
+        joined = self._nodes_watch.look(there, self._clock(), self._read)
+        if not self._reads_configs:
+            return
+        self._unread |= set(joined)
+        for node in sorted(self._unread):
+            config = self._read(config_file(node))
+            if config is not None:
+                self._unread.discard(node)
+                self._configs[node] = config
+                self._nodes_dir.put(node, config)
+        self._joined_nodes += [node for node in joined if node not in self._joined_nodes]
+        for node in [node for node in self._configs if node not in self._nodes_watch.members]:
+            del self._configs[node]
+            self._nodes_dir.remove(node)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         fields = self._ask(lambda: self._exchange.read(name))
@@ -340,26 +558,36 @@ class Agent:
             msg = f"no answer for {self.settings.timeout_s:g} s (TIMEOUT): {self._outage}"
             raise StorageError(msg, exit_code=self._outage.exit_code)
 
-    def _child_ended(self, code: int) -> Outcome | None:
-        """Return the outcome that the start script's end means, None where another node decides."""
+    def _worker_ended(self, code: int) -> Outcome | None:
+        """Return the outcome that the end of a worker's start script means, None where main decides."""
         settings = self.settings
         log.debug("start script ended: %s", describe(code))
-        if settings.is_main:
-            what = "the entry point" if settings.ephemeral else "the service on main"
-            return Outcome(code, self._own_reason() or f"{what} ended: {describe(code)}")
         if code == 0:
             # Not believed: a worker whose main has died may well leave with 0. The stop file, or main's silence, tells.
             log.info("waiting for the cluster's outcome")
             self._phase = "waiting"
             return None
-        self._phase = "stopping"
         reason = self._own_reason() or f"its start script ended: {describe(code)}"
-        self._ask(lambda: self._exchange.publish(exit_file(settings.node), exit_code=code, reason=reason))
+        self._failed_at = time.time()
+        self._phase = "failed" if settings.gang else "stopping"
+        self._tell_failure({"exit_code": code, "reason": reason, "has_left": not settings.gang})
+        if settings.gang:
+            log.warning("%s; waiting for main, which may start again", reason)
+            return None
         patience = self._clock() + settings.grace_period_s
         while self._clock() < patience:
             self._obey()  # raises the cluster's own outcome, when main has said it
             self._signals.wait(0.2)
         return Outcome(code, reason)
+
+    def _tell_failure(self, fields: dict[str, Any]) -> None:
+        """Say that this node's start script has failed; where storage does not take it, with the next heartbeat."""
+        is_told = self._ask(
+            lambda: self._exchange.publish(
+                exit_file(self.settings.node), **fields, attempt=self._attempt, time=self._failed_at
+            )
+        )
+        self._untold = fields if isinstance(is_told, _NoAnswer) else None
 
     def _own_reason(self) -> str:
         """Return why the start script says that it ended; empty where it does not."""
@@ -370,15 +598,14 @@ class Agent:
         ready = self._node_dir / "ready"
         if not ready.exists():
             if self._clock() >= self._deadline:
-                seen = ", ".join(self._nodes_watch.seen) or "none"
-                msg = f"the cluster was not ready within {self.settings.timeout_s:g} s (TIMEOUT); nodes seen: {seen}"
+                missing = ", ".join(self._nodes_watch.missing)
+                what = (
+                    f"missing: {missing}" if missing else f"nodes seen: {', '.join(self._nodes_watch.seen) or 'none'}"
+                )
+                msg = f"the cluster was not ready within {self.settings.timeout_s:g} s (TIMEOUT); {what}"
                 raise TimedOutError(msg)
             return False
-        facts = {}
-        for line in ready.read_text(errors="replace").splitlines()[:_MAX_FACTS]:
-            name, equals, value = line.partition("=")
-            if equals:
-                facts[printable(name)] = printable(value)
+        facts = parse_facts(ready.read_text(errors="replace"))
         if isinstance(self._ask(lambda: self._exchange.publish(READY, facts=facts)), _NoAnswer):
             return False
         log.info("ready after %.1f s", self._clock() - self._started_at)
@@ -414,11 +641,16 @@ class Agent:
                 raise
             if self._outage is None:
                 self._outage_since = self._clock()
-                log.warning("no answer: %s; trying again", error)
+                # A full disk refuses writes and answers reads, in turns: once in a while is enough to say so.
+                self._outage_is_said = self._outage_since >= self._say_outage_at
+                if self._outage_is_said:
+                    log.warning("no answer: %s; trying again", error)
+                    self._say_outage_at = self._outage_since + _SAY_OUTAGE_S
             self._outage = error
             return NO_ANSWER
         if self._outage is not None:
-            log.info("storage answers again after %.1f s", self._clock() - self._outage_since)
+            if self._outage_is_said:
+                log.info("storage answers again after %.1f s", self._clock() - self._outage_since)
             self._outage = None
         return answer
 
@@ -465,7 +697,14 @@ class Agent:
         return self._ask(tell) is True
 
     def _say_exit(self, outcome: Outcome) -> None:
-        self._exchange.publish(exit_file(self.settings.node), exit_code=outcome.exit_code, reason=outcome.reason)
+        self._exchange.publish(
+            exit_file(self.settings.node),
+            exit_code=outcome.exit_code,
+            reason=outcome.reason,
+            attempt=self._attempt,
+            time=self._failed_at or time.time(),
+            has_left=True,
+        )
         if self.settings.is_main and self.settings.cluster_tls:
             self._exchange.remove(CERTIFICATE)
 
@@ -484,14 +723,6 @@ class Agent:
         if not failure or outcome.exit_code != 0:
             return outcome
         return Outcome(ExitCode.UNAVAILABLE, f"outputs of {self.settings.node} could not be uploaded: {failure}")
-
-
-def _checked_address(config: Mapping[str, Any], node: str) -> str:
-    try:
-        return str(ipaddress.ip_address(str(config.get("address"))))
-    except ValueError as error:
-        msg = f"{config_file(node)} holds no usable address: {error}"
-        raise SettingsError(msg) from error
 
 
 def _python_path(code_dir: Path, inherited: str) -> str:

@@ -32,6 +32,8 @@ _UV_OPTIONS = {
 # What a venv has by itself: these two, with or without a version. Not python-dateutil.
 _INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
 _PROGRESS = re.compile(r"^\s*(Downloading|Building|Installing collected|Resolved|Prepared|Installed) ?.*")
+# What a post-install.sh means to be shown begins with two blanks.
+_HOOK_PROGRESS = re.compile(rf"^  \S|{_PROGRESS.pattern}")
 
 _YES = {"1", "y", "yes", "t", "true", "on"}  # pip takes them all (distutils' strtobool)
 
@@ -65,7 +67,9 @@ def ensure_tools(root: Path, say: Say) -> Path:
 def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
     """Make the environment that *env_file* describes, unless it is there; return its interpreter.
 
-    It is kept in ``.venv/envs`` under the framework's name. When *env_file* changes, it is made anew.
+    It is kept in ``.venv/envs`` under the framework's name. When *env_file* changes, it is made anew. What a ``pip:``
+    list cannot say is done by ``post-install.sh`` beside it: called with the environment's interpreter, a directory
+    that outlives the environment, and the command that installs packages into it.
 
     Raises:
         SettingsError: *env_file* cannot be used.
@@ -74,7 +78,9 @@ def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
     tools = ensure_tools(root, say)
     directory = root / ".venv" / "envs" / env_file.parent.name
     python = directory / "bin" / "python"
-    stamp = directory / f".made-{_digest(env_file.read_bytes() + sys.version.encode())}"
+    hook = env_file.with_name("post-install.sh")
+    recipe = env_file.read_bytes() + (hook.read_bytes() if hook.exists() else b"")
+    stamp = directory / f".made-{_digest(recipe + sys.version.encode())}"
     if stamp.exists() and python.exists():
         return python
     with _one_at_a_time(root):
@@ -90,7 +96,7 @@ def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
             if listed.returncode:
                 raise SettingsError(listed.stderr.strip().partition("error: ")[2] or listed.stderr.strip())
             shutil.rmtree(directory, ignore_errors=True)
-            _make(directory, listed.stdout.splitlines(), root, say)
+            _make(directory, listed.stdout.splitlines(), root, say, hook)
             stamp.touch()
     return python
 
@@ -143,7 +149,7 @@ def missing_packages(python: Path, packages: Sequence[str]) -> list[str]:
         raise SettingsError(msg) from error
 
 
-def _make(directory: Path, packages: Sequence[str], root: Path, say: Say) -> None:
+def _make(directory: Path, packages: Sequence[str], root: Path, say: Say, hook: Path | None = None) -> None:
     started = time.monotonic()
     uv = shutil.which("uv")
     if not (directory / "bin" / "python").exists():
@@ -165,6 +171,10 @@ def _make(directory: Path, packages: Sequence[str], root: Path, say: Say) -> Non
     # Compiled here and now, also where PYTHONDONTWRITEBYTECODE is set: an uncompiled start costs seconds, every time.
     compiled = ["--compile-bytecode"] if uv else ["--compile"]
     _run([*install, *compiled, *packages], say, extra)
+    if hook is not None and hook.exists():
+        cache = root / ".venv" / "cache" / directory.name
+        cache.mkdir(parents=True, exist_ok=True)
+        _run([hook, directory / "bin" / "python", cache, *install, *compiled], say, extra, _HOOK_PROGRESS)
     say(f"  done in {time.monotonic() - started:.0f} s")
 
 
@@ -201,7 +211,12 @@ def uv_options(pip: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     return options, {"SSL_CERT_FILE": pip["cert"]} if "cert" in pip else {}
 
 
-def _run(command: Sequence[str | Path], say: Say, extra: Mapping[str, str] | None = None) -> None:
+def _run(
+    command: Sequence[str | Path],
+    say: Say,
+    extra: Mapping[str, str] | None = None,
+    progress: re.Pattern[str] = _PROGRESS,
+) -> None:
     said: list[str] = []
     process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
         [str(part) for part in command],
@@ -215,7 +230,7 @@ def _run(command: Sequence[str | Path], say: Say, extra: Mapping[str, str] | Non
     with process:
         for line in process.stdout or ():
             said.append(line.rstrip())
-            if _PROGRESS.match(line):
+            if progress.match(line):
                 say(f"  {line.strip()[:100]}")
     if process.returncode:
         shown = " ".join(str(part) for part in command[:4])

@@ -35,14 +35,30 @@ class MergedLogs:
 
     def __init__(self, directory: Path, nodes: Sequence[str], out: TextIO, *, colour: bool = False) -> None:
         """Merge ``<node>.log`` in *directory* for each of *nodes* into *out*."""
+        self._directory = directory
         self._out = out
-        self._width = max(len(node) for node in nodes)
-        self._files = {node: directory / f"{node}.log" for node in nodes}
-        self._offsets = dict.fromkeys(nodes, 0)
-        self._rests = dict.fromkeys(nodes, "")
+        self._colour = colour
+        self._width = 0
+        self._files: dict[str, Path] = {}
+        self._offsets: dict[str, int] = {}
+        self._rests: dict[str, str] = {}
         # Incremental: a look may come in the middle of a letter of several bytes.
-        self._decoders = {node: codecs.getincrementaldecoder("utf-8")("replace") for node in nodes}
-        self._colours = {node: _COLOURS[index % len(_COLOURS)] for index, node in enumerate(nodes)} if colour else {}
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self._colours: dict[str, int] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: str) -> None:
+        """Merge the log of *node* too, from its beginning; one that is merged already stays as it is."""
+        if node in self._files:
+            return
+        self._width = max(self._width, len(node))
+        if self._colour:
+            self._colours[node] = _COLOURS[len(self._files) % len(_COLOURS)]
+        self._files[node] = self._directory / f"{node}.log"
+        self._offsets[node] = 0
+        self._rests[node] = ""
+        self._decoders[node] = codecs.getincrementaldecoder("utf-8")("replace")
 
     def copy_new(self) -> None:
         """Write the whole lines that the nodes have printed since the last call."""
@@ -144,7 +160,7 @@ class Follower:
         self._started_at = clock()
         self._ready = False
         self._arrived = 0
-        self._ended: set[str] = set()
+        self._ended: set[tuple[str, int | None]] = set()
         self._stopping = False
         self._told_at = -_SAME_SIGNAL_S
 
@@ -153,6 +169,8 @@ class Follower:
         while True:
             self._obey()
             state = self._state(self._cluster)
+            for node in state["nodes"]:
+                self._logs.add(node["node"])
             self._logs.copy_new()
             self._show_phase()
             self._show_ended(state["nodes"])
@@ -206,11 +224,11 @@ class Follower:
 
     def _show_ended(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         """Name each node that did not end as the cluster did."""
-        new = [node for node in nodes if node["exit_code"] is not None and node["node"] not in self._ended]
+        new = [node for node in nodes if node["exit_code"] is not None and _run_of(node) not in self._ended]
         stop = self._read_stop() if new else None
         outcome = outcome_of(stop).exit_code if stop else 0
         for node in new:
-            self._ended.add(node["node"])
+            self._ended.add(_run_of(node))
             if node["exit_code"] != outcome:
                 self._say(f"{node['node']} ended with {node['exit_code']} ({describe(node['exit_code'])})")
 
@@ -219,6 +237,11 @@ class Follower:
             return self._exchange.read(STOP)
         except ClusterError:
             return None  # the backend has told how the nodes ended; this would only have said why
+
+
+def _run_of(node: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Return what tells a node from its replacement, which has its name."""
+    return node["node"], node.get("pid")
 
 
 def show_logs(logs: MergedLogs, is_running: Callable[[], bool], signals: Signals) -> None:

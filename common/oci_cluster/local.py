@@ -11,6 +11,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -24,11 +25,12 @@ from typing import Any
 
 from oci_cluster import plan as planning
 from oci_cluster.clusters import Cluster, find_clusters
-from oci_cluster.errors import BackendError, ExitCode, NotPermittedError, SettingsError, UsageError
+from oci_cluster.errors import BackendError, ClusterError, ExitCode, NotPermittedError, SettingsError, UsageError
 from oci_cluster.process import Children, Signals, sweep_marked
 from oci_cluster.settings import node_dir, parse_duration
 
 _RECORDS = "nodes.json"
+_REQUEST = "scale.json"
 _LOCK = "runner.lock"
 # In the runner's environment, so that it can be found when nothing else is left of it.
 _RUNNER_MARK = "CLUSTER_RUNNER"
@@ -256,6 +258,12 @@ def state(cluster: Cluster) -> dict[str, Any]:
     return {"nodes": _records(cluster)["nodes"], "running": running}
 
 
+def node_names(cluster: Cluster) -> list[str]:
+    """Return the nodes that *cluster* was launched with, then those that were added."""
+    nodes = [*cluster.plan["nodes"], *_records(cluster)["nodes"]]
+    return list(dict.fromkeys(str(node["node"]) for node in nodes))
+
+
 def _records(cluster: Cluster) -> dict[str, Any]:
     for _ in range(100):
         try:
@@ -265,6 +273,89 @@ def _records(cluster: Cluster) -> dict[str, Any]:
         except ValueError:  # in the middle of being written
             time.sleep(0.01)
     return {"runner_pid": None, "nodes": []}
+
+
+# --- Scale ----------------------------------------------------------------------------------------------
+
+
+def scale(cluster: Cluster, text: str, root: Path, say: Callable[[str], None], *, most: int) -> int:
+    """Add workers to *cluster*, or end some; return how many there are then.
+
+    A lost worker's rank is given to its replacement. Those with the highest ranks are ended.
+
+    Args:
+        cluster: What was launched.
+        text: ``+1``, ``-1`` or the number of workers.
+        root: The checkout.
+        say: Shows a line of progress.
+        most: What this backend takes.
+
+    Raises:
+        UsageError: *cluster* has ended, or *text* cannot be.
+        BackendError: no addresses are left, or the runner does not answer.
+    """
+    with _one_at_a_time(root):
+        records = _records(cluster)
+        if not is_running(cluster):
+            msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
+            raise UsageError(msg)
+        running = [node["node"] for node in records["nodes"] if node["state"] == "IN_PROGRESS"]
+        workers = sorted(_rank(node) for node in running if node.startswith("WORKER"))
+        least = planning.least_workers(cluster.plan, root)
+        wanted = planning.scaled_workers(text, len(workers), least=least, most=most)
+        started = _free_ranks(node_names(cluster), running, wanted - len(workers))
+        ended = workers[wanted:]
+        answer = _ask_runner(cluster, {"start": started, "end": ended, "id": secrets.token_hex(8)})
+        if answer.get("error"):
+            raise BackendError(str(answer["error"]))
+    for rank in started:
+        say(f"WORKER_{rank} started")
+    names = {f"WORKER_{rank}" for rank in ended}
+    if names:
+        say(f"ending {', '.join(sorted(names))}")
+        deadline = time.monotonic() + _grace_period_s(cluster) + _GRACE_PERIOD_S
+        while names & {n["node"] for n in _records(cluster)["nodes"] if n["state"] == "IN_PROGRESS"}:
+            if time.monotonic() > deadline:
+                msg = f"{', '.join(sorted(names))} did not end; end the whole cluster: scripts/stop.sh {cluster.name}"
+                raise BackendError(msg)
+            time.sleep(0.05)
+    return wanted
+
+
+def _rank(node: str) -> int:
+    return int(node.rpartition("_")[2])
+
+
+def _free_ranks(known: Sequence[str], running: Sequence[str], count: int) -> list[int]:
+    """Return *count* ranks for new workers: those of lost ones first, then the next that no node has had."""
+    lost = sorted(_rank(node) for node in known if node.startswith("WORKER") and node not in running)
+    next_rank = 1 + max(_rank(node) for node in known if "_" in node)
+    return [*lost, *range(next_rank, next_rank + max(count, 0))][: max(count, 0)]
+
+
+def _ask_runner(cluster: Cluster, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave *request* for the runner, wake it, and return its answer."""
+    import psutil  # noqa: PLC0415 - 20 ms that most verbs do not spend
+
+    path = cluster.directory / _REQUEST
+    try:
+        path.with_suffix(".new").write_text(json.dumps(request))
+        path.with_suffix(".new").replace(path)
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    try:
+        runner = psutil.Process(_records(cluster)["runner_pid"])
+        if runner.environ().get(_RUNNER_MARK) == cluster.launch_id:
+            runner.send_signal(signal.SIGUSR1)
+    except psutil.Error:
+        pass  # it does not live, which its silence will say below
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while (answer := _records(cluster).get("answer") or {}).get("id") != request["id"]:
+        if time.monotonic() > deadline or not is_running(cluster):
+            msg = f"the runner of {cluster.name} does not answer; see {cluster.directory}/logs/runner.log"
+            raise BackendError(msg)
+        time.sleep(0.02)
+    return answer
 
 
 # --- Stop -----------------------------------------------------------------------------------------------
@@ -312,8 +403,8 @@ def kill(cluster: Cluster) -> None:
     sweep_marked({_RUNNER_MARK: cluster.launch_id})
     while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
         time.sleep(0.05)
-    for node in cluster.plan["nodes"]:
-        shutil.rmtree(node_dir(cluster.launch_id, node["node"]), ignore_errors=True)
+    for node in node_names(cluster):
+        shutil.rmtree(node_dir(cluster.launch_id, node), ignore_errors=True)
 
 
 def terminate(cluster: Cluster) -> None:
@@ -345,6 +436,8 @@ class Runner:
         self._children = Children()
         self._signals = Signals()
         self._nodes: list[dict[str, Any]] = []
+        self._claims: list[Addresses] = []
+        self._answer: dict[str, Any] = {}
         # Written in place, in blocks taken now: a full disk later cannot lose an exit code.
         self._size = 1024 + 256 * len(cluster.plan["nodes"])
         self._file = os.open(cluster.directory / _RECORDS, os.O_RDWR | os.O_CREAT, 0o600)
@@ -353,7 +446,7 @@ class Runner:
         """Start the nodes, and return when the last has ended."""
         os.pwrite(self._file, b" " * self._size, 0)
         for node in self._cluster.plan["nodes"]:
-            self._start(node)
+            self._start(node["node"], node["environment"])
         self._record()
         told = False
         while any(node["state"] == "IN_PROGRESS" for node in self._nodes):
@@ -362,15 +455,47 @@ class Runner:
                 self._end_all()
             self._signals.wait(3600)
             self._collect()
+            if not told:
+                self._scale()
         self._sweep({})
         return 0
 
-    def _start(self, node: Mapping[str, Any]) -> None:
+    def _scale(self) -> None:
+        """Do what a request that is new asks for, and answer it."""
+        try:
+            request = json.loads((self._cluster.directory / _REQUEST).read_bytes())
+        except FileNotFoundError:
+            return
+        if request["id"] == self._answer.get("id"):
+            return
+        error = ""
+        try:
+            self._add([int(rank) for rank in request["start"]])
+        except (ClusterError, OSError) as problem:
+            error = str(problem)
+        for node in self._nodes:
+            if node["node"] in {f"WORKER_{rank}" for rank in request["end"]} and node["state"] == "IN_PROGRESS":
+                os.kill(node["pid"], signal.SIGTERM)
+        self._answer = {"id": request["id"], "error": error}
+        self._record()
+
+    def _add(self, ranks: Sequence[int]) -> None:
+        # Room for their exit codes first.
+        self._size += 256 * len(ranks)
+        os.pwrite(self._file, b" " * 256 * len(ranks), self._size - 256 * len(ranks))
+        claims = Addresses(len(ranks))
+        self._claims.append(claims)  # held as long as this process lives
+        for rank, address in zip(ranks, claims.texts, strict=True):
+            name = f"WORKER_{rank}"
+            self._nodes = [node for node in self._nodes if node["node"] != name]  # its predecessor
+            self._start(name, {"MODE": "WORKER", "NODE_RANK": str(rank), "NODE_NAME": name, "NODE_ADDRESS": address})
+
+    def _start(self, name: str, environment: Mapping[str, str]) -> None:
         directory = self._cluster.directory
         path = os.pathsep.join([str(Path(self._cluster.plan["python"]).parent), self._environ.get("PATH", os.defpath)])
-        environ = {**self._environ, "PATH": path, **self._cluster.plan["environment"], **node["environment"]}
+        environ = {**self._environ, "PATH": path, **self._cluster.plan["environment"], **environment}
         environ.pop(_RUNNER_MARK, None)
-        log_path = directory / "logs" / f"{node['node']}.log"
+        log_path = directory / "logs" / f"{name}.log"
         output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             pid = self._children.start(
@@ -385,7 +510,8 @@ class Runner:
             )
         finally:
             os.close(output)
-        self._nodes.append({"node": node["node"], "state": "IN_PROGRESS", "exit_code": None, "pid": pid})
+        address = environment["NODE_ADDRESS"]
+        self._nodes.append({"node": name, "state": "IN_PROGRESS", "exit_code": None, "pid": pid, "address": address})
 
     def _collect(self) -> None:
         for node in self._nodes:
@@ -416,7 +542,7 @@ class Runner:
             self._children.reap()
 
     def _record(self) -> None:
-        record = {"runner_pid": os.getpid(), "nodes": self._nodes}
+        record = {"runner_pid": os.getpid(), "nodes": self._nodes, "answer": self._answer}
         os.pwrite(self._file, json.dumps(record).encode().ljust(self._size), 0)
 
 

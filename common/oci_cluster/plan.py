@@ -21,6 +21,7 @@ from oci_cluster.settings import (
     parse_args,
     parse_count,
     parse_duration,
+    parse_entry_on,
     parse_name,
     parse_named_args,
     parse_switch,
@@ -31,6 +32,11 @@ from oci_cluster.settings import (
 # Settings that every node gets as they are, with what they must look like; the agent's own defaults apply where absent.
 _PASSED_ON: dict[str, Any] = {
     "MIN_WORKERS": parse_count,
+    "MIN_NODES": lambda text: parse_count(text, least=1),
+    "MAX_RESTARTS": parse_count,
+    "ENTRY_ON": parse_entry_on,
+    "GANG": parse_switch,
+    "FIND_INTERFACE": parse_switch,
     "NAMED_ARGS": parse_named_args,
     "OUTPUT_DIR": str,
     "OUTPUT_INTERVAL": parse_duration,
@@ -149,6 +155,32 @@ def make_plan(
     }
 
 
+def least_workers(plan: Mapping[str, Any], root: Path) -> int:
+    """Return ``MIN_WORKERS`` of the cluster of *plan*, by the rules that its agents follow."""
+    read = SettingsReader(plan["environment"], framework_defaults(root / plan["framework"]))
+    nodes = read.value("MIN_NODES", parse_count, int(plan["environment"]["WORKER_COUNT"]) + 1)
+    return read.value("MIN_WORKERS", parse_count, nodes - 1)
+
+
+def scaled_workers(text: str, now: int, *, least: int, most: int) -> int:
+    """Return how many workers *text* asks for, *now* being there: ``+2``, ``-1``, or the number itself.
+
+    Raises:
+        UsageError: it is none of these, or leads out of *least* to *most*.
+    """
+    sign = text[:1] if text[:1] in {"+", "-"} else ""
+    try:
+        number = parse_count(text.removeprefix(sign))
+    except ValueError:
+        msg = f"'{text}' is not a number of workers; write 4, +1 or -1"
+        raise UsageError(msg) from None
+    wanted = now + number if sign == "+" else now - number if sign == "-" else number
+    if not least <= wanted <= most:
+        msg = f"{wanted} workers are not possible, {least} to {most} are ({now} now); the least is MIN_WORKERS"
+        raise UsageError(msg)
+    return wanted
+
+
 def ports(plan: Mapping[str, Any], root: Path) -> dict[str, int]:
     """Return the single ports that the cluster's nodes will bind, by setting: the framework's ``*_PORT``.
 
@@ -255,7 +287,7 @@ def _complain(problems: Sequence[str], request: Request) -> None:
     said = []
     for problem in problems:
         name = problem.replace(":", " ").partition(" ")[0]
-        flag = {**_FLAGS, "TTL": "--ttl"}.get(name) if name in request.settings else None
+        flag = {**_FLAGS, "TTL": "--ttl", "PS_COUNT": "--ps"}.get(name) if name in request.settings else None
         said.append(problem.replace(name, flag, 1) if flag else problem)
     if any(text.startswith("--") for text in said):
         raise UsageError("; ".join(said))

@@ -47,7 +47,7 @@ def describe(code: int) -> str:
 
 
 class Signals:
-    """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, SIGCHLD included, ends at once."""
+    """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once."""
 
     def __init__(self) -> None:
         """Take over the process's handlers; one object per process."""
@@ -58,7 +58,8 @@ class Signals:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._note)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # the default would not write to the wake-up pipe
+        for number in (signal.SIGCHLD, signal.SIGUSR1):  # these only wake: the default would not write to the pipe
+            signal.signal(number, lambda *_: None)
 
     def _note(self, number: int, _frame: object) -> None:
         self.received = self.received or number
@@ -84,6 +85,7 @@ class Children:
         environ: Mapping[str, str],
         cwd: Path,
         output: int | None = None,
+        errors: int | None = None,
         new_session: bool = False,
         parent_death_signal: int = signal.SIGKILL,
         pass_fds: Sequence[int] = (),
@@ -91,7 +93,7 @@ class Children:
         """Start *command* in a process group (or session) of its own and return its pid.
 
         It gets *parent_death_signal* when this process dies, whatever it dies of (Linux). *output* is a file
-        descriptor for stdout and stderr; it inherits *pass_fds* too, and no other.
+        descriptor for stdout, and for stderr too without *errors*; it inherits *pass_fds* too, and no other.
 
         Raises:
             OSError: the program cannot be started.
@@ -107,7 +109,7 @@ class Children:
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=output,
+            stderr=output if errors is None else errors,
             pass_fds=pass_fds,
             preexec_fn=before_exec,  # noqa: PLW1509 - one thread only, by design
         )

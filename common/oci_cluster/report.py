@@ -23,7 +23,7 @@ def describe_cluster(cluster: Cluster, state: Mapping[str, Any]) -> dict[str, An
     exchange = Exchange(cluster.url, cluster.launch_id)
     addresses = {node["node"]: node["environment"].get("NODE_ADDRESS", "") for node in cluster.plan["nodes"]}
     nodes = [
-        {**node, "address": addresses.get(node["node"], ""), "phase": _phase(exchange, node)} for node in state["nodes"]
+        {"address": addresses.get(node["node"], ""), **node, "phase": _phase(exchange, node)} for node in state["nodes"]
     ]
     stop = _read(exchange, STOP)
     return {

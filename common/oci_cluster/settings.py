@@ -83,6 +83,10 @@ class NodeSettings:
     heartbeat_timeout_s: float
     poll_ceiling_s: float
     wait_for_addresses: bool
+    find_interface: bool
+    entry_on_all: bool
+    gang: bool
+    max_restarts: int
     cluster_tls: bool
     address: str
     subnet_cidr: str
@@ -149,6 +153,18 @@ def parse_switch(text: str) -> bool:
         return False
     msg = f"'{text}' is neither 1 nor 0"
     raise ValueError(msg)
+
+
+def parse_entry_on(text: str) -> bool:
+    """Return whether *text* has the entry point run on ``all`` nodes, not on ``main`` alone.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text not in {"main", "all"}:
+        msg = f"'{text}' is neither main nor all"
+        raise ValueError(msg)
+    return text == "all"
 
 
 def parse_name(text: str) -> str:
@@ -321,12 +337,14 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     work_dir = read.value("WORK_DIR", parse_url)
     cluster_id = read.value("CLUSTER_ID", parse_name)
     ephemeral = read.value("EPHEMERAL", parse_switch, True)
+    gang = read.value("GANG", parse_switch, False)
+    min_nodes = read.value("MIN_NODES", lambda text: parse_count(text, least=1), (worker_count or 0) + 1)
     settings = NodeSettings(
         mode=mode,
         rank=0 if mode == "MAIN" else read.value("NODE_RANK", lambda text: parse_count(text, least=1)),
         worker_count=worker_count,
         ps_count=read.value("PS_COUNT", parse_count, 0),
-        min_workers=read.value("MIN_WORKERS", parse_count, worker_count or 0),
+        min_workers=read.value("MIN_WORKERS", parse_count, min_nodes - 1),
         framework=read.text("FRAMEWORK"),
         framework_dir=folder,
         work_dir=work_dir,
@@ -348,13 +366,20 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         heartbeat_interval_s=read.value("HEARTBEAT_INTERVAL", parse_duration, 5.0),
         heartbeat_timeout_s=read.value("HEARTBEAT_TIMEOUT", parse_duration, 60.0),
         poll_ceiling_s=read.value("POLL_CEILING", parse_duration, 5.0),
-        wait_for_addresses=read.value("WAIT_FOR_ADDRESSES", parse_switch, False),
+        wait_for_addresses=read.value("WAIT_FOR_ADDRESSES", parse_switch, gang) or gang,
+        find_interface=read.value("FIND_INTERFACE", parse_switch, False),
+        entry_on_all=read.value("ENTRY_ON", parse_entry_on, gang) or gang,
+        gang=gang,
+        max_restarts=read.value("MAX_RESTARTS", parse_count, 0),
         cluster_tls=read.value("CLUSTER_TLS", parse_switch, False),
         address=read.value("NODE_ADDRESS", _address, ""),
         subnet_cidr=read.value("SUBNET_CIDR", _network, ""),
     )
     if not read.problems and settings.min_workers > settings.worker_count:
-        read.problems.append(f"MIN_WORKERS: {settings.min_workers} is more than WORKER_COUNT ({settings.worker_count})")
+        read.problems.append(
+            f"MIN_WORKERS (MIN_NODES less main): {settings.min_workers} is more than"
+            f" WORKER_COUNT ({settings.worker_count})"
+        )
     if not read.problems and settings.heartbeat_timeout_s <= 2 * settings.heartbeat_interval_s:
         read.problems.append(
             f"HEARTBEAT_TIMEOUT: {settings.heartbeat_timeout_s:g} s must be more than twice HEARTBEAT_INTERVAL"

@@ -29,5 +29,8 @@ backend_status() { cluster local-status "$@"; }
 backend_list() { cluster local-list "$@"; }
 backend_logs() { cluster local-logs "$@"; }
 
+# backend_scale NAME WORKERS: add workers, or end some; print how many there are.
+backend_scale() { cluster local-scale --most-workers "$(backend_most_workers)" -- "$@"; }
+
 # backend_stop [--delete] [NAME]: return when nothing of it runs.
 backend_stop() { cluster local-stop "$@"; }

@@ -16,9 +16,11 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 def checkout_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the checkout that shares its environments."""
     path = tmp_path_factory.mktemp("checkout") / "my project"
-    for folder in ("common", "scripts", "dask"):
+    frameworks = [script.parent.name for script in CHECKOUT.glob("*/start-master.sh")]
+    for folder in ("common", "scripts", *frameworks):
         shutil.copytree(CHECKOUT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(Path(__file__).parent / "plain", path / "plain")
+    for toy in ("gang", "plain"):
+        shutil.copytree(Path(__file__).parent / toy, path / toy)
     (path / ".venv").symlink_to(CHECKOUT / ".venv")
     return path
 

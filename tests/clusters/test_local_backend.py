@@ -243,6 +243,7 @@ def test_work_dir_that_fills_up_loses_no_outcome(project: Project, small_disk: P
         1, script, WORK_DIR=f"file://{small_disk}", HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="4"
     )
     launch.wait_for("entry up")
+    launch.wait_for("worker works", "WORKER_1")  # one that cannot even join waits for its TIMEOUT
     fill(small_disk)
     wait_until(lambda: "No space left" in launch.log("MAIN"), "main to name the full disk")
     project.go()

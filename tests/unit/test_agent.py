@@ -72,7 +72,7 @@ class PlayedChildren:
         self.on_start: Callable[[list[str]], None] = lambda _: None
         self.upload_code = 0
 
-    def start(self, command: list[str], *, environ: Mapping[str, str], cwd: Path) -> int:
+    def start(self, command: list[str], *, environ: Mapping[str, str], cwd: Path, **_: object) -> int:
         """Note *command*; pids count from 1."""
         self.started.append((command, environ, cwd))
         if "upload-outputs" in command:
@@ -303,7 +303,7 @@ def test_not_ready_in_time_ends_the_cluster(main: Node) -> None:
     """A start script that never says ready is ended at TIMEOUT with 75, naming the nodes that were seen."""
     main.beats("WORKER_1")
     assert main.run() == 75
-    assert "nodes seen: WORKER_1" in main.read(STOP)["reason"]
+    assert "missing: WORKER_2" in main.read(STOP)["reason"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -584,7 +584,8 @@ def test_start_script_gets_the_contracts_variables(main: Node, root: Path) -> No
         "LAUNCH_ID": LAUNCH,
         "NODE_ADDRESS": "10.0.0.1",
         "MAIN_ADDRESS": "10.0.0.1",
-        "WORKER_ADDRESSES": "",
+        "ATTEMPT": "0",
+        "NODES_DIR": str(node_dir / "nodes"),
         "ENTRY_POINT": "train.py",
         "ENTRY_ARGS_FILE": str(node_dir / "entry-args"),
         "CODE_DIR": str(root / "code"),
@@ -626,8 +627,14 @@ def test_addresses_are_gathered_where_the_framework_needs_them(root: Path) -> No
         main.publish(config_file(node), at=moment, node=node, address=address)
     main.child_ends(0, at=60)
     assert main.run() == 0
-    assert main.read(config_file("MAIN"))["worker_addresses"] == ["10.0.0.2", "10.0.0.3", "10.0.0.9"]
-    assert main.children.started[0][1]["WORKER_ADDRESSES"] == "10.0.0.2,10.0.0.3,10.0.0.9"
+    assert main.read(config_file("MAIN"))["nodes"] == {
+        "WORKER_1": "10.0.0.2",
+        "WORKER_2": "10.0.0.3",
+        "PS_3": "10.0.0.9",
+    }
+    environ = main.children.started[0][1]
+    assert environ["WORKER_ADDRESSES"] == "10.0.0.2,10.0.0.3"
+    assert environ["PS_ADDRESSES"] == "10.0.0.9"
 
 
 def test_missing_addresses_are_named(root: Path) -> None:
