@@ -1,0 +1,121 @@
+"""Clusters whose nodes all run the entry point: first causes, gangs that start again, nodes that come and go."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from harness import Launch, Project
+
+# Says what it is given, then does what the test's actions say: {(node, attempt): statement}; the rest wait for `go`.
+ENTRY = """
+import os, sys, time
+node, attempt = os.environ["NODE_NAME"], int(os.environ["ATTEMPT"])
+print("begin", node, attempt, os.environ["ROLE_INDEX"], os.environ["WORKER_ADDRESSES"], flush=True)
+exec({actions!r}.get((node, attempt), "pass"))
+"""
+UNTIL_GO = "while not os.path.exists('go'): time.sleep(0.02)\n"
+SOON = {"HEARTBEAT_INTERVAL": "0.5", "HEARTBEAT_TIMEOUT": "3"}
+
+
+def launch_gang(project: Project, workers: int, actions: dict[tuple[str, int], str], **environ: str) -> Launch:
+    """Start a cluster of the framework `gang`, whose nodes do what *actions* say of a node and an attempt."""
+    entry = project.write("entry.py", ENTRY.format(actions=actions) + UNTIL_GO)
+    return project.launch("gang", str(workers), "--entry", entry, "--python", sys.executable, **{**SOON, **environ})
+
+
+def test_first_cause_is_the_clusters_code_and_named(project: Project) -> None:
+    """Rank 2 ends with 9; the others end with 1 just before it, as peers of a lost connection do."""
+    lost_peer = "time.sleep(0.5); sys.exit(1)"
+    actions = {("MAIN", 0): lost_peer, ("WORKER_1", 0): lost_peer, ("WORKER_2", 0): "time.sleep(0.9); sys.exit(9)"}
+    launch = launch_gang(project, 2, actions)
+    assert launch.wait() == 9
+    assert "ended with 9 (WORKER_2 failed first: its start script ended: exit code 9)" in launch.err
+    assert {node["exit_code"] for node in launch.nodes().values()} == {9}
+    launch.assert_nothing_left()
+
+
+def test_node_that_hangs_is_named(project: Project) -> None:
+    """All but one end with an exception: the one that does not is what they waited for."""
+    actions = {("MAIN", 0): "time.sleep(0.2); sys.exit(1)", ("WORKER_1", 0): "time.sleep(0.2); sys.exit(1)"}
+    launch = launch_gang(project, 2, actions)
+    assert launch.wait() == 1
+    assert "; WORKER_2 had not failed 3 s later, which is what a hang looks like" in launch.err
+
+
+def test_gang_starts_again_together_until_restarts_are_used_up(project: Project) -> None:
+    """Every node of every attempt begins, in order; the code is that of the last failure."""
+    actions = {("WORKER_1", 0): "sys.exit(5)", ("MAIN", 1): UNTIL_GO + "sys.exit(6)"}
+    launch = launch_gang(project, 2, actions, MAX_RESTARTS="1")
+    for node in ("WORKER_1", "WORKER_2"):
+        launch.wait_for(f"begin {node} 1", node)
+    project.go()
+    assert launch.wait() == 6
+    assert "restart 1 of 1: WORKER_1 failed first: its start script ended: exit code 5" in launch.log("MAIN")
+    for node in ("MAIN", "WORKER_1", "WORKER_2"):
+        assert re.findall(rf"begin {node} (\d)", launch.log(node)) == ["0", "1"]
+    launch.assert_nothing_left()
+
+
+def test_killed_node_is_done_without_then_replaced_then_one_is_added_and_ended(project: Project) -> None:
+    """A cluster's whole life of change: each time all that are there begin together, with the same addresses."""
+    launch = launch_gang(project, 2, {}, MIN_WORKERS="1", MAX_RESTARTS="1")
+    launch.wait_for("begin WORKER_2 0 1", "WORKER_2")
+    name = re.search(r"cluster (\S+) started", launch.err)[1]  # type: ignore[index]
+
+    launch.kill_agent("WORKER_1")
+    launch.wait_for("begin WORKER_2 1 0 127.0.0.3", "WORKER_2")
+    assert "restart 1 of 1: WORKER_1 failed first: no heartbeat for" in launch.log("MAIN")
+
+    scaled = project.run("scale", name, "+1")
+    assert (scaled.returncode, scaled.stdout) == (0, "2\n")
+    launch.wait_for("begin WORKER_1 2 0", "WORKER_1")  # the lost one's rank, an address of its own
+    launch.wait_for("begin WORKER_2 2 1", "WORKER_2")
+
+    assert project.run("scale", name, "3").stdout == "3\n"
+    launch.wait_for("begin WORKER_3 3 2", "WORKER_3")
+    assert "WORKER_3  127.0.0." in project.run("status", name).stdout
+
+    assert project.run("scale", name, "-1").stdout == "2\n"
+    launch.wait_for("begin WORKER_2 4 1", "WORKER_2")
+    refused = project.run("scale", name, "0")
+    assert refused.returncode == 2
+    assert "0 workers are not possible, 1 to 250 are (2 now)" in refused.stderr
+
+    project.go()
+    assert launch.wait() == 0
+    assert "WORKER_1 ended with 137 (killed by SIGKILL)" in launch.err
+    assert "WORKER_3 ended with 143" in launch.err
+    addresses = {re.findall(r"begin \w+ 4 \d (\S*)", launch.log(node))[0] for node in ("MAIN", "WORKER_1", "WORKER_2")}
+    assert len(addresses) == 1
+    launch.assert_nothing_left()
+    assert project.run("scale", name, "+1").returncode == 2
+
+
+def test_facts_of_every_node_reach_main_and_mains_reach_the_others(project: Project) -> None:
+    """What node-facts.sh prints, as files of NODES_DIR; nothing of it in the environment."""
+    show = (
+        "directory = os.environ['NODES_DIR']\n"
+        "print([(name, open(f'{directory}/{name}').read()) for name in sorted(os.listdir(directory))], flush=True)"
+    )
+    launch = launch_gang(project, 1, {("MAIN", 0): show, ("WORKER_1", 0): show})
+    launch.wait_for("hello", "WORKER_1")
+    project.go()
+    assert launch.wait() == 0
+    assert "('WORKER_1', 'rank=1\\naddress=127.0.0.2\\nfact_greeting=hello from WORKER_1\\n')" in launch.log("MAIN")
+    assert "[('MAIN', 'rank=0\\naddress=127.0.0.1\\nfact_greeting=hello from MAIN\\n')]" in launch.log("WORKER_1")
+
+
+def test_node_that_cannot_find_its_facts_ends_with_their_code(project: Project, checkout_copy: Path) -> None:
+    """Main ends with the facts script's own code before any entry point has run."""
+    script = checkout_copy / "gang" / "node-facts.sh"
+    text = script.read_text()
+    try:
+        script.write_text("#!/usr/bin/env bash\nexit 78\n")
+        launch = launch_gang(project, 1, {})
+        assert launch.wait() == 78
+    finally:
+        script.write_text(text)
+    assert "node-facts.sh ended: exit code 78" in launch.err
+    assert "begin" not in launch.out
