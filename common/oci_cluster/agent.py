@@ -433,8 +433,8 @@ class Agent:
         while True:
             if own is None and self._child is not None and (code := self._children.code(self._child)):
                 own = self._failure_of_main(code)
-            failures = [failure for failure in watch.failures.values() if failure.noticed_at >= recent]
-            failures += [own] if own else []
+            all_failures = [*watch.failures.values(), *([own] if own else [])]
+            failures = [failure for failure in all_failures if failure.noticed_at >= recent] or all_failures
             told = {failure.node for failure in failures if failure.exit_code != ExitCode.LOST}
             quiet = [node for node in ("MAIN", *watch.members) if node not in told]
             is_clear = any(not failure.may_be_a_consequence for failure in failures)
@@ -473,7 +473,7 @@ class Agent:
             log.info("starting again: %s", again.reason)
         self._phase = "restarting"
         self._beat_now()  # main's tells the others at once
-        self._children.end(pid, settings.grace_period_s, wait=self._signals.wait, clock=self._clock)
+        self._children.end(pid, settings.grace_period_s, wait=self._wait_beating, clock=self._clock)
         self._child = None
         self._deadline = self._clock() + settings.timeout_s
 
@@ -530,6 +530,12 @@ class Agent:
         )
         if self._untold is not None:
             self._tell_failure(self._untold)
+
+    def _wait_beating(self, seconds: float) -> None:
+        """Wait for something of this node's own that may outlast ``HEARTBEAT_TIMEOUT``."""
+        self._signals.wait(min(seconds, self._beat_at - self._clock()))
+        if self._clock() >= self._beat_at:
+            self._beat_now()
 
     def _watch_nodes(self, there: Mapping[str, str]) -> None:
         """Take note of who is there, and have start scripts on main see it."""
