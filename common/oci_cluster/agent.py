@@ -441,7 +441,7 @@ class Agent:
             if is_clear or not quiet or self._clock() - started_at >= _FIRST_CAUSE_S:
                 break
             self._obey()
-            self._signals.wait(0.2)
+            self._wait_beating(0.2)
             there = self._ask(self._exchange.listing)
             if not isinstance(there, _NoAnswer):
                 self._watch_nodes(there)

@@ -76,7 +76,8 @@ def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
         BackendError: the environment cannot be made; holds the installer's last words.
     """
     tools = ensure_tools(root, say)
-    directory = root / ".venv" / "envs" / env_file.parent.name
+    # Resolved: the scripts that are installed there name it, and must not name a link that may go.
+    directory = (root / ".venv").resolve() / "envs" / env_file.parent.name
     python = directory / "bin" / "python"
     hook = env_file.with_name("post-install.sh")
     recipe = env_file.read_bytes() + (hook.read_bytes() if hook.exists() else b"")

@@ -78,6 +78,9 @@ class Exchange:
         except (ImportError, ValueError) as error:
             msg = f"WORK_DIR {url}: {error}"
             raise SettingsError(msg) from error
+        except OSError as error:  # some file systems (ftp) connect here
+            msg = f"{url}: {type(error).__name__}: {error}"
+            raise StorageError(msg) from error
         self._is_local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))
         self.url = url
         self.launch_id = launch_id
@@ -141,6 +144,7 @@ class Exchange:
 
         Not fsspec's ``exists()``: in ocifs that answers False on *any* error, an outage included.
         """
+        self._fs.invalidate_cache()  # some file systems answer from their last listing
         try:
             self._ask(name, self._fs.info)
         except FileNotFoundError:
@@ -164,6 +168,9 @@ class Exchange:
             self._ask(name, self._fs.rm_file)
         except FileNotFoundError:
             return
+        except StorageError:  # what some file systems (ftp) say of a file that is not there
+            if self.is_there(name):
+                raise
 
     def upload(self, source: Path, name: str) -> None:
         """Copy the file *source* of this machine to *name* in the cluster dir."""

@@ -438,7 +438,7 @@ def test_a_signal_is_not_storages_failure(
         ("create", ["makedirs"]),
         ("publish", ["pipe_file"]),
         ("read", ["range 0-1048577", "cat_file"]),
-        ("is_there", ["info"]),
+        ("is_there", ["invalidate_cache", "info"]),
         ("listing", ["invalidate_cache", "ls"]),
         ("remove", ["rm_file"]),
         ("upload", ["makedirs", "put_file"]),
