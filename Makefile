@@ -54,8 +54,9 @@ lock: ## lock requirements*.in again, with uv; npm does package.json
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
 
-bench: $(python_tools) ## measure start and end of a cluster beside bare Dask
+bench: $(python_tools) ## measure clusters beside bare Dask and bare torchrun
 	.venv/bin/python tests/bench.py
+	.venv/bin/python tests/bench_pytorch.py
 
 coverage: $(python_tools) ## the Python rings, then a page per file in .coverage-data/html
 	./tests/run.sh unit clusters

@@ -60,7 +60,7 @@ use_local_check() {
   assert_usage_error "unknown option '--workers'" launch.sh dask --workers 3
   assert_usage_error "unknown option '--name=demo'" launch.sh dask 3 --name=demo
   assert_usage_error "unknown option '-x'" launch.sh -x dask 3
-  for option in --entry --code --python --env --name --ttl --backend; do
+  for option in --entry --code --python --env --name --ps --ttl --backend; do
     assert_usage_error "${option} needs a value" launch.sh dask 3 "${option}"
   done
 }
@@ -140,6 +140,16 @@ submit /environment\ of/dask/bin/python" launch.sh dask 1 --detach
       launch dask 3 --ttl "${ttl}"
   done
   TTL=soon assert_refused 78 "launch.sh: error: bad settings: TTL: 'soon' is not a duration; " launch dask 3
+  assert_calls ""
+}
+
+@test "launch: a bad number of parameter servers is named by the flag or the variable that brought it" {
+  local servers
+  for servers in some -1 1.5 1000001; do
+    assert_refused 2 "launch.sh: error: --ps: '${servers}' is not a whole number from 0 to 1000000" \
+      launch dask 3 --ps "${servers}"
+  done
+  PS_COUNT=some assert_refused 78 "launch.sh: error: bad settings: PS_COUNT: 'some' is not a whole number" launch dask 3
   assert_calls ""
 }
 
@@ -395,6 +405,13 @@ submit /environment\ of/dask/bin/python"
   run -0 planned '[found["environment"][key] for key in ("EPHEMERAL", "ENTRY_POINT", "TTL", "CLUSTER_NAME")]' \
     --keep --ttl 2h --name my.demo_1
   assert_output "['0', '', '2h', 'my.demo_1']"
+}
+
+@test "launch: --ps adds parameter servers, whose ranks follow the workers'" {
+  run -0 planned '[found["environment"]["PS_COUNT"], [node["node"] for node in found["nodes"]]]' --ps 2
+  assert_output "['2', ['MAIN', 'WORKER_1', 'WORKER_2', 'PS_3', 'PS_4']]"
+  PS_COUNT=1 run -0 planned 'found["environment"]["PS_COUNT"]' --ps 0
+  assert_output 0
 }
 
 @test "launch: --env sets variables on every node, the last of a name wins" {

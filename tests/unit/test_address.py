@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from oci_cluster.address import local_addresses, pick_address
+from oci_cluster.address import interface_of, local_addresses, pick_address
 from oci_cluster.errors import SettingsError
 
 LOOPBACK = {"lo": ["127.0.0.1", "::1"]}
@@ -72,3 +72,63 @@ def test_addresses_are_read_without_scope_and_hardware_addresses(monkeypatch: py
     ]
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"eth0": entries, "tun0": []})
     assert local_addresses() == {"eth0": ["10.0.0.5", "fe80::1"], "tun0": []}
+
+
+# --- The interface of an address ------------------------------------------------------------------------------------
+
+
+def entry(address: str, netmask: str | None = None, family: int = socket.AF_INET) -> SimpleNamespace:
+    return SimpleNamespace(family=family, address=address, netmask=netmask)
+
+
+@pytest.fixture
+def _interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {
+        "lo": [entry("127.0.0.1", "255.0.0.0"), entry("::1", "ffff:ffff::", socket.AF_INET6)],
+        "docker0": [entry("10.0.0.1", "255.255.0.0")],
+        "eth0": [
+            entry("02:42:ac:11:00:02", None, 17),
+            entry("10.0.0.5", "255.255.255.0"),
+            entry("fd00::5%eth0", "ffff:ffff::", socket.AF_INET6),
+        ],
+        "tun0": [entry("192.168.7.1", None)],
+        "down0": [],
+    }
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
+
+
+@pytest.mark.usefixtures("_interfaces")
+@pytest.mark.parametrize(
+    ("address", "interface"),
+    [
+        ("10.0.0.5", "eth0"),
+        ("10.0.0.1", "docker0"),
+        ("127.0.0.1", "lo"),
+        ("127.0.0.3", "lo"),
+        ("::1", "lo"),
+        ("fd00::5", "eth0"),
+        ("192.168.7.1", "tun0"),
+    ],
+)
+def test_an_interface_is_that_of_its_address(address: str, interface: str) -> None:
+    """An interface's own address counts before any network; loopback has all of its network."""
+    assert interface_of(address) == interface
+
+
+@pytest.mark.usefixtures("_interfaces")
+@pytest.mark.parametrize("address", ["192.168.7.2", "172.16.0.1", "fd00::6", "::2"])
+def test_an_address_without_an_interface_is_named(address: str) -> None:
+    """No network without a mask, none of IPv6 is guessed at; the message says what was seen (78)."""
+    with pytest.raises(SettingsError) as caught:
+        interface_of(address)
+    assert str(caught.value) == (
+        f"no network interface of this node has NODE_ADDRESS {address}; seen: lo 127.0.0.1, lo ::1,"
+        " docker0 10.0.0.1, eth0 10.0.0.5, eth0 fd00::5, tun0 192.168.7.1"
+    )
+
+
+def test_a_node_without_interfaces_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without any address gets a message that says so."""
+    monkeypatch.setattr(psutil, "net_if_addrs", dict)
+    with pytest.raises(SettingsError, match=r"has NODE_ADDRESS 10\.0\.0\.5; seen: none$"):
+        interface_of("10.0.0.5")

@@ -4,181 +4,26 @@ from __future__ import annotations
 
 import json
 import signal
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.played import FOR_EVER_S, LAUNCH, Node, make_project
 
 from oci_cluster.agent import Agent, run_agent
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.exchange import CERTIFICATE, READY, STOP, Exchange, config_file, exit_file, heartbeat_file
-from oci_cluster.settings import read_settings
 
-LAUNCH = "launch1"
-FOR_EVER_S = 100_000.0
-
-
-class World:
-    """Time that passes only while the agent waits, and what happens in it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.received: int | None = None
-        self._events: list[tuple[float, Callable[[], None]]] = []
-
-    def at(self, moment: float, event: Callable[[], object]) -> None:
-        """Have *event* happen at *moment*."""
-        self._events.append((moment, event))
-        self._events.sort(key=lambda entry: entry[0])
-
-    def every(self, seconds: float, event: Callable[[], object], *, until: float = FOR_EVER_S) -> None:
-        """Have *event* happen every so many *seconds*."""
-
-        def again(moment: float) -> Callable[[], None]:
-            def happen() -> None:
-                event()
-                if moment + seconds <= until:
-                    self.at(moment + seconds, again(moment + seconds))
-
-            return happen
-
-        self.at(self.now, again(self.now))
-
-    def clock(self) -> float:
-        """Return the time."""
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass until the next event, *seconds* at most: a signal or SIGCHLD would end a wait too."""
-        end = self.now + max(seconds, 0.001)
-        assert end < FOR_EVER_S, "the agent waits for ever"
-        if self._events and self._events[0][0] <= end:
-            moment, event = self._events.pop(0)
-            self.now = max(self.now, moment)
-            event()
-        else:
-            self.now = end
-
-
-class PlayedChildren:
-    """Processes that end when the test says so."""
-
-    def __init__(self) -> None:
-        self.started: list[tuple[list[str], Mapping[str, str], Path]] = []
-        self.codes: dict[int, int] = {}
-        self.ended: list[int] = []
-        self.on_start: Callable[[list[str]], None] = lambda _: None
-        self.upload_code = 0
-
-    def start(self, command: list[str], *, environ: Mapping[str, str], cwd: Path, **_: object) -> int:
-        """Note *command*; pids count from 1."""
-        self.started.append((command, environ, cwd))
-        if "upload-outputs" in command:
-            self.codes[len(self.started)] = self.upload_code
-        else:
-            self.on_start(command)
-        return len(self.started)
-
-    def code(self, pid: int) -> int | None:
-        """Return what the test set."""
-        return self.codes.get(pid)
-
-    def end(self, pid: int, grace_s: float, *, wait: object, clock: object) -> int:
-        """Note that the agent ended *pid*."""
-        self.ended.append(pid)
-        return self.codes.setdefault(pid, 143)
-
-
-class FaultyExchange(Exchange):
-    """An exchange whose storage can be switched off."""
-
-    fault: Exception | None = None
-
-    def _ask(self, name: str, request: Callable[[str], Any]) -> Any:
-        if self.fault is not None:
-            raise self.fault
-        return super()._ask(name, request)
-
-
-class Node:
-    """One agent under test and everything around it."""
-
-    def __init__(self, root: Path, **environ: str) -> None:
-        self.world = World()
-        self.children = PlayedChildren()
-        self.environ = {
-            "MODE": "MAIN",
-            "WORKER_COUNT": "2",
-            "MIN_WORKERS": "1",
-            "FRAMEWORK": "plain",
-            "WORK_DIR": f"memory://{uuid.uuid4().hex}",
-            "CLUSTER_ID": "c",
-            "LAUNCH_ID": LAUNCH,
-            "ENTRY_POINT": "train.py",
-            "CODE_DIR": str(root / "code"),
-            "OUTPUT_DIR": str(root / "out"),
-            "NODE_ADDRESS": "10.0.0.1",
-            "PATH": "/bin",
-            **environ,
-        }
-        self.settings = read_settings(self.environ, root)
-        self.exchange = FaultyExchange(self.settings.cluster_url, LAUNCH)
-        # What the test writes and reads does not suffer from the faults.
-        self.files = Exchange(self.settings.cluster_url, LAUNCH)
-        self.agent = Agent(
-            self.settings,
-            self.environ,
-            exchange=self.exchange,
-            children=self.children,  # type: ignore[arg-type]
-            signals=self.world,  # type: ignore[arg-type]
-            clock=self.world.clock,
-        )
-
-    def run(self) -> int:
-        """Live the agent's life."""
-        return self.agent.run()
-
-    def child_ends(self, code: int, at: float) -> None:
-        """Have the start script end with *code*."""
-        self.world.at(at, lambda: self.children.codes.update({1: code}))
-
-    def publish(self, name: str, at: float = 0.0, **fields: Any) -> None:
-        """Have another node of this launch write a file."""
-        self.world.at(at, lambda: self.files.publish(name, **fields))
-
-    def main_lives(self, until: float = FOR_EVER_S) -> None:
-        """Have main publish its configuration, and its heartbeat until then."""
-        self.files.publish(config_file("MAIN"), node="MAIN", rank=0, address="10.0.0.1")
-        self.beats("MAIN", until)
-
-    def beats(self, node: str, until: float = FOR_EVER_S) -> None:
-        """Have *node* write a heartbeat every 5 s."""
-        count = iter(range(1_000_000))
-        self.world.every(5.0, lambda: self.files.publish(heartbeat_file(node), beat=next(count)), until=until)
-
-    def outage(self, start: float, end: float) -> None:
-        """Have storage not answer for a while."""
-        self.world.at(start, lambda: setattr(self.exchange, "fault", StorageError("no route to storage")))
-        self.world.at(end, lambda: setattr(self.exchange, "fault", None))
-
-    def read(self, name: str) -> dict[str, Any]:
-        """Return what is in the cluster dir."""
-        return self.files.read(name) or {}
+# One memory:// for all tests would be longer to list with each.
+pytestmark = pytest.mark.usefixtures("empty_memory")
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a project with one framework and the user's code."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "plain").mkdir()
-    for script in ("start-master.sh", "start-worker.sh"):
-        (tmp_path / "plain" / script).touch()
-    (tmp_path / "plain" / "settings.env").write_text("SOME_PORT=1234\n")
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "train.py").touch()
-    return tmp_path
+    return make_project(tmp_path)
 
 
 @pytest.fixture
@@ -693,14 +538,22 @@ def test_facts_of_main_are_published_cleaned_and_bounded(main: Node, root: Path)
     }
 
 
+def test_facts_of_main_are_published_after_an_outage(main: Node) -> None:
+    """Who could not be told that the cluster is ready is told when storage answers again."""
+    main.outage(9, 60)
+    main.world.at(10, lambda: (main.node_dir / "ready").write_text("dashboard=here"))
+    told = [main.seen_at(at, lambda: main.read(READY).get("facts")) for at in (59, 70)]
+    main.child_ends(0, at=80)
+    assert main.run() == 0
+    assert [seen[0] for seen in told] == [None, {"dashboard": "here"}]
+
+
 def test_requests_do_not_grow_with_the_cluster(root: Path) -> None:
     """A worker makes the same number of requests in a cluster of 2 and of 1000: it reads single objects."""
 
     def requests(count: int) -> int:
         worker = Node(root, MODE="WORKER", NODE_RANK="1", WORKER_COUNT=str(count), NODE_ADDRESS="10.0.0.3")
-        made: list[str] = []
-        ask = worker.exchange._ask
-        worker.exchange._ask = lambda name, request: (made.append(name), ask(name, request))[1]  # type: ignore[method-assign]
+        made = worker.requests()
         worker.main_lives()
         worker.publish(STOP, at=600, reason="done", exit_code=0)
         assert worker.run() == 0
@@ -759,6 +612,24 @@ def test_full_disk_on_the_node_itself_is_named(main: Node, monkeypatch: pytest.M
     assert "No space left on device" in main.read(STOP)["reason"]
 
 
+def test_agent_lives_in_its_own_cluster_dir(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verb's agent has the settings of the environment, real processes, and the code is its own."""
+    node = Node(root)
+    lived: list[Agent] = []
+
+    def live(agent: Agent) -> int:
+        lived.append(agent)
+        return 7
+
+    monkeypatch.setattr("oci_cluster.agent.read_settings", lambda environ: node.settings if environ else None)
+    monkeypatch.setattr("oci_cluster.agent.Children", lambda: node.children)
+    monkeypatch.setattr("oci_cluster.agent.Signals", lambda: node.world)
+    monkeypatch.setattr(Agent, "run", live)
+    assert run_agent(node.environ) == 7
+    assert (lived[0].settings, lived[0]._exchange.url) == (node.settings, node.settings.cluster_url)
+    assert (lived[0]._exchange.launch_id, lived[0]._environ) == (LAUNCH, node.environ)
+
+
 def test_agent_does_not_start_with_bad_settings() -> None:
     """All that is wrong is said in one message before anything happens."""
     with pytest.raises(SettingsError, match=r"MODE is not set.*WORKER_COUNT.*WORK_DIR.*LAUNCH_ID"):
@@ -788,8 +659,31 @@ def test_outputs_are_uploaded_now_and_then_and_waited_for_at_the_end(main: Node)
     """Every OUTPUT_INTERVAL one upload, never two at once, and a last one before the agent ends."""
     main.child_ends(0, at=150)
     assert main.run() == 0
-    uploads = [command for command, _, _ in main.children.started if "upload-outputs" in command]
-    assert len(uploads) == 3  # at 60 s, at 120 s, and the last
+    assert len(main.children.uploads) == 3  # at 60 s, at 120 s, and the last
+
+
+def test_an_upload_that_takes_longer_than_the_interval_is_not_overtaken(main: Node) -> None:
+    """The next one starts when it has ended, and not beside it."""
+    main.children.upload_code = None
+    main.world.at(150, lambda: main.children.codes.update({main.children.uploads[0]: 0}))
+    started = [main.seen_at(at, lambda: len(main.children.uploads)) for at in (149, 170)]
+    main.world.at(210, lambda: main.children.codes.update({main.children.uploads[2]: 0}))
+    main.child_ends(0, at=200)
+    assert main.run() == 0
+    assert [seen[0] for seen in started] == [1, 2]
+    assert main.world.now >= 210  # the last one is waited for
+
+
+def test_an_upload_that_cannot_be_started_loses_outputs(main: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has no more room for processes has not saved what the entry point left: 69, with its words."""
+
+    def refuse() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(main.agent, "_start_upload", refuse)
+    main.child_ends(0, at=10)
+    assert main.run() == 69
+    assert "outputs of MAIN could not be uploaded: [Errno 11] Resource" in main.read(exit_file("MAIN"))["reason"]
 
 
 def test_lost_outputs_make_a_failure_of_a_success(main: Node) -> None:
@@ -811,5 +705,5 @@ def test_outputs_in_a_shared_directory_need_no_upload(root: Path, tmp_path: Path
     main = Node(root, WORK_DIR=f"file://{tmp_path}/work", OUTPUT_DIR="")
     main.child_ends(0, at=100)
     assert main.run() == 0
-    assert [command for command, _, _ in main.children.started if "upload-outputs" in command] == []
+    assert main.children.uploads == []
     assert main.children.started[0][1]["OUTPUT_DIR"] == f"{tmp_path}/work/c/outputs"

@@ -135,6 +135,35 @@ def test_colours_belong_to_nodes(tmp_path: Path) -> None:
     assert logs.shown() == "".join(expected)
 
 
+def test_a_node_that_is_added_is_shown_from_its_beginning(tmp_path: Path) -> None:
+    """What it printed before anybody looked is shown too, and names keep to one width."""
+    logs = Logs(tmp_path, "MAIN")
+    logs.add("MAIN", "one\n")
+    logs.add("WORKER_10", "hello\n")
+    before = logs.shown()
+    logs.merged.add("WORKER_10")
+    logs.merged.add("PS_11")
+    logs.add("MAIN", "two\n")
+    assert [before, logs.shown()] == ["MAIN | one\n", "MAIN      | two\nWORKER_10 | hello\n"]
+
+
+def test_a_node_that_is_merged_already_stays_as_it_is(logs: Logs) -> None:
+    """A replacement writes on in the log of its rank: nothing is shown twice."""
+    logs.add("MAIN", "one\n")
+    first = logs.shown()
+    logs.merged.add("MAIN")
+    logs.add("MAIN", "two\n")
+    assert [first, logs.shown()] == ["MAIN     | one\n", "MAIN     | two\n"]
+
+
+def test_an_added_node_has_the_next_colour(tmp_path: Path) -> None:
+    """As it would have had from the beginning."""
+    logs = Logs(tmp_path, "N0", "N1", colour=True)
+    logs.merged.add("N2")
+    logs.add("N2", "x\n")
+    assert logs.shown() == "\033[33mN2 |\033[0m x\n"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -267,6 +296,7 @@ class Run:
         self.signals = signals
         self.running = True
         self.codes: dict[str, int | None] = dict.fromkeys(names)
+        self.pids: dict[str, int] = {}
         self.calls: list[str] = []
         self.said: list[str] = []
         self.out = io.StringIO()
@@ -275,7 +305,12 @@ class Run:
     def state(self, cluster: Cluster) -> dict[str, Any]:
         assert cluster is self.cluster
         nodes = [
-            {"node": name, "exit_code": code, "state": "IN_PROGRESS" if code is None else "FAILED"}
+            {
+                "node": name,
+                "exit_code": code,
+                "state": "IN_PROGRESS" if code is None else "FAILED",
+                "pid": self.pids.get(name, 7),
+            }
             for name, code in self.codes.items()
         ]
         return {"running": self.running, "nodes": nodes}
@@ -364,6 +399,40 @@ def test_nodes_that_did_not_end_as_the_cluster_did_are_named(run: Run) -> None:
         0,
         ["WORKER_2 ended with 137 (killed by SIGKILL)", "cluster mine ended with 0 after 0.2 s"],
     )
+
+
+def test_a_node_that_is_added_is_followed_too(run: Run) -> None:
+    """scale.sh's worker was not in the plan: its log is shown, and its end told."""
+    log = run.directory.parent / "WORKER_3.log"
+    run.follow(
+        lambda: log.write_text("I am new\n"),
+        lambda: run.codes.update(WORKER_3=None),
+        lambda: run.codes.update(WORKER_3=9),
+        lambda: run.end(0, 0, 0, 9, stop={"exit_code": 0, "reason": "r"}),
+    )
+    assert run.out.getvalue() == "WORKER_3 | I am new\n"
+    assert run.said == ["WORKER_3 ended with 9 (exit code 9)", "cluster mine ended with 0 after 0.4 s"]
+
+
+def test_the_end_of_a_replaced_node_is_told_as_its_predecessors_was(run: Run) -> None:
+    """Two nodes had the rank one after the other: each end is a line, and each is told once."""
+    run.codes["WORKER_2"] = 137
+
+    def replace() -> None:
+        run.codes["WORKER_2"], run.pids["WORKER_2"] = None, 8
+
+    run.follow(
+        nothing,
+        replace,
+        lambda: run.codes.update(WORKER_2=137),
+        nothing,
+        lambda: run.end(0, 0, 137, stop={"exit_code": 0, "reason": "r"}),
+    )
+    assert run.said == [
+        "WORKER_2 ended with 137 (killed by SIGKILL)",
+        "WORKER_2 ended with 137 (killed by SIGKILL)",
+        "cluster mine ended with 0 after 0.5 s",
+    ]
 
 
 def test_a_node_that_ends_before_the_outcome_is_known_is_named(run: Run) -> None:

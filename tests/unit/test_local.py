@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from oci_cluster import local
@@ -257,3 +259,520 @@ def test_refused_directory_is_77(root: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(NotPermittedError, match="Permission denied; allow writing there"):
         local.submit(plan(), root, tmp_path / "python")
+
+
+# --- Scaling --------------------------------------------------------------------------------------------------------
+
+
+def node_record(name: str, state: str = "IN_PROGRESS", **fields: Any) -> dict[str, Any]:
+    """Return the backend's word on a node."""
+    code = None if state == "IN_PROGRESS" else 9
+    return {"node": name, "state": state, "exit_code": code, "pid": 4242, "address": "127.0.0.1", **fields}
+
+
+class Scaled:
+    """A cluster of 1 + 3 whose runner the test plays."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
+        names = ("MAIN", "WORKER_1", "WORKER_2", "WORKER_3")
+        given = {"WORKER_COUNT": "3", "MIN_WORKERS": "1", **environment}
+        nodes = [{"node": name, "environment": {}} for name in names]
+        self.root = root
+        self.cluster = keep(root, plan(environment=given, nodes=nodes), ["127.0.0.1"] * 4)
+        self.records = [node_record(name) for name in names]
+        self.asked: list[dict[str, Any]] = []
+        self.said: list[str] = []
+        self.error = ""
+        self.is_running = True
+        monkeypatch.setattr(local, "is_running", lambda _: self.is_running)
+        monkeypatch.setattr(local, "_ask_runner", self._answer)
+        monkeypatch.setattr(local, "_records", lambda _: {"runner_pid": 4242, "nodes": self.records})
+
+    def _answer(self, cluster: Cluster, request: dict[str, Any]) -> dict[str, Any]:
+        assert cluster is self.cluster
+        self.asked.append({"start": request["start"], "end": request["end"]})
+        return {"id": request["id"], "error": self.error}
+
+    def lose(self, *names: str) -> None:
+        """Have nodes end."""
+        for record in self.records:
+            if record["node"] in names:
+                record.update(state="FAILED", exit_code=9)
+
+    def scale(self, text: str) -> int:
+        """Ask for workers as scale.sh does."""
+        return local.scale(self.cluster, text, self.root, self.said.append, most=250)
+
+
+@pytest.fixture
+def scaled(root: Path, monkeypatch: pytest.MonkeyPatch) -> Scaled:
+    """Return a running cluster of 1 + 3 that can do with one worker."""
+    return Scaled(root, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("known", "running", "count", "ranks"),
+    [
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1", "WORKER_2"], 2, [3, 4]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], 1, [2]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN"], 3, [1, 2, 3]),
+        (["MAIN", "WORKER_1", "PS_2"], ["MAIN", "WORKER_1", "PS_2"], 2, [3, 4]),
+        (["MAIN", "WORKER_1", "PS_2"], ["MAIN", "WORKER_1"], 1, [3]),
+        (["MAIN", "WORKER_10", "WORKER_9"], ["MAIN"], 3, [9, 10, 11]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], 0, []),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], -1, []),
+    ],
+)
+def test_new_workers_get_the_ranks_of_lost_ones_first(
+    known: list[str], running: list[str], count: int, ranks: list[int]
+) -> None:
+    """Then the next that no node has had: a parameter server's rank is never a worker's."""
+    assert local._free_ranks(known, running, count) == ranks
+
+
+def test_workers_are_added(scaled: Scaled) -> None:
+    """The runner is asked for the next ranks; each is told, and the number is what there is then."""
+    assert scaled.scale("+2") == 5
+    assert scaled.asked == [{"start": [4, 5], "end": []}]
+    assert scaled.said == ["WORKER_4 started", "WORKER_5 started"]
+
+
+def test_a_lost_worker_is_replaced_by_its_rank(scaled: Scaled) -> None:
+    """The number that there was, asked for again."""
+    scaled.lose("WORKER_2")
+    assert scaled.scale("3") == 3
+    assert scaled.asked == [{"start": [2], "end": []}]
+
+
+def test_ranks_of_added_workers_are_not_given_twice(scaled: Scaled) -> None:
+    """The plan does not know them; the records do."""
+    scaled.records.append(node_record("WORKER_4"))
+    assert scaled.scale("+1") == 5
+    assert scaled.asked == [{"start": [5], "end": []}]
+
+
+def test_workers_with_the_highest_ranks_are_ended(scaled: Scaled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It returns when they have ended, and not before."""
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            scaled.lose("WORKER_2", "WORKER_3")
+
+    monkeypatch.setattr("time.sleep", nap)
+    assert scaled.scale("-2") == 1
+    assert scaled.asked == [{"start": [], "end": [2, 3]}]
+    assert (scaled.said, len(naps)) == (["ending WORKER_2, WORKER_3"], 3)
+
+
+def test_the_number_that_is_there_changes_nothing(scaled: Scaled) -> None:
+    """Neither started nor ended."""
+    assert scaled.scale("3") == 3
+    assert (scaled.asked, scaled.said) == ([{"start": [], "end": []}], [])
+
+
+def test_a_worker_that_does_not_end_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After GRACE_PERIOD and 10 s: 69, with the way out."""
+    scaled = Scaled(root, monkeypatch, GRACE_PERIOD="7")
+    now = [100.0]
+
+    def nap(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", nap)
+    with pytest.raises(BackendError, match=r"^WORKER_3 did not end; end the whole cluster: scripts/stop.sh mine$"):
+        scaled.scale("-1")
+    assert 117 < now[0] < 117.2
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("0", 0), ("-3", 0), ("251", 251), ("+248", 251)])
+def test_workers_that_cannot_be_ask_for_nothing(scaled: Scaled, text: str, wanted: int) -> None:
+    """MIN_WORKERS and the backend's room are the limits."""
+    with pytest.raises(UsageError, match=f"^{wanted} workers are not possible, 1 to 250 are \\(3 now\\)"):
+        scaled.scale(text)
+    assert (scaled.asked, scaled.said) == ([], [])
+
+
+def test_a_cluster_that_has_ended_cannot_be_scaled(scaled: Scaled) -> None:
+    """Wrong usage, with the next step."""
+    scaled.is_running = False
+    with pytest.raises(UsageError, match=r"^mine has ended; launch it again: scripts/launch\.sh$"):
+        scaled.scale("+1")
+    assert scaled.asked == []
+
+
+def test_what_the_runner_could_not_do_is_told(scaled: Scaled) -> None:
+    """69, in its own words; nothing is said to have started."""
+    scaled.error = "2 nodes do not fit"
+    with pytest.raises(BackendError, match=r"^2 nodes do not fit$"):
+        scaled.scale("+2")
+    assert scaled.said == []
+
+
+def test_nodes_of_a_cluster_are_the_launched_then_the_added(root: Path) -> None:
+    """Each is named once; a replacement has its predecessor's name."""
+    cluster = keep(root, plan(), ["127.0.0.1", "127.0.0.2"])
+    assert local.node_names(cluster) == ["MAIN", "WORKER_1"]
+    records = {"runner_pid": 1, "nodes": [node_record("MAIN"), node_record("WORKER_4"), node_record("WORKER_1")]}
+    (cluster.directory / "nodes.json").write_text(json.dumps(records))
+    assert local.node_names(cluster) == ["MAIN", "WORKER_1", "WORKER_4"]
+
+
+# --- Asking the runner ----------------------------------------------------------------------------------------------
+
+
+class PlayedRunner:
+    """A runner's process, which answers when it is woken."""
+
+    def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, launch_id: str) -> None:
+        self._cluster = cluster
+        self._launch_id = launch_id
+        self.pids: list[int | None] = []
+        self.signals: list[int] = []
+        self.requests: list[dict[str, Any]] = []
+        monkeypatch.setattr("psutil.Process", self._process)
+        self.answers()
+
+    def answers(self, **answer: Any) -> None:
+        """Have the records hold an answer."""
+        record = {"runner_pid": 4242, "nodes": [], "answer": answer}
+        (self._cluster.directory / "nodes.json").write_text(json.dumps(record))
+
+    def _process(self, pid: int | None) -> PlayedRunner:
+        self.pids.append(pid)
+        return self
+
+    def environ(self) -> dict[str, str]:
+        """Return the mark by which it is known."""
+        return {"CLUSTER_RUNNER": self._launch_id}
+
+    def send_signal(self, number: int) -> None:
+        """Read the request, and answer it."""
+        self.signals.append(number)
+        self.requests.append(json.loads((self._cluster.directory / "scale.json").read_text()))
+        self.answers(id=self.requests[-1]["id"], error="")
+
+
+@pytest.fixture
+def kept(root: Path) -> Cluster:
+    """Return a cluster of 1 + 1."""
+    return keep(root, plan(), ["127.0.0.1", "127.0.0.2"])
+
+
+REQUEST = {"id": "r1", "start": [2], "end": []}
+
+
+def test_a_runner_is_woken_and_its_answer_returned(kept: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is whole before the signal comes; nothing of it is left but the request itself."""
+    runner = PlayedRunner(kept, monkeypatch, kept.launch_id)
+    with Running(kept):
+        assert local._ask_runner(kept, REQUEST) == {"id": "r1", "error": ""}
+    assert (runner.pids, runner.signals, runner.requests) == ([4242], [signal.SIGUSR1], [REQUEST])
+    assert [path.name for path in kept.directory.glob("scale*")] == ["scale.json"]
+
+
+def test_another_programs_process_is_not_woken(kept: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pid may be another program's by now: USR1 would end it. A runner that is gone does not answer."""
+    runner = PlayedRunner(kept, monkeypatch, "another launch")
+    with pytest.raises(BackendError, match=r"^the runner of mine does not answer; see .*/logs/runner\.log$"):
+        local._ask_runner(kept, REQUEST)
+    assert runner.signals == []
+
+
+def test_a_runner_that_is_gone_is_named(kept: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No such process: its silence says it."""
+
+    def gone(pid: int) -> None:
+        raise psutil.NoSuchProcess(pid)
+
+    PlayedRunner(kept, monkeypatch, kept.launch_id)
+    monkeypatch.setattr("psutil.Process", gone)
+    with pytest.raises(BackendError, match="does not answer"):
+        local._ask_runner(kept, REQUEST)
+
+
+def test_an_older_answer_is_not_taken_for_this_one(kept: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner that is stuck is given up after a minute, whatever it answered before."""
+    runner = PlayedRunner(kept, monkeypatch, kept.launch_id)
+    monkeypatch.setattr(runner, "send_signal", lambda _: runner.answers(id="r0", error=""))
+    now = [0.0]
+
+    def nap(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", nap)
+    with Running(kept), pytest.raises(BackendError, match="does not answer"):
+        local._ask_runner(kept, REQUEST)
+    assert 60 < now[0] < 60.1
+
+
+def test_a_request_that_cannot_be_left_is_named(kept: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, or one that refuses."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(BackendError, match=r"scale\.json cannot be written: No space left on device; make room there"):
+        local._ask_runner(kept, REQUEST)
+
+
+# --- The runner -----------------------------------------------------------------------------------------------------
+
+
+class PlayedSignals:
+    """The runner's waits, each of which is the next step of the test."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.steps: list[Callable[[], object]] = []
+
+    def wait(self, seconds: float) -> None:
+        """Run the next step."""
+        assert self.steps, "the runner waits for something that never comes"
+        self.steps.pop(0)()
+
+
+class PlayedAgents:
+    """Agents that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.environs: dict[int, dict[str, str]] = {}
+        self.codes: dict[int, int] = {}
+        self.fault: OSError | None = None
+
+    def start(self, command: list[str], *, environ: dict[str, str], **_: object) -> int:
+        """Note what the agent is given; pids count from 101."""
+        if self.fault is not None:
+            raise self.fault
+        assert command[1:] == ["-m", "oci_cluster", "agent"]
+        self.environs[101 + len(self.environs)] = environ
+        return 100 + len(self.environs)
+
+    def code(self, pid: int) -> int | None:
+        """Return what the test set."""
+        return self.codes.get(pid)
+
+    def reap(self) -> bool:
+        """Nothing is left."""
+        return False
+
+
+class PlayedNodes:
+    """A runner of a cluster of 1 + 1, whose agents and signals the test plays."""
+
+    def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = cluster
+        self.agents = PlayedAgents()
+        self.signals = PlayedSignals()
+        self.told: list[tuple[int, int]] = []
+        self.swept: list[dict[str, str]] = []
+        (cluster.directory / "logs").mkdir()
+        monkeypatch.setattr(local, "Children", lambda: self.agents)
+        monkeypatch.setattr(local, "Signals", lambda: self.signals)
+        monkeypatch.setattr(local, "sweep_marked", self._sweep)
+        monkeypatch.setattr("os.kill", lambda pid, number: self.told.append((pid, number)))
+
+    def _sweep(self, marks: Mapping[str, str]) -> int:
+        self.swept.append(dict(marks))
+        return 0
+
+    def asks(self, **request: Any) -> None:
+        """Leave a request, as scale.sh does."""
+        (self.cluster.directory / "scale.json").write_text(json.dumps({"start": [], "end": [], **request}))
+
+    def ends(self, *pids: int, code: int = 0) -> None:
+        """Have agents end."""
+        self.agents.codes.update(dict.fromkeys(pids, code))
+
+    def run(self, *steps: Callable[[], object]) -> None:
+        """Be the runner, until all nodes have ended."""
+        self.signals.steps = [*steps]
+        with (self.cluster.directory / "runner.lock").open("w") as lock:
+            runner = local.Runner(self.cluster, {"PATH": "/bin", "CLUSTER_RUNNER": "x"}, lock.fileno())
+            try:
+                assert runner.run() == 0
+            finally:
+                os.close(runner._file)  # what a runner gives up with its process
+                for claim in runner._claims:
+                    claim.close()
+
+    def records(self) -> dict[str, tuple[str, int | None, str]]:
+        """Return state, exit code and address of each node, as they are recorded."""
+        nodes = local.state(self.cluster)["nodes"]
+        return {node["node"]: (node["state"], node["exit_code"], node["address"]) for node in nodes}
+
+    def answer(self) -> dict[str, Any]:
+        """Return the last answer."""
+        return dict(local._records(self.cluster)["answer"])
+
+
+@pytest.fixture
+def played(root: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedNodes:
+    """Return a runner of 1 + 1 nodes."""
+    return PlayedNodes(keep(root, plan(python="/venv/bin/python"), ["127.0.0.1", "127.0.0.2"]), monkeypatch)
+
+
+def test_a_runner_starts_all_nodes_and_records_how_each_ended(played: PlayedNodes) -> None:
+    """In the words of the service; what a node left is swept by its name, and the launch's in the end."""
+    played.run(lambda: played.ends(102, code=143), lambda: played.ends(101, code=7))
+    assert played.records() == {"MAIN": ("FAILED", 7, "127.0.0.1"), "WORKER_1": ("CANCELED", 143, "127.0.0.2")}
+    launch = {"LAUNCH_ID": "aaaa1111"}
+    assert played.swept == [{**launch, "NODE_NAME": "WORKER_1"}, {**launch, "NODE_NAME": "MAIN"}, launch]
+    assert played.agents.environs[101]["PATH"] == "/venv/bin:/bin"
+    assert "CLUSTER_RUNNER" not in played.agents.environs[101]
+
+
+@linux
+def test_a_runner_adds_a_worker(played: PlayedNodes) -> None:
+    """It gets a rank, a name and an address that no other node has, and its end is recorded as any other's."""
+    now: list[Any] = []
+    with local.Addresses(2):
+        played.run(
+            lambda: played.asks(id="r1", start=[2]),
+            lambda: now.append((played.answer(), played.records())),
+            lambda: played.ends(101, 102, 103),
+        )
+    assert now[0][0] == {"id": "r1", "error": ""}
+    assert now[0][1]["WORKER_2"] == ("IN_PROGRESS", None, "127.0.0.3")
+    assert played.records()["WORKER_2"] == ("SUCCEEDED", 0, "127.0.0.3")
+    wanted = {"MODE": "WORKER", "NODE_RANK": "2", "NODE_NAME": "WORKER_2", "NODE_ADDRESS": "127.0.0.3"}
+    assert {name: played.agents.environs[103][name] for name in wanted} == wanted
+    assert played.agents.environs[103]["LAUNCH_ID"] == "aaaa1111"
+
+
+@linux
+def test_a_replacement_takes_its_predecessors_place(played: PlayedNodes) -> None:
+    """One record for each name: the new node's, with an address of its own."""
+    with local.Addresses(2):
+        played.run(
+            lambda: played.ends(102, code=9),
+            lambda: played.asks(id="r1", start=[1]),
+            lambda: played.ends(101, 103),
+        )
+    assert played.records() == {"MAIN": ("SUCCEEDED", 0, "127.0.0.1"), "WORKER_1": ("SUCCEEDED", 0, "127.0.0.3")}
+    assert len(local.state(played.cluster)["nodes"]) == 2
+
+
+def test_a_runner_ends_workers_in_order(played: PlayedNodes) -> None:
+    """TERM to the agent, once, and only to one that runs; the rest go on."""
+    played.run(
+        lambda: played.asks(id="r1", end=[1, 7]),
+        lambda: played.ends(102, code=143),
+        lambda: played.asks(id="r2", end=[1]),
+        lambda: played.ends(101),
+    )
+    assert played.told == [(102, signal.SIGTERM)]
+    assert played.answer() == {"id": "r2", "error": ""}
+
+
+def test_a_request_is_done_once(played: PlayedNodes) -> None:
+    """The runner wakes for many reasons, and the request stays where it is."""
+    played.run(lambda: played.asks(id="r1", end=[1]), lambda: None, lambda: None, lambda: played.ends(101, 102))
+    assert played.told == [(102, signal.SIGTERM)]
+
+
+@linux
+def test_a_worker_that_finds_no_address_is_not_started(played: PlayedNodes) -> None:
+    """The answer says why; the cluster goes on."""
+    with local.Addresses(254):
+        played.run(lambda: played.asks(id="r1", start=[2]), lambda: played.ends(101, 102))
+    assert (played.answer()["id"], played.answer()["error"][:20]) == ("r1", "1 nodes do not fit: ")
+    assert played.records() == {"MAIN": ("SUCCEEDED", 0, "127.0.0.1"), "WORKER_1": ("SUCCEEDED", 0, "127.0.0.2")}
+
+
+def test_a_worker_that_cannot_be_started_is_told(played: PlayedNodes) -> None:
+    """No more processes: the system's own words, and the cluster goes on."""
+
+    def ask() -> None:
+        played.agents.fault = OSError(11, "Resource temporarily unavailable")
+        played.asks(id="r1", start=[2])
+
+    played.run(ask, lambda: played.ends(101, 102))
+    assert played.answer() == {"id": "r1", "error": "[Errno 11] Resource temporarily unavailable"}
+
+
+def test_a_runner_that_ends_its_nodes_starts_no_more(played: PlayedNodes) -> None:
+    """TERM to all, in their grace period; a request that comes then is not answered."""
+
+    def told_to_end() -> None:
+        played.signals.received = signal.SIGTERM
+
+    played.run(
+        told_to_end,
+        lambda: played.asks(id="r1", start=[2]),
+        lambda: played.ends(101, 102, code=143),
+        lambda: None,
+    )
+    assert played.told == [(101, signal.SIGTERM), (102, signal.SIGTERM)]
+    assert (played.answer(), sorted(played.records())) == ({}, ["MAIN", "WORKER_1"])
+
+
+def test_a_node_that_does_not_end_is_killed(played: PlayedNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its own grace and 10 s to tidy up."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def told_to_end() -> None:
+        played.signals.received = signal.SIGTERM
+
+    def half_a_minute_later() -> None:
+        now[0] += 30
+
+    played.run(told_to_end, lambda: played.ends(102), half_a_minute_later, lambda: played.ends(101, code=137))
+    assert played.told == [(101, signal.SIGTERM), (102, signal.SIGTERM), (101, signal.SIGKILL)]
+    assert played.records()["MAIN"] == ("FAILED", 137, "127.0.0.1")
+
+
+def test_records_have_room_for_the_end_of_added_nodes(played: PlayedNodes) -> None:
+    """Taken when a node is added: a disk that fills up later cannot lose its exit code."""
+    sizes: list[int] = []
+
+    def note_size() -> None:
+        sizes.append((played.cluster.directory / "nodes.json").stat().st_size)
+
+    played.run(
+        note_size,
+        lambda: played.asks(id="r1", start=[2, 3, 4]),
+        note_size,
+        lambda: played.ends(101, 102, 103, 104, 105),
+    )
+    note_size()
+    assert sizes[1] == sizes[2] == sizes[0] + 3 * 256
+
+
+def test_a_runner_holds_the_clusters_lock(played: PlayedNodes) -> None:
+    """The verb takes the lock for as long as nodes run: that is what being alive means."""
+    running: list[bool] = []
+    played.signals.steps = [lambda: running.append(local.is_running(played.cluster)), lambda: played.ends(101, 102)]
+    assert local.run_nodes(played.cluster.directory) == 0
+    assert (running, local.is_running(played.cluster)) == ([True], False)
+
+
+# --- Killing --------------------------------------------------------------------------------------------------------
+
+
+def test_kill_removes_the_directories_of_added_nodes_too(
+    kept: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Runner first, then all that bears the launch's mark until nothing is left; no node's directory stays."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = iter([0, 2, 1, 0])
+    swept: list[dict[str, str]] = []
+
+    def sweep(marks: Mapping[str, str]) -> int:
+        swept.append(dict(marks))
+        return next(left)
+
+    monkeypatch.setattr(local, "sweep_marked", sweep)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    records = {"runner_pid": 1, "nodes": [node_record("MAIN"), node_record("WORKER_7")]}
+    (kept.directory / "nodes.json").write_text(json.dumps(records))
+    for node in ("MAIN", "WORKER_1", "WORKER_7"):
+        (tmp_path / f"aaaa1111-{node}").mkdir()
+    local.kill(kept)
+    assert swept == [{"CLUSTER_RUNNER": "aaaa1111"}, *[{"LAUNCH_ID": "aaaa1111"}] * 3]
+    assert list(tmp_path.glob("aaaa1111-*")) == []

@@ -145,7 +145,17 @@ def test_a_bug_of_ours_has_its_own_code(calls: Callable[..., list[Any]]) -> None
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nope"], ["plan"], ["plan", "dask", "3"], ["local-submit"], ["local-status", "a", "b"], ["agent", "x"]],
+    [
+        [],
+        ["nope"],
+        ["plan"],
+        ["plan", "dask", "3"],
+        ["local-submit"],
+        ["local-status", "a", "b"],
+        ["agent", "x"],
+        ["local-scale", "--most-workers", "9", "mine"],
+        ["local-scale", "mine", "3"],
+    ],
 )
 def test_a_wrong_command_line_ends_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     """Wrong usage is told on stderr, with exit code 2."""
@@ -178,6 +188,7 @@ VERBS = {
     "local-status",
     "local-logs",
     "local-stop",
+    "local-scale",
     "local-list",
 }
 
@@ -574,3 +585,45 @@ def test_local_stop_prints_what_it_stopped(
     called = calls(local, "stop")
     assert (door.main(["local-stop", "mine", *flags]), capsys.readouterr().out) == (0, "mine\n")
     assert [(call[0], call[2]) for call in called] == [(cluster, ("delete", delete))]
+
+
+@pytest.mark.parametrize("workers", ["+1", "-1", "3"])
+def test_local_scale_prints_how_many_workers_there_are(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    """The number alone is on stdout; talk is on stderr, under the script's name."""
+    cluster = keep(root, "mine")
+    monkeypatch.setenv("CLUSTER_PROGRAM", "scale.sh")
+    called: list[Any] = []
+
+    def scale(*words: Any, most: int) -> int:
+        words[3]("WORKER_2 started")
+        called.append((*words[:3], most))
+        return 2
+
+    monkeypatch.setattr(local, "scale", scale)
+    assert door.main(["local-scale", "--most-workers", "250", "--", "mine", workers]) == 0
+    assert capsys.readouterr() == ("2\n", "scale.sh: WORKER_2 started\n")
+    assert called == [(cluster, workers, root, 250)]
+
+
+def test_local_scale_of_an_unknown_cluster_is_wrong_usage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Told with those that are (2)."""
+    keep(root, "mine")
+    assert (door.main(["local-scale", "--most-workers", "250", "--", "nope", "3"]), capsys.readouterr()) == (
+        2,
+        ("", "oci_cluster: error: there is no cluster 'nope'; known: mine\n"),
+    )
+
+
+@pytest.mark.usefixtures("_no_signals")
+def test_local_logs_shows_nodes_that_were_added(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are in the backend's records, not in the plan."""
+    cluster = keep(root, "mine")
+    (cluster.directory / "logs" / "WORKER_2.log").write_text("hello of WORKER_2\n")
+    nodes = [{"node": name} for name in ("MAIN", "WORKER_1", "WORKER_2")]
+    (cluster.directory / "nodes.json").write_text(json.dumps({"runner_pid": 1, "nodes": nodes}))
+    assert door.main(["local-logs", "mine", "--node", "WORKER_2"]) == 0
+    assert door.main(["local-logs", "mine"]) == 0
+    alone, *merged = capsys.readouterr().out.splitlines()
+    assert (alone, merged[-1], len(merged)) == ("WORKER_2 | hello of WORKER_2", "WORKER_2 | hello of WORKER_2", 3)

@@ -9,7 +9,7 @@ import pytest
 
 from oci_cluster import plan as plan_module
 from oci_cluster.errors import ClusterError, SettingsError, UsageError
-from oci_cluster.plan import Request, make_plan, ports, without_secrets
+from oci_cluster.plan import Request, least_workers, make_plan, ports, scaled_workers, without_secrets
 
 SETTINGS_ENV = "SCHEDULER_PORT=8786\nDASHBOARD_PORT=8787\nWORKER_PORTS=8700:8800\nNPROCS=1\nMIN_WORKERS=1\n"
 HINT = "(config.env.example explains each)"
@@ -209,6 +209,14 @@ def test_the_frameworks_own_settings_are_passed_on(checkout: Checkout) -> None:
         "9000",
         False,
     )
+
+
+def test_settings_of_gangs_are_passed_on(checkout: Checkout) -> None:
+    """What launch.sh was told of them reaches every node; what it was not told, the agents' defaults decide."""
+    given = {"MIN_NODES": "2", "MAX_RESTARTS": "3", "ENTRY_ON": "all", "GANG": "1", "FIND_INTERFACE": "1"}
+    environment = checkout.environment(given)
+    assert {name: environment[name] for name in given} == given
+    assert not set(given) & set(checkout.environment())
 
 
 def test_nothing_else_of_the_environment_reaches_the_nodes(checkout: Checkout) -> None:
@@ -428,6 +436,8 @@ def test_a_bad_env_is_refused_before_anything_starts(checkout: Checkout) -> None
             {"TTL": "soon"},
             "--ttl: 'soon' is not a duration; write seconds, or a number with s, m, h or d, such as 90s or 2h",
         ),
+        ({"PS_COUNT": "some"}, "--ps: 'some' is not a whole number from 0 to 1000000"),
+        ({"PS_COUNT": "-1"}, "--ps: '-1' is not a whole number from 0 to 1000000"),
         ({"CLUSTER_NAME": "a/b"}, "--name: 'a/b' is not a name of letters, digits and . _ - (255 at most)"),
         ({"CLUSTER_NAME": "-rf"}, "--name: '-rf' is not a name of letters, digits and . _ - (255 at most)"),
     ],
@@ -444,6 +454,11 @@ def test_a_bad_flag_is_wrong_usage_in_its_own_name(checkout: Checkout, settings:
         ("TIMEOUT", "-1", "is not a duration; write seconds, or a number with s, m, h or d, such as 90s or 2h"),
         ("PS_COUNT", "x", "is not a whole number from 0 to 1000000"),
         ("MIN_WORKERS", "x", "is not a whole number from 0 to 1000000"),
+        ("MIN_NODES", "0", "is not a whole number from 1 to 1000000"),
+        ("MAX_RESTARTS", "-1", "is not a whole number from 0 to 1000000"),
+        ("ENTRY_ON", "workers", "is neither main nor all"),
+        ("GANG", "2", "is neither 1 nor 0"),
+        ("FIND_INTERFACE", "eth0", "is neither 1 nor 0"),
         ("EPHEMERAL", "2", "is neither 1 nor 0"),
         ("CLUSTER_TLS", "maybe", "is neither 1 nor 0"),
         ("CLUSTER_NAME", "a b", "is not a name of letters, digits and . _ - (255 at most)"),
@@ -517,6 +532,56 @@ def test_what_cannot_be_run_is_no_interpreter(checkout: Checkout, text: str) -> 
     assert refusal(UsageError, checkout, python=text) == (
         f"--python {text} is not an executable; give a Python interpreter, or an environment's folder"
     )
+
+
+# --- How many workers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "environ", "least"),
+    [
+        ("", {}, 3),
+        ("MIN_WORKERS=1\n", {}, 1),
+        ("MIN_WORKERS=1\n", {"MIN_WORKERS": "2"}, 2),
+        ("", {"MIN_NODES": "3"}, 2),
+        ("", {"MIN_NODES": "1"}, 0),
+        ("MIN_NODES=2\n", {}, 1),
+        ("", {"MIN_NODES": "4", "MIN_WORKERS": "0"}, 0),
+    ],
+)
+def test_the_least_is_what_the_agents_take_for_it(
+    checkout: Checkout, declared: str, environ: dict[str, str], least: int
+) -> None:
+    """MIN_WORKERS, else MIN_NODES less main, else all that were launched; the framework's defaults count."""
+    (checkout.root / "dask" / "settings.env").write_text(declared)
+    assert least_workers(checkout.plan(environ, workers="3"), checkout.root) == least
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("4", 4), ("+1", 4), ("-1", 2), ("+0", 3), ("-0", 3), ("3", 3), ("1", 1), ("+7", 10), ("10", 10)],
+)
+def test_workers_are_asked_for_by_number_or_by_difference(text: str, wanted: int) -> None:
+    """A sign makes a difference of it; both limits are allowed."""
+    assert scaled_workers(text, 3, least=1, most=10) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("0", 0), ("-3", 0), ("-4", -1), ("+8", 11), ("11", 11), ("1000000", 1_000_000)]
+)
+def test_workers_out_of_the_limits_are_wrong_usage(text: str, wanted: int) -> None:
+    """The number that would be, the limits and the number that is are in one line."""
+    with pytest.raises(UsageError) as caught:
+        scaled_workers(text, 3, least=1, most=10)
+    assert str(caught.value) == (f"{wanted} workers are not possible, 1 to 10 are (3 now); the least is MIN_WORKERS")
+
+
+@pytest.mark.parametrize("text", ["", "+", "-", "++1", "+-1", "--1", "1.5", "two", "1+", "1000001", "+ "])
+def test_what_is_no_number_of_workers_is_wrong_usage(text: str) -> None:
+    """Named as it was typed, with the forms that are right."""
+    with pytest.raises(UsageError) as caught:
+        scaled_workers(text, 3, least=1, most=10)
+    assert str(caught.value) == f"'{text}' is not a number of workers; write 4, +1 or -1"
 
 
 # --- Ports and secrets ----------------------------------------------------------------------------------------------

@@ -168,6 +168,21 @@ def test_child_inherits_only_what_it_is_given(children: Children, tmp_path: Path
         assert not kept.closed
 
 
+def test_output_and_errors_go_where_they_are_sent(children: Children, tmp_path: Path) -> None:
+    """Together, unless errors have a place of their own: a script's facts are not mixed with its talk."""
+    paths = [tmp_path / name for name in ("both", "output", "errors")]
+    both, output, errors = [os.open(path, os.O_WRONLY | os.O_CREAT) for path in paths]
+    script = ["bash", "-c", "echo out; echo err >&2"]
+    pids = [
+        children.start(script, environ=dict(os.environ), cwd=tmp_path, output=both),
+        children.start(script, environ=dict(os.environ), cwd=tmp_path, output=output, errors=errors),
+    ]
+    for descriptor in (both, output, errors):
+        os.close(descriptor)
+    assert [code_of(children, pid) for pid in pids] == [0, 0]
+    assert [path.read_text() for path in paths] == ["out\nerr\n", "out\n", "err\n"]
+
+
 def test_sweep_by_mark_finds_processes_without_any_tie(tmp_path: Path) -> None:
     """The launch id in the environment is enough; a process that lacks one mark of several is not touched."""
     mark = {"LAUNCH_ID": f"test-{os.getpid()}"}
@@ -200,6 +215,9 @@ def test_signals_are_noted_and_end_a_wait() -> None:
         "from oci_cluster.process import Signals\n"
         "signals = Signals()\n"
         "started = time.monotonic()\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "signals.wait(100)\n"  # USR1 wakes, and is not noted: nobody is told to end by it
+        "assert signals.received is None\n"
         "if os.fork() == 0:\n"
         "    os.kill(os.getppid(), signal.SIGTERM); os._exit(0)\n"
         "while signals.received is None: signals.wait(100)\n"
@@ -220,7 +238,7 @@ def test_signals_are_noted_and_end_a_wait() -> None:
 
 def test_signals_object_takes_over_handlers_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """TERM, INT and HUP do not raise; they are asked for."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         signals = Signals()

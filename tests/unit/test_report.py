@@ -96,6 +96,20 @@ def test_a_running_cluster_is_described_whole(cluster: Cluster, exchange: Exchan
     }
 
 
+def test_a_node_that_was_added_has_the_backends_address(cluster: Cluster) -> None:
+    """The plan does not know it; where both know one, the backend's word is the newer."""
+    added = {"node": "WORKER_2", "state": "IN_PROGRESS", "exit_code": None, "pid": 8, "address": "127.0.0.9"}
+    state = running()
+    state["nodes"][0]["address"] = "127.0.0.8"
+    state["nodes"].append(added)
+    shown = describe_cluster(cluster, state)["nodes"]
+    assert [(node["node"], node["address"]) for node in shown] == [
+        ("MAIN", "127.0.0.8"),
+        ("WORKER_1", ""),
+        ("WORKER_2", "127.0.0.9"),
+    ]
+
+
 def test_an_ended_cluster_has_its_code_and_reason(cluster: Cluster, exchange: Exchange) -> None:
     """Main's code is the cluster's, the stop file says why, and addresses that lead nowhere now are not shown."""
     exchange.publish("stop", reason="the entry point ended with exit code 7", exit_code=7)

@@ -532,6 +532,12 @@ def test_the_environment_wins_over_the_frameworks_settings(root: Path) -> None:
         ({"ARGS": "[true]"}, "ARGS: true is not a string or a number; quote it"),
         ({"NAMED_ARGS": "x"}, "NAMED_ARGS: 'x' is not of the form k=v"),
         ({"EPHEMERAL": "2"}, "EPHEMERAL: '2' is neither 1 nor 0"),
+        ({"GANG": "yes please"}, "GANG: 'yes please' is neither 1 nor 0"),
+        ({"FIND_INTERFACE": "eth0"}, "FIND_INTERFACE: 'eth0' is neither 1 nor 0"),
+        ({"ENTRY_ON": "ALL"}, "ENTRY_ON: 'ALL' is neither main nor all"),
+        ({"MAX_RESTARTS": "-1"}, "MAX_RESTARTS: '-1' is not a whole number from 0 to 1000000"),
+        ({"MIN_NODES": "0"}, "MIN_NODES: '0' is not a whole number from 1 to 1000000"),
+        ({"MIN_NODES": "5"}, "MIN_WORKERS (MIN_NODES less main): 4 is more than WORKER_COUNT (3)"),
         ({"NODE_ADDRESS": "node-1"}, "NODE_ADDRESS: 'node-1' does not appear to be an IPv4 or IPv6 address"),
         ({"SUBNET_CIDR": "10.0.0/33"}, "SUBNET_CIDR: '10.0.0/33' does not appear to be an IPv4 or IPv6 network"),
     ],
@@ -580,6 +586,43 @@ def test_no_more_workers_can_be_needed_than_there_are(root: Path) -> None:
     """MIN_WORKERS above WORKER_COUNT can never be met, and is refused before anything starts."""
     with pytest.raises(SettingsError, match="MIN_WORKERS"):
         read_settings({**LEAST, "MIN_WORKERS": "4"}, root)
+
+
+@pytest.mark.parametrize(
+    ("given", "workers"),
+    [
+        ({}, 3),
+        ({"MIN_NODES": "2"}, 1),
+        ({"MIN_NODES": "1"}, 0),
+        ({"MIN_NODES": "4"}, 3),
+        ({"MIN_NODES": "4", "MIN_WORKERS": "1"}, 1),
+        ({"MIN_NODES": "2", "MIN_WORKERS": "3"}, 3),
+    ],
+)
+def test_the_least_can_be_said_with_main_or_without(root: Path, given: dict[str, str], workers: int) -> None:
+    """MIN_NODES counts main too; where both are given MIN_WORKERS wins."""
+    assert read_settings({**LEAST, **given}, root).min_workers == workers
+
+
+@pytest.mark.parametrize(("text", "on_all"), [("main", False), ("all", True)])
+def test_the_entry_point_runs_on_main_or_on_all(root: Path, text: str, *, on_all: bool) -> None:
+    """Two words, and no others."""
+    assert read_settings({**LEAST, "ENTRY_ON": text}, root).entry_on_all is on_all
+
+
+@pytest.mark.parametrize("others", [{}, {"ENTRY_ON": "main", "WAIT_FOR_ADDRESSES": "0"}])
+def test_a_gang_runs_on_all_nodes_and_knows_them(root: Path, others: dict[str, str]) -> None:
+    """GANG=1 without the others would not work: it brings them, also against what is said."""
+    settings = read_settings({**LEAST, "GANG": "1", **others}, root)
+    assert (settings.gang, settings.entry_on_all, settings.wait_for_addresses) == (True, True, True)
+
+
+def test_a_framework_declares_that_it_is_a_gang(root: Path) -> None:
+    """settings.env says so, and the environment may say otherwise."""
+    (root / "dask" / "settings.env").write_text("GANG=1\nMAX_RESTARTS=2\nFIND_INTERFACE=1\n")
+    settings = read_settings(LEAST, root)
+    assert (settings.gang, settings.max_restarts, settings.find_interface) == (True, 2, True)
+    assert not read_settings({**LEAST, "GANG": "0"}, root).entry_on_all
 
 
 def test_a_main_needs_no_rank(root: Path) -> None:

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# One rank, on any node: the entry point, with its node's environment and what Horovod has told it (HOROVOD_RANK, ...).
+# launcher/ starts it, on main for itself and on workers for main.
+set -Eeuo pipefail
+here="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# shellcheck source=common/start-lib.sh
+source "${here}/../common/start-lib.sh"
+
+export HOROVOD_GLOO_IFACE="${NODE_INTERFACE}" NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-${NODE_INTERFACE}}"
+# Each library takes all CPUs that it sees, ranks and nodes that share a machine would take them several times.
+cpus="${NODE_CPUS:-$(nproc)}"
+threads=$((cpus > HOROVOD_LOCAL_SIZE ? cpus / HOROVOD_LOCAL_SIZE : 1))
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${threads}}" TF_NUM_INTRAOP_THREADS="${TF_NUM_INTRAOP_THREADS:-${threads}}"
+# What a rank prints is in its node's log at once.
+export PYTHONUNBUFFERED=1
+run_entry_point

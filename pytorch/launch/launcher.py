@@ -1,0 +1,197 @@
+"""Runs torchrun, accelerate or DeepSpeed on this node, and ends with the exit code of the rank that failed.
+
+`launcher.py torchrun OPTION... SCRIPT`; likewise accelerate and deepspeed. Their own code runs in this process. Options
+that depend on the number of ranks are added here: counting GPUs takes torch.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import importlib.metadata
+import json
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+BAD_SETTINGS = 78
+TIMED_OUT = 75
+# How ranks end that have lost a peer: with an exception, or aborted. Those that torchrun itself has ended come last.
+PEER_LOST = (1, 134)
+ENDED_BY_LAUNCHER = 143
+
+
+def main() -> int:
+    """Run the launcher that the command line names; return the exit code of this node."""
+    launcher, *options, script = sys.argv[1:]
+    check_package({"torchrun": "torch"}.get(launcher, launcher))
+    # Taken before torch is imported, which takes a second: others that come sooner wait in its queue.
+    listener = listen() if os.environ["MODE"] == "MAIN" and launcher != "deepspeed" else None
+    gc.disable()  # imports make no garbage; looking for it takes an eighth of their time
+    # For this process alone, not for its ranks: when main is gone, each of its calls would show a page of C++ stack.
+    is_set = "TORCH_CPP_LOG_LEVEL" in os.environ
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    import torch.cuda  # noqa: PLC0415 - see above
+
+    if not is_set:
+        del os.environ["TORCH_CPP_LOG_LEVEL"]
+    gpus = torch.cuda.device_count()
+    if gpus == 0:
+        # Told nothing, an Accelerator without a GPU trains by itself on every rank, as if it were alone.
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+    ranks = ranks_on_node(gpus)
+    share_cpus(ranks)
+    command = [*options_for(launcher, ranks), *shlex.split(os.environ.get("LAUNCHER_ARGS", "")), *options, script]
+    if launcher == "deepspeed":
+        return run_deepspeed(command)
+    return run_torchrun(launcher, command, listener)
+
+
+def check_package(name: str) -> None:
+    """End with 78 where the distribution *name* is not installed."""
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        die(BAD_SETTINGS, f"{sys.executable} has no {name}; install it: {sys.executable} -m pip install {name}")
+
+
+def listen() -> socket.socket:
+    """Return a socket that listens on main's address alone."""
+    address, port = os.environ["MAIN_ADDRESS"], os.environ["RENDEZVOUS_PORT"]
+    try:
+        return socket.create_server((address, int(port)), backlog=1024)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        die(BAD_SETTINGS, f"main cannot listen on {address}:{port} ({why}); choose another RENDEZVOUS_PORT")
+
+
+def ranks_on_node(gpus: int) -> int:
+    """Return how many ranks this node has, where it has so many *gpus*."""
+    wanted = os.environ["NPROC_PER_NODE"]
+    return max(1, gpus) if wanted == "auto" else int(wanted)
+
+
+def share_cpus(ranks: int) -> None:
+    """Give each rank its part of NODE_CPUS, set where nodes share a machine; else threads are as torchrun has them."""
+    if cpus := os.environ.get("NODE_CPUS"):
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus) // ranks)))
+
+
+def options_for(launcher: str, ranks: int) -> list[str]:
+    """Return the options that depend on the number of *ranks* on each node."""
+    nodes = int(os.environ["WORKER_COUNT"]) + 1
+    if launcher == "deepspeed":
+        # Nodes by name, of which it finds its own by its node rank, and the GPUs that each shall see.
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = visible.split(",")[:ranks] if visible else list(range(ranks))
+        slots = {str(node): gpus for node in range(nodes)}
+        return [f"--world_info={base64.urlsafe_b64encode(json.dumps(slots).encode()).decode()}"]
+    # Several ranks: each line says whose it is.
+    tee = ["--tee", "3"] if ranks > 1 else []
+    if launcher == "accelerate":
+        # The name notwithstanding, this is "start ranks with torchrun", with or without GPUs.
+        return ["--multi_gpu", "--num_processes", str(nodes * ranks), *tee]
+    return ["--nproc-per-node", str(ranks), *tee]
+
+
+def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket | None) -> int:
+    """Run torchrun, or accelerate, which calls torchrun; return the exit code."""
+    sys.path.insert(0, str(Path(__file__).parent))  # where PYTHONSAFEPATH has left it out
+    import rendezvous  # noqa: PLC0415 - the module beside this one, and what torch is needed for
+    import torch.distributed.run as torchrun  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing import SignalException  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
+    from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError  # noqa: PLC0415
+
+    part = rendezvous.register(listener)
+    if launcher == "accelerate":
+        from accelerate.commands import launch  # noqa: PLC0415
+
+        args, run = launch.launch_command_parser().parse_args(command), launch.launch_command
+    else:
+        args, run = torchrun.parse_args(command), torchrun.run
+    gc.enable()
+    gc.freeze()
+    try:
+        run(args)
+        part()
+    except ChildFailedError as error:
+        return failed(error)
+    except SignalException as error:
+        return 128 + error.sigval
+    except RendezvousTimeoutError as error:
+        die(TIMED_OUT, str(error))
+    except RendezvousError as error:
+        # As a rank that has lost a peer: what happened to that one is the cause.
+        die(1, f"the rendezvous on main is closed or gone ({type(error).__name__})")
+    return 0
+
+
+def failed(error: ChildFailedError) -> int:
+    """Show torch's report of ranks that failed; return the exit code of the first that no other explains."""
+
+    def order(failure: ProcessFailure) -> tuple[bool, bool, int]:
+        code = exit_code(failure)
+        return code == ENDED_BY_LAUNCHER, code in PEER_LOST, failure.timestamp
+
+    error.name = os.environ["ENTRY_POINT"]
+    sys.stderr.write(f"{error.format_msg()}\n")
+    rank, first = min(error.failures.items(), key=lambda item: order(item[1]))
+    signal = f" ({first.signal_name()})" if first.exitcode < 0 else ""
+    note_reason(f"rank {rank} ended with {exit_code(first)}{signal}")
+    return exit_code(first)
+
+
+def exit_code(failure: ProcessFailure) -> int:
+    """Return a rank's exit code as a shell has it."""
+    return failure.exitcode if failure.exitcode >= 0 else 128 - failure.exitcode
+
+
+def run_deepspeed(command: Sequence[str]) -> int:
+    """Run DeepSpeed's launcher of a single node; return the exit code."""
+    from deepspeed.launcher import launch  # noqa: PLC0415
+
+    sys.argv = [launch.__file__, *command]
+    gc.enable()
+    gc.freeze()
+    try:
+        launch.main()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+        return code if code >= 0 else 128 - code
+    return 0
+
+
+def die(code: int, text: str) -> NoReturn:
+    """Say what is wrong, to the log and to the agent, and end."""
+    say(f"error: {text}")
+    note_reason(text)
+    leave(code)
+
+
+def note_reason(text: str) -> None:
+    """Tell the agent why this node ends."""
+    Path(os.environ["NODE_DIR"], "reason").write_text(f"{text}\n")
+
+
+def say(text: str) -> None:
+    """Write to the node's log."""
+    sys.stderr.write(f"{Path(__file__).name}: {text}\n")
+
+
+def leave(code: int) -> NoReturn:
+    """End at once: taking torch apart takes the interpreter a third of a second, and when a node failed counts."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,255 @@
+"""Real PyTorch clusters: the example, users' scripts, exit codes, hangs, lost ranks and lost nodes, launchers."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from harness import Launch, Project, processes_of, wait_until
+
+# As a user writes it who has only ever known torchrun. Ranks do what is asked of them, in step 3 of a first attempt.
+TRAIN = """
+import datetime, os, sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4))
+rank, world = dist.get_rank(), dist.get_world_size()
+print(f"rank {rank} of {world} on {os.environ['NODE_NAME']}:", sys.argv[1:], flush=True)
+for step in range(6):
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total.item() == world
+    if step == 3:
+        exec(os.environ.get(f"RANK_{rank}", ""))
+dist.destroy_process_group()
+print(f"rank {rank} has ended", flush=True)
+"""
+# Trains until the file `go` is there, in steps that show who takes part.
+UNTIL_GO = """
+import os, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print(f"start: rank {dist.get_rank()} of {dist.get_world_size()}", flush=True)
+go = torch.zeros(1)
+while not go.item():
+    go = torch.tensor([float(os.path.exists("go"))])
+    dist.all_reduce(go, op=dist.ReduceOp.MIN)
+    time.sleep(0.05)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="session")
+def torch_python(checkout_copy: Path) -> Path:
+    """Return the interpreter of the PyTorch environment, which the first launch has made."""
+    return checkout_copy / ".venv" / "envs" / "pytorch" / "bin" / "python"
+
+
+def ranks_of(launch: Launch, node: str, script: str) -> list[psutil.Process]:
+    """Return the ranks of *node*: the processes that run *script* itself."""
+    return [
+        process
+        for process in processes_of(launch.launch_id)
+        if process.environ().get("NODE_NAME") == node and process.cmdline()[1:2] == [script]
+    ]
+
+
+def name_of(launch: Launch) -> str:
+    return str(json.loads((launch.directory / "cluster.json").read_bytes())["name"])
+
+
+def test_example_trains_alike_on_one_process_and_on_three_nodes(project: Project, torch_python: Path) -> None:
+    """What a newcomer sees first: real learning on every node; and the number of nodes does not change the result."""
+    launch = project.launch("pytorch", "2", "--", "--epochs", "4")
+    assert launch.wait(240) == 0  # the first test here may have to make the environment
+    epochs = re.findall(r"MAIN +\| epoch +(\d) of 4 .* world size 3\n", launch.out)
+    assert epochs == ["1", "2", "3", "4"]
+    assert re.search(r"rendezvous 127\.0\.0\.\d+:29400; nodes 3; world_size 3", launch.err)
+    on_three = json.loads((launch.directory / "outputs" / "result.json").read_text())
+
+    def alone(epochs: int) -> dict[str, Any]:
+        command = [torch_python, project.path / "pytorch" / "example" / "train.py", "--epochs", str(epochs)]
+        environ = {**project.environ, "OUTPUT_DIR": str(project.temporary), "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, cwd=project.code, env=environ, check=True, timeout=120)
+        return dict(json.loads((project.temporary / "result.json").read_text()))
+
+    alone(2)
+    on_one = alone(4)  # from the checkpoint of the second epoch
+    assert on_one == {
+        "epoch": 4,
+        "loss": pytest.approx(on_three["loss"], abs=0.001),
+        "accuracy": pytest.approx(on_three["accuracy"], abs=0.005),
+        "world_size": 1,
+    }
+    assert on_one["accuracy"] > 0.9
+    launch.assert_nothing_left()
+
+
+def test_users_script_runs_unchanged_with_several_ranks_on_each_node(project: Project) -> None:
+    """Ranks in the order of the nodes, main's first; exact arguments; whose line it is where a node has several."""
+    entry = project.write("my train.py", TRAIN)
+    launch = project.launch("pytorch", "1", "--entry", entry, "--env", "NPROC_PER_NODE=2", "--", "a", "b c")
+    assert launch.wait() == 0
+    for node, ranks in (("MAIN", (0, 1)), ("WORKER_1", (2, 3))):
+        for rank in ranks:
+            assert f"[rank {rank}] rank {rank} of 4 on {node}: ['a', 'b c']\n" in launch.log(node)
+    assert "nodes 2; world_size 4" in launch.err
+    assert "[W" not in launch.out, "warnings of torch after a success"
+    launch.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("rank", "code", "node"), [(0, 7, "MAIN"), (2, 9, "WORKER_2")])
+def test_exit_code_of_a_rank_is_the_clusters(project: Project, rank: int, code: int, node: str) -> None:
+    """Not torchrun's 1, nor that of the ranks that lose their peer."""
+    setting = f"RANK_{rank}=os._exit({code})"
+    launch = project.launch("pytorch", "2", "--entry", project.write("train.py", TRAIN), "--env", setting)
+    assert launch.wait() == code
+    assert f"rank {rank} ended with {code}" in launch.err
+    assert "train.py FAILED" in launch.log(node), "torch's own report"
+    launch.assert_nothing_left()
+
+
+def test_hang_ends_at_the_frameworks_timeout_with_its_node_named(project: Project) -> None:
+    """One rank sleeps: the others' all_reduce gives up after 4 s. Until then, nothing listens to other machines."""
+    setting = "RANK_1=print('hangs', flush=True); time.sleep(3600)"
+    launch = project.launch("pytorch", "2", "--entry", project.write("train.py", TRAIN), "--env", setting)
+    launch.wait_for("hangs", "WORKER_1")
+    listening = [
+        connection.laddr
+        for process in processes_of(launch.launch_id)
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert 29400 in {address.port for address in listening}
+    assert {ipaddress.ip_address(address.ip).is_loopback for address in listening} == {True}
+    assert launch.wait(30) == 1
+    assert "WORKER_1 had not failed 3 s later, which is what a hang looks like" in launch.err
+    launch.assert_nothing_left()
+
+
+def test_killed_rank_is_restarted_with_a_store_of_its_own(project: Project) -> None:
+    """torch 2.13 by itself keeps the store of the first attempt: ranks find dead addresses, and hang or fail.
+
+    Rank 0 comes back late, so that all that the other one can find in the store is old.
+    """
+    script = f"""
+import os, pathlib, time
+import torch.distributed as dist
+mark = pathlib.Path(os.environ["OUTPUT_DIR"], "attempt-of-" + os.environ["RANK"])
+if mark.exists() and os.environ["RANK"] == "1":
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    print("keys of others:", store.num_keys(), "in all", flush=True)
+if mark.exists() and os.environ["RANK"] == "0":
+    time.sleep(3)
+mark.touch()
+{UNTIL_GO}
+"""
+    entry = project.write("train.py", script)
+    launch = project.launch("pytorch", "1", "--entry", entry, "--env", "MAX_RESTARTS=1")
+    launch.wait_for("start: rank 1 of 2", "WORKER_1")
+    (rank,) = ranks_of(launch, "WORKER_1", "train.py")
+    rank.kill()
+    wait_until(lambda: launch.log("WORKER_1").count("start: rank 1 of 2") == 2, "the restart")
+    project.go()
+    assert launch.wait() == 0
+    assert "keys of others: 0 " in launch.log("WORKER_1")
+    launch.assert_nothing_left()
+
+
+def test_lost_node_is_survived_and_its_replacement_joins(project: Project) -> None:
+    """Three nodes, two, three again, without a new launch; rank 0 stays on main."""
+    entry = project.write("train.py", UNTIL_GO)
+    options = ["--entry", entry, "--env", "MIN_NODES=2", "--env", "LAST_CALL_TIMEOUT=2"]
+    launch = project.launch("pytorch", "2", *options, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="4")
+    launch.wait_for("start: rank 0 of 3")
+    launch.kill_agent("WORKER_1")
+    launch.wait_for("start: rank 0 of 2")
+    assert project.run("scale", name_of(launch), "+1").stdout == "2\n"
+    wait_until(lambda: launch.log("MAIN").count("start: rank 0 of 3") == 2, "the replacement to join")
+    project.go()
+    assert launch.wait() == 0
+    assert "WORKER_1 ended with 137 (killed by SIGKILL)" in launch.err
+    launch.assert_nothing_left()
+
+
+def test_accelerate_trains_on_all_nodes_and_keeps_exit_codes(project: Project) -> None:
+    """Its own launcher on each node; without GPUs too the ranks know of each other."""
+    script = """
+import sys
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+torch.manual_seed(0)
+model = torch.nn.Linear(1, 1)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+x = torch.full((1, 1), float(accelerator.process_index))  # each learns from another number
+for _ in range(40):
+    optimizer.zero_grad()
+    loss = ((model(x) - 3 * x - 1) ** 2).mean()
+    accelerator.backward(loss)
+    optimizer.step()
+weight, bias = (parameter.item() for parameter in model.parameters())
+print(f"{accelerator.num_processes} processes learned {weight:.1f} x + {bias:.1f}", flush=True)
+accelerator.wait_for_everyone()
+sys.exit(9 * accelerator.process_index)
+"""
+    entry = project.write("train.py", script)
+    launch = project.launch("pytorch", "1", "--entry", entry, "--env", "LAUNCHER=accelerate")
+    assert launch.wait() == 9
+    for node in ("MAIN", "WORKER_1"):
+        assert "2 processes learned" in launch.log(node)
+    learned = {re.findall(r"learned (.*)", launch.log(node))[0] for node in ("MAIN", "WORKER_1")}
+    assert len(learned) == 1
+    launch.assert_nothing_left()
+
+
+def test_ctrl_c_ends_ranks_at_once_after_they_had_their_say(project: Project) -> None:
+    """TERM reaches the ranks, which are in sessions of their own, and their last line is in the log."""
+    say = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))\n"
+    launch = project.launch("pytorch", "1", "--entry", project.write("train.py", say + UNTIL_GO))
+    launch.wait_for("start: rank 0 of 2")
+    launch.interrupt(signal.SIGINT)
+    assert launch.wait(10) == 143
+    assert "saved" in launch.log("MAIN")
+    assert "saved" in launch.log("WORKER_1")
+    launch.assert_nothing_left()
+
+
+def test_nodes_that_do_not_come_are_named(project: Project, torch_python: Path, tmp_path: Path) -> None:
+    """Main by hand, with nobody else: 75, and who was not seen, for the log and for the agent."""
+    (tmp_path / "args").touch()
+    settings = (project.path / "pytorch" / "settings.env").read_text()
+    environ = {
+        **project.environ,
+        **dict(re.findall(r"^(\w+)=(.*)$", settings, re.MULTILINE)),
+        **dict.fromkeys(("NODE_DIR", "CODE_DIR", "OUTPUT_DIR"), str(tmp_path)),
+        **dict.fromkeys(("NODE_ADDRESS", "MAIN_ADDRESS"), "127.0.0.77"),
+        **dict.fromkeys(("MODE", "NODE_NAME"), "MAIN"),
+        "PATH": f"{torch_python.parent}{os.pathsep}{project.environ['PATH']}",
+        "NODE_RANK": "0",
+        "WORKER_COUNT": "2",
+        "LAUNCH_ID": "by-hand",
+        "TIMEOUT": "1",
+        "EPHEMERAL": "1",
+        "READY_FILE": str(tmp_path / "ready"),
+        "ENTRY_POINT": "train.py",
+        "ENTRY_ARGS_FILE": str(tmp_path / "args"),
+    }
+    script = project.path / "pytorch" / "start-master.sh"
+    done = subprocess.run([script], env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 75
+    reason = "waited 1 s (TIMEOUT) for 3 nodes; never seen: WORKER_1, WORKER_2\n"
+    assert (tmp_path / "reason").read_text() == reason
+    assert done.stderr.endswith(f"launcher.py: error: {reason}")
