@@ -15,4 +15,4 @@ if [[ $# -lt 3 ]]; then
   printf 'usage: %s PYTHON CACHE_DIR INSTALL_COMMAND...\n' "${0##*/}" >&2
   exit 2
 fi
-exec "$1" -I "${here}/wheel/install.py" "$@"
+exec "$1" -I "${here}/post-install/install.py" "$@"

@@ -120,7 +120,7 @@ TF_NUM_INTRAOP_THREADS=3"
   # shellcheck disable=SC2016 # the text of a script
   printf '%s\n' '#!/bin/sh' 'printf "%s|" "$@"' >compiler
   chmod +x compiler
-  HVD_CXX="${PWD}/compiler" run -0 "${PROJECT}/horovod/wheel/hvd-cxx" -std=c++14 -g -O3 -Wl,-rpath,/x -DA='b c' -std=c++11 -std=gnu++17 -std=c++20 -c 'my file.cc'
+  HVD_CXX="${PWD}/compiler" run -0 "${PROJECT}/horovod/post-install/hvd-cxx" -std=c++14 -g -O3 -Wl,-rpath,/x -DA='b c' -std=c++11 -std=gnu++17 -std=c++20 -c 'my file.cc'
   assert_output "-std=c++20|-O1|-DA=b c|-std=c++20|-std=c++20|-std=c++20|-c|my file.cc|"
 }
 

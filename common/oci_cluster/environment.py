@@ -69,7 +69,8 @@ def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
 
     It is kept in ``.venv/envs`` under the framework's name. When *env_file* changes, it is made anew. What a ``pip:``
     list cannot say is done by ``post-install.sh`` beside it: called with the environment's interpreter, a directory
-    that outlives the environment, and the command that installs packages into it.
+    that outlives the environment, and the command that installs packages into it. Its own helpers are in
+    ``post-install/``.
 
     Raises:
         SettingsError: *env_file* cannot be used.
@@ -80,7 +81,8 @@ def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
     directory = (root / ".venv").resolve() / "envs" / env_file.parent.name
     python = directory / "bin" / "python"
     hook = env_file.with_name("post-install.sh")
-    recipe = env_file.read_bytes() + (hook.read_bytes() if hook.exists() else b"")
+    helpers = sorted(path for path in hook.with_suffix("").glob("*") if path.is_file())
+    recipe = b"".join(path.read_bytes() for path in [env_file, hook, *helpers] if path.exists())
     stamp = directory / f".made-{_digest(recipe + sys.version.encode())}"
     if stamp.exists() and python.exists():
         return python
