@@ -30,6 +30,6 @@ main() {
   done
   [[ ${#words[@]} -eq 2 ]] || usage_error "expected NAME WORKERS, got ${#words[@]} of them"
   use_backend "${backend}"
-  backend_scale "${words[@]}"
+  backend_scale "${words[0]}" "${words[1]}"
 }
 main "$@"

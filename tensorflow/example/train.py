@@ -38,7 +38,7 @@ class Report(keras.callbacks.Callback):
 
 
 def choose_strategy(cluster):
-    """Return the strategy that the cluster asks for. Does not return on parameter servers and workers that have such."""
+    """Return the strategy that the cluster asks for; never on parameter servers, and on workers that have such."""
     jobs = cluster.cluster_spec().jobs
     if "ps" not in jobs:
         return tf.distribute.MultiWorkerMirroredStrategy(cluster) if jobs else tf.distribute.get_strategy()

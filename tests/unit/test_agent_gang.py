@@ -200,6 +200,15 @@ def test_an_outage_does_not_lengthen_the_wait(make: MakeNode) -> None:
     assert main.read(STOP)["exit_code"] == 1
 
 
+def test_heartbeats_go_on_while_the_first_cause_is_waited_for(make: MakeNode) -> None:
+    """HEARTBEAT_TIMEOUT may be shorter than the 3 s of the wait: workers would say that main is lost."""
+    main = all_train(make, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="11")
+    beats = [main.seen_at(at, lambda: main.read(heartbeat_file("MAIN"))["beat"]) for at in (31.1, 33.9)]
+    main.child_ends(1, at=31)
+    assert main.run() == 1
+    assert beats[1][0] - beats[0][0] >= 5
+
+
 # --- Attempts, on main ----------------------------------------------------------------------------------------------
 
 

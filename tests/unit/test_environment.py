@@ -298,6 +298,13 @@ def test_a_frameworks_environment_is_made_without_uv(without_uv: Checkout) -> No
     ]
 
 
+def test_a_frameworks_environment_names_its_real_place(checkout: Checkout, tmp_path: Path) -> None:
+    """Where .venv is a link, what is installed does not name the link, which may go before it does."""
+    (tmp_path / "real").mkdir()
+    (checkout.root / ".venv").symlink_to(tmp_path / "real")
+    assert checkout.framework() == (tmp_path / "real").resolve() / "envs" / "dask" / "bin" / "python"
+
+
 def test_a_frameworks_environment_is_made_once(checkout: Checkout) -> None:
     """The second launch takes the cached one."""
     first = checkout.framework()
@@ -473,6 +480,26 @@ def test_an_environment_is_made_once_with_its_post_install_script(prepared: Chec
     prepared.calls()
     prepared.framework()
     assert prepared.calls() == []
+
+
+def test_other_helpers_of_a_post_install_script_make_the_environment_anew(prepared: Checkout) -> None:
+    """What it builds with is in post-install/: a file that is changed or added there counts, a folder does not."""
+    helpers = post_install(prepared).with_suffix("")
+    helpers.mkdir()
+    (helpers / "build.py").write_text("one")
+
+    def is_made_anew() -> bool:
+        prepared.calls()
+        prepared.framework()
+        return prepared.calls() != []
+
+    made = [is_made_anew(), is_made_anew()]
+    (helpers / "build.py").write_text("two")
+    made += [is_made_anew(), is_made_anew()]
+    (helpers / "fix.patch").write_text("new")
+    (helpers / "folder").mkdir()
+    made += [is_made_anew(), is_made_anew()]
+    assert made == [True, False] * 3
 
 
 @pytest.mark.parametrize("change", ["added", "changed", "removed"])

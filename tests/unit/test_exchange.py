@@ -191,6 +191,29 @@ def test_removing_what_is_not_there_is_no_failure(exchange: Exchange) -> None:
     assert not exchange.is_there("MAIN_certificate.json")
 
 
+def test_a_refusal_to_remove_what_is_not_there_is_no_failure(
+    failing: type[FailingFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems (ftp) have an error of their own for it: the file is looked for, and not there."""
+
+    def not_there(self: FailingFileSystem, path: str, **_: Any) -> None:
+        raise FileNotFoundError(path)
+
+    failing.error = OSError("550 no such file")
+    monkeypatch.setattr(failing, "info", not_there)
+    Exchange("failing://c", LAUNCH).remove("stop")
+
+
+def test_a_file_that_is_still_there_has_not_been_removed(
+    failing: type[FailingFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is found after the refusal, storage has not done what it was asked for."""
+    failing.error = OSError("550 in use")
+    monkeypatch.setattr(failing, "info", lambda self, path, **_: {"name": path})
+    with pytest.raises(StorageError, match="550 in use"):
+        Exchange("failing://c", LAUNCH).remove("stop")
+
+
 def test_outputs_are_copied_byte_for_byte(exchange: Exchange, tmp_path: Path) -> None:
     """An upload makes the folders that it needs, and changes no byte; names may have slashes and blanks."""
     source = tmp_path / "model.bin"
@@ -469,6 +492,18 @@ def test_a_file_system_that_is_not_installed_is_a_wrong_setting(monkeypatch: pyt
     with pytest.raises(SettingsError) as caught:
         Exchange("oci://bucket@ns/work", LAUNCH)
     assert str(caught.value) == "WORK_DIR oci://bucket@ns/work: Install ocifs to access OCI"
+
+
+def test_a_file_system_that_cannot_be_reached_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some connect where they are opened: 69, with the work dir and the system's own words."""
+
+    def url_to_fs(_: str) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(fsspec, "url_to_fs", url_to_fs)
+    with pytest.raises(StorageError) as caught:
+        Exchange("ftp://host/work", LAUNCH)
+    assert str(caught.value) == "ftp://host/work: ConnectionRefusedError: [Errno 111] Connection refused"
 
 
 # --- Atomic publish on file:// --------------------------------------------------------------------------------------
