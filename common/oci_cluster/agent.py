@@ -120,6 +120,8 @@ class Agent:
         self._configs: dict[str, dict[str, Any]] = {}
         self._unread: set[str] = set()
         self._joined_nodes: list[str] = []
+        self._taking_part: frozenset[str] = frozenset()
+        self._has_run = False
         self._attempt = 0
         self._wanted_attempt = 0
         self._restarts = 0
@@ -185,12 +187,15 @@ class Agent:
         path = self._node_dir / "facts"
         with path.open("wb") as output:
             pid = self._start([str(script)], self._script_environ(address), output=output.fileno())
-        while (code := self._children.code(pid)) is None:
-            self._obey()
-            if (left := self._deadline - self._clock()) <= 0:
-                msg = f"{script.name} did not end within {self.settings.timeout_s:g} s (TIMEOUT)"
-                raise TimedOutError(msg)
-            self._signals.wait(min(1.0, left))
+        try:
+            while (code := self._children.code(pid)) is None:
+                self._obey()
+                if (left := self._deadline - self._clock()) <= 0:
+                    msg = f"{script.name} did not end within {self.settings.timeout_s:g} s (TIMEOUT)"
+                    raise TimedOutError(msg)
+                self._signals.wait(min(1.0, left))
+        finally:
+            self._children.end(pid, self.settings.grace_period_s, wait=self._signals.wait, clock=self._clock)
         if code:
             msg = self._own_reason() or f"{script.name} ended: {describe(code)}"
             raise SettingsError(msg, exit_code=code)
@@ -201,6 +206,7 @@ class Agent:
         config: dict[str, Any] = {**own, "tls": settings.cluster_tls, "attempt": self._attempt}
         if settings.wait_for_addresses:
             config["nodes"] = self._wait_for_addresses()
+            self._taking_part = frozenset(config["nodes"])
         if settings.cluster_tls and self._attempt == 0:
             from oci_cluster.certificate import make_certificate  # noqa: PLC0415 - only main needs it
 
@@ -231,7 +237,9 @@ class Agent:
 
     def _take_back_exit(self) -> bool:
         """Remove what this node's rank has said at an end that was not the last: of an attempt, or its predecessor."""
-        self._exchange.remove(exit_file(self.settings.node))
+        name = exit_file(self.settings.node)
+        if self._exchange.is_there(name):  # else nodes that may not delete would end here, with nothing to delete
+            self._exchange.remove(name)
         return True
 
     def _main_config(self) -> dict[str, Any] | None:
@@ -242,7 +250,7 @@ class Agent:
         self._main_watch = self._main_watch or MainWatch(self.settings.heartbeat_timeout_s, self._clock())
         if self._wanted_attempt > self._attempt:
             return main
-        takes_part = main.get("attempt") == self._attempt and self.settings.node in (main.get("nodes") or {})
+        takes_part = main.get("attempt") == self._attempt and self.settings.node in _nodes_of(main)
         return main if takes_part else None
 
     def _wait_for_addresses(self) -> dict[str, str]:
@@ -254,6 +262,7 @@ class Agent:
 
         def look() -> bool:
             self._watch_nodes(self._exchange.listing())
+            self._nodes_watch.check()
             return not missing()
 
         self._wait_for("the other nodes", look, lambda: f"missing: {', '.join(missing())}")
@@ -302,6 +311,7 @@ class Agent:
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
         pid = self._start([str(script)], environ)
+        self._has_run = True
         self._phase = "running"
         self._upload_at = self._clock() + settings.output_interval_s
         return pid
@@ -355,7 +365,7 @@ class Agent:
         """Return the addresses of all nodes, as main's configuration has them; {} where this framework needs none."""
         if not self.settings.wait_for_addresses:
             return {}
-        nodes = {str(node): text for node, text in (main.get("nodes") or {}).items() if is_member(str(node))}
+        nodes = {str(node): text for node, text in _nodes_of(main).items() if is_member(str(node))}
         addresses = {node: checked_address({"address": text}, node) for node, text in nodes.items()}
         mine = [node for node in addresses if node.startswith(self.settings.mode)] or [self.settings.node]
         return {
@@ -410,7 +420,10 @@ class Agent:
             watch.check()
         except LostError as error:
             is_short = error
-        has_failed = settings.gang and any(failure.attempt == self._attempt for failure in watch.failures.values())
+        # Who was lost before the attempt began has no part in it.
+        has_failed = settings.gang and any(
+            failure.attempt == self._attempt and node in self._taking_part for node, failure in watch.failures.items()
+        )
         if own or is_short or has_failed:
             if not settings.entry_on_all:
                 if own is None:
@@ -507,7 +520,9 @@ class Agent:
         self._beat_now()
         if self.settings.is_main:
             there = self._ask(self._exchange.listing)
-            if not isinstance(there, _NoAnswer):
+            if isinstance(there, _NoAnswer):
+                self._nodes_watch.look_in_vain(self._clock())
+            else:
                 self._watch_nodes(there)
         elif self._main_watch is not None:
             heartbeat = self._ask(lambda: self._exchange.read(heartbeat_file("MAIN")))
@@ -550,7 +565,7 @@ class Agent:
                 self._configs[node] = config
                 self._nodes_dir.put(node, config)
         self._joined_nodes += [node for node in joined if node not in self._joined_nodes]
-        for node in [node for node in self._configs if node not in self._nodes_watch.members]:
+        for node in self._configs.keys() - set(self._nodes_watch.members):
             del self._configs[node]
             self._nodes_dir.remove(node)
 
@@ -716,7 +731,7 @@ class Agent:
 
     def _last_upload(self, outcome: Outcome) -> Outcome:
         """Wait until every output is uploaded; outputs that are lost make a failure of a success."""
-        if self._exchange.local_path is not None or self._child is None:
+        if self._exchange.local_path is not None or not self._has_run:
             return outcome
         log.info("uploading outputs")
         try:
@@ -729,6 +744,11 @@ class Agent:
         if not failure or outcome.exit_code != 0:
             return outcome
         return Outcome(ExitCode.UNAVAILABLE, f"outputs of {self.settings.node} could not be uploaded: {failure}")
+
+
+def _nodes_of(main: Mapping[str, Any]) -> dict[str, Any]:
+    nodes = main.get("nodes")
+    return nodes if isinstance(nodes, dict) else {}
 
 
 def _python_path(code_dir: Path, inherited: str) -> str:

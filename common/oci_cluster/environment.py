@@ -221,15 +221,19 @@ def _run(
     progress: re.Pattern[str] = _PROGRESS,
 ) -> None:
     said: list[str] = []
-    process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
-        [str(part) for part in command],
-        env={**os.environ, **(extra or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    try:
+        process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+            [str(part) for part in command],
+            env={**os.environ, **(extra or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        msg = f"{command[0]} cannot be run: {error.strerror}"
+        raise BackendError(msg) from error
     with process:
         for line in process.stdout or ():
             said.append(line.rstrip())

@@ -116,6 +116,7 @@ class NodesWatch:
         self._configs: dict[str, str] = {}
         self.failures: dict[str, Failure] = {}
         self.attempt = 0
+        self._looked_at = 0.0
 
     @property
     def seen(self) -> list[str]:
@@ -150,6 +151,7 @@ class NodesWatch:
             moment: Now.
             read: Returns the fields of a file; None where it cannot say, and is asked again at the next look.
         """
+        self._looked_at = moment
         joined = self._joined(there, read)
         for node in self.members:
             failure = self._told(node, there, moment, read)
@@ -160,6 +162,12 @@ class NodesWatch:
                 what = "lost" if failure.has_left else "failed"
                 log.warning("%s %s: %s (code %d)", node, what, failure.reason, failure.exit_code)
         return joined
+
+    def look_in_vain(self, moment: float) -> None:
+        """Take note that storage did not answer at *moment*: the time since the last look is its silence, no node's."""
+        pause = moment - self._looked_at
+        self._looked_at = moment
+        self._alive = {node: (latest, changed_at + pause) for node, (latest, changed_at) in self._alive.items()}
 
     def check(self) -> None:
         """Raise where too few nodes are left.
@@ -214,12 +222,14 @@ class NodesWatch:
         if not has_left and fields.get("attempt") != self.attempt:
             return None
         outcome = outcome_of(fields)
-        time = fields.get("time")
+        time = _seconds(fields.get("time"))
+        if time is None:  # when main first saw it
+            time = self.failures[node].time if node in self.failures else unix_time()
         return Failure(
             node,
             outcome.exit_code or ExitCode.LOST,  # success before the cluster's end is a contradiction
             outcome.reason,
-            float(time) if isinstance(time, (int, float)) else unix_time(),
+            time,
             moment,
             attempt=self.attempt,
             has_left=has_left,
@@ -254,6 +264,11 @@ _MEMBER = re.compile(r"(WORKER|PS)_([1-9][0-9]{0,6})")
 def is_member(node: str) -> bool:
     """Return whether *node* is the name of a worker or of a parameter server."""
     return _MEMBER.fullmatch(node) is not None
+
+
+def _seconds(value: Any) -> float | None:
+    """Return *value* as Unix seconds, None where no clock shows it: a bool, NaN, beyond the year 5138."""
+    return float(value) if type(value) in {int, float} and 0 <= value < 1e11 else None
 
 
 def _by_role_and_rank(node: str) -> tuple[bool, int]:

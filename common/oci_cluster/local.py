@@ -481,8 +481,8 @@ class Runner:
 
     def _add(self, ranks: Sequence[int]) -> None:
         # Room for their exit codes first.
+        os.pwrite(self._file, b" " * 256 * len(ranks), self._size)
         self._size += 256 * len(ranks)
-        os.pwrite(self._file, b" " * 256 * len(ranks), self._size - 256 * len(ranks))
         claims = Addresses(len(ranks))
         self._claims.append(claims)  # held as long as this process lives
         for rank, address in zip(ranks, claims.texts, strict=True):

@@ -32,8 +32,12 @@ def checked_address(config: Mapping[str, Any], node: str) -> str:
     Raises:
         SettingsError: it is none.
     """
+    text = str(config.get("address"))
     try:
-        return str(ipaddress.ip_address(str(config.get("address"))))
+        if "%" in text:  # the scope of an IPv6 address: any text at all, and of no meaning on another node
+            msg = f"{text!r} has a scope"
+            raise ValueError(msg)
+        return str(ipaddress.ip_address(text))
     except ValueError as error:
         msg = f"{config_file(node)} holds no usable address: {error}"
         raise SettingsError(msg) from error

@@ -28,6 +28,7 @@ from oci_cluster.settings import (
     parse_url,
     read_settings_file,
 )
+from oci_cluster.settings import least_workers as settings_least_workers
 
 # Settings that every node gets as they are, with what they must look like; the agent's own defaults apply where absent.
 _PASSED_ON: dict[str, Any] = {
@@ -117,6 +118,8 @@ def make_plan(
     for key, parse in _PASSED_ON.items():
         read.value(key, parse, "")
     passed_on = {key: text for key in _PASSED_ON if (text := read.text(key))}
+    if given.text("MIN_NODES") and not given.text("MIN_WORKERS"):
+        passed_on.pop("MIN_WORKERS", None)  # the framework's default must not win over what was asked for
     work_dir = read.value("WORK_DIR", parse_url, "")
     _complain(read.problems, request)
 
@@ -158,8 +161,7 @@ def make_plan(
 def least_workers(plan: Mapping[str, Any], root: Path) -> int:
     """Return ``MIN_WORKERS`` of the cluster of *plan*, by the rules that its agents follow."""
     read = SettingsReader(plan["environment"], framework_defaults(root / plan["framework"]))
-    nodes = read.value("MIN_NODES", parse_count, int(plan["environment"]["WORKER_COUNT"]) + 1)
-    return read.value("MIN_WORKERS", parse_count, nodes - 1)
+    return settings_least_workers(read, int(plan["environment"]["WORKER_COUNT"]))
 
 
 def scaled_workers(text: str, now: int, *, least: int, most: int) -> int:

@@ -318,6 +318,16 @@ def framework_defaults(folder: Path) -> dict[str, str]:
     return read_settings_file(path) if path.exists() else {}
 
 
+def least_workers(read: SettingsReader, worker_count: int) -> int:
+    """Return ``MIN_WORKERS``, or ``MIN_NODES`` less main: what the first of *read*'s sources says that names either."""
+    for source in read.sources:
+        if source.get("MIN_WORKERS"):
+            return read.value("MIN_WORKERS", parse_count)
+        if source.get("MIN_NODES"):
+            return (read.value("MIN_NODES", lambda text: parse_count(text, least=1)) or 1) - 1
+    return worker_count
+
+
 def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> NodeSettings:
     """Return the settings of this node.
 
@@ -338,13 +348,12 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     cluster_id = read.value("CLUSTER_ID", parse_name)
     ephemeral = read.value("EPHEMERAL", parse_switch, True)
     gang = read.value("GANG", parse_switch, False)
-    min_nodes = read.value("MIN_NODES", lambda text: parse_count(text, least=1), (worker_count or 0) + 1)
     settings = NodeSettings(
         mode=mode,
         rank=0 if mode == "MAIN" else read.value("NODE_RANK", lambda text: parse_count(text, least=1)),
         worker_count=worker_count,
         ps_count=read.value("PS_COUNT", parse_count, 0),
-        min_workers=read.value("MIN_WORKERS", parse_count, min_nodes - 1),
+        min_workers=least_workers(read, worker_count or 0),
         framework=read.text("FRAMEWORK"),
         framework_dir=folder,
         work_dir=work_dir,

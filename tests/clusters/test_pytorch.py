@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,7 @@ def test_lost_node_is_survived_and_its_replacement_joins(project: Project) -> No
     launch.wait_for("start: rank 0 of 2")
     assert project.run("scale", name_of(launch), "+1").stdout == "2\n"
     wait_until(lambda: launch.log("MAIN").count("start: rank 0 of 3") == 2, "the replacement to join")
+    launch.wait_for("start: rank 1 of 3", "WORKER_1")
     project.go()
     assert launch.wait() == 0
     assert "WORKER_1 ended with 137 (killed by SIGKILL)" in launch.err
@@ -227,29 +229,66 @@ def test_ctrl_c_ends_ranks_at_once_after_they_had_their_say(project: Project) ->
     launch.assert_nothing_left()
 
 
-def test_nodes_that_do_not_come_are_named(project: Project, torch_python: Path, tmp_path: Path) -> None:
-    """Main by hand, with nobody else: 75, and who was not seen, for the log and for the agent."""
-    (tmp_path / "args").touch()
+@pytest.fixture
+def start_by_hand(project: Project, torch_python: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Return a function that runs the start script of a node, (name, address), without an agent."""
     settings = (project.path / "pytorch" / "settings.env").read_text()
-    environ = {
-        **project.environ,
-        **dict(re.findall(r"^(\w+)=(.*)$", settings, re.MULTILINE)),
-        **dict.fromkeys(("NODE_DIR", "CODE_DIR", "OUTPUT_DIR"), str(tmp_path)),
-        **dict.fromkeys(("NODE_ADDRESS", "MAIN_ADDRESS"), "127.0.0.77"),
-        **dict.fromkeys(("MODE", "NODE_NAME"), "MAIN"),
-        "PATH": f"{torch_python.parent}{os.pathsep}{project.environ['PATH']}",
-        "NODE_RANK": "0",
-        "WORKER_COUNT": "2",
-        "LAUNCH_ID": "by-hand",
-        "TIMEOUT": "1",
-        "EPHEMERAL": "1",
-        "READY_FILE": str(tmp_path / "ready"),
-        "ENTRY_POINT": "train.py",
-        "ENTRY_ARGS_FILE": str(tmp_path / "args"),
-    }
-    script = project.path / "pytorch" / "start-master.sh"
-    done = subprocess.run([script], env=environ, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 75
+
+    def start(node: tuple[str, str], main_address: str, **more: str) -> subprocess.Popen[str]:
+        name, address = node
+        directory = project.temporary / name
+        directory.mkdir()
+        (directory / "args").touch()
+        environ = {
+            **project.environ,
+            **dict(re.findall(r"^(\w+)=(.*)$", settings, re.MULTILINE)),
+            "PATH": f"{torch_python.parent}{os.pathsep}{project.environ['PATH']}",
+            "MODE": name.partition("_")[0],
+            "NODE_NAME": name,
+            "NODE_RANK": name.partition("_")[2] or "0",
+            "NODE_ADDRESS": address,
+            "NODE_DIR": str(directory),
+            "MAIN_ADDRESS": main_address,
+            "READY_FILE": str(directory / "ready"),
+            "LAUNCH_ID": "by-hand",
+            "EPHEMERAL": "1",
+            "CODE_DIR": str(project.code),
+            "ENTRY_POINT": "train.py",
+            "ENTRY_ARGS_FILE": str(directory / "args"),
+            **more,
+        }
+        script = project.path / "pytorch" / ("start-master.sh" if name == "MAIN" else "start-worker.sh")
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen([script], env=environ, stdout=pipe, stderr=pipe, text=True))
+        return started[-1]
+
+    started: list[subprocess.Popen[str]] = []
+    yield start
+    for process in processes_of("by-hand"):
+        process.kill()
+    for node in started:
+        node.communicate()
+
+
+def test_rank_0_is_on_main_whatever_the_addresses(
+    project: Project, start_by_hand: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """By text 127.0.0.10 comes before 127.0.0.9, and torch would have the first rank there."""
+    project.write("train.py", "import os; print(os.environ['RANK'], os.environ['MASTER_ADDR'])")
+    nodes = {"MAIN": "127.0.0.9", "WORKER_1": "127.0.0.10"}
+    started = [start_by_hand(node, nodes["MAIN"], WORKER_COUNT="1", TIMEOUT="60") for node in nodes.items()]
+    outputs = [process.communicate(timeout=60) for process in started]
+    assert outputs == [("0 127.0.0.9\n", ""), ("1 127.0.0.9\n", "")]
+    assert [process.returncode for process in started] == [0, 0]
+
+
+def test_nodes_that_do_not_come_are_named(
+    project: Project, start_by_hand: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Main with nobody else: 75, and who was not seen, for the log and for the agent."""
+    main = start_by_hand(("MAIN", "127.0.0.9"), "127.0.0.9", WORKER_COUNT="2", TIMEOUT="1")
+    _, err = main.communicate(timeout=60)
+    assert main.returncode == 75
     reason = "waited 1 s (TIMEOUT) for 3 nodes; never seen: WORKER_1, WORKER_2\n"
-    assert (tmp_path / "reason").read_text() == reason
-    assert done.stderr.endswith(f"launcher.py: error: {reason}")
+    assert (project.temporary / "MAIN" / "reason").read_text() == reason
+    assert err.endswith(f"launcher.py: error: {reason}")

@@ -228,7 +228,7 @@ def test_killed_task_starts_the_gang_again_from_its_backup(project: Project) -> 
 
 def test_gang_goes_on_without_a_lost_node_and_takes_in_a_new_one(project: Project) -> None:
     """Three nodes, then two, then three again, each time from the backup; stopped in the middle of training."""
-    settings = {"MAX_RESTARTS": "1", "MIN_WORKERS": "1", "HEARTBEAT_INTERVAL": "0.5", "HEARTBEAT_TIMEOUT": "8"}
+    settings = {"MAX_RESTARTS": "3", "MIN_WORKERS": "1", "HEARTBEAT_INTERVAL": "0.5", "HEARTBEAT_TIMEOUT": "8"}
     launch = project.launch("tensorflow", "2", "--", "--epochs", "2000", **settings)
 
     def trained_by(world: int, after: int = 0) -> Any:

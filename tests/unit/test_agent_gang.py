@@ -13,8 +13,9 @@ import pytest
 from unit.played import BEGINNING, FOR_EVER_S, LAUNCH, Node, Peer, make_project
 
 from oci_cluster import agent, liveness
-from oci_cluster.errors import SettingsError, StorageError
+from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.exchange import CERTIFICATE, STOP, Exchange, config_file, exit_file, heartbeat_file
+from oci_cluster.settings import read_settings
 
 # One memory:// for all tests would be longer to list with each.
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -1073,3 +1074,111 @@ def test_what_a_gang_publishes_is_whole_json(make: MakeNode) -> None:
     config = json.loads(gang.main.files._fs.cat_file(f"{gang.main.files._path}/{config_file('MAIN')}"))
     names = {"schema", "launch_id", "node", "rank", "address", "facts", "tls", "attempt", "nodes"}
     assert set(config) == names
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), float("-inf"), 10**400, -(10**400)], ids=str)
+def test_a_time_that_no_clock_shows_is_of_now(root: Path, time: float) -> None:
+    main = Node(root, MIN_WORKERS="2")
+    main.publish(exit_file("WORKER_1"), at=20, exit_code=9, reason="broke", time=time)
+    assert main.run() == 9
+
+
+def test_a_failure_without_a_time_is_logged_once(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    main = Node(root, GANG="1", MIN_WORKERS="2")
+    for rank in (1, 2):
+        Peer(main, f"WORKER_{rank}", f"10.0.0.{rank + 1}")
+    main.ready_at_once()
+    main.publish(exit_file("WORKER_1"), at=20, exit_code=1, reason="r", time="x", attempt=0, has_left=False)
+    main.run()
+    assert sum("failed: r" in record.getMessage() for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("nodes", [7, True, "WORKER_2", ["WORKER_2"]])
+def test_nodes_of_another_shape_are_no_bug(root: Path, nodes: object) -> None:
+    """A list of words, a word, a number in the place of addresses: 78, or waited for until TIMEOUT; never 70."""
+    worker = Node(root, MODE="WORKER", NODE_RANK="2", NODE_ADDRESS="10.0.0.3", GANG="1", TIMEOUT="60")
+    worker.files.publish(config_file("MAIN"), node="MAIN", rank=0, address="10.0.0.1", attempt=0, nodes=nodes)
+    worker.beats("MAIN")
+    assert worker.run() in {75, 78}
+
+
+def test_a_node_that_is_lost_before_the_attempt_does_not_end_it(root: Path) -> None:
+    """WORKER_1 leaves while WORKER_2 is waited for; MIN_WORKERS=1 is met: the attempt begins without it, and lasts."""
+    main = Node(root, GANG="1", MIN_WORKERS="1")
+    main.ready_at_once()
+    main.publish(config_file("WORKER_1"), at=5, node="WORKER_1", address="10.0.0.2")
+    main.publish(exit_file("WORKER_1"), at=8, exit_code=78, reason="bad", time=0.0)
+    main.publish(config_file("WORKER_2"), at=100, node="WORKER_2", address="10.0.0.3")
+    main.child_ends(0, at=200)
+    assert main.run() == 0
+    assert main.children.environ()["WORKER_ADDRESSES"] == "10.0.0.3"
+
+
+def test_an_attempt_does_not_begin_with_too_few(root: Path) -> None:
+    """The entry point is not started for a moment where it is known already that the cluster ends."""
+    main = Node(root, GANG="1", MIN_WORKERS="2")
+    main.publish(config_file("WORKER_1"), at=1, node="WORKER_1", address="10.0.0.2")
+    main.publish(exit_file("WORKER_2"), at=2, exit_code=78, reason="bad settings", time=1.0)
+    assert main.run() == 78
+    assert main.children.scripts == []
+
+
+def test_a_facts_script_that_does_not_end_is_ended(root: Path) -> None:
+    """TERM, GRACE_PERIOD, KILL for its group: as all that an agent starts."""
+    (root / "plain" / "node-facts.sh").touch()
+    main = Node(root, TIMEOUT="30")
+    main.children.facts_code = None
+    assert main.run() == 75
+    assert main.children.ended == [1]
+
+
+def test_a_facts_script_is_ended_when_the_node_is_stopped(root: Path) -> None:
+    (root / "plain" / "node-facts.sh").touch()
+    main = Node(root)
+    main.children.facts_code = None
+    main.publish(STOP, at=10, reason="stopped by stop.sh", exit_code=143)
+    assert main.run() == 143
+    assert main.children.ended == [1]
+
+
+def test_outputs_of_an_earlier_attempt_are_uploaded_in_the_end(root: Path) -> None:
+    """The cluster ends while it waits for the next attempt: what the first one left is not lost."""
+    main = Node(root, GANG="1", WORKER_COUNT="1", MAX_RESTARTS="1", TIMEOUT="100")
+    main.ready_at_once()
+    main.publish(config_file("WORKER_1"), node="WORKER_1", address="10.0.0.2")
+    main.beats("WORKER_1")
+    main.child_ends(9, at=30)
+    assert main.run() == 75
+    assert main.children.uploads
+
+
+def test_min_nodes_of_the_environment_wins_over_min_workers_of_the_framework(root: Path) -> None:
+    """settings.env of Dask has MIN_WORKERS=1: --env MIN_NODES=4 must not be without effect."""
+    (root / "plain" / "settings.env").write_text("MIN_WORKERS=1\n")
+    environ = {**Node(root).environ, "WORKER_COUNT": "3", "MIN_WORKERS": "", "MIN_NODES": "4"}
+    assert read_settings(environ, root).min_workers == 3
+
+
+def test_outage_is_not_the_workers_silence(root: Path) -> None:
+    """Their first heartbeat after it comes two seconds after main's first look."""
+    main = Node(root, MIN_WORKERS="2")
+    main.ready_at_once()
+    main.outage(30, 130)
+    for node in ("WORKER_1", "WORKER_2"):
+        main.beats(node, until=25)
+        main.publish(heartbeat_file(node), at=132, beat=999)
+    main.child_ends(0, at=150)
+    assert main.run() == 0
+
+
+def test_a_worker_that_may_not_delete_has_nothing_to_delete(root: Path) -> None:
+    """Its rank has said nothing yet: a bucket that refuses to delete does not matter."""
+    worker = Node(root, MODE="WORKER", NODE_RANK="2", NODE_ADDRESS="10.0.0.3")
+    worker.main_lives()
+
+    def refuse(_: str) -> None:
+        raise NotPermittedError("no delete")
+
+    worker.exchange.remove = refuse  # type: ignore[method-assign]
+    worker.publish(STOP, at=20, reason="done", exit_code=0)
+    assert worker.run() == 0

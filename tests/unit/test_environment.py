@@ -783,3 +783,11 @@ def test_nothing_of_this_changes_the_environment(checkout: Checkout) -> None:
     before = dict(os.environ)
     checkout.tools()
     assert dict(os.environ) == before
+
+
+def test_a_post_install_script_that_cannot_be_run_is_no_bug_of_ours(tmp_path: Path) -> None:
+    """Without its executable bit: as a start script, a matter of set-up (69 or 78), not 70 with a traceback."""
+    hook = tmp_path / "post-install.sh"
+    hook.touch(mode=0o644)
+    with pytest.raises(BackendError, match="cannot be run: Permission denied"):
+        environment._run([hook], lambda _: None)

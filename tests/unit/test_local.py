@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -776,3 +777,22 @@ def test_kill_removes_the_directories_of_added_nodes_too(
     local.kill(kept)
     assert swept == [{"CLUSTER_RUNNER": "aaaa1111"}, *[{"LAUNCH_ID": "aaaa1111"}] * 3]
     assert list(tmp_path.glob("aaaa1111-*")) == []
+
+
+def test_room_that_could_not_be_taken_is_not_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk refuses room for added nodes; the next time it is taken where the file ends, without a hole."""
+    (root / "logs").mkdir()
+    plan = {"name": "x", "launch_id": "l", "cluster_id": "c", "created": "now", "nodes": [], "environment": {}}
+    (root / "cluster.json").write_text(json.dumps(plan))
+    monkeypatch.setattr(local, "Children", SimpleNamespace)
+    monkeypatch.setattr(local, "Signals", SimpleNamespace)
+    runner = local.Runner(Cluster.load(root), {}, 0)
+    before = runner._size
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(OSError, match="No space"):
+        runner._add([2])
+    assert runner._size == before

@@ -151,3 +151,15 @@ def test_a_node_that_has_gone_has_no_file(nodes: NodesDir) -> None:
     nodes.remove("WORKER_1")
     assert [path.name for path in nodes.path.iterdir()] == ["WORKER_2"]
     NodesDir(nodes.path / "none").remove("WORKER_1")
+
+
+@pytest.mark.parametrize("scope", ["$(touch x)", ";rm -rf x", "\nrank=9", ",10.0.0.9", "eth0"])
+def test_an_address_with_a_scope_is_none(scope: str) -> None:
+    """What follows a % in an IPv6 address may be anything at all, and means nothing on another node."""
+    with pytest.raises(SettingsError):
+        checked_address({"address": f"fe80::1%{scope}"}, "WORKER_1")
+
+
+def test_no_address_can_add_a_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError):
+        NodesDir(tmp_path / "nodes").put("WORKER_1", {"address": "fe80::1%\nfact_key=evil"})
