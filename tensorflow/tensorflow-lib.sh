@@ -75,7 +75,7 @@ configure_tensorflow() {
     die 78 "${type} ${ROLE_INDEX} (ROLE_INDEX) has address '${nodes[place]:-}', this node has ${NODE_ADDRESS}"
   check_port "${ports[place]}"
   export TF_CONFIG="{\"cluster\": {${cluster}}, \"task\": {\"type\": \"${type}\", \"index\": ${ROLE_INDEX}}}"
-  facts=("chief=${MAIN_ADDRESS}:${ports[0]}" "tasks=chief, ${#workers[@]} worker, ${#servers[@]} ps")
+  facts=("chief=${MAIN_ADDRESS}:${ports[0]}" "tasks=1 chief, ${#workers[@]} worker, ${#servers[@]} ps")
 
   # gRPC takes http_proxy for connections between tasks too, and they would wait for each other for ever.
   no_grpc_proxy="${no_grpc_proxy:-${no_proxy:-}}"
@@ -94,6 +94,7 @@ run_task() {
   local -a facts
   require MODE NODE_NAME NODE_ADDRESS MAIN_ADDRESS ROLE_INDEX PS_COUNT EPHEMERAL OUTPUT_DIR TASK_PORT
   [[ "${EPHEMERAL}" == 1 ]] || die 78 "TensorFlow has no service that could stay: launch without --keep"
+  [[ -z "${TLS_CERT_FILE:-}" ]] || die 78 "TensorFlow's servers know no encryption: launch without CLUSTER_TLS=1"
   require CODE_DIR ENTRY_POINT ENTRY_ARGS_FILE
   [[ -v WORKER_ADDRESSES ]] || require WORKER_ADDRESSES # empty: no worker is left, and the chief trains alone
   [[ "${PS_COUNT}" == 0 ]] || require PS_ADDRESSES      # without, the strategy would be the other one

@@ -11,7 +11,7 @@ setup() {
   while IFS='=' read -r name _; do
     [[ ! "${name}" =~ ^[A-Z_]+$ ]] || unset "${name}"
   done <"${ROOT}/tensorflow/settings.env"
-  unset TF_CONFIG BACKUP_DIR PYTHONUNBUFFERED NCCL_SOCKET_IFNAME no_proxy no_grpc_proxy "${!TF_@}"
+  unset TF_CONFIG BACKUP_DIR PYTHONUNBUFFERED NCCL_SOCKET_IFNAME no_proxy no_grpc_proxy TLS_CERT_FILE "${!TF_@}"
   cp -Rp "${ROOT}/tensorflow" "${PROJECT}"
   NODE_DIR="${BATS_TEST_TMPDIR}/node dir"
   export NODE_DIR WORKER_COUNT=2 PS_COUNT=0 CLUSTER_NAME=demo TIMEOUT=60 EPHEMERAL=1 TASK_PORT=12345 ATTEMPT=0
@@ -204,7 +204,7 @@ time.sleep(100)'
   assert_success
   assert_equal "$(cat "${STUB_DIR}/entry.ready")" "\
 chief=10.0.0.1:12345
-tasks=chief, 2 worker, 1 ps
+tasks=1 chief, 2 worker, 1 ps
 backup=${OUTPUT_DIR}/backup"
   assert [ ! -e "${READY_FILE}.new" ]
 }
@@ -238,6 +238,11 @@ backup=${OUTPUT_DIR}/backup"
 @test "tensorflow: a cluster that is kept has nothing to run" {
   EPHEMERAL=0 run_main
   assert_died 78 start-master.sh "TensorFlow has no service that could stay: launch without --keep"
+}
+
+@test "tensorflow: encryption that TensorFlow does not have is refused, not promised" {
+  TLS_CERT_FILE="${NODE_DIR}/cert.pem" run_main
+  assert_died 78 start-master.sh "TensorFlow's servers know no encryption: launch without CLUSTER_TLS=1"
 }
 
 @test "tensorflow: each variable that a node needs is missed" {

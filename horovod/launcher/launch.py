@@ -97,7 +97,7 @@ class Launcher:
                 return nodes
             there = self._workers.names()
             if (gone := sorted(known - there)) and not self._options.is_elastic:
-                raise NodeError(LOST, f"{', '.join(gone)} was lost before all nodes were there; its log says why")
+                raise NodeError(LOST, f"lost before all nodes were there: {', '.join(gone)}; see its log")
             known |= there
             if time.monotonic() >= self._deadline:
                 why = ", ".join(self._workers.describe(name) for name in missing)

@@ -5,7 +5,7 @@ here="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # shellcheck source=common/start-lib.sh
 source "${here}/../../common/start-lib.sh"
 
-if [[ "${MODE}" == MAIN  ]]; then
+if [[ "${MODE}" == MAIN && "${LOCAL_RANK}" == 0 ]]; then
   printf '%s\n' "rendezvous=${MAIN_ADDRESS}:${RENDEZVOUS_PORT}" "nodes=${GROUP_WORLD_SIZE:-$((WORKER_COUNT + 1))}" \
     "world_size=${WORLD_SIZE}" >"${READY_FILE}.new"
   mv "${READY_FILE}.new" "${READY_FILE}"

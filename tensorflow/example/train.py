@@ -38,7 +38,7 @@ class Report(keras.callbacks.Callback):
 
 
 def choose_strategy(cluster):
-    """Return the strategy that the cluster asks for; never on parameter servers, and on workers that have such."""
+    """Return the strategy that the cluster asks for. The servers of a coordinator stay in here until they are ended."""
     jobs = cluster.cluster_spec().jobs
     if "ps" not in jobs:
         return tf.distribute.MultiWorkerMirroredStrategy(cluster) if jobs else tf.distribute.get_strategy()
@@ -61,6 +61,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of every random choice (default: 0)")
     args = parser.parse_args()
 
+    tf.get_logger().setLevel("ERROR")  # it warns of every backup from parameter servers
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     is_chief = cluster.task_type in (None, "chief")
     strategy = choose_strategy(cluster)

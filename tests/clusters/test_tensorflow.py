@@ -111,6 +111,12 @@ def tensorflow_python(checkout_copy: Path) -> Path:
     return checkout_copy / ".venv" / "envs" / "tensorflow" / "bin" / "python"
 
 
+def wait_for_code(launch: Launch, code: int, patience_s: float = PATIENCE_S) -> None:
+    """Return when the cluster has ended, with *code*; show what it said where that is another one."""
+    ended_with = launch.wait(patience_s)
+    assert ended_with == code, f"{launch.out}\n{launch.err}"
+
+
 def epochs(launch: Launch, world: int) -> list[int]:
     """Return the epochs that the example has trained so far in a cluster of size *world*, in order."""
     return [int(number) for number in re.findall(rf"epoch +(\d+) of .* world size {world}\n", launch.log("MAIN"))]
@@ -130,10 +136,10 @@ def entry_pid(launch: Launch, node: str) -> int:
 def test_example_gives_the_same_on_three_nodes_and_on_one(project: Project, tensorflow_python: Path) -> None:
     """Rank 0 alone reports, with the world size; plain `python train.py` has the same result within 0.01."""
     launch = project.launch("tensorflow", "2")
-    assert launch.wait(400) == 0  # the first test here may have to make the environment
+    wait_for_code(launch, 0, 400)  # the first test here may have to make the environment
     assert epochs(launch, 3) == list(range(1, 11))
     assert {node["exit_code"] for node in launch.nodes().values()} == {0}
-    assert re.search(r"chief 127\.0\.0\.\d+:12345; tasks chief, 2 worker, 0 ps", launch.err)
+    assert re.search(r"chief 127\.0\.0\.\d+:12345; tasks 1 chief, 2 worker, 0 ps", launch.err)
     for node in ("WORKER_1", "WORKER_2"):
         assert "epoch" not in launch.log(node)
     launch.assert_nothing_left()
@@ -160,7 +166,7 @@ def test_example_gives_the_same_on_three_nodes_and_on_one(project: Project, tens
 def test_example_with_parameter_servers_ends_them_and_succeeds(project: Project) -> None:
     """Servers never end by themselves: they are ended when the chief is done, and that is success on every node."""
     launch = project.launch("tensorflow", "2", "--ps", "1")
-    assert launch.wait(PATIENCE_S) == 0
+    wait_for_code(launch, 0)
     assert "epoch 10 of 10" in launch.log("MAIN")
     assert "world size 2 and 1 ps" in launch.log("MAIN")
     assert {name: node["exit_code"] for name, node in launch.nodes().items()} == dict.fromkeys(
@@ -174,7 +180,7 @@ def test_coordinator_script_of_others_runs_unchanged_and_its_code_is_the_cluster
     """A loop of one's own with parameter servers; exit code 7 of the chief comes out as 7."""
     entry = project.write("theirs.py", COORDINATOR_SCRIPT)
     launch = project.launch("tensorflow", "1", "--ps", "1", "--entry", entry, "--", "7")
-    assert launch.wait(PATIENCE_S) == 7
+    wait_for_code(launch, 7)
     assert "/job:ps/" in launch.log("MAIN")
     losses = [float(loss) for loss in re.findall(r"epoch \d loss (\S+)", launch.log("MAIN"))]
     assert len(losses) == 3
@@ -192,7 +198,7 @@ def test_keras_script_of_others_runs_unchanged_and_rank_2s_code_is_the_clusters(
     launch = project.launch(
         "tensorflow", "2", "--entry", entry, TROUBLE="sys.exit(9)", http_proxy=nowhere, https_proxy=nowhere
     )
-    assert launch.wait(PATIENCE_S) == 9
+    wait_for_code(launch, 9)
     assert "Epoch 2/3" in launch.log("MAIN")
     assert "ended with 9 (WORKER_2 failed first: its start script ended: exit code 9)" in launch.err
     assert {node["exit_code"] for node in launch.nodes().values()} == {9}
@@ -203,7 +209,7 @@ def test_hang_of_one_node_ends_at_tensorflows_timeout_with_its_name(project: Pro
     """The others give up after timeout_seconds; the node that did not is named."""
     entry = project.write("theirs.py", KERAS_SCRIPT)
     launch = project.launch("tensorflow", "2", "--entry", entry, TROUBLE="time.sleep(3600)")
-    assert launch.wait(PATIENCE_S) == 1
+    wait_for_code(launch, 1)
     assert "in trouble" in launch.log("WORKER_2")
     assert "Collective has timed out" in launch.out
     assert "; WORKER_2 had not failed 3 s later, which is what a hang looks like" in launch.err
@@ -215,7 +221,7 @@ def test_killed_task_starts_the_gang_again_from_its_backup(project: Project) -> 
     launch = project.launch("tensorflow", "2", "--", "--epochs", "25", MAX_RESTARTS="1")
     wait_until(lambda: 3 in epochs(launch, 3), f"the third epoch:\n{launch.err}", PATIENCE_S)
     os.kill(entry_pid(launch, "WORKER_2"), signal.SIGKILL)
-    assert launch.wait(PATIENCE_S) == 0
+    wait_for_code(launch, 0)
     log = launch.log("MAIN")
     assert "restart 1 of 1: WORKER_2 failed first: its start script ended: killed by SIGKILL" in log
     before, _, after = log.partition("restart 1 of 1")
@@ -245,5 +251,5 @@ def test_gang_goes_on_without_a_lost_node_and_takes_in_a_new_one(project: Projec
     assert project.run("scale", name, "+1").stdout == "2\n"
     trained_by(3, after=last)
     launch.interrupt()
-    assert launch.wait(30) == 143
+    wait_for_code(launch, 143, 30)
     launch.assert_nothing_left()
