@@ -11,7 +11,7 @@ import os
 
 def main():
     parser = argparse.ArgumentParser(description="Train a digit classifier on the ranks of a Horovod cluster.")
-    parser.add_argument("--epochs", type=int, default=20, help="passes over the images (default: 20)")
+    parser.add_argument("--epochs", type=int, default=12, help="passes over the images (default: 12)")
     parser.add_argument("--seed", type=int, default=0, help="of every random choice (default: 0)")
     args = parser.parse_args()
     framework = os.environ.get("HOROVOD_FRAMEWORK", "pytorch")
