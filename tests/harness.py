@@ -30,15 +30,33 @@ def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATI
     return found
 
 
-def processes_of(launch_id: str) -> list[psutil.Process]:
-    """Return every living process that belongs to a launch."""
+def processes_of(
+    launch_id: str, node: str | None = None, command: Callable[[list[str]], bool] = lambda _: True
+) -> list[psutil.Process]:
+    """Return every living process that belongs to a launch, or to one *node* of it, with a *command* line as wanted."""
     found = []
     for process in psutil.process_iter():
+        # One that ends while it is looked at is not there; what is asked of it later can still find that.
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             environ = process.environ()
             is_marked = launch_id in {environ.get("LAUNCH_ID"), environ.get("CLUSTER_RUNNER")}
-            if is_marked and process.status() != psutil.STATUS_ZOMBIE:
+            is_of_node = node is None or environ.get("NODE_NAME") == node
+            if is_marked and is_of_node and process.status() != psutil.STATUS_ZOMBIE and command(process.cmdline()):
                 found.append(process)
+    return found
+
+
+def listening_of(launch_id: str, command: Callable[[list[str]], bool] = lambda _: True) -> set[tuple[str, str, int]]:
+    """Return node, address and port of all that a launch's processes with such a *command* line listen on."""
+    found = set()
+    for process in processes_of(launch_id, command=command):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            node = process.environ().get("NODE_NAME", "")
+            found |= {
+                (node, connection.laddr.ip, connection.laddr.port)
+                for connection in process.net_connections("inet")
+                if connection.status == psutil.CONN_LISTEN
+            }
     return found
 
 

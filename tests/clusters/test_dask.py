@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import Launch, Project, processes_of, wait_until
+from harness import Launch, Project, listening_of, processes_of, wait_until
 
 CONNECT = "from distributed import Client\nclient = Client()\nprint('connected', flush=True)\n"
 UNTIL_GO = CONNECT + "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
@@ -26,11 +26,7 @@ def dask_python(checkout_copy: Path) -> Path:
 
 def child_of(launch: Launch, node: str, part: str) -> psutil.Process:
     """Return the process of *node* whose command line holds *part*, the youngest where there are several."""
-    found = [
-        process
-        for process in processes_of(launch.launch_id)
-        if process.environ().get("NODE_NAME") == node and part in " ".join(process.cmdline())
-    ]
+    found = processes_of(launch.launch_id, node, lambda command: part in " ".join(command))
     return max(found, key=lambda process: process.create_time())
 
 
@@ -168,14 +164,9 @@ def test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner(project: 
     )
     assert not can_run(stranger)
 
-    listening = [
-        connection.laddr
-        for process in processes_of(launch.launch_id)
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert {ipaddress.ip_address(address.ip).is_loopback for address in listening} == {True}
-    ports = {address.port for address in listening}
+    listening = listening_of(launch.launch_id)
+    assert {ipaddress.ip_address(address).is_loopback for _, address, _ in listening} == {True}
+    ports = {port for _, _, port in listening}
     assert {8786, 8787} <= ports
     assert len([port for port in ports if 8700 <= port < 8786]) >= 2
     assert len([port for port in ports if 3000 <= port <= 3100]) >= 2

@@ -7,9 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
-from harness import Launch, Project, processes_of, wait_until
+from harness import Launch, Project, listening_of, processes_of, wait_until
 
 # The first test here may have to compile Horovod.
 pytestmark = pytest.mark.timeout(1800)
@@ -176,9 +175,9 @@ def test_ssh_lets_main_start_ranks_and_nobody_do_anything_else(project: Project,
     token = "what-no-one-may-see"  # noqa: S105 - it is none
     launch = launch_horovod(project, "1", "--entry", project.write("go.py", UNTIL_GO), "--env", f"TOKEN={token}")
     launch.wait_for("rank 1 of 2", "WORKER_1")
-    lines = [" ".join(process.cmdline()) for process in processes_of(launch.launch_id)]
-    assert sum("go.py" in line for line in lines) == 2
-    assert not [line for line in lines if token in line or "SECRET" in line]
+    assert len(processes_of(launch.launch_id, command=lambda command: "go.py" in " ".join(command))) == 2
+    for secret in (token, "SECRET"):
+        assert not processes_of(launch.launch_id, command=lambda command, secret=secret: secret in " ".join(command))
 
     directory = project.temporary / f"{launch.launch_id}-MAIN"
     stranger = project.path.parent / "stranger.py"
@@ -200,17 +199,9 @@ def test_ssh_lets_main_start_ranks_and_nobody_do_anything_else(project: Project,
         "a forwarded connection": "refused",
         "another host key": "its host key is not the one that it has published",
     }
-    listening = [
-        (process.environ()["NODE_NAME"], connection.laddr)
-        for process in processes_of(launch.launch_id)
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN and "launcher" in " ".join(process.cmdline())
-    ]
-    assert sorted((node, address.port) for node, address in listening) == [
-        ("MAIN", RENDEZVOUS_PORT),
-        ("WORKER_1", SSH_PORT),
-    ]
-    assert {address.ip.startswith("127.") for _, address in listening} == {True}
+    listening = listening_of(launch.launch_id, lambda command: "launcher" in " ".join(command))
+    assert sorted((node, port) for node, _, port in listening) == [("MAIN", RENDEZVOUS_PORT), ("WORKER_1", SSH_PORT)]
+    assert {address.startswith("127.") for _, address, _ in listening} == {True}
 
     launch.interrupt()
     assert launch.wait(10) == 143

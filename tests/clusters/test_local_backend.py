@@ -108,7 +108,7 @@ def test_killed_worker_agent_leaves_no_grandchild_and_is_named(project: Project)
     launch.wait_for("worker works", "WORKER_1")
 
     def of_worker() -> list[psutil.Process]:
-        return [p for p in processes_of(launch.launch_id) if p.environ().get("NODE_NAME") == "WORKER_1"]
+        return processes_of(launch.launch_id, "WORKER_1")
 
     assert len(of_worker()) == 4  # agent, start script, child, grandchild in a session of its own
     launch.kill_agent("WORKER_1")

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import Launch, Project, processes_of, wait_until
+from harness import Launch, Project, listening_of, processes_of, wait_until
 
 # As a user writes it who has only ever known torchrun. Ranks do what is asked of them, in step 3 of a first attempt.
 TRAIN = """
@@ -59,11 +59,7 @@ def torch_python(checkout_copy: Path) -> Path:
 
 def ranks_of(launch: Launch, node: str, script: str) -> list[psutil.Process]:
     """Return the ranks of *node*: the processes that run *script* itself."""
-    return [
-        process
-        for process in processes_of(launch.launch_id)
-        if process.environ().get("NODE_NAME") == node and process.cmdline()[1:2] == [script]
-    ]
+    return processes_of(launch.launch_id, node, lambda command: command[1:2] == [script])
 
 
 def name_of(launch: Launch) -> str:
@@ -126,14 +122,9 @@ def test_hang_ends_at_the_frameworks_timeout_with_its_node_named(project: Projec
     setting = "RANK_1=print('hangs', flush=True); time.sleep(3600)"
     launch = project.launch("pytorch", "2", "--entry", project.write("train.py", TRAIN), "--env", setting)
     launch.wait_for("hangs", "WORKER_1")
-    listening = [
-        connection.laddr
-        for process in processes_of(launch.launch_id)
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert 29400 in {address.port for address in listening}
-    assert {ipaddress.ip_address(address.ip).is_loopback for address in listening} == {True}
+    listening = listening_of(launch.launch_id)
+    assert 29400 in {port for _, _, port in listening}
+    assert {ipaddress.ip_address(address).is_loopback for _, address, _ in listening} == {True}
     assert launch.wait(30) == 1
     assert "WORKER_1 had not failed 3 s later, which is what a hang looks like" in launch.err
     launch.assert_nothing_left()

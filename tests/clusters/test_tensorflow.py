@@ -124,13 +124,8 @@ def epochs(launch: Launch, world: int) -> list[int]:
 
 def entry_pid(launch: Launch, node: str) -> int:
     """Return the pid of the Python that runs *node*'s entry point."""
-    found = [
-        process.pid
-        for process in processes_of(launch.launch_id)
-        if process.environ().get("NODE_NAME") == node and "train.py" in process.cmdline()
-    ]
-    assert len(found) == 1
-    return found[0]
+    (found,) = processes_of(launch.launch_id, node, lambda command: "train.py" in command)
+    return found.pid
 
 
 def test_example_gives_the_same_on_three_nodes_and_on_one(project: Project, tensorflow_python: Path) -> None:
