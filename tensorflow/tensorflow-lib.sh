@@ -85,6 +85,8 @@ configure_tensorflow() {
   # `=`: that interface alone. NCCL takes a plain ens3 for ens300 as well.
   [[ -z "${NODE_INTERFACE:-}" ]] || export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-=${NODE_INTERFACE}}"
   export BACKUP_DIR="${BACKUP_DIR:-${OUTPUT_DIR}/backup}"
+  # A task that is killed leaves the files that TensorFlow has its own functions in; there they go with the node.
+  export TMPDIR="${NODE_DIR}"
   # What a task prints is in the log at once.
   export PYTHONUNBUFFERED=1
 }
@@ -92,7 +94,7 @@ configure_tensorflow() {
 # run_task: become this node's task.
 run_task() {
   local -a facts
-  require MODE NODE_NAME NODE_ADDRESS MAIN_ADDRESS ROLE_INDEX PS_COUNT EPHEMERAL OUTPUT_DIR TASK_PORT
+  require MODE NODE_NAME NODE_ADDRESS NODE_DIR MAIN_ADDRESS ROLE_INDEX PS_COUNT EPHEMERAL OUTPUT_DIR TASK_PORT
   [[ "${EPHEMERAL}" == 1 ]] || die 78 "TensorFlow has no service that could stay: launch without --keep"
   [[ -z "${TLS_CERT_FILE:-}" ]] || die 78 "TensorFlow's servers know no encryption: launch without CLUSTER_TLS=1"
   require CODE_DIR ENTRY_POINT ENTRY_ARGS_FILE

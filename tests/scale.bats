@@ -7,8 +7,6 @@ load project.bash
 setup() {
   isolate
   make_project
-  # shellcheck disable=SC2016 # the text of a script
-  echo 'backend_scale() { stub_call scale "$@" && echo "$2 of $1"; }' >>"${PROJECT}/scripts/backends/stub.sh"
 }
 teardown() { end_jobs; }
 

@@ -225,6 +225,7 @@ backup=${OUTPUT_DIR}/backup"
   assert_equal "$(seen NCCL_SOCKET_IFNAME)" =ens3
   assert_equal "$(seen BACKUP_DIR)" "${OUTPUT_DIR}/backup"
   assert_equal "$(seen PYTHONUNBUFFERED)" 1
+  assert_equal "$(seen TMPDIR)" "${NODE_DIR}" # what a killed task leaves there is removed with the node
   NODE_CPUS=4 NODE_INTERFACE=ens3 TF_NUM_INTRAOP_THREADS=2 NCCL_SOCKET_IFNAME=eth BACKUP_DIR=/mnt run_main
   assert_equal "$(seen TF_NUM_INTRAOP_THREADS)" 2
   assert_equal "$(seen NCCL_SOCKET_IFNAME)" eth

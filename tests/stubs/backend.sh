@@ -46,4 +46,5 @@ backend_run() {
 backend_status() { stub_call status "$@" && echo "status of $*"; }
 backend_list() { stub_call list "$@" && echo "list $*"; }
 backend_logs() { stub_call logs "$@" && echo "logs of $*"; }
+backend_scale() { stub_call scale "$@" && echo "$2 of $1"; }
 backend_stop() { stub_call stop "$@" && echo "stopped $*"; }
