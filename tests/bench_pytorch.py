@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import statistics
 import subprocess
 import sys
@@ -107,8 +108,8 @@ def measure_bare(scratch: Scratch) -> dict[str, float]:
     entry.write_text(ENTRY)
     endpoint = f"{ADDRESSES[0]}:{free_port(ADDRESSES[0])}"
     options = [f"--nnodes={WORKERS + 1}", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
-    # The threads that launch.sh gives each node. With torch's own choice, all CPUs for every node, three nodes on 2 cores
-    # trained at a tenth of the speed, which would say nothing about launch.sh.
+    # The threads that launch.sh gives each node. With torch's own choice, all CPUs for every node, three nodes on
+    # 2 cores trained at a tenth of the speed, which would say nothing about launch.sh.
     threads = max(1, (os.cpu_count() or 1) // (WORKERS + 1))
     environ = scratch.environ(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=str(threads))
     began = now()
@@ -150,6 +151,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.rounds < 1:
         parser.error(f"--rounds must be 1 or more, got {args.rounds}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nothing of it is left running then either
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "common"), "PYTHONSAFEPATH": "1"}
     prepare = [sys.executable, "-m", "oci_cluster", "prepare", "pytorch"]
     if subprocess.run(prepare, env=environ, stdout=subprocess.DEVNULL, check=False).returncode:
