@@ -18,7 +18,7 @@ shell_files = $(shell .venv/bin/shfmt -f $(files)) # by extension or first line
 yaml_files = $(call files,'*.yaml' '*.yml')
 
 # dask/ and tests/ are folders: without .PHONY make calls such targets "up to date".
-.PHONY: help test test-unit test-scripts test-clusters lint format lock bench coverage clean
+.PHONY: help test test-unit test-scripts test-clusters lint format lock bench demo-oci coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,13 +50,20 @@ format: $(python_tools) ## let the formatters rewrite what they can
 
 lock: ## lock requirements*.in again, with uv; npm does package.json
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	  --custom-compile-command 'make lock' common/requirements-oci.in --output-file common/requirements-oci.txt
+	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	  --constraint common/requirements-oci.txt \
 	  --custom-compile-command 'make lock' common/requirements.in --output-file common/requirements.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
 
-bench: $(python_tools) ## measure clusters beside bare Dask and bare torchrun
+bench: $(python_tools) ## measure clusters beside bare Dask, bare torchrun and the bare SDK
 	.venv/bin/python tests/bench.py
 	.venv/bin/python tests/bench_pytorch.py
+	.venv/bin/python tests/bench_oci.py
+
+demo-oci: $(python_tools) ## a launch on a stand-in for OCI, and the requests that it makes
+	.venv/bin/python tests/demo_oci.py
 
 coverage: $(python_tools) ## the Python rings, then a page per file in .coverage-data/html
 	./tests/run.sh unit clusters

@@ -1,0 +1,116 @@
+"""Starts the service and speaks with it; needs the standard library alone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+FOLDER = Path(__file__).resolve().parent
+PATIENCE_S = 30.0
+
+
+class Service:
+    """A service that lives as long as this context, or as this process: its stdin is a pipe from here.
+
+    Args:
+        directory: A new or empty directory; keys, objects and the output of runs stay there.
+        python: An interpreter that has oci, cryptography and psutil.
+        hosts: Whether every run has a host of its own; needs root on Linux.
+    """
+
+    def __init__(self, directory: Path | str, *, python: Path | str = sys.executable, hosts: bool = False) -> None:
+        self.directory = Path(directory)
+        self._command = [str(python), "-I", str(FOLDER), str(directory), "--until-eof", *(["--hosts"] if hosts else [])]
+        self.environ: dict[str, str] = {}
+        self.settings: dict[str, str] = {}
+
+    def __enter__(self) -> Service:
+        self.process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self.directory / "service.json").exists():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the service ended with {self.process.returncode}; stderr says why")
+            if time.monotonic() > deadline:
+                self.__exit__()
+                raise RuntimeError(f"the service was not ready within {PATIENCE_S:g} s")
+            time.sleep(0.02)
+        about = json.loads((self.directory / "service.json").read_bytes())
+        self._port, self._token = about["port"], about["token"]
+        self.environ, self.settings = about["environ"], about["settings"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _ask(self, method: str, what: str, body: dict[str, Any] | None = None, **query: Any) -> bytes:
+        path = f"/_/{what}?{urlencode(query)}" if query else f"/_/{what}"
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
+        data = None if body is None else json.dumps(body).encode()
+        connection.request(method, path, data, {"x-control-token": self._token})
+        response = connection.getresponse()
+        answer = response.read()
+        connection.close()
+        if response.status != http.HTTPStatus.OK:
+            raise ValueError(f"{method} {path}: {answer.decode()}")
+        return answer
+
+    def control(self, knobs: dict[str, Any]) -> None:
+        """Set knobs; README.md lists them."""
+        self._ask("POST", "control", knobs)
+
+    def kill(self, run: str, rank: int | None = None) -> None:
+        """Kill a run's node, or all of them, as when a machine is lost."""
+        self._ask("POST", "kill", {"run": run, "rank": rank})
+
+    def calls(self, operation: str | None = None, since: int = 0) -> list[dict[str, Any]]:
+        """Return what was asked of it, in the order in which it was answered; only *operation* if that is given."""
+        found: list[dict[str, Any]] = json.loads(self._ask("GET", "calls", since=since))
+        return [call for call in found if operation is None or call["operation"].partition(".")[2] == operation]
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return all jobs as they are, deleted ones too."""
+        found: list[dict[str, Any]] = json.loads(self._ask("GET", "jobs"))
+        return found
+
+    def job_runs(self) -> list[dict[str, Any]]:
+        """Return all job runs as they are, deleted ones too."""
+        found: list[dict[str, Any]] = json.loads(self._ask("GET", "job_runs"))
+        return found
+
+    def objects(self, prefix: str = "") -> list[str]:
+        """Return the names of the objects in the bucket."""
+        return list(json.loads(self._ask("GET", "objects", prefix=prefix)))
+
+    def object(self, name: str) -> bytes:
+        """Return an object's bytes."""
+        return self._ask("GET", "object", name=name)
+
+    def log(self, run: str, rank: int | None = None) -> str:
+        """Return what a run has printed so far, of all its nodes or of one, without the delay of ingestion."""
+        lines = json.loads(self._ask("GET", "log", run=run))
+        return "".join(f"{line['text']}\n" for line in lines if rank in {None, line["rank"]})
+
+    def wait(self, run: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+        """Return a run when it has ended."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            found = next(item for item in self.job_runs() if item["id"] == run)
+            if found["lifecycleState"] in {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}:
+                return found
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the run is {found['lifecycleState']} after {patience_s:g} s:\n{self.log(run)}")
+            time.sleep(0.02)

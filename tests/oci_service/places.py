@@ -1,0 +1,215 @@
+"""Where the nodes of job runs are: processes of this machine, or hosts of their own as tests/hosts.py makes them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ipaddress
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hosts
+
+WARDEN = Path(__file__).resolve().parent / "warden.py"
+
+
+class Executed:
+    """A command under a warden, which has ended with everything that it had started when ``wait`` returns."""
+
+    def __init__(
+        self, prefix: Sequence[str], directory: str, command: Sequence[str], environ: Mapping[str, str]
+    ) -> None:
+        status, for_warden = os.pipe()
+        self.stdout, stdout = os.pipe()
+        self.stderr, stderr = os.pipe()
+        warden = [sys.executable, "-I", "-S", str(WARDEN), str(for_warden), directory, *command]
+        self._process = subprocess.Popen(
+            [*prefix, *warden],
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=[for_warden],
+            start_new_session=True,
+            bufsize=0,
+        )
+        for end in (for_warden, stdout, stderr):
+            os.close(end)
+        self.pid = self._process.pid
+        self._status = status
+        self._lock = threading.Lock()
+
+    def term(self) -> None:
+        """Send TERM to the command's process group."""
+        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
+            assert self._process.stdin is not None
+            self._process.stdin.write(b"term\n")
+
+    def kill(self) -> None:
+        """Kill all of it."""
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def wait(self) -> int | None:
+        """Return the command's exit code; None where even the warden was killed."""
+        with os.fdopen(self._status, "rb") as stream:
+            text = stream.read()
+        self.kill()
+        self._process.wait()
+        return int(text.split()[1]) if text else None
+
+
+class Node:
+    """A place for one node: an address, a directory that it sees at the same path, and what can be started there."""
+
+    def __init__(self, address: str, directory: Path) -> None:
+        self.address = address
+        self.directory = directory
+        self.environ = {"HOME": str(directory / "home"), "TMPDIR": str(directory / "tmp"), "NODE_ADDRESS": address}
+        self.working_directory = str(directory / "home")
+        self.hostname = socket.gethostname()
+        for name in ("home", "tmp"):
+            (directory / name).mkdir()
+
+    def start(self, directory: str, command: Sequence[str], environ: Mapping[str, str]) -> Executed:
+        """Start *command* there."""
+        return Executed([], directory, command, environ)
+
+    def close(self) -> None:
+        """Take the place away."""
+
+
+class Loopback:
+    """Nodes are processes of this machine, each with a loopback address of a network that is this service's own."""
+
+    def __init__(self) -> None:
+        self._claim = socket.socket(socket.AF_UNIX)
+        while True:
+            number = secrets.randbelow(1 << 12)
+            self.network = ipaddress.IPv4Network(((127 << 24) + (1 << 20) + (number << 8), 24))
+            with contextlib.suppress(OSError):
+                self._claim.bind(f"\0oci-service/{self.network}")  # goes with this process
+                break
+        self.addresses = [str(address) for address in self.network.hosts()][1:]
+        self.proxy_address = "127.0.0.1"
+
+    def node(self, address: str, directory: Path, image: Mapping[str, Any]) -> Node:
+        """Return a place for a node."""
+        return Node(address, directory)
+
+    def close(self) -> None:
+        """End it."""
+
+
+class _OnHost(Node):
+    """A node that has a host of its own; NODE_ADDRESS is not given, there is an interface that has it."""
+
+    def __init__(self, host: hosts.Host, directory: Path) -> None:
+        self.address = host.address
+        self.directory = directory
+        self.environ = {"HOME": "/root"}
+        self.working_directory = "/"
+        self.hostname = host.name
+        self._host = host
+        self._enter = [str(shutil.which("nsenter")), f"--target={host.pid}", *hosts._NAMESPACES]
+
+    def start(self, directory: str, command: Sequence[str], environ: Mapping[str, str]) -> Executed:
+        return Executed(self._enter, directory, command, environ)
+
+    def close(self) -> None:
+        self._host.kill()
+
+
+class Machines:
+    """Nodes are hosts of their own, in a subnet that this machine itself does not reach; the service is at its end."""
+
+    def __init__(self) -> None:
+        if why_not := hosts.why_not():
+            raise SystemExit(f"hosts of their own: {why_not}")
+        self.network = hosts.SUBNET
+        # The last host address is the service's.
+        *addresses, self.proxy_address = (str(address) for address in self.network.hosts())
+        self.addresses = addresses[1:]
+        self._count = 0
+        self._lock = threading.Lock()
+        # In a process that outlives this one when that is killed: the route must go, too.
+        guard = (
+            "import sys; sys.path[0:0] = sys.argv[1:]; import hosts\nwith hosts._guard(): print(flush=True); input()"
+        )
+        paths = [str(Path(hosts.__file__).parent)]
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-c", guard, *paths],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert self._guard.stdout is not None
+        if not self._guard.stdout.readline():
+            raise SystemExit("hosts of their own: the route of their network cannot be set")
+        self._switch = hosts._first_process("--net", "cat")
+        hosts._ip(
+            self._switch.pid,
+            "link set lo up",
+            "link add bridge type bridge",
+            f"address add {self.proxy_address}/{self.network.prefixlen} dev bridge",
+            "link set bridge up",
+        )
+
+    def listening_socket(self) -> socket.socket:
+        """Return a socket at the service's address in the subnet, which is no address of this machine."""
+        made: list[socket.socket] = []
+
+        def make() -> None:
+            libc = ctypes.CDLL(None, use_errno=True)
+            with Path(f"/proc/{self._switch.pid}/ns/net").open() as namespace:
+                if libc.setns(namespace.fileno(), 0x40000000):  # CLONE_NEWNET, of this thread alone
+                    raise OSError(ctypes.get_errno(), "setns")
+            made.append(socket.create_server((self.proxy_address, 0), backlog=128))
+
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        return made[0]
+
+    def node(self, address: str, directory: Path, image: Mapping[str, Any]) -> Node:
+        """Return a host with that address, to which the image's directories are readable."""
+        with self._lock:
+            self._count += 1
+            name = f"node{self._count}"
+        readable = {str(WARDEN.parent), sys.prefix, sys.base_prefix, *image.get("readable", [])}
+        directories = {**dict.fromkeys(sorted(readable), "ro"), str(directory): "rw"}
+        host = hosts.Host(name, int(ipaddress.IPv4Address(address)) - int(self.network[0]), directories)
+        hosts._ip(
+            self._switch.pid,
+            f"link add name {name}-decoy type veth peer name eth0 netns {host.pid}",
+            f"link set dev {name}-decoy up",
+            f"link add name {name} type veth peer name eth1 netns {host.pid}",
+            f"link set dev {name} master bridge up",
+        )
+        hosts._ip(
+            host.pid,
+            "link set lo up",
+            f"address add {host.decoy}/{hosts.DECOYS.prefixlen} dev eth0",
+            "link set eth0 up",
+            "route add default dev eth0",
+            f"address add {host.address}/{self.network.prefixlen} dev eth1",
+            "link set eth1 up",
+        )
+        for inside, outside in image.get("copy", {}).items():
+            shutil.copytree(outside, host.root / inside.lstrip("/"), dirs_exist_ok=True)
+        return _OnHost(host, directory)
+
+    def close(self) -> None:
+        """End the network, and the route that keeps it to itself."""
+        self._switch.communicate(timeout=10)
+        self._guard.communicate(timeout=10)

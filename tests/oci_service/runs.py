@@ -1,0 +1,461 @@
+"""Job runs that really run: the life of each, from ACCEPTED to its end, and what its nodes are given."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shlex
+import shutil
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from oci_service.knobs import Knobs
+from oci_service.logs import Logs
+from oci_service.places import Executed, Loopback, Machines, Node
+from oci_service.resources import JSON, REGION, now
+from oci_service.signatures import Keys, new_key, write_key
+
+ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
+_IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that are alike; a run that is not multi-node has one group of one."""
+
+    name: str
+    replicas: int
+    minimum: int
+    container: Mapping[str, Any]
+    configuration: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to do; *ordinal* counts the runs of its job."""
+
+    groups: Sequence[Group]
+    is_multi_node: bool
+    is_in_order: bool
+    minutes: int | None
+    log: tuple[str, str] | None
+    ordinal: int
+
+
+@dataclass
+class Member:
+    """One node of a run."""
+
+    group: Group
+    rank: int
+    address: str
+    node: Node | None = None
+    executed: Executed | None = None
+    has_ended: bool = False
+    code: int | None = None
+
+
+class Failed(Exception):  # noqa: N818 - how a run ends
+    """The run cannot go on; the message becomes its lifecycleDetails."""
+
+
+@dataclass
+class Runner:
+    """What all runs share: where they run, and what they are told of the service."""
+
+    directory: Path
+    place: Loopback | Machines
+    knobs: Knobs
+    keys: Keys
+    logs: Logs
+    authority: Path
+    tenancy: str
+    proxy: str
+    lives: dict[str, Life] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    count: int = 0
+    session_key: rsa.RSAPrivateKey = field(default_factory=new_key)  # one for all runs: a new one costs 0.1 s of CPU
+
+    def begin(self, run: JSON, job: JSON, plan: Plan) -> None:
+        """Begin the life of a run."""
+        with self.lock:
+            self.count += 1
+            directory = self.directory / str(self.count)
+        self.lives[run["id"]] = Life(self, run, job, plan, directory)
+        threading.Thread(target=self.lives[run["id"]].live, daemon=True).start()
+
+    def addresses(self, count: int) -> list[str]:
+        """Take *count* free addresses of the subnet."""
+        with self.lock:
+            pool = self.place.addresses
+            if self.knobs.free_addresses is not None:
+                pool = pool[: self.knobs.free_addresses]
+            free = [address for address in pool if address not in self.used]
+            if len(free) < count:
+                raise Failed(f"No free IP address in the subnet: {count} needed, {len(free)} available.")
+            found = random.sample(free, count)
+            self.used |= set(found)
+            return found
+
+    def close(self) -> None:
+        """Kill every run and take the network away."""
+        deadline = time.monotonic() + 10
+        for life in list(self.lives.values()):
+            life.cancel()
+            life.kill()
+        for life in list(self.lives.values()):
+            life.over.wait(max(0, deadline - time.monotonic()))
+        self.place.close()
+
+
+class Life:
+    """The life of one run. Whatever happens in it ends with a state that says so."""
+
+    def __init__(self, runner: Runner, run: JSON, job: JSON, plan: Plan, directory: Path) -> None:
+        self._runner = runner
+        self._knobs = runner.knobs
+        self._run = run
+        self._job = job
+        self._plan = plan
+        self._directory = directory
+        self._changed = threading.Condition()
+        self._is_canceled = False
+        self._members: list[Member] = []
+        self._tokens: list[str] = []
+        self.printed: list[JSON] = []
+        self.over = threading.Event()
+
+    # --- What others do to it
+
+    def cancel(self) -> None:
+        """Ask it to end, if it has not."""
+        with self._changed:
+            if self._run["lifecycleState"] not in ENDED:
+                self._is_canceled = True
+                self._run.update(lifecycleState="CANCELING", lifecycleDetails="Job run cancellation in progress.")
+                self._changed.notify_all()
+
+    def kill(self, rank: int | None = None) -> None:
+        """Kill a node, or all, as when a machine is lost."""
+        for member in self._members:
+            if member.executed is not None and rank in {None, member.rank}:
+                member.executed.kill()
+
+    def rotate(self) -> None:
+        """Refuse the tokens that its nodes have, and give them others."""
+        with self._changed:
+            self._runner.keys.refused.update(self._tokens)
+            self._tokens.clear()
+            for member in self._members:
+                if member.node is not None and not member.has_ended:
+                    self._write_token(member.node)
+
+    def pids(self) -> list[int]:
+        """Return the pids of its nodes' wardens."""
+        return [member.executed.pid for member in self._members if member.executed is not None]
+
+    # --- Its course
+
+    def live(self) -> None:
+        """Go from ACCEPTED to the end."""
+        state, details = "FAILED", ""
+        try:
+            if self._wait_for(lambda: self._is_canceled, self._knobs.provisioning_s):
+                state = "CANCELED"
+            else:
+                state, details = self._work()
+        except Failed as error:
+            details = str(error)
+        except Exception:  # noqa: BLE001 - a bug here must show in the run, not leave it for ever in progress
+            details = f"Internal error of the stand-in: {traceback.format_exc()}"
+            sys.stderr.write(details)
+        finally:
+            try:
+                self._clear()
+            finally:
+                with self._changed:
+                    if self._is_canceled:
+                        state, details = "CANCELED", "Job run was canceled."
+                    self._run.update(lifecycleState=state, lifecycleDetails=details, timeFinished=now())
+                self.over.set()
+
+    def _wait_for(self, condition: Any, timeout_s: float | None) -> bool:
+        with self._changed:
+            return bool(self._changed.wait_for(condition, timeout_s))
+
+    def _work(self) -> tuple[str, str]:
+        plan = self._plan
+        if plan.ordinal in self._knobs.out_of_capacity:
+            raise Failed("Out of host capacity.")
+        images = {group.name: self._image(group.container) for group in plan.groups}
+        groups = [group for group in plan.groups for _ in range(group.replicas)]
+        for rank, (group, address) in enumerate(zip(groups, self._runner.addresses(len(groups)), strict=True)):
+            self._members.append(Member(group, rank, address))
+        with self._changed:
+            if self._is_canceled:
+                return "CANCELED", ""
+            details = "Job run artifact execution in progress."
+            self._run.update(lifecycleState="IN_PROGRESS", lifecycleDetails=details, timeStarted=now())
+        starter = threading.Thread(target=self._start_groups, args=[images], daemon=True)
+        starter.start()
+        verdict = self._supervise(time.monotonic() + (plan.minutes or 1e6) * self._knobs.minute_s)
+        states = self._group_states()  # before the others are ended, which is no failure of theirs
+        self._end_nodes()
+        starter.join()
+        self._end_nodes()  # what was being started meanwhile
+        self._show_groups({name: "FAILED" if was == "FAILED" else "DELETED" for name, was in states.items()})
+        return verdict
+
+    def _supervise(self, deadline: float) -> tuple[str, str]:
+        """Return how the run ends, as soon as that is known; keep its tokens fresh until then."""
+        while True:
+            refresh = time.monotonic() + self._knobs.token_lifetime_s / 2
+            with self._changed:
+                while not self._is_canceled and not self._verdict():
+                    self._show_groups(self._group_states())
+                    left_s = min(deadline, refresh) - time.monotonic()
+                    if left_s <= 0:
+                        break
+                    self._changed.wait(min(left_s, threading.TIMEOUT_MAX))
+            if self._is_canceled:
+                return "CANCELED", ""
+            if verdict := self._verdict():
+                return verdict
+            if time.monotonic() >= deadline:
+                return "FAILED", "Job run exceeded its maximum runtime."
+            for member in self._members:
+                if member.node is not None and not member.has_ended:
+                    self._write_token(member.node)
+
+    def _verdict(self) -> tuple[str, str] | None:
+        """Return how the run ends, as soon as that is known."""
+        decided = []
+        for group in self._plan.groups:
+            members = [member for member in self._members if member.group is group]
+            good = sum(member.has_ended and member.code == 0 for member in members)
+            bad = [member.code for member in members if member.has_ended and member.code != 0]
+            if group.replicas - len(bad) < group.minimum:
+                where = f" in node group '{group.name}'" if self._plan.is_multi_node else ""
+                if bad[0] is None:
+                    return "FAILED", f"Job run infrastructure was lost{where}."
+                return "FAILED", f"Job run artifact execution failed with exit code {bad[0]}{where}."
+            decided.append(good >= group.minimum)
+        return ("SUCCEEDED", "") if all(decided) else None
+
+    def _group_states(self) -> dict[str, str]:
+        found = {}
+        for group in self._plan.groups:
+            members = [member for member in self._members if member.group is group]
+            is_bad = sum(m.has_ended and m.code != 0 for m in members) > group.replicas - group.minimum
+            is_up = all(member.executed is not None for member in members)
+            found[group.name] = "FAILED" if is_bad else "ACTIVE" if is_up else "CREATING"
+        return found
+
+    def _show_groups(self, states: Mapping[str, str]) -> None:
+        if self._plan.is_multi_node:
+            self._run["nodeGroupDetailsList"] = [
+                {"name": name, "lifecycleState": state, "lifecycleDetails": ""} for name, state in states.items()
+            ]
+
+    def _image(self, container: Mapping[str, Any]) -> JSON:
+        """Return the image of the registry's table that a container is made of."""
+        wanted = str(container.get("image", ""))
+        if not wanted:
+            raise Failed("Job run has no container image; the stand-in runs nothing else.")
+        name, _, digest = wanted.partition("@")
+        has_tag = ":" in name.rpartition("/")[2]
+        for known, image in self._knobs.images.items():
+            is_it = known == name if has_tag else known.rpartition(":")[0] == name and digest
+            if is_it and {digest, container.get("imageDigest") or ""} <= {"", image.get("digest")}:
+                return image
+        raise Failed(f"Error pulling image {wanted}: not found or not authorized.")
+
+    # --- Its nodes
+
+    def _start_groups(self, images: Mapping[str, JSON]) -> None:
+        try:
+            for group in self._plan.groups:
+                members = [member for member in self._members if member.group is group]
+                for member in members:
+                    if self._is_canceled or self._verdict():
+                        return
+                    self._start(member, images[group.name])
+                    if self._plan.is_multi_node:
+                        self._tell_nodes()
+                if self._plan.is_in_order and not all(map(self._is_started, members)):
+                    return
+        except Exception:  # noqa: BLE001 - as in live()
+            sys.stderr.write(traceback.format_exc())
+            with self._changed:
+                for member in self._members:
+                    member.has_ended |= member.executed is None
+                self._changed.notify_all()
+
+    def _start(self, member: Member, image: JSON) -> None:
+        directory = self._directory / str(member.rank)
+        directory.mkdir(parents=True)
+        shutil.copy(self._runner.authority, directory / "ca.pem")
+        write_key(self._runner.session_key, directory / "key.pem")
+        node = self._runner.place.node(member.address, directory, image)
+        self._write_token(node)
+        container = member.group.container
+        entrypoint, arguments = container.get("entrypoint") or [], container.get("cmd") or []
+        if not entrypoint:
+            entrypoint = image.get("entrypoint") or []
+            arguments = arguments or image.get("cmd") or []
+        command = [*entrypoint, *arguments, *shlex.split(member.group.configuration.get("commandLineArguments") or "")]
+        environ = self._environ(member, node, image)
+        executed = node.start(image.get("directory") or node.working_directory, command or ["true"], environ)
+        printed = [
+            self._runner.logs.capture(stream, partial(self._print, member.rank, kind))
+            for stream, kind in ((executed.stdout, "stdout"), (executed.stderr, "stderr"))
+        ]
+        with self._changed:
+            member.node, member.executed = node, executed
+            self._changed.notify_all()
+        threading.Thread(target=self._watch, args=[member, printed], daemon=True).start()
+
+    def _watch(self, member: Member, printed: Sequence[threading.Event]) -> None:
+        assert member.executed is not None
+        code = member.executed.wait()
+        for is_over in printed:
+            is_over.wait(5)
+        with self._changed:
+            member.code, member.has_ended = code, True
+            self._changed.notify_all()
+
+    def _print(self, rank: int, kind: str, text: str) -> None:
+        self.printed.append({"rank": rank, "kind": kind, "time": time.time(), "text": text})
+        if self._plan.log is not None:
+            name = self._run["displayName"]
+            kind = f"com.oraclecloud.datascience.jobrun.{kind}"
+            self._runner.logs.add(*self._plan.log, self._run["id"], kind, {"message": text}, subject=name)
+
+    def _environ(self, member: Member, node: Node, image: JSON) -> dict[str, str]:
+        """Return the environment of a node: not one variable is the service's own."""
+        run, job = self._run, self._job
+        environ = {
+            "PATH": _IMAGE_PATH,
+            **node.environ,
+            **image.get("environment", {}),
+            **(member.group.configuration.get("environmentVariables") or {}),
+            "TENANCY_OCID": self._runner.tenancy,
+            "PROJECT_OCID": run["projectId"],
+            "PROJECT_COMPARTMENT_OCID": run["compartmentId"],
+            "JOB_OCID": run["jobId"],
+            "JOB_COMPARTMENT_OCID": job["compartmentId"],
+            "JOB_RUN_OCID": run["id"],
+            "JOB_RUN_COMPARTMENT_OCID": run["compartmentId"],
+            "FQDN": node.hostname,
+            "OCI_RESOURCE_PRINCIPAL_VERSION": "2.2",
+            "OCI_RESOURCE_PRINCIPAL_RPST": str(node.directory / "rpst"),
+            "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM": str(node.directory / "key.pem"),
+            "OCI_RESOURCE_PRINCIPAL_REGION": REGION,
+            "HTTPS_PROXY": self._runner.proxy,
+            "REQUESTS_CA_BUNDLE": str(node.directory / "ca.pem"),
+        }
+        if self._plan.is_multi_node:
+            environ |= {
+                "NODE_RANK": str(member.rank),
+                "INITIAL_CLUSTER_SIZE": str(len(self._members)),
+                "CLUSTER_NODES_METADATA_FILE": str(node.directory / "nodes.json"),
+            }
+        return environ
+
+    def _write_token(self, node: Node) -> None:
+        run = self._run
+        token = self._runner.keys.token(
+            "resource",
+            run["id"],
+            self._runner.session_key.public_key(),
+            self._knobs.token_lifetime_s,
+            res_tenant=self._runner.tenancy,
+            res_compartment=run["compartmentId"],
+            res_id=run["id"],
+            res_type="datasciencejobrun",
+        )
+        self._tokens.append(token)
+        _write(node.directory / "rpst", token)
+
+    def _tell_nodes(self) -> None:
+        """Write the file of the nodes' addresses, to every node that is there: late, growing, and torn on demand."""
+        text = json.dumps([{"Rank": m.rank, "IPAddress": m.address} for m in self._members if m.node is not None])
+        directories = [member.node.directory for member in self._members if member.node is not None]
+
+        def write() -> None:
+            if self._knobs.metadata_torn_s:
+                for directory in directories:
+                    (directory / "nodes.json").write_text(text[: len(text) // 2])
+                time.sleep(self._knobs.metadata_torn_s)
+            with contextlib.suppress(FileNotFoundError):  # the run is over
+                for directory in directories:
+                    _write(directory / "nodes.json", text)
+
+        if self._wait_for(lambda: self._is_canceled, self._knobs.metadata_delay_s):
+            return
+        write()
+
+    def _is_started(self, member: Member) -> bool:
+        """Return whether the startup probe of a node has succeeded, which is asked for as long as it may take."""
+        probe = member.group.configuration.get("startupProbeDetails")
+        if not probe:
+            return True
+        assert member.node is not None
+        environ = self._environ(member, member.node, self._image(member.group.container))
+
+        def is_over() -> bool:
+            return member.has_ended or self._is_canceled
+
+        self._wait_for(is_over, probe.get("initialDelayInSeconds") or 0)
+        for _ in range(probe.get("failureThreshold") or 3):
+            if is_over():
+                return member.has_ended and member.code == 0
+            asked = member.node.start(member.node.working_directory, probe["command"], environ)
+            for stream in (asked.stdout, asked.stderr):
+                self._runner.logs.capture(stream, lambda _: None)
+            if asked.wait() == 0:
+                return True
+            self._wait_for(is_over, probe.get("periodInSeconds") or 10)
+        assert member.executed is not None
+        member.executed.kill()
+        return False
+
+    def _end_nodes(self) -> None:
+        """End what runs: TERM, the grace that a canceled run has, KILL."""
+        with self._changed:
+            left = [m for m in self._members if m.executed is not None and not m.has_ended]
+            running = [m.executed for m in left if m.executed is not None]
+        for executed in running:
+            executed.term()
+        self._wait_for(lambda: all(member.has_ended for member in left), self._knobs.cancel_grace_s)
+        for executed in running:
+            executed.kill()
+        self._wait_for(lambda: all(member.has_ended for member in left), None)
+
+    def _clear(self) -> None:
+        for member in self._members:
+            if member.node is not None:
+                member.node.close()
+            shutil.rmtree(self._directory / str(member.rank), ignore_errors=True)
+        with self._runner.lock:
+            self._runner.used -= {member.address for member in self._members}
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole: who reads it sees the old text or the new."""
+    new = path.with_suffix(".new")
+    new.touch(mode=0o600)
+    new.write_text(text)
+    os.replace(new, path)  # noqa: PTH105 - as Path.replace, and says that it is one step
