@@ -17,7 +17,7 @@
 #   --detach            do not follow: print the cluster's name and return
 #   --dry-run           print exactly what would be run, and change nothing
 #   --json              with --dry-run or --detach: print JSON
-#   --backend NAME      where nodes run: local (default)
+#   --backend NAME      where nodes run: local (default) or oci
 #   -h, --help          this text
 #
 # Flags win over environment variables, those over config.env, that over defaults; config.env.example lists all settings.
@@ -92,7 +92,7 @@ main() {
   local plan checked interpreter name
   plan="$(cluster plan "${words[0]}" "${words[1]}" --backend "${backend}" --most-workers "$(backend_most_workers)" \
     "--python=${python}" ${options[@]+"${options[@]}"} "$@")" || give_up
-  checked="$(backend_check <<<"${plan}")" || give_up
+  checked="$(backend_check ${json:+--json} <<<"${plan}")" || give_up
   [[ -z "${interrupted}" ]] || exit 143
   if [[ -n "${dry_run}" ]]; then
     printf '%s\n' "${checked}"

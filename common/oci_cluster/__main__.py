@@ -182,6 +182,31 @@ def _local_scale(args: argparse.Namespace) -> int:
     return 0
 
 
+def _oci(verb: str) -> Callable[[argparse.Namespace], int]:
+    """Return what runs a *verb* of the backend `oci`: in the environment that has its packages."""
+
+    def run(args: argparse.Namespace) -> int:
+        _use_oci_tools()
+        from oci_cluster import oci_verbs
+
+        code: int = getattr(oci_verbs, f"run_{verb}")(args, _program())
+        return code
+
+    return run
+
+
+def _use_oci_tools() -> None:
+    """Go on where oci-cli, its SDK and ocifs are; install them on first use."""
+    from oci_cluster.environment import ensure_oci_tools
+    from oci_cluster.follow import say_to_stderr
+
+    python = ensure_oci_tools(PROJECT_ROOT, say_to_stderr(_program()))
+    if Path(sys.prefix).resolve() != python.parents[1].resolve():
+        os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh: no modules are looked for there
+        os.chdir(PROJECT_ROOT / "common")
+        os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter
+
+
 def _cluster(name: str) -> Any:
     from oci_cluster import local
     from oci_cluster.clusters import choose_cluster, find_clusters
@@ -232,34 +257,49 @@ def _parser() -> argparse.ArgumentParser:
     added = verb("requirements", _requirements, "print the pip packages of a conda environment file")
     added.add_argument("env_file", type=Path)
 
+    _add_backend_verbs(verb)
+    return parser
+
+
+def _add_backend_verbs(verb: Callable[..., argparse.ArgumentParser]) -> None:
     verb("local-check", _local_check, "check the plan on stdin against this machine; print what would be run")
     added = verb("local-submit", _local_submit, "start the nodes of the plan on stdin; print the cluster's name")
     added.add_argument("--python", type=Path, required=True)
     added.add_argument("--follow", action="store_true", help="show progress and logs; exit with its code")
     added = verb("local-runner", _local_runner, "run the nodes of the cluster in a directory")
     added.add_argument("directory", type=Path)
-    for name, run, help_ in (
-        ("local-status", _local_status, "show a cluster and its nodes"),
-        ("local-logs", _local_logs, "show the nodes' logs, merged"),
-        ("local-stop", _local_stop, "stop a cluster and wait until it has ended"),
-    ):
-        added = verb(name, run, help_)
+    added = verb(
+        "oci-check", _oci("check"), "check the plan on stdin; print what would be sent, as commands of oci-cli"
+    )
+    added.add_argument("--json", action="store_true", help="print JSON")
+    verb("oci-prepare", _oci("prepare"), "install oci-cli and ocifs; print the interpreter that has them")
+    added = verb("oci-submit", _oci("submit"), "create Job and Job Runs of the plan on stdin; print the cluster's name")
+    added.add_argument("--follow", action="store_true", help="show progress and logs; exit with its code")
+    local = {
+        "status": _local_status,
+        "logs": _local_logs,
+        "stop": _local_stop,
+        "scale": _local_scale,
+        "list": _local_list,
+    }
+    for backend, own in (("local", local), ("oci", {name: _oci(name) for name in local})):
+        added = verb(f"{backend}-status", own["status"], "show a cluster and its nodes")
         added.add_argument("name", nargs="?", default="")
-        if run is _local_status:
-            added.add_argument("--json", action="store_true")
-        if run is _local_logs:
-            added.add_argument("-f", "--follow", action="store_true")
-            added.add_argument("--node")
-        if run is _local_stop:
-            added.add_argument("--delete", action="store_true")
-    added = verb("local-scale", _local_scale, "add workers to a cluster, or end some; print how many there are")
-    added.add_argument("name")
-    added.add_argument("workers")
-    added.add_argument("--most-workers", type=int, required=True)
-    added = verb("local-list", _local_list, "list clusters")
-    added.add_argument("--all", action="store_true")
-    added.add_argument("--json", action="store_true")
-    return parser
+        added.add_argument("--json", action="store_true")
+        added = verb(f"{backend}-logs", own["logs"], "show the nodes' logs, merged")
+        added.add_argument("name", nargs="?", default="")
+        added.add_argument("-f", "--follow", action="store_true")
+        added.add_argument("--node")
+        added = verb(f"{backend}-stop", own["stop"], "stop a cluster and wait until it has ended")
+        added.add_argument("name", nargs="?", default="")
+        added.add_argument("--delete", action="store_true")
+        added = verb(f"{backend}-scale", own["scale"], "add workers, or end some; print how many there are")
+        added.add_argument("name")
+        added.add_argument("workers")
+        added.add_argument("--most-workers", type=int, required=True)
+        added = verb(f"{backend}-list", own["list"], "list clusters")
+        added.add_argument("--all", action="store_true")
+        added.add_argument("--json", action="store_true")
 
 
 def _run_with_tools(arguments: Sequence[str], error: ModuleNotFoundError) -> int:
@@ -297,6 +337,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
+    logging.getLogger("oci").setLevel(logging.WARNING)  # the SDK tells at every start what it is made of
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

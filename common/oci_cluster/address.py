@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from oci_cluster.errors import SettingsError
 
@@ -44,6 +46,18 @@ def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str
         msg = f"{wanted}; seen: {seen}; set SUBNET_CIDR to the nodes' subnet, or NODE_ADDRESS"
         raise SettingsError(msg)
     return str(fitting[0])
+
+
+def address_of_rank(metadata: Path, rank: int) -> str | None:
+    """Return the address of the node *rank* out of the file that the service writes where it starts all nodes itself.
+
+    A list of ``{"Rank": ..., "IPAddress": ...}``. It appears late and grows, and may be read half-written: None then.
+    """
+    try:
+        nodes = json.loads(metadata.read_text())
+        return next(str(ipaddress.ip_address(node["IPAddress"])) for node in nodes if int(node["Rank"]) == rank)
+    except (OSError, ValueError, TypeError, KeyError, StopIteration):
+        return None
 
 
 def interface_of(address: str) -> str:

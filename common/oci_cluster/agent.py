@@ -6,13 +6,14 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from oci_cluster.address import interface_of, local_addresses, pick_address
+from oci_cluster.address import address_of_rank, interface_of, local_addresses, pick_address
 from oci_cluster.errors import (
     ClusterError,
     ExitCode,
@@ -39,6 +40,9 @@ from oci_cluster.liveness import Failure, MainWatch, NodesWatch, Outcome, first_
 from oci_cluster.nodes_dir import NodesDir, checked_address, parse_facts
 from oci_cluster.process import Children, Signals, describe
 from oci_cluster.settings import PROJECT_ROOT, NodeSettings, framework_defaults, node_dir, read_settings
+
+if TYPE_CHECKING:
+    from oci_cluster.node_logs import OwnLog
 
 T = TypeVar("T")
 log = logging.getLogger("agent")
@@ -79,6 +83,7 @@ class Agent:
         exchange: Exchange,
         children: Children,
         signals: Signals,
+        log_copy: OwnLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a node.
@@ -89,9 +94,11 @@ class Agent:
             exchange: The cluster dir.
             children: Starts, reaps and ends processes.
             signals: TERM and INT, and the wait that they interrupt.
+            log_copy: Has what this node prints, where that is to be in the cluster dir too.
             clock: Monotonic seconds.
         """
         self.settings = settings
+        self._log_copy = log_copy
         self._environ = environ
         self._exchange = exchange
         self._children = children
@@ -149,7 +156,7 @@ class Agent:
         self._node_dir.mkdir(mode=0o700)
         # First: from here on the other nodes can be told what goes wrong.
         self._wait_for("WORK_DIR", self._create_cluster_dir)
-        address = settings.address or pick_address(local_addresses(), settings.subnet_cidr)
+        address = settings.address or self._address()
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if settings.code_uri:
             from oci_cluster.code import fetch_code  # noqa: PLC0415 - tarfile, hashlib: only where code is fetched
@@ -169,6 +176,13 @@ class Agent:
             if isinstance(ending, Outcome):
                 return ending
             self._end_attempt(self._child, ending)
+
+    def _address(self) -> str:
+        settings = self.settings
+        if not settings.nodes_metadata:
+            return pick_address(local_addresses(), settings.subnet_cidr)
+        path = Path(settings.nodes_metadata)
+        return self._wait_for(settings.nodes_metadata, lambda: address_of_rank(path, settings.rank))
 
     def _create_cluster_dir(self) -> bool:
         self._exchange.create()
@@ -378,7 +392,7 @@ class Agent:
         if self.settings.output_dir:
             return Path(self.settings.output_dir)
         cluster_dir = self._exchange.local_path
-        return cluster_dir / "outputs" if cluster_dir else Path("/tmp/outputs")  # noqa: S108 - a container's own
+        return (cluster_dir or Path(tempfile.gettempdir())) / "outputs"
 
     # --- Supervision ---------------------------------------------------------------------------------------
 
@@ -515,6 +529,8 @@ class Agent:
 
     def _look_around(self) -> None:
         """Every ``HEARTBEAT_INTERVAL``: show that this node is alive, and see whether the others are."""
+        if (log_copy := self._log_copy) is not None and self._joined and log_copy.is_due():
+            self._ask(lambda: log_copy.ship(self._exchange))
         if self._clock() < self._beat_at:
             return
         self._beat_now()
@@ -639,8 +655,14 @@ class Agent:
             return
         if self._uploader is not None and self._children.code(self._uploader) is None:
             return
+        if not self._has_outputs():
+            return
         self._upload_at = self._clock() + self.settings.output_interval_s
         self._uploader = self._start_upload()
+
+    def _has_outputs(self) -> bool:
+        """Return whether there is anything to upload: to look elsewhere costs a process, with a client of storage."""
+        return next((path for path in self._output_dir().rglob("*") if path.is_file()), None) is not None
 
     def _start_upload(self) -> int:
         command = [
@@ -688,6 +710,10 @@ class Agent:
         outcome = self._last_upload(outcome)
         if self._joined:
             self._say_goodbye(outcome, told=told)
+        if (log_copy := self._log_copy) is not None:
+            if self._joined:
+                self._ask(lambda: log_copy.finish(self._exchange))
+            log_copy.close()
         shutil.rmtree(self._node_dir, ignore_errors=True)
         return outcome.exit_code
 
@@ -731,7 +757,7 @@ class Agent:
 
     def _last_upload(self, outcome: Outcome) -> Outcome:
         """Wait until every output is uploaded; outputs that are lost make a failure of a success."""
-        if self._exchange.local_path is not None or not self._has_run:
+        if self._exchange.local_path is not None or not self._has_run or not self._has_outputs():
             return outcome
         log.info("uploading outputs")
         try:
@@ -764,11 +790,17 @@ def run_agent(environ: Mapping[str, str]) -> int:
         SettingsError: the settings do not make a node.
     """
     settings = read_settings(environ)
+    log_copy = None
+    if settings.node_logs:
+        from oci_cluster.node_logs import OwnLog  # noqa: PLC0415 - where the backend keeps no logs by itself
+
+        log_copy = OwnLog(settings.launch_id, settings.node)
     agent = Agent(
         settings,
         environ,
         exchange=Exchange(settings.cluster_url, settings.launch_id),
         children=Children(),
         signals=Signals(),
+        log_copy=log_copy,
     )
     return agent.run()

@@ -53,11 +53,16 @@ class Cluster:
 
 
 def find_clusters(directory: Path) -> list[Cluster]:
-    """Return the clusters kept in *directory*, the oldest first; one that is just being written is not one yet."""
+    """Return the clusters of this machine that are kept in *directory*, the oldest first.
+
+    One that is just being written is not one yet; what other backends keep there of theirs, they find by themselves.
+    """
     found = []
     for path in directory.glob("*/cluster.json"):
         with contextlib.suppress(UsageError):
-            found.append(Cluster.load(path.parent))
+            cluster = Cluster.load(path.parent)
+            if cluster.plan.get("backend", "local") == "local":
+                found.append(cluster)
     return sorted(found, key=lambda cluster: (cluster.plan["created"], cluster.launch_id))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -102,3 +104,62 @@ def _fetch_git(url: str, ref: str, target: Path, timeout_s: float) -> None:
             detail = (getattr(error, "stderr", "") or str(error)).strip()
             # A password or token in the URL is nobody's business: the message goes to logs and to the stop file.
             raise StorageError(_PASSWORD.sub("//", f"CODE_URI git+{url}@{ref}: {detail}")) from None
+
+
+# --- The launcher's side ----------------------------------------------------------------------------------
+
+# Code, not data: above that a launch would be slower than an image.
+MOST_CODE_BYTES = 100 * 2**20
+_LEFT_OUT = {"__pycache__", "node_modules"}
+
+
+def pack_code(source: Path, target: Path) -> str:
+    """Write the folder *source* as a compressed tar to the file *target*; return its sha256.
+
+    The same files make the same bytes, whoever packs them and when. What is hidden (``.git``, ``.env``, ``.venv``) and
+    what Python and npm make by themselves is left out.
+
+    Raises:
+        SettingsError: it is too large, cannot be read, or holds a link that leads out of it.
+    """
+    total = 0
+    with (
+        target.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in _code_files(source):
+            name = path.relative_to(source).as_posix()
+            entry = tar.gettarinfo(path, name)
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            entry.mtime = 0
+            entry.mode = 0o755 if entry.mode & 0o100 else 0o644
+            total += entry.size
+            if total > MOST_CODE_BYTES:
+                msg = (
+                    f"the code in {source} is more than {MOST_CODE_BYTES >> 20} MiB ({name} made it so); "
+                    "name a smaller folder with --code, and keep data in a bucket"
+                )
+                raise SettingsError(msg)
+            try:
+                tarfile.data_filter(entry, str(source))
+                if entry.isreg():
+                    with path.open("rb") as content:
+                        tar.addfile(entry, content)
+                else:
+                    tar.addfile(entry)
+            except (tarfile.TarError, OSError) as error:
+                msg = f"{path} cannot be sent to the nodes: {error}; move it out of {source}, or name another --code"
+                raise SettingsError(msg) from error
+    return hashlib.sha256(target.read_bytes()).hexdigest()
+
+
+def _code_files(folder: Path) -> list[Path]:
+    """Return the files and links below *folder* that are code, in an order that lasts."""
+    found = []
+    for directory, folders, files in os.walk(folder):
+        links = [name for name in folders if Path(directory, name).is_symlink()]
+        folders[:] = [name for name in folders if not (name.startswith(".") or name in _LEFT_OUT or name in links)]
+        found += [Path(directory, name) for name in [*files, *links] if not name.startswith(".")]
+    return sorted(path for path in found if path.is_symlink() or path.is_file())

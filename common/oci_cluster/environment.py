@@ -64,6 +64,25 @@ def ensure_tools(root: Path, say: Say) -> Path:
     return python
 
 
+def ensure_oci_tools(root: Path, say: Say) -> Path:
+    """Add to ``.venv`` what the launcher needs for the backend ``oci``, unless it is there; return its interpreter.
+
+    Raises:
+        BackendError: it cannot be had; holds the installer's last words.
+    """
+    python = ensure_tools(root, say)
+    requirements = root / "common" / "requirements-oci.txt"
+    stamp = root / ".venv" / f".oci-tools-{_digest(requirements.read_bytes())}"
+    if stamp.exists():
+        return python
+    with _one_at_a_time(root):
+        if not stamp.exists():
+            say("installing oci-cli and ocifs (first time only)")
+            _make(root / ".venv", ["--require-hashes", "--requirement", str(requirements)], root, say)
+            stamp.touch()
+    return python
+
+
 def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
     """Make the environment that *env_file* describes, unless it is there; return its interpreter.
 

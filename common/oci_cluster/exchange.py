@@ -74,6 +74,10 @@ class Exchange:
         import fsspec  # noqa: PLC0415 - 60 ms that verbs without a work dir do not spend
 
         try:
+            if url.startswith("oci://"):
+                from oci_cluster import oci_storage  # noqa: PLC0415 - its packages are where such URLs are used
+
+                oci_storage.configure()
             self._fs, self._path = fsspec.url_to_fs(url)
         except (ImportError, ValueError) as error:
             msg = f"WORK_DIR {url}: {error}"
@@ -164,13 +168,60 @@ class Exchange:
 
     def remove(self, name: str) -> None:
         """Delete the file *name*; one that is not there is as good as deleted."""
+
+        def remove(path: str) -> None:
+            try:
+                self._fs.rm_file(path)
+            except NotImplementedError:  # ocifs has rm alone
+                self._fs.rm(path)
+
         try:
-            self._ask(name, self._fs.rm_file)
+            self._ask(name, remove)
         except FileNotFoundError:
             return
         except StorageError:  # what some file systems (ftp) say of a file that is not there
             if self.is_there(name):
                 raise
+
+    def remove_all(self) -> None:
+        """Delete the cluster dir with all that is in it; one that is not there is as good as deleted."""
+        self._fs.invalidate_cache()
+        try:
+            self._ask("", lambda path: self._fs.rm(path, recursive=True))
+        except FileNotFoundError:
+            return
+
+    def write_bytes(self, name: str, body: bytes) -> None:
+        """Write *body* to the file *name*, whole, in a folder of the cluster dir."""
+
+        def write(path: str) -> None:
+            if self._is_local:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                _replace(Path(path), body)
+            else:
+                self._fs.pipe_file(path, body)
+
+        self._write(name, write)
+
+    def read_bytes(self, name: str, start: int) -> bytes:
+        """Return what the file *name* holds from byte *start* on, ``MAX_BYTES`` at most; nothing if it is gone."""
+        try:
+            return bytes(self._ask(name, lambda path: self._fs.cat_file(path, start, start + MAX_BYTES)))
+        except FileNotFoundError:
+            return b""
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the size in bytes of every file in a *folder* of the cluster dir, by name; {} if there is none."""
+        self._fs.invalidate_cache()
+        try:
+            entries = self._ask(folder, lambda path: self._fs.ls(path, detail=True))
+        except FileNotFoundError:
+            return {}
+        return {
+            str(entry["name"]).rpartition("/")[2]: int(entry["size"] or 0)
+            for entry in entries
+            if entry.get("type") != "directory"
+        }
 
     def upload(self, source: Path, name: str) -> None:
         """Copy the file *source* of this machine to *name* in the cluster dir."""
@@ -192,7 +243,13 @@ class Exchange:
         path = f"{self._path}/{name}" if name else self._path
         try:
             return request(path)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if self.url.startswith("oci://"):
+                from oci_cluster import oci_storage  # noqa: PLC0415 - see __init__
+
+                if advice := oci_storage.refusal(error):
+                    msg = f"{self.url}/{name}: {error}; {advice}"
+                    raise StorageError(msg) from error
             raise
         # fsspec passes on whatever its file systems raise (OSError, SDK and HTTP errors of many packages): this is the
         # one door to them. All mean that storage did not answer, which callers may retry but never read as "absent".

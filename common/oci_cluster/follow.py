@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +13,14 @@ from typing import Any, TextIO
 
 from oci_cluster.clusters import Cluster
 from oci_cluster.errors import ClusterError, ExitCode
-from oci_cluster.exchange import READY, STOP, Exchange, config_file, now, printable
+from oci_cluster.exchange import READY, STOP, Exchange, config_file, now, poll_delays, printable
 from oci_cluster.liveness import outcome_of
 from oci_cluster.process import Signals, describe
 
 # Between two looks at logs and records of this machine: short enough to feel live, long enough to cost nothing.
 _LOOK_S = 0.1
+# How often the last lines are asked for where storage does not answer: 20 s in all.
+_LAST_LOOKS = 8
 # Ctrl-C reaches the follower twice, from the terminal and from launch.sh; only a later one is a second.
 _SAME_SIGNAL_S = 1.0
 # A line without an end is shown after so many characters, so that a progress bar cannot grow without bound.
@@ -134,6 +138,9 @@ class Follower:
         logs: MergedLogs,
         say: Callable[[str], None],
         signals: Signals,
+        fetch_logs: Callable[[], object] = lambda: None,
+        least_workers: int = 0,
+        look_s: float = _LOOK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare to follow *cluster*.
@@ -146,9 +153,15 @@ class Follower:
             logs: The nodes' logs.
             say: Shows a line of progress.
             signals: Ctrl-C and TERM.
+            fetch_logs: Brings the nodes' logs to where *logs* looks, where they are elsewhere.
+            least_workers: Without so many the cluster cannot begin: it is stopped as soon as too many have not started.
+            look_s: Seconds between two looks at what the backend says.
             clock: Monotonic seconds.
         """
         self._cluster = cluster
+        self._fetch_logs = fetch_logs
+        self._least_workers = least_workers
+        self._look_s = look_s
         self._state = state
         self._terminate = terminate
         self._kill = kill
@@ -160,23 +173,31 @@ class Follower:
         self._started_at = clock()
         self._ready = False
         self._arrived = 0
-        self._ended: set[tuple[str, int | None]] = set()
+        self._ended: set[tuple[str, int | str | None]] = set()
         self._stopping = False
+        self._is_blind = False
         self._told_at = -_SAME_SIGNAL_S
 
     def run(self) -> int:
         """Follow until every node has ended; return the cluster's exit code."""
         while True:
             self._obey()
-            state = self._state(self._cluster)
+            state = self._look()
+            if state is None:
+                self._signals.wait(self._look_s)
+                continue
             for node in state["nodes"]:
                 self._logs.add(node["node"])
+            with contextlib.suppress(ClusterError):  # the next look brings what this one could not
+                self._fetch_logs()
             self._logs.copy_new()
             self._show_phase()
             self._show_ended(state["nodes"])
             if not state["running"]:
                 break
-            self._signals.wait(_LOOK_S)
+            self._give_up_if_hopeless(state["nodes"])
+            self._signals.wait(self._look_s)
+        self._fetch_last_logs()
         self._logs.finish()
         if any(node["state"] == "IN_PROGRESS" for node in state["nodes"]):
             self._kill(self._cluster)  # runner and agents were killed: whatever they left
@@ -185,6 +206,48 @@ class Follower:
         why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
         self._say(f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}")
         return code
+
+    def _look(self) -> Mapping[str, Any] | None:
+        """Return the backend's word on the nodes; None where it gives none, which is no word on them."""
+        try:
+            state = self._state(self._cluster)
+        except ClusterError as error:
+            if not self._is_blind:
+                self._say(f"cannot look at {self._cluster.name}: {error}; trying again")
+            self._is_blind = True
+            return None
+        if self._is_blind:
+            self._say(f"{self._cluster.name} is seen again")
+        self._is_blind = False
+        return state
+
+    def _fetch_last_logs(self) -> None:
+        problem = ""
+        for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
+            try:
+                self._fetch_logs()
+            except ClusterError as error:
+                problem = str(error)
+                self._signals.wait(delay)
+            else:
+                return
+        self._say(f"the last lines of the logs are missing: {problem}")
+
+    def _give_up_if_hopeless(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Stop a cluster that lacks nodes which the backend could not start: the others would wait for TIMEOUT."""
+        if self._ready or self._stopping:
+            return
+        failed = [node for node in nodes if node.get("never_started")]
+        left = sum(node["node"].startswith("WORKER") for node in nodes) - sum(
+            node["node"].startswith("WORKER") for node in failed
+        )
+        needed = [node for node in failed if not node["node"].startswith("WORKER")]  # main, and parameter servers
+        if not failed or (left >= self._least_workers and not needed):
+            return
+        self._stopping = True
+        reason = f"{failed[0]['node']} could not be started: {failed[0]['details']}"
+        self._say(f"{reason}; stopping the other nodes")
+        request_stop(self._exchange, self._terminate, self._cluster, reason, failed[0]["exit_code"])
 
     def _seconds(self) -> str:
         return f"{self._clock() - self._started_at:.1f} s"
@@ -198,7 +261,10 @@ class Follower:
         self._told_at = self._clock()
         if self._stopping:
             self._say("ending it at once")
-            self._kill(self._cluster)
+            try:
+                self._kill(self._cluster)
+            except ClusterError as error:
+                self._say(f"it could not be ended: {error}; Ctrl-C tries again")
             return
         self._stopping = True
         self._say(f"stopping cluster {self._cluster.name}; Ctrl-C again ends it at once")
@@ -230,7 +296,8 @@ class Follower:
         for node in new:
             self._ended.add(_run_of(node))
             if node["exit_code"] != outcome:
-                self._say(f"{node['node']} ended with {node['exit_code']} ({describe(node['exit_code'])})")
+                why = node["details"] if node.get("never_started") else describe(node["exit_code"])
+                self._say(f"{node['node']} ended with {node['exit_code']} ({why})")
 
     def _read_stop(self) -> Mapping[str, Any] | None:
         try:
@@ -239,24 +306,42 @@ class Follower:
             return None  # the backend has told how the nodes ended; this would only have said why
 
 
-def _run_of(node: Mapping[str, Any]) -> tuple[str, int | None]:
+def _run_of(node: Mapping[str, Any]) -> tuple[str, int | str | None]:
     """Return what tells a node from its replacement, which has its name."""
-    return node["node"], node.get("pid")
+    return node["node"], node.get("pid") or node.get("ocid")
 
 
-def show_logs(logs: MergedLogs, is_running: Callable[[], bool], signals: Signals) -> None:
-    """Show *logs*, and what is added for as long as *is_running* says; Ctrl-C ends the showing, not the cluster."""
+def show_logs(
+    logs: MergedLogs,
+    is_running: Callable[[], bool],
+    signals: Signals,
+    *,
+    fetch: Callable[[], object] = lambda: None,
+    look_s: float = _LOOK_S,
+) -> None:
+    """Show *logs*, and what is added for as long as *is_running* says; Ctrl-C ends the showing, not the cluster.
+
+    *fetch* brings them to where *logs* looks, every *look_s* seconds.
+    """
     while is_running() and signals.received is None:
+        fetch()
         logs.copy_new()
-        signals.wait(_LOOK_S)
+        signals.wait(look_s)
+    fetch()
     logs.finish()
 
 
-def request_stop(exchange: Exchange, terminate: Callable[[Cluster], None], cluster: Cluster, reason: str) -> None:
+def request_stop(
+    exchange: Exchange,
+    terminate: Callable[[Cluster], None],
+    cluster: Cluster,
+    reason: str,
+    exit_code: int = ExitCode.STOPPED,
+) -> None:
     """Ask the nodes of *cluster* to stop: by the ``stop`` file, or where that cannot be written by the backend."""
     try:
         if exchange.read(STOP) is None:
-            exchange.publish(STOP, reason=reason, exit_code=int(ExitCode.STOPPED), time=now())
+            exchange.publish(STOP, reason=reason, exit_code=int(exit_code), time=now())
     except ClusterError:
         terminate(cluster)
 

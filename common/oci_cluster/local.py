@@ -300,10 +300,10 @@ def scale(cluster: Cluster, text: str, root: Path, say: Callable[[str], None], *
             msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
             raise UsageError(msg)
         running = [node["node"] for node in records["nodes"] if node["state"] == "IN_PROGRESS"]
-        workers = sorted(_rank(node) for node in running if node.startswith("WORKER"))
+        workers = sorted(planning.rank_of(node) for node in running if node.startswith("WORKER"))
         least = planning.least_workers(cluster.plan, root)
         wanted = planning.scaled_workers(text, len(workers), least=least, most=most)
-        started = _free_ranks(node_names(cluster), running, wanted - len(workers))
+        started = planning.free_ranks(node_names(cluster), running, wanted - len(workers))
         ended = workers[wanted:]
         answer = _ask_runner(cluster, {"start": started, "end": ended, "id": secrets.token_hex(8)})
         if answer.get("error"):
@@ -320,17 +320,6 @@ def scale(cluster: Cluster, text: str, root: Path, say: Callable[[str], None], *
                 raise BackendError(msg)
             time.sleep(0.05)
     return wanted
-
-
-def _rank(node: str) -> int:
-    return int(node.rpartition("_")[2])
-
-
-def _free_ranks(known: Sequence[str], running: Sequence[str], count: int) -> list[int]:
-    """Return *count* ranks for new workers: those of lost ones first, then the next that no node has had."""
-    lost = sorted(_rank(node) for node in known if node.startswith("WORKER") and node not in running)
-    next_rank = 1 + max(_rank(node) for node in known if "_" in node)
-    return [*lost, *range(next_rank, next_rank + max(count, 0))][: max(count, 0)]
 
 
 def _ask_runner(cluster: Cluster, request: Mapping[str, Any]) -> Mapping[str, Any]:

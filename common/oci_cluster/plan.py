@@ -56,7 +56,7 @@ _DECIDED = ("MODE", "NODE_RANK", "WORKER_COUNT", "LAUNCH_ID", "CLUSTER_ID", "FRA
 _FLAGS = {"ENTRY_POINT": "--entry", "CODE_DIR": "--code", "CLUSTER_NAME": "--name"}
 # For people to type and tables to show; with the launch id it must be a file's name.
 _LONGEST_NAME = 100
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|(^|_)KEY", re.IGNORECASE)
+SECRET = re.compile(r"TOKEN(?!I)|SECRET|PASSW|CREDENTIAL|PRIVATE|(^|_)KEY", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ def make_plan(
     servers = read.value("PS_COUNT", parse_count, 0)
     ephemeral = read.value("EPHEMERAL", parse_switch, True)
     arguments = read.value("ARGS", parse_args, list[str]())
+    has_code = bool(read.text("CODE_DIR")) or ephemeral
     code_dir, entry_point = _find_code(read, folder, cwd, ephemeral=ephemeral)
     for key, parse in _PASSED_ON.items():
         read.value(key, parse, "")
@@ -121,6 +122,9 @@ def make_plan(
     if given.text("MIN_NODES") and not given.text("MIN_WORKERS"):
         passed_on.pop("MIN_WORKERS", None)  # the framework's default must not win over what was asked for
     work_dir = read.value("WORK_DIR", parse_url, "")
+    backend_file = root / "scripts" / "backends" / f"{request.backend}.env"
+    backend_settings = read_settings_file(backend_file) if backend_file.exists() else {}
+    backend_read = SettingsReader(*given.sources, backend_settings)
     _complain(read.problems, request)
 
     environment = {
@@ -150,6 +154,10 @@ def make_plan(
         "created": now(),
         "work_dir": work_dir,
         "python": python,
+        "project": root.resolve().name[:_LONGEST_NAME],
+        "code_dir": str(code_dir) if has_code else "",
+        "code_uri": backend_read.text("CODE_URI"),
+        "settings": {key: backend_read.text(key) for key in backend_settings},
         "environment": environment,
         "nodes": [
             {"node": node_name(mode, rank), "environment": {"MODE": mode, "NODE_RANK": str(rank)}}
@@ -162,6 +170,26 @@ def least_workers(plan: Mapping[str, Any], root: Path) -> int:
     """Return ``MIN_WORKERS`` of the cluster of *plan*, by the rules that its agents follow."""
     read = SettingsReader(plan["environment"], framework_defaults(root / plan["framework"]))
     return settings_least_workers(read, int(plan["environment"]["WORKER_COUNT"]))
+
+
+def workers_to_begin(plan: Mapping[str, Any], root: Path) -> int:
+    """Return how many workers the cluster of *plan* must have to become ready: all, where main waits for addresses."""
+    read = SettingsReader(plan["environment"], framework_defaults(root / plan["framework"]))
+    if any(parse_switch(read.text(name, "0")) for name in ("GANG", "WAIT_FOR_ADDRESSES")):
+        return int(plan["environment"]["WORKER_COUNT"])
+    return settings_least_workers(read, int(plan["environment"]["WORKER_COUNT"]))
+
+
+def rank_of(node: str) -> int:
+    """Return the rank of the node that is called *node*."""
+    return 0 if node == "MAIN" else int(node.rpartition("_")[2])
+
+
+def free_ranks(known: Sequence[str], running: Sequence[str], count: int) -> list[int]:
+    """Return *count* ranks for new workers: those of lost ones first, then the next that no node has had."""
+    lost = sorted(rank_of(node) for node in known if node.startswith("WORKER") and node not in running)
+    next_rank = 1 + max(rank_of(node) for node in known)
+    return [*lost, *range(next_rank, next_rank + max(count, 0))][: max(count, 0)]
 
 
 def scaled_workers(text: str, now: int, *, least: int, most: int) -> int:
@@ -204,7 +232,7 @@ def ports(plan: Mapping[str, Any], root: Path) -> dict[str, int]:
 
 def without_secrets(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return *plan* for people to see: values whose names say that they are secret are not shown."""
-    shown = {key: "(not shown)" if _SECRET.search(key) else value for key, value in plan["environment"].items()}
+    shown = {key: "(not shown)" if SECRET.search(key) else value for key, value in plan["environment"].items()}
     return {**plan, "environment": shown}
 
 

@@ -88,7 +88,9 @@ class NodeSettings:
     gang: bool
     max_restarts: int
     cluster_tls: bool
+    node_logs: bool
     address: str
+    nodes_metadata: str
     subnet_cidr: str
 
     @property
@@ -364,7 +366,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         entry_args=tuple(
             read.value("ARGS", parse_args, list[str]()) + read.value("NAMED_ARGS", parse_named_args, list[str]())
         ),
-        code_dir=read.value("CODE_DIR", Path, Path("/code")),
+        code_dir=read.value("CODE_DIR", Path, _default_code_dir(read)),
         code_uri=read.text("CODE_URI"),
         output_dir=read.text("OUTPUT_DIR"),
         output_interval_s=read.value("OUTPUT_INTERVAL", parse_duration, 60.0),
@@ -381,7 +383,9 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         gang=gang,
         max_restarts=read.value("MAX_RESTARTS", parse_count, 0),
         cluster_tls=read.value("CLUSTER_TLS", parse_switch, False),
+        node_logs=read.value("NODE_LOGS", parse_switch, False),
         address=read.value("NODE_ADDRESS", _address, ""),
+        nodes_metadata=read.text("CLUSTER_NODES_METADATA_FILE"),
         subnet_cidr=read.value("SUBNET_CIDR", _network, ""),
     )
     if not read.problems and settings.min_workers > settings.worker_count:
@@ -396,6 +400,14 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         )
     read.check()
     return settings
+
+
+def _default_code_dir(read: SettingsReader) -> Path:
+    """Return where an image has the user's code, or where this node, alone, puts what it fetches."""
+    if not read.text("CODE_URI"):
+        return Path("/code")
+    mode = read.text("MODE").upper()
+    return node_dir(read.text("LAUNCH_ID"), "MAIN" if mode == "MAIN" else f"{mode}_{read.text('NODE_RANK')}") / "code"
 
 
 def _role(text: str) -> str:

@@ -5,7 +5,7 @@
 # backend_most_workers: what one machine takes. Addresses 127.0.0.1 to 127.0.0.254, less main and some for a second cluster.
 backend_most_workers() { echo 250; }
 
-# backend_check <plan: print what would be sent, changing nothing; end where it cannot be.
+# backend_check [--json] <plan: print what would be sent, JSON here in any case, changing nothing; end where it cannot be.
 backend_check() { cluster local-check; }
 
 # backend_prepare FRAMEWORK PYTHON: make what nodes need; print the interpreter they get.

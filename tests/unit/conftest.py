@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # With the repository root on sys.path the folder dask/ would pass for the package dask.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 
-from oci_cluster.settings import ALIASES, framework_defaults  # noqa: E402 - after sys.path is in order
+from oci_cluster.settings import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
 
 _FOREIGN = re.compile(r"OCI_|XDG_|PIP_|UV_|GIT_|SSL_|DASK_|LC_|LD_PRELOAD$|PYTHON")
 
@@ -31,6 +31,8 @@ def contract_variables() -> set[str]:
         names.update((name, *others))
     for path in ROOT.glob("*/settings.env"):
         names.update(framework_defaults(path.parent))
+    for path in (ROOT / "scripts" / "backends").glob("*.env"):
+        names.update(read_settings_file(path))
     return names
 
 

@@ -168,6 +168,9 @@ class Node:
             "PATH": "/bin",
             **environ,
         }
+        # What an entry point leaves: without it nothing is uploaded.
+        (root / "out").mkdir(parents=True, exist_ok=True)
+        (root / "out" / "model").write_text("weights")
         self.settings = read_settings(self.environ, root)
         self.exchange = FaultyExchange(self.settings.cluster_url, LAUNCH)
         # What the test writes and reads does not suffer from the faults.

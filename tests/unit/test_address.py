@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from oci_cluster.address import interface_of, local_addresses, pick_address
+from oci_cluster.address import address_of_rank, interface_of, local_addresses, pick_address
 from oci_cluster.errors import SettingsError
 
 LOOPBACK = {"lo": ["127.0.0.1", "::1"]}
@@ -132,3 +133,27 @@ def test_a_node_without_interfaces_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(psutil, "net_if_addrs", dict)
     with pytest.raises(SettingsError, match=r"has NODE_ADDRESS 10\.0\.0\.5; seen: none$"):
         interface_of("10.0.0.5")
+
+
+# --- The address that the service tells -----------------------------------------------------------------------------
+
+NODES = '[{"Rank": 0, "IPAddress": "10.0.0.5"}, {"Rank": "1", "IPAddress": "fd00::1"}, {"Rank": 2, "IPAddress": "x"}]'
+
+
+@pytest.mark.parametrize(("rank", "address"), [(0, "10.0.0.5"), (1, "fd00::1"), (2, None), (3, None)])
+def test_the_service_tells_each_ranks_address(tmp_path: Path, rank: int, address: str | None) -> None:
+    """Where it starts all nodes itself; what is no address, or of a node that has not come yet, is none."""
+    (tmp_path / "nodes.json").write_text(NODES)
+    assert address_of_rank(tmp_path / "nodes.json", rank) == address
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[", b"{}", b"null", b"[1]", b"[null]", b'[{"Rank": 0}]', b'[{"IPAddress": "10.0.0.5"}]', b"\xff",
+     b'[{"Rank": null, "IPAddress": "10.0.0.5"}]', NODES[:40].encode()],
+)  # fmt: skip
+def test_what_is_half_written_tells_nothing_yet(tmp_path: Path, body: bytes) -> None:
+    """The file appears late and grows: it is looked at again."""
+    (tmp_path / "nodes.json").write_bytes(body)
+    assert address_of_rank(tmp_path / "nodes.json", 0) is None
+    assert address_of_rank(tmp_path / "none.json", 0) is None

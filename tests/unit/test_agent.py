@@ -14,6 +14,7 @@ from unit.played import FOR_EVER_S, LAUNCH, Node, make_project
 from oci_cluster.agent import Agent, run_agent
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.exchange import CERTIFICATE, READY, STOP, Exchange, config_file, exit_file, heartbeat_file
+from oci_cluster.settings import read_settings
 
 # One memory:// for all tests would be longer to list with each.
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -662,6 +663,14 @@ def test_outputs_are_uploaded_now_and_then_and_waited_for_at_the_end(main: Node)
     assert len(main.children.uploads) == 3  # at 60 s, at 120 s, and the last
 
 
+def test_where_there_are_no_outputs_nothing_is_uploaded(main: Node, root: Path) -> None:
+    """To look for them in the work dir costs a process with a client of storage."""
+    (root / "out" / "model").unlink()
+    main.child_ends(0, at=150)
+    assert main.run() == 0
+    assert main.children.uploads == []
+
+
 def test_an_upload_that_takes_longer_than_the_interval_is_not_overtaken(main: Node) -> None:
     """The next one starts when it has ended, and not beside it."""
     main.children.upload_code = None
@@ -707,3 +716,117 @@ def test_outputs_in_a_shared_directory_need_no_upload(root: Path, tmp_path: Path
     assert main.run() == 0
     assert main.children.uploads == []
     assert main.children.started[0][1]["OUTPUT_DIR"] == f"{tmp_path}/work/c/outputs"
+
+
+# --- Where the service starts all nodes, and keeps no logs ------------------------------------------------
+
+
+def test_the_address_is_the_one_that_the_service_tells(root: Path) -> None:
+    """Its file appears late and grows: it is waited for."""
+    path = root / "nodes.json"
+    node = Node(root, NODE_ADDRESS="", CLUSTER_NODES_METADATA_FILE=str(path), SUBNET_CIDR="10.9.0.0/16")
+    node.world.at(3, lambda: path.write_text("["))
+    node.world.at(6, lambda: path.write_text('[{"Rank": 1, "IPAddress": "10.0.0.8"}]'))
+    node.world.at(
+        9, lambda: path.write_text('[{"Rank": 1, "IPAddress": "10.0.0.8"}, {"Rank": 0, "IPAddress": "10.0.0.7"}]')
+    )
+    node.child_ends(0, at=30)
+    assert node.run() == 0
+    assert node.children.environ()["NODE_ADDRESS"] == "10.0.0.7"
+    assert node.read(config_file("MAIN"))["address"] == "10.0.0.7"
+
+
+def test_an_address_that_the_service_never_tells_is_not_waited_for_for_ever(root: Path) -> None:
+    """75 after TIMEOUT, with the file's name."""
+    node = Node(root, NODE_ADDRESS="", CLUSTER_NODES_METADATA_FILE=str(root / "none.json"))
+    assert node.run() == 75
+    assert "none.json" in node.read(exit_file("MAIN"))["reason"]
+
+
+def test_an_address_that_is_given_is_taken(root: Path) -> None:
+    """Whatever the service tells."""
+    node = Node(root, CLUSTER_NODES_METADATA_FILE=str(root / "none.json"))
+    node.child_ends(0, at=1)
+    assert node.run() == 0
+    assert node.children.environ()["NODE_ADDRESS"] == "10.0.0.1"
+
+
+class PlayedLog:
+    """What a node prints, as the agent hands it on."""
+
+    def __init__(self, node: Node) -> None:
+        self.calls: list[str] = []
+        self.error: Exception | None = None
+        self.said_goodbye: list[bool] = []
+        self._node = node
+        node.agent._log_copy = self  # type: ignore[assignment]
+
+    def is_due(self) -> bool:
+        return True
+
+    def ship(self, exchange: Exchange) -> None:
+        assert exchange is self._node.exchange
+        self._note("ship")
+
+    def finish(self, exchange: Exchange) -> None:
+        assert exchange is self._node.exchange
+        self.said_goodbye.append(bool(self._node.read(exit_file(self._node.settings.node))))
+        self._note("finish")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def _note(self, call: str) -> None:
+        self.calls.append(call)
+        if self.error is not None:
+            raise self.error
+
+
+def test_what_a_node_prints_is_copied_while_it_runs_and_at_its_end(main: Node) -> None:
+    """The last lines after all others have been told how it ended; then the file goes."""
+    log = PlayedLog(main)
+    main.child_ends(0, at=30)
+    assert main.run() == 0
+    assert (log.calls[-2:], log.said_goodbye) == (["finish", "close"], [True])
+    assert log.calls[:-2].count("ship") == len(log.calls) - 2 > 5
+
+
+def test_a_log_that_cannot_be_copied_is_no_failure_of_the_script(main: Node) -> None:
+    """Storage is asked again with the next look; the node's code is its script's."""
+    log = PlayedLog(main)
+    log.error = StorageError("no route to storage")
+    main.child_ends(7, at=30)
+    assert main.run() == 7
+    assert log.calls.count("ship") > 5
+    assert log.calls[-1] == "close"
+
+
+def test_a_node_that_never_joined_copies_nothing(main: Node) -> None:
+    """There is nowhere to copy it to; its file goes all the same."""
+    log = PlayedLog(main)
+    main.exchange.fault = NotPermittedError("403")
+    assert main.run() == 77
+    assert log.calls == ["close"]
+
+
+def test_the_logs_of_a_node_are_copied_where_that_is_asked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NODE_LOGS=1: from before the agent adopts anybody."""
+    made: list[tuple[str, str]] = []
+    order: list[str] = []
+
+    def own_log(*words: str) -> str:
+        made.append(words)  # type: ignore[arg-type]
+        order.append("log")
+        return "the log"
+
+    node = Node(root)
+    monkeypatch.setattr("oci_cluster.node_logs.OwnLog", own_log)
+    monkeypatch.setattr("oci_cluster.settings.PROJECT_ROOT", root)
+    monkeypatch.setattr("oci_cluster.agent.read_settings", lambda environ: read_settings(environ, root))
+    monkeypatch.setattr("oci_cluster.agent.Children", lambda: order.append("children"))
+    monkeypatch.setattr("oci_cluster.agent.Signals", lambda: node.world)
+    monkeypatch.setattr(Agent, "run", lambda agent: agent._log_copy)
+    assert run_agent({**node.environ, "NODE_LOGS": "1"}) == "the log"  # type: ignore[comparison-overlap]
+    assert (made, order) == ([(LAUNCH, "MAIN")], ["log", "children"])
+    assert run_agent(node.environ) is None
+    assert len(made) == 1

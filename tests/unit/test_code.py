@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 
 from oci_cluster import code as code_module
-from oci_cluster.code import fetch_code
+from oci_cluster.code import fetch_code, pack_code
 from oci_cluster.errors import SettingsError, StorageError
 
 
@@ -330,3 +332,104 @@ def test_a_password_in_a_url_is_not_told(target: Path, monkeypatch: pytest.Monke
     with pytest.raises(StorageError) as caught:
         fetch_code("git+https://user:hunter2@example.org/r@main", target)
     assert "hunter2" not in str(caught.value)
+
+
+# --- The launcher's side --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Return a folder of code with what people have in such folders."""
+    folder = tmp_path / "my source"
+    for name in ("train.py", "lib/a b.py", ".git/config", ".env", ".venv/bin/x", "lib/__pycache__/a.pyc", "lib/.hidden",
+                 "node_modules/x.js"):  # fmt: skip
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"content of {name}")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "empty").mkdir()
+    (folder / "link.py").symlink_to("train.py")
+    (folder / "linked").symlink_to("lib")
+    return folder
+
+
+def test_code_that_is_packed_is_unpacked_by_a_node(source: Path, target: Path, tmp_path: Path) -> None:
+    """All but what is hidden or made by tools, with links and what may be run."""
+    digest = pack_code(source, tmp_path / "code.tar.gz")
+    fetch_code(f"file://{tmp_path}/code.tar.gz#sha256={digest}", target)
+    assert sorted(path.relative_to(target).as_posix() for path in target.rglob("*")) == [
+        "lib", "lib/a b.py", "link.py", "linked", "run.sh", "train.py",
+    ]  # fmt: skip
+    assert (target / "lib" / "a b.py").read_text() == "content of lib/a b.py"
+    assert (target / "link.py").readlink() == Path("train.py")
+    assert (target / "linked" / "a b.py").read_text() == "content of lib/a b.py"
+    assert [bool((target / name).stat().st_mode & 0o100) for name in ("run.sh", "train.py")] == [True, False]
+
+
+def test_the_same_files_make_the_same_archive(source: Path, tmp_path: Path) -> None:
+    """Whoever packs them, when, and in whatever order their folder has them: code is not sent twice."""
+    first = pack_code(source, tmp_path / "one.tar.gz")
+    copied = tmp_path / "elsewhere"
+    copied.mkdir()
+    for path in sorted(source.rglob("*"), reverse=True):
+        there = copied / path.relative_to(source)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink():
+            there.symlink_to(path.readlink())
+        elif path.is_file():
+            there.write_bytes(path.read_bytes())
+            there.chmod(0o700 if path.stat().st_mode & 0o100 else 0o600)
+            os.utime(there, (1, 1))
+    assert pack_code(copied, tmp_path / "two.tar.gz") == first
+    assert hashlib.sha256((tmp_path / "two.tar.gz").read_bytes()).hexdigest() == first
+    (copied / "train.py").write_text("other")
+    assert pack_code(copied, tmp_path / "two.tar.gz") != first
+
+
+def test_who_has_packed_it_is_nobodys_business(source: Path, tmp_path: Path) -> None:
+    """No user, group or time is in the archive."""
+    pack_code(source, tmp_path / "code.tar.gz")
+    with tarfile.open(tmp_path / "code.tar.gz") as tar:
+        assert {(entry.uid, entry.gid, entry.uname, entry.gname, entry.mtime) for entry in tar} == {(0, 0, "", "", 0)}
+
+
+def test_code_has_a_limit(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data belongs into a bucket: the file that made it too much is named. The limit itself is allowed."""
+    total = sum((source / name).stat().st_size for name in ("lib/a b.py", "run.sh", "train.py"))
+    monkeypatch.setattr(code_module, "MOST_CODE_BYTES", total)
+    pack_code(source, tmp_path / "code.tar.gz")
+    monkeypatch.setattr(code_module, "MOST_CODE_BYTES", total - 1)
+    with pytest.raises(SettingsError, match=r"the code in .* is more than 0 MiB \(train\.py made it so\)"):
+        pack_code(source, tmp_path / "code.tar.gz")
+
+
+@pytest.mark.parametrize("to", ["/etc/passwd", "../outside.py", "lib/../../outside.py"])
+def test_a_link_that_leads_out_is_refused(source: Path, tmp_path: Path, to: str) -> None:
+    """A node would refuse it, after all have been started."""
+    (tmp_path / "outside.py").touch()
+    (source / "out").symlink_to(to)
+    with pytest.raises(SettingsError, match=r"my source/out cannot be sent to the nodes: .*; move it out of "):
+        pack_code(source, tmp_path / "code.tar.gz")
+
+
+def test_a_file_that_cannot_be_read_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is sent."""
+    opened = Path.open
+
+    def refuse(path: Path, *words: Any, **named: Any) -> Any:
+        if path.name == "train.py":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *words, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(SettingsError, match=r"train\.py cannot be sent to the nodes: .*Permission denied"):
+        pack_code(source, tmp_path / "code.tar.gz")
+
+
+def test_what_is_no_file_is_left_out(source: Path, tmp_path: Path) -> None:
+    """A pipe or a socket is nobody's code."""
+    os.mkfifo(source / "pipe")
+    pack_code(source, tmp_path / "code.tar.gz")
+    with tarfile.open(tmp_path / "code.tar.gz") as tar:
+        assert "pipe" not in tar.getnames()

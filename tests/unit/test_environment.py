@@ -791,3 +791,71 @@ def test_a_post_install_script_that_cannot_be_run_is_no_bug_of_ours(tmp_path: Pa
     hook.touch(mode=0o644)
     with pytest.raises(BackendError, match="cannot be run: Permission denied"):
         environment._run([hook], lambda _: None)
+
+
+# --- What the backend `oci` needs -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def oci_requirements(checkout: Checkout) -> Path:
+    path = checkout.root / "common" / "requirements-oci.txt"
+    path.write_text("oci-cli==1.0\n")
+    return path
+
+
+LOCKED_OCI = "--require-hashes --requirement ROOT/common/requirements-oci.txt"
+
+
+def test_the_packages_for_oci_are_added_once(checkout: Checkout, oci_requirements: Path) -> None:
+    """To the launcher's environment, exactly those that are locked; said once, as it takes a while."""
+    checkout.tools()
+    checkout.calls()
+    checkout.said.clear()
+    python = environment.ensure_oci_tools(checkout.root, checkout.said.append)
+    assert python == tools_python(checkout.root)
+    assert checkout.calls()[-1] == f"BIN/uv pip install --python ROOT/.venv/bin/python --compile-bytecode {LOCKED_OCI}"
+    assert checkout.said[0] == "installing oci-cli and ocifs (first time only)"
+    checkout.said.clear()
+    assert environment.ensure_oci_tools(checkout.root, checkout.said.append) == python
+    assert (checkout.calls(), checkout.said) == ([], [])
+
+
+def test_other_locked_packages_for_oci_are_installed_anew(checkout: Checkout, oci_requirements: Path) -> None:
+    """After an update of this project."""
+    environment.ensure_oci_tools(checkout.root, checkout.said.append)
+    checkout.calls()
+    oci_requirements.write_text("oci-cli==2.0\n")
+    environment.ensure_oci_tools(checkout.root, checkout.said.append)
+    assert checkout.calls()[-1].endswith(LOCKED_OCI)
+
+
+def test_packages_for_oci_that_could_not_be_installed_are_tried_again(
+    checkout: Checkout, oci_requirements: Path
+) -> None:
+    """A failure leaves nothing that passes for done."""
+    checkout.tools()
+    checkout.set(STUB_FAILS="1", STUB_OUTPUT="no network\\n")
+    with pytest.raises(BackendError, match="no network"):
+        environment.ensure_oci_tools(checkout.root, checkout.said.append)
+    checkout.set(STUB_FAILS="0")
+    checkout.calls()
+    environment.ensure_oci_tools(checkout.root, checkout.said.append)
+    assert checkout.calls()[-1].endswith(LOCKED_OCI)
+
+
+def test_another_launcher_may_have_installed_them_meanwhile(
+    checkout: Checkout, oci_requirements: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has waited for the lock looks again."""
+    checkout.tools()
+    checkout.calls()
+    stamp = checkout.root / ".venv" / f".oci-tools-{environment._digest(oci_requirements.read_bytes())}"
+
+    @contextmanager
+    def wait(_: Path) -> Iterator[None]:
+        stamp.touch()
+        yield
+
+    monkeypatch.setattr(environment, "_one_at_a_time", wait)
+    environment.ensure_oci_tools(checkout.root, checkout.said.append)
+    assert checkout.calls() == []

@@ -60,6 +60,10 @@ class FailingFileSystem(fsspec.AbstractFileSystem):
     def rm_file(self, path: str) -> None:
         self._answer("rm_file")
 
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:  # noqa: FBT001, FBT002
+        assert recursive
+        self._answer("rm")
+
     def put_file(self, lpath: str, rpath: str, *_: Any, **__: Any) -> None:
         self._answer("put_file")
 
@@ -358,6 +362,10 @@ REQUESTS: dict[str, Callable[[Exchange], Any]] = {
     "listing": lambda exchange: exchange.listing(),
     "remove": lambda exchange: exchange.remove("f"),
     "upload": lambda exchange: exchange.upload(Path("f"), "f"),
+    "write_bytes": lambda exchange: exchange.write_bytes("logs/f", b"1"),
+    "read_bytes": lambda exchange: exchange.read_bytes("logs/f", 7),
+    "sizes": lambda exchange: exchange.sizes("logs"),
+    "remove_all": lambda exchange: exchange.remove_all(),
 }
 
 
@@ -465,6 +473,10 @@ def test_a_signal_is_not_storages_failure(
         ("listing", ["invalidate_cache", "ls"]),
         ("remove", ["rm_file"]),
         ("upload", ["makedirs", "put_file"]),
+        ("write_bytes", ["pipe_file"]),
+        ("read_bytes", [f"range 7-{7 + MAX_BYTES}", "cat_file"]),
+        ("sizes", ["invalidate_cache", "ls"]),
+        ("remove_all", ["invalidate_cache", "rm"]),
     ],
 )
 def test_a_method_makes_a_fixed_number_of_requests(
@@ -608,3 +620,54 @@ def test_two_writers_do_not_share_a_temporary_file(local: Exchange, monkeypatch:
     local.publish("stop")
     assert [name[: len(".stop.")] for name in names] == [".stop.", ".stop."]
     assert len(set(names)) == 2
+
+
+# --- Bytes ----------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_are_written_whole_and_read_from_anywhere(exchange: Exchange) -> None:
+    """In a folder that is made for them; what is written again is replaced."""
+    exchange.write_bytes("logs/a", b"a long content")
+    exchange.write_bytes("logs/a", b"0123\xff")
+    assert [exchange.read_bytes("logs/a", start) for start in (0, 3)] == [b"0123\xff", b"3\xff"]
+
+
+def test_bytes_of_a_file_that_is_not_there_are_none(exchange: Exchange) -> None:
+    """It has gone meanwhile: no failure."""
+    assert exchange.read_bytes("logs/a", 0) == b""
+
+
+def test_a_folders_files_have_sizes(exchange: Exchange) -> None:
+    """Of files alone, and as they are now."""
+    assert exchange.sizes("logs") == {}
+    exchange.write_bytes("logs/a b", b"123")
+    exchange.write_bytes("logs/c/d", b"12345")
+    first = exchange.sizes("logs")
+    exchange.write_bytes("logs/a b", b"1234")
+    assert (first, exchange.sizes("logs")) == ({"a b": 3}, {"a b": 4})
+
+
+def test_a_cluster_dir_is_removed_with_all_that_is_in_it(exchange: Exchange) -> None:
+    """And nothing beside it; one that is not there is as good as removed."""
+    beside = Exchange(f"{exchange.url}-2", LAUNCH)
+    beside.write_bytes("stop", b"1")
+    exchange.publish("stop")
+    exchange.write_bytes("outputs/MAIN/deep/a", b"1")
+    exchange.remove_all()
+    assert (exchange.is_there("outputs/MAIN/deep/a"), exchange.is_there("stop"), exchange.listing()) == (
+        False,
+        False,
+        {},
+    )
+    assert beside.is_there("stop")
+    exchange.remove_all()
+
+
+def test_a_file_system_without_rm_file_has_rm(
+    failing: type[FailingFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of OCI is one."""
+    monkeypatch.delattr(FailingFileSystem, "rm_file")
+    monkeypatch.setattr(FailingFileSystem, "rm", lambda self, path: self._answer(f"rm {path}"), raising=False)
+    Exchange("failing://c", LAUNCH).remove("stop")
+    assert [call for call in failing.calls if call.startswith("rm")] == ["rm c/stop"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oci_cluster.clusters import Cluster
-from oci_cluster.errors import NotPermittedError
+from oci_cluster.errors import BackendError, NotPermittedError, StorageError
 from oci_cluster.exchange import Exchange
 from oci_cluster.follow import (
     Follower,
@@ -600,3 +600,186 @@ def test_the_backend_stops_a_cluster_of_another_version(run: Run) -> None:
     """A stop file of another schema is understood by nobody here: the backend is asked."""
     (run.directory / "stop").write_text(json.dumps({"schema": 9, "launch_id": LAUNCH}))
     assert ask_to_stop(run) == [run.cluster]
+
+
+# --- Where logs and nodes are elsewhere -----------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """A cluster of *run* whose logs are fetched, and whose nodes a backend may not be able to start."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.fetched = 0
+        self.on_fetch: Callable[[], object] = lambda: None
+        self.never_started: dict[str, str] = {}
+
+    def fetch(self) -> None:
+        self.fetched += 1
+        self.on_fetch()
+
+    def state(self, cluster: Cluster) -> dict[str, Any]:
+        state = self.run.state(cluster)
+        for node in state["nodes"]:
+            del node["pid"]
+            node["ocid"] = f"ocid1.{node['node']}"
+            if details := self.never_started.get(node["node"]):
+                node |= {"never_started": True, "details": details, "exit_code": 69, "state": "FAILED"}
+        return state
+
+    def follow(self, *steps: Callable[[], object], least_workers: int = 2) -> int:
+        self.run.signals.steps = list(steps)
+        return Follower(
+            self.run.cluster,
+            state=self.state,
+            terminate=lambda _: self.run.calls.append("terminate"),
+            kill=lambda _: self.run.calls.append("kill"),
+            logs=self.run.logs,
+            say=self.run.said.append,
+            signals=self.run.signals,
+            fetch_logs=self.fetch,
+            least_workers=least_workers,
+            look_s=2.0,
+            clock=self.run.clock,
+        ).run()
+
+
+@pytest.fixture
+def elsewhere(run: Run) -> Elsewhere:
+    return Elsewhere(run)
+
+
+def test_logs_are_fetched_with_each_look_and_at_the_end(elsewhere: Elsewhere) -> None:
+    """As often as the backend is looked at, and once more when all have ended."""
+    elsewhere.on_fetch = lambda: (elsewhere.run.directory.parent / "MAIN.log").write_text("x\n" * elsewhere.fetched)
+    assert elsewhere.follow(lambda: None, lambda: elsewhere.run.end(0, 0, 0)) == 0
+    assert (elsewhere.fetched, elsewhere.run.signals.waits) == (4, [2.0, 2.0])
+    assert elsewhere.run.out.getvalue().count("MAIN     | x\n") == 4
+
+
+def test_logs_that_cannot_be_fetched_now_are_fetched_later(elsewhere: Elsewhere) -> None:
+    """Storage that does not answer for a while ends no launch and costs no line."""
+
+    def fail() -> None:
+        if elsewhere.fetched < 6:
+            raise StorageError("no route to storage")
+
+    elsewhere.on_fetch = fail
+    assert elsewhere.follow(lambda: elsewhere.run.end(0, 0, 0)) == 0
+    assert elsewhere.fetched == 6
+    assert not any("missing" in text for text in elsewhere.run.said)
+
+
+def test_last_lines_that_are_missing_are_told(elsewhere: Elsewhere) -> None:
+    """After eight tries; the cluster's code is what it is."""
+
+    def fail() -> None:
+        raise StorageError("no route to storage")
+
+    elsewhere.on_fetch = fail
+    assert elsewhere.follow(lambda: elsewhere.run.end(7, 0, 0)) == 7
+    assert elsewhere.fetched == 2 + 8
+    assert "the last lines of the logs are missing: no route to storage" in elsewhere.run.said
+    assert 10 < sum(elsewhere.run.signals.waits) < 40
+
+
+def stop_of(elsewhere: Elsewhere) -> dict[str, Any]:
+    return dict(elsewhere.run.exchange.read("stop") or {})
+
+
+@pytest.mark.parametrize(
+    ("never", "least", "is_given_up"),
+    [
+        (["MAIN"], 1, True),
+        (["WORKER_2"], 2, True),
+        (["WORKER_2"], 1, False),
+        (["WORKER_1", "WORKER_2"], 1, True),
+        ([], 2, False),
+    ],
+)
+def test_a_cluster_that_cannot_begin_is_stopped(
+    elsewhere: Elsewhere, never: list[str], least: int, *, is_given_up: bool
+) -> None:
+    """The other nodes would wait for TIMEOUT, and cost money meanwhile; with enough of them the cluster goes on."""
+    elsewhere.never_started = dict.fromkeys(never, "Out of capacity; try later")
+    elsewhere.follow(lambda: elsewhere.run.end(69, 69, 69), least_workers=least)
+    stop = stop_of(elsewhere)
+    assert bool(stop) is is_given_up
+    if is_given_up:
+        reason = f"{never[0]} could not be started: Out of capacity; try later"
+        assert (stop["reason"], stop["exit_code"]) == (reason, 69)
+        assert f"{reason}; stopping the other nodes" in elsewhere.run.said
+
+
+def test_a_parameter_server_that_could_not_be_started_ends_the_wait(elsewhere: Elsewhere) -> None:
+    """Every one is needed."""
+    elsewhere.run.codes["PS_3"] = None
+    elsewhere.never_started = {"PS_3": "Out of capacity"}
+    elsewhere.follow(lambda: elsewhere.run.end(69, 69, 69))
+    assert stop_of(elsewhere)["exit_code"] == 69
+
+
+def test_a_node_that_never_started_says_why(elsewhere: Elsewhere) -> None:
+    """In the backend's words, not as an exit code of the user's script; once."""
+    elsewhere.never_started = {"WORKER_2": "Out of capacity; try later"}
+    elsewhere.follow(lambda: None, lambda: elsewhere.run.end(0, 0, 69), least_workers=1)
+    assert elsewhere.run.said.count("WORKER_2 ended with 69 (Out of capacity; try later)") == 1
+
+
+def test_a_cluster_is_given_up_once(elsewhere: Elsewhere) -> None:
+    """And not when it has been ready, or is stopping anyway."""
+    elsewhere.never_started = {"MAIN": "x"}
+    elsewhere.follow(lambda: None, lambda: None, lambda: elsewhere.run.end(69, 69, 69))
+    assert sum("stopping the other nodes" in text for text in elsewhere.run.said) == 1
+
+
+def test_a_cluster_that_was_ready_is_not_given_up(elsewhere: Elsewhere) -> None:
+    """A worker that could not be added later is not missed."""
+    elsewhere.run.exchange.publish("MAIN_ready.json", facts={})
+    elsewhere.never_started = {"WORKER_1": "x", "WORKER_2": "x"}
+    elsewhere.follow(lambda: elsewhere.run.end(0, 69, 69))
+    assert stop_of(elsewhere) == {}
+
+
+def test_a_replacement_is_told_by_its_ocid(elsewhere: Elsewhere) -> None:
+    """Where nodes have no pid: its own failure is another one."""
+    ocids = iter(["a", "a", "b", "b"])
+    state = elsewhere.state
+
+    def replaced(cluster: Cluster) -> dict[str, Any]:
+        found = state(cluster)
+        found["nodes"][1] |= {"ocid": next(ocids), "exit_code": 9, "state": "FAILED"}
+        return found
+
+    elsewhere.state = replaced  # type: ignore[method-assign]
+    elsewhere.follow(lambda: None, lambda: None, lambda: elsewhere.run.end(0, 9, 0), least_workers=0)
+    assert sum(text.startswith("WORKER_1 ended with 9") for text in elsewhere.run.said) == 2
+
+
+def test_a_backend_that_does_not_answer_now_is_asked_later(elsewhere: Elsewhere) -> None:
+    """A failure is not an answer: the cluster is followed to its end, as its nodes go on too."""
+    state = elsewhere.state
+    failures = [True, False, False]
+
+    def fail(cluster: Cluster) -> dict[str, Any]:
+        if failures and failures.pop(0):
+            raise BackendError("cannot list the Job Runs: no answer from OCI")
+        return state(cluster)
+
+    elsewhere.state = fail  # type: ignore[method-assign]
+    assert elsewhere.follow(lambda: None, lambda: elsewhere.run.end(0, 0, 0)) == 0
+
+
+def test_fetched_logs_are_shown_to_their_end(logs: Logs, signals: FakeSignals) -> None:
+    """What a last look brings is shown too; between two looks is the time that was asked for."""
+    looks = iter(["one\n", "two\n", "rest"])
+    show_logs(
+        logs.merged, lambda: len(signals.waits) < 2, signals, fetch=lambda: logs.add("MAIN", next(looks)), look_s=2.0
+    )
+    assert (logs.shown(), signals.waits) == ("MAIN     | one\nMAIN     | two\nMAIN     | rest\n", [2.0, 2.0])
+
+
+def test_a_stop_may_have_a_code_of_its_own(run: Run) -> None:
+    """Whoever gives up says why, and what the launch ends with."""
+    request_stop(run.exchange, lambda _: None, run.cluster, "no capacity", 69)
+    assert (run.exchange.read("stop") or {})["exit_code"] == 69

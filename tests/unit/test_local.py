@@ -311,26 +311,6 @@ def scaled(root: Path, monkeypatch: pytest.MonkeyPatch) -> Scaled:
     return Scaled(root, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("known", "running", "count", "ranks"),
-    [
-        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1", "WORKER_2"], 2, [3, 4]),
-        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], 1, [2]),
-        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN"], 3, [1, 2, 3]),
-        (["MAIN", "WORKER_1", "PS_2"], ["MAIN", "WORKER_1", "PS_2"], 2, [3, 4]),
-        (["MAIN", "WORKER_1", "PS_2"], ["MAIN", "WORKER_1"], 1, [3]),
-        (["MAIN", "WORKER_10", "WORKER_9"], ["MAIN"], 3, [9, 10, 11]),
-        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], 0, []),
-        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], -1, []),
-    ],
-)
-def test_new_workers_get_the_ranks_of_lost_ones_first(
-    known: list[str], running: list[str], count: int, ranks: list[int]
-) -> None:
-    """Then the next that no node has had: a parameter server's rank is never a worker's."""
-    assert local._free_ranks(known, running, count) == ranks
-
-
 def test_workers_are_added(scaled: Scaled) -> None:
     """The runner is asked for the next ranks; each is told, and the number is what there is then."""
     assert scaled.scale("+2") == 5

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from oci_cluster import __main__ as door
-from oci_cluster import agent, environment, local, outputs, process
+from oci_cluster import agent, environment, local, oci_verbs, outputs, process
 from oci_cluster.clusters import Cluster
-from oci_cluster.errors import ExitCode, SettingsError, StoppedError
+from oci_cluster.errors import BackendError, ExitCode, SettingsError, StoppedError
 
 COMMON = Path(door.__file__).parents[1]
 ENV_YAML = "dependencies:\n  - pip:\n      - dask==1.0\n      - bokeh==2.0\n"
@@ -627,3 +627,68 @@ def test_local_logs_shows_nodes_that_were_added(root: Path, capsys: pytest.Captu
     assert door.main(["local-logs", "mine"]) == 0
     alone, *merged = capsys.readouterr().out.splitlines()
     assert (alone, merged[-1], len(merged)) == ("WORKER_2 | hello of WORKER_2", "WORKER_2 | hello of WORKER_2", 3)
+
+
+# --- Verbs of the backend oci ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch, calls: Callable[..., list[Any]]) -> list[Any]:
+    """Return the calls of what installs the packages: they are where this process runs."""
+    return calls(environment, "ensure_oci_tools", Path(sys.prefix) / "bin" / "python")
+
+
+OCI_VERBS = [
+    (["oci-check"], "check", {"json": False}),
+    (["oci-check", "--json"], "check", {"json": True}),
+    (["oci-prepare"], "prepare", {}),
+    (["oci-submit"], "submit", {"follow": False}),
+    (["oci-submit", "--follow"], "submit", {"follow": True}),
+    (["oci-status"], "status", {"name": "", "json": False}),
+    (["oci-status", "--json", "mine"], "status", {"name": "mine", "json": True}),
+    (["oci-list", "--all", "--json"], "list", {"all": True, "json": True}),
+    (["oci-logs", "mine", "-f", "--node", "MAIN"], "logs", {"name": "mine", "follow": True, "node": "MAIN"}),
+    (["oci-stop", "--delete", "mine"], "stop", {"name": "mine", "delete": True}),
+    (["oci-scale", "--most-workers", "9", "--", "mine", "-1"], "scale",
+     {"name": "mine", "workers": "-1", "most_workers": 9}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "name", "given"), OCI_VERBS)
+def test_a_verb_of_oci_runs_where_its_packages_are(
+    tools: list[Any], calls: Callable[..., list[Any]], words: list[str], name: str, given: dict[str, Any]
+) -> None:
+    """They are made sure of first; the verb gets its words, and its code is the process's."""
+    ran = calls(oci_verbs, f"run_{name}", 7)
+    assert door.main(words) == 7
+    ((args, program),) = ran
+    assert ({key: getattr(args, key) for key in given}, program, len(tools)) == (given, "oci_cluster", 1)
+
+
+def test_elsewhere_a_verb_of_oci_goes_on_where_its_packages_are(
+    root: Path, monkeypatch: pytest.MonkeyPatch, calls: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    """The same verb, in the launcher's own interpreter; relative paths begin where the user is."""
+
+    class ReplacedError(BaseException):
+        pass
+
+    (root / "common").mkdir()
+    python = tmp_path / "venv" / "bin" / "python"
+    calls(environment, "ensure_oci_tools", python)
+    replaced = calls(os, "execv", ReplacedError())
+    ran = calls(oci_verbs, "run_list", 0)
+    monkeypatch.setenv("CLUSTER_CWD", "")
+    monkeypatch.setattr(sys, "argv", ["x", "oci-list", "--all"])
+    here = Path.cwd()
+    with pytest.raises(ReplacedError):
+        door.main(["oci-list", "--all"])
+    assert replaced == [(python, [str(python), "-m", "oci_cluster", "oci-list", "--all"])]
+    assert (os.environ["CLUSTER_CWD"], Path.cwd(), ran) == (str(here), root / "common", [])
+
+
+def test_packages_that_cannot_be_had_end_a_verb(calls: Callable[..., list[Any]], root: Path) -> None:
+    """69, and nothing was asked."""
+    calls(environment, "ensure_oci_tools", BackendError("no network"))
+    ran = calls(oci_verbs, "run_list", 0)
+    assert (door.main(["oci-list"]), ran) == (69, [])

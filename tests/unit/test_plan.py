@@ -9,7 +9,16 @@ import pytest
 
 from oci_cluster import plan as plan_module
 from oci_cluster.errors import ClusterError, SettingsError, UsageError
-from oci_cluster.plan import Request, least_workers, make_plan, ports, scaled_workers, without_secrets
+from oci_cluster.plan import (
+    Request,
+    free_ranks,
+    least_workers,
+    make_plan,
+    ports,
+    rank_of,
+    scaled_workers,
+    without_secrets,
+)
 
 SETTINGS_ENV = "SCHEDULER_PORT=8786\nDASHBOARD_PORT=8787\nWORKER_PORTS=8700:8800\nNPROCS=1\nMIN_WORKERS=1\n"
 HINT = "(config.env.example explains each)"
@@ -72,6 +81,10 @@ def test_a_plan_holds_all_that_will_be_launched(checkout: Checkout) -> None:
         "created": "2026-01-02T03:04:05Z",
         "work_dir": "",
         "python": "",
+        "project": "my project",
+        "code_dir": str(checkout.root / "dask" / "example"),
+        "code_uri": "",
+        "settings": {},
         "environment": {
             "MIN_WORKERS": "1",
             "FRAMEWORK": "dask",
@@ -628,3 +641,59 @@ def test_other_values_are_shown(checkout: Checkout, name: str) -> None:
     """A name that only ends in the letters of KEY is no secret."""
     plan = checkout.plan(environment=[f"{name}=7"])
     assert without_secrets(plan) == plan
+
+
+# --- Ranks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "running", "count", "ranks"),
+    [
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1", "WORKER_2"], 2, [3, 4]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], 1, [2]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN"], 3, [1, 2, 3]),
+        (["MAIN", "WORKER_1", "PS_2"], ["MAIN", "WORKER_1", "PS_2"], 2, [3, 4]),
+        (["MAIN", "WORKER_1", "PS_2"], ["MAIN", "WORKER_1"], 1, [3]),
+        (["MAIN", "WORKER_10", "WORKER_9"], ["MAIN"], 3, [9, 10, 11]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], 0, []),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], -1, []),
+    ],
+)
+def test_new_workers_get_the_ranks_of_lost_ones_first(
+    known: list[str], running: list[str], count: int, ranks: list[int]
+) -> None:
+    """Then the next that no node has had: a parameter server's rank is never a worker's."""
+    assert free_ranks(known, running, count) == ranks
+
+
+@pytest.mark.parametrize(("node", "rank"), [("MAIN", 0), ("WORKER_1", 1), ("WORKER_12", 12), ("PS_3", 3)])
+def test_a_nodes_name_tells_its_rank(node: str, rank: int) -> None:
+    """Main is 0."""
+    assert rank_of(node) == rank
+
+
+# --- What a backend needs -------------------------------------------------------------------------------------------
+
+
+def test_a_backends_own_settings_are_in_the_plan(checkout: Checkout) -> None:
+    """Those that its file lists, and no others: flags, environment and config.env win over the file."""
+    folder = checkout.root / "scripts" / "backends"
+    folder.mkdir(parents=True)
+    (folder / "cloud.env").write_text("SHAPE=small\nIMAGE=\nREGION=here\n")
+    checkout.config("SHAPE=large", "REGION=there", "OTHER=x")
+    plan = checkout.plan({"REGION": "elsewhere", "CODE_URI": "image"}, backend="cloud")
+    assert plan["settings"] == {"SHAPE": "large", "IMAGE": "", "REGION": "elsewhere"}
+    assert plan["code_uri"] == "image"
+    assert "SHAPE" not in plan["environment"]
+
+
+def test_a_kept_cluster_has_code_only_where_some_is_named(checkout: Checkout) -> None:
+    """Without an entry point there is nothing to send, unless a folder was asked for."""
+    assert checkout.plan({"EPHEMERAL": "0"})["code_dir"] == ""
+    assert checkout.plan({"EPHEMERAL": "0", "CODE_DIR": str(checkout.cwd)})["code_dir"] == str(checkout.cwd)
+
+
+def test_a_name_of_a_checkout_fits_a_tag(checkout: Checkout) -> None:
+    """100 characters at most."""
+    checkout.root = checkout.root.rename(checkout.root.parent / ("p" * 200))
+    assert checkout.plan()["project"] == "p" * 100

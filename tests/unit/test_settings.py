@@ -395,7 +395,9 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         gang=False,
         max_restarts=0,
         cluster_tls=False,
+        node_logs=False,
         address="",
+        nodes_metadata="",
         subnet_cidr="",
     )
 
@@ -430,6 +432,8 @@ def test_every_setting_is_read(root: Path) -> None:
         "GANG": "1",
         "MAX_RESTARTS": "4",
         "CLUSTER_TLS": "true",
+        "NODE_LOGS": "1",
+        "CLUSTER_NODES_METADATA_FILE": "/meta/nodes.json",
         "NODE_ADDRESS": " 10.0.0.5 ",
         "SUBNET_CIDR": "10.0.0.5/24",
     }
@@ -464,7 +468,9 @@ def test_every_setting_is_read(root: Path) -> None:
         gang=True,
         max_restarts=4,
         cluster_tls=True,
+        node_logs=True,
         address="10.0.0.5",
+        nodes_metadata="/meta/nodes.json",
         subnet_cidr="10.0.0.0/24",
     )
 
@@ -647,3 +653,29 @@ def test_parameter_servers_have_the_ranks_after_the_workers(root: Path) -> None:
     """Workers have ranks 1 to N, parameter servers those after."""
     settings = read_settings({**LEAST, "WORKER_COUNT": "2", "PS_COUNT": "2"}, root)
     assert settings.other_nodes == ("WORKER_1", "WORKER_2", "PS_3", "PS_4")
+
+
+# --- Where fetched code goes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({}, "/code"),
+        ({"CODE_URI": "u"}, "TMP/1f2e3d4c-MAIN/code"),
+        ({"CODE_URI": "u", "MODE": "worker", "NODE_RANK": "2"}, "TMP/1f2e3d4c-WORKER_2/code"),
+        ({"CODE_URI": "u", "CODE_DIR": "/mine"}, "/mine"),
+        ({"CODE_DIR": "/mine"}, "/mine"),
+    ],
+)
+def test_fetched_code_is_the_nodes_own(
+    root: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], place: str
+) -> None:
+    """An image has it in /code; what is fetched goes into the node's directory, which is removed at the end."""
+    monkeypatch.setattr("tempfile.tempdir", "/a temp")
+    settings = read_settings({**LEAST, **given}, root)
+    assert str(settings.code_dir) == place.replace("TMP", "/a temp")
+    assert not given.get("CODE_URI") or settings.code_dir in {
+        node_dir(LEAST["LAUNCH_ID"], settings.node) / "code",
+        Path("/mine"),
+    }
