@@ -353,7 +353,7 @@ class Jobs:
         """Return the states of nodes that are one run together: how each ended only they themselves tell."""
         if not runs:
             return {"nodes": _still([*created]), "running": bool(created)}
-        run = max(runs, key=lambda run: (run.time_accepted, run.id))
+        run = max(runs, key=_age)
         whole = _node("MAIN", run)
         environment = self.load(cluster).plan["environment"]
         workers, servers = int(environment.get("WORKER_COUNT", 0)), int(environment.get("PS_COUNT", 0))
@@ -371,7 +371,7 @@ class Jobs:
 
     def _state(self, runs: Sequence[Any], created: Mapping[str, str]) -> dict[str, Any]:
         latest: dict[str, Any] = {}
-        for run in sorted(runs, key=lambda run: (run.time_accepted, run.id)):
+        for run in sorted(runs, key=_age):
             if name := _node_of(run):
                 latest[name] = run
         nodes = [_node(name, run) for name, run in latest.items()]
@@ -390,7 +390,7 @@ class Jobs:
             own = [run for run in runs if run.job_id == cluster.plan["job"]]
             state = self._state(own, {})
             if _is_multinode(cluster) and own:
-                run = max(own, key=lambda run: (run.time_accepted, run.id))
+                run = max(own, key=_age)
                 size = (run.freeform_tags or {}).get(TAG_SIZE, "")
                 nodes = [_node("MAIN", run)] * (int(size) if re.fullmatch(r"\d{1,4}", size) else 1)
                 state = {"nodes": nodes, "running": nodes[0]["exit_code"] is None}
@@ -548,7 +548,7 @@ class ServiceLogs:
         Raises:
             ServiceError: the service did not answer; the next call goes on from there.
         """
-        for run in self._jobs.runs(self._cluster):
+        for run in [run for run in self._jobs.runs(self._cluster) if run.time_accepted]:
             lines = self._jobs.search_logs(run, self._group)
             new = lines[self._copied.get(run.id, 0) :]
             node = _node_of(run) or "MAIN"  # with node groups, one run is all nodes
@@ -564,6 +564,11 @@ def _is_ours(tags: Mapping[str, str]) -> bool:
     except ValueError:
         return False
     return re.fullmatch(r"[0-9a-f]{8}", tags.get(TAG_LAUNCH, "")) is not None
+
+
+def _age(run: Any) -> tuple[str, str]:
+    """Return what runs are sorted by: when they were accepted, which one that is just being made may not tell yet."""
+    return (run.time_accepted.isoformat() if run.time_accepted else "9999", run.id)
 
 
 def _node_of(run: Any) -> str:

@@ -630,6 +630,14 @@ def test_the_overview_has_all_clusters_for_two_lists(launcher: Launcher) -> None
     assert {(one["framework"], one["backend"]) for one in found[:4]} == {("plain", "oci")}
 
 
+def test_a_run_that_is_just_being_accepted_breaks_nothing(launcher: Launcher) -> None:
+    """It has no time yet, and comes last."""
+    cluster = launcher.submit()
+    next(iter(launcher.science.runs.values())).time_accepted = None
+    assert [node["node"] for node in launcher.jobs.state(cluster)["nodes"]] == ["MAIN", "WORKER_1", "WORKER_2"]
+    assert launcher.jobs.overview()[0]["state"] == "IN_PROGRESS"
+
+
 @pytest.mark.parametrize("tags", [{"oci-cluster-size": "many"}, {"oci-cluster-size": "-1"}, None])
 def test_a_size_that_is_none_breaks_no_list(launcher: Launcher, tags: dict[str, str] | None) -> None:
     """A list of all clusters of a compartment must not end at one that somebody has spoiled."""
