@@ -91,7 +91,9 @@ def settings_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         SettingsError: names every setting that is missing or wrong.
     """
-    read = SettingsReader(plan["settings"])
+    # One setting for the images of all frameworks.
+    image_name = plan["settings"]["IMAGE"].replace("{framework}", plan["framework"])
+    read = SettingsReader({**plan["settings"], "IMAGE": image_name})
     environment = plan["environment"]
     ttl_s = parse_duration(environment.get("TTL", "0") or "0")
     default_runtime = math.ceil((ttl_s + _AFTER_TTL_S) / 60) if ttl_s else 0

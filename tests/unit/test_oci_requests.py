@@ -106,6 +106,7 @@ def test_the_least_that_makes_a_launch_gets_the_backends_defaults(checkout: Chec
         ("IMAGE", f"iad.ocir.io/ns/a/b_c-d.e:v1.2_3@{DIGEST}", "image_digest", DIGEST),
         ("IMAGE", f"iad.ocir.io/ns/dask:1@{DIGEST}", "image", "iad.ocir.io/ns/dask:1"),
         ("IMAGE", "localhost:5000/dask:1", "image", "localhost:5000/dask:1"),
+        ("IMAGE", "iad.ocir.io/ns/{framework}:1", "image", "iad.ocir.io/ns/plain:1"),
         ("SUBNET_OCID", SUBNET, "subnet", SUBNET),
         ("SHAPE", "VM.GPU.A10.1", "shape", "VM.GPU.A10.1"),
         ("STORAGE_GBS", "50", "storage_gbs", 50),
