@@ -47,6 +47,11 @@ class Cluster:
         return str(self.plan["launch_id"])
 
     @property
+    def files(self) -> str:
+        """Where its logs and outputs are: on this machine, or where the backend says."""
+        return str(self.plan.get("files") or self.directory)
+
+    @property
     def url(self) -> str:
         """Its cluster dir."""
         return f"{self.plan['work_dir'].rstrip('/')}/{self.plan['cluster_id']}"

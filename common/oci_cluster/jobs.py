@@ -291,7 +291,7 @@ class Jobs:
             msg = f"the Job of {cluster.name} ({cluster.plan['job']}) is not one that launch.sh has made"
             raise UsageError(msg)
         plan = {**cluster.plan, "environment": environment, "work_dir": environment["WORK_DIR"]}
-        return Cluster(cluster.directory, plan)
+        return Cluster(cluster.directory, {**plan, "files": Cluster(cluster.directory, plan).url})
 
     def _job_summaries(self, *, lifecycle_state: str = "ACTIVE", **wanted: str) -> list[Any]:
         """Return the Jobs that are clusters: those of a *lifecycle_state*, or all that are not deleted."""

@@ -34,7 +34,7 @@ def describe_cluster(cluster: Cluster, state: Mapping[str, Any]) -> dict[str, An
         "exit_code": None if state["running"] else int(cluster_code(state["nodes"], stop or None)),
         "reason": stop.get("reason"),
         "created": cluster.plan["created"],
-        "directory": str(cluster.directory),
+        "directory": cluster.files,
         "facts": facts_of(_read(exchange, READY)) if state["running"] else {},
         "nodes": nodes,
     }

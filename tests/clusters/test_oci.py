@@ -173,6 +173,7 @@ def test_exit_code_comes_through_and_logs_and_outputs_stay(cloud: Cloud, style: 
     assert (found["exit_code"], found["state"], len(found["nodes"])) == (7, "ENDED", 3)
     status = json.loads(cloud.run("status", found["name"], "--json").stdout)
     assert (status["exit_code"], status["reason"]) == (7, "the entry point ended: exit code 7")
+    assert re.fullmatch(rf"oci://clusters@stand-in/work/{found['name']}-[0-9a-f]{{8}}", status["directory"])
     assert {node["exit_code"] for node in status["nodes"]} == {7}
     # Where the service starts main first, and the others only then, this main has failed before they begin.
     node = "WORKER_2" if style == "runs" else "MAIN"
