@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 # Seconds to connect, and between two bytes of an answer.
 _TIMEOUTS_S = (10, 60)
-# How long one request is repeated in all. Throttled launches of 1,000 runs took the service's own pauses, not more.
+# How long one request is repeated in all: longer than a passing outage, shorter than anybody waits for a prompt.
+# Chosen, not measured: what the real service throttles is not known here.
 PATIENCE_S = 180.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
 _REPEATED_STATUS = {429, 500, 502, 503, 504}

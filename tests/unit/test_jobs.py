@@ -678,6 +678,17 @@ def test_the_nodes_of_one_run_tell_themselves_how_they_ended(launcher: Launcher,
     assert (codes(state), state["running"]) == (dict(zip(GROUP, [3, 9, 5, 5], strict=True)), False)
 
 
+def test_mains_own_0_makes_no_success_of_a_run_that_failed(launcher: Launcher, multinode: Cluster) -> None:
+    """Too few of its workers did, say: the service knows."""
+    run = next(iter(launcher.science.runs.values()))
+    run.lifecycle_state, run.lifecycle_details = "FAILED", "exit code 9"
+    exchange = Exchange(multinode.url, multinode.launch_id)
+    for node in ("MAIN", "WORKER_1"):
+        exchange.publish(f"{node}_exit.json", exit_code=0, reason="done")
+    codes = {node["node"]: node["exit_code"] for node in launcher.jobs.state(multinode)["nodes"]}
+    assert (codes["MAIN"], codes["WORKER_1"]) == (9, 0)
+
+
 def test_one_run_that_never_ran_has_asked_nobody(launcher: Launcher, multinode: Cluster) -> None:
     """No node was there to tell anything."""
     Exchange(multinode.url, multinode.launch_id).publish("MAIN_exit.json", exit_code=3, reason="x")
