@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
--include config.mk # yours, git-ignored: PYTHON=python3.12 ...
+-include config.mk # yours, git-ignored: PYTHON = python3.12 ...
 
 PYTHON ?= python3
 BATS ?= node_modules/bats/bin/bats
@@ -17,11 +17,36 @@ python_files = $(call files,'*.py')
 shell_files = $(shell .venv/bin/shfmt -f $(files)) # by extension or first line
 yaml_files = $(call files,'*.yaml' '*.yml')
 
+# Those that images can be built of, here or in a project that has some of the folders.
+frameworks := $(patsubst %/Dockerfile,%,$(wildcard */Dockerfile))
+builds := $(frameworks:%=build-%)
+pushes := $(frameworks:%=push-%)
+# `make build push` without what a push needs stops before the build.
+to_push := $(if $(filter push%,$(MAKECMDGOALS)),--to-push)
+
 # dask/ and tests/ are folders: without .PHONY make calls such targets "up to date".
-.PHONY: help test test-unit test-scripts test-clusters lint format lock bench demo-oci coverage clean
+.PHONY: build push pull-check size $(builds) $(pushes) help test test-unit test-scripts test-clusters lint format lock bench demo-oci coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+build: ## build the images of all frameworks; build-dask one
+	@./scripts/images.sh build $(frameworks) $(to_push)
+
+push: build ## push them to REGISTRY, and record their digests; push-dask one
+	@./scripts/images.sh push $(frameworks)
+
+pull-check: ## pull back what was pushed: is it what was built, and does it start?
+	@./scripts/images.sh pull-check $(frameworks)
+
+size: ## print the layers of the images
+	@./scripts/images.sh size $(frameworks)
+
+$(builds): build-%:
+	@./scripts/images.sh build $* $(to_push)
+
+$(pushes): push-%: build-%
+	@./scripts/images.sh push $*
 
 test: $(python_tools) $(node_tools) ## run all three rings of tests; installs what they need
 	./tests/run.sh
@@ -42,6 +67,7 @@ lint: $(python_tools) ## every linter there is, changes nothing
 	.venv/bin/shellcheck -x $(shell_files)
 	.venv/bin/shfmt -i 2 -ci -d $(shell_files)
 	$(run) yamllint --strict $(yaml_files)
+	.venv/bin/hadolint $(call files,'*/Dockerfile')
 
 format: $(python_tools) ## let the formatters rewrite what they can
 	$(run) ruff check --fix-only $(python_files)
@@ -54,6 +80,9 @@ lock: ## lock requirements*.in again, with uv; npm does package.json
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --constraint common/requirements-oci.txt \
 	  --custom-compile-command 'make lock' common/requirements.in --output-file common/requirements.txt
+	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	  --constraint common/requirements.txt \
+	  --custom-compile-command 'make lock' common/requirements-install.in --output-file common/requirements-install.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
 

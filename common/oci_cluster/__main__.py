@@ -81,6 +81,22 @@ def _requirements(args: argparse.Namespace) -> int:
     return 0
 
 
+def _images(args: argparse.Namespace) -> int:
+    from oci_cluster import images
+    from oci_cluster.follow import say_to_stderr
+
+    choices = images.read_choices(os.environ, PROJECT_ROOT)
+    found = images.Images(choices, PROJECT_ROOT, os.environ, say_to_stderr(_program()))
+    frameworks = list(dict.fromkeys(args.frameworks)) or images.with_dockerfile(PROJECT_ROOT)
+    found.check(frameworks, push=args.action == "push" or args.to_push)
+    if args.action == "size":
+        print(found.sizes(frameworks))
+        return 0
+    work = {"build": found.build, "push": found.push, "pull-check": found.pull_check}
+    work[args.action](frameworks)
+    return 0
+
+
 def _local_check(_: argparse.Namespace) -> int:
     from oci_cluster import local
     from oci_cluster.plan import without_secrets
@@ -256,6 +272,11 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--python", default="")
     added = verb("requirements", _requirements, "print the pip packages of a conda environment file")
     added.add_argument("env_file", type=Path)
+
+    added = verb("images", _images, "build, push, pull back or measure images; scripts/images.sh tells more")
+    added.add_argument("action", choices=["build", "push", "pull-check", "size"])
+    added.add_argument("frameworks", nargs="*", metavar="FRAMEWORK")
+    added.add_argument("--to-push", action="store_true", help="check also what a push will need")
 
     _add_backend_verbs(verb)
     return parser

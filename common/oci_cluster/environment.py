@@ -33,7 +33,7 @@ _UV_OPTIONS = {
 _INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
 _PROGRESS = re.compile(r"^\s*(Downloading|Building|Installing collected|Resolved|Prepared|Installed) ?.*")
 # What a post-install.sh means to be shown begins with two blanks.
-_HOOK_PROGRESS = re.compile(rf"^  \S|{_PROGRESS.pattern}")
+HOOK_PROGRESS = re.compile(rf"^  \S|{_PROGRESS.pattern}")
 
 _YES = {"1", "y", "yes", "t", "true", "on"}  # pip takes them all (distutils' strtobool)
 
@@ -138,13 +138,18 @@ def requirements(env_file: Path) -> list[str]:
         msg = f"{env_file} is not a conda environment file with a 'dependencies' list: {error!r}"
         raise SettingsError(msg) from error
     lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
-    pip = [str(entry) for entries in lists for entry in entries]
+    pip = split_pip_entries([str(entry) for entries in lists for entry in entries])
     other = [part for part in dependencies if isinstance(part, str) and not _INTERPRETER.fullmatch(part)]
     if other or not pip:
         reason = f"asks for conda packages ({', '.join(other)})" if other else "has no 'pip:' list"
         msg = f"{env_file} {reason}; a local cluster has pip packages only: list them under 'pip:', or use --python"
         raise SettingsError(msg)
     return pip
+
+
+def split_pip_entries(entries: Sequence[str]) -> list[str]:
+    """Return a ``pip:`` list as arguments: an option is two words of one entry there, as in a requirements file."""
+    return [word for entry in entries for word in (entry.split() if entry.startswith("-") else [entry])]
 
 
 def missing_packages(python: Path, packages: Sequence[str]) -> list[str]:
@@ -180,7 +185,7 @@ def _make(directory: Path, packages: Sequence[str], root: Path, say: Say, hook: 
         make = [sys.executable, "-m", "venv", *without_pip, str(directory)]
         if uv:
             make = [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(directory)]
-        _run(make, say)
+        run_installer(make, say)
     if uv:
         options, extra = uv_options(pip_configuration(tools_python(root)))
         install = [uv, "pip", "install", "--python", str(directory / "bin" / "python"), *options]
@@ -188,15 +193,15 @@ def _make(directory: Path, packages: Sequence[str], root: Path, say: Say, hook: 
         extra = {}
         pip = [str(tools_python(root)), "-m", "pip", "--disable-pip-version-check", "--no-input"]
         if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode:  # noqa: S603 - our own pip
-            _run([tools_python(root), "-m", "ensurepip"], say)  # a .venv that uv made has none
+            run_installer([tools_python(root), "-m", "ensurepip"], say)  # a .venv that uv made has none
         install = [*pip, "--python", str(directory / "bin" / "python"), "install"]
     # Compiled here and now, also where PYTHONDONTWRITEBYTECODE is set: an uncompiled start costs seconds, every time.
     compiled = ["--compile-bytecode"] if uv else ["--compile"]
-    _run([*install, *compiled, *packages], say, extra)
+    run_installer([*install, *compiled, *packages], say, extra)
     if hook is not None and hook.exists():
         cache = root / ".venv" / "cache" / directory.name
         cache.mkdir(parents=True, exist_ok=True)
-        _run([hook, directory / "bin" / "python", cache, *install, *compiled], say, extra, _HOOK_PROGRESS)
+        run_installer([hook, directory / "bin" / "python", cache, *install, *compiled], say, extra, HOOK_PROGRESS)
     say(f"  done in {time.monotonic() - started:.0f} s")
 
 
@@ -233,12 +238,17 @@ def uv_options(pip: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     return options, {"SSL_CERT_FILE": pip["cert"]} if "cert" in pip else {}
 
 
-def _run(
+def run_installer(
     command: Sequence[str | Path],
     say: Say,
     extra: Mapping[str, str] | None = None,
     progress: re.Pattern[str] = _PROGRESS,
 ) -> None:
+    """Run *command*, in an environment with *extra*, and show those of its lines that tell of *progress*.
+
+    Raises:
+        BackendError: it cannot be run, or failed; holds its last words.
+    """
     said: list[str] = []
     try:
         process = subprocess.Popen(  # noqa: S603 - an argument list, no shell

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Usage: install-packages.sh PACKAGE...
+#
+# Install system packages while an image is built, where the base has no command of that name already. By apt-get: other
+# bases must bring what is needed.
+#
+# Exit: 0 they are there; 2 wrong usage; 69 a package cannot be had; 78 the base has no apt-get.
+set -Eeuo pipefail
+
+main() {
+  local package authority=/run/secrets/ca-bundle
+  local -a missing=() options=()
+  if [[ $# -eq 0 || "$1" == -* ]]; then
+    echo "usage: ${0##*/} PACKAGE..." >&2
+    exit 2
+  fi
+  for package in "$@"; do
+    command -v "${package}" >/dev/null || missing+=("${package}")
+  done
+  [[ ${#missing[@]} -gt 0 ]] || exit 0
+  if ! command -v apt-get >/dev/null; then
+    echo "${0##*/}: error: this base image has no apt-get to install ${missing[*]}; choose a BASE_IMAGE of Debian or" \
+      "Ubuntu, or one that has ${missing[*]}" >&2
+    exit 78
+  fi
+  [[ ! -f "${authority}" ]] || options=(-o "Acquire::https::CaInfo=${authority}")
+  export DEBIAN_FRONTEND=noninteractive
+  if ! { apt-get "${options[@]}" update -qq &&
+    apt-get "${options[@]}" install -y -qq --no-install-recommends "${missing[@]}"; }; then
+    echo "${0##*/}: error: ${missing[*]} cannot be installed; see above" >&2
+    exit 69
+  fi
+  rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt/* /var/log/dpkg.log
+}
+main "$@"

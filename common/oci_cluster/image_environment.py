@@ -1,0 +1,283 @@
+"""The Python environment of an image: ``common/install-env.sh`` runs this while the image is built.
+
+It is a program of its own and no verb: that a change elsewhere in the package does not have an image's packages
+installed again, the build is given this file and those that it imports, no others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.environment import HOOK_PROGRESS, Say, pip_configuration, run_installer, split_pip_entries, uv_options
+from oci_cluster.errors import ClusterError, SettingsError
+
+# What of the SDK stays: what nodes use, and what scripts are told to read secrets, data and models from. The other
+# services are 190 MB of clients and models. An image whose own environment file names `oci` keeps them all.
+_OCI_SERVICES = {
+    *("data_science", "dns", "generative_ai_inference", "identity", "identity_data_plane", "key_management"),
+    *("logging", "loggingingestion", "loggingsearch", "model_deployment", "monitoring", "object_storage", "ons"),
+    *("secrets", "streaming", "vault", "work_requests"),  # dns and work_requests come with any other
+}
+# What no node loads, by patterns in site-packages: tests (65 MB beside Dask, 170 MB beside torch), and what those need
+# who work on Bokeh itself (7 MB).
+_TESTED = ("dask", "distributed", "networkx", "numpy", "pandas", "scipy", "sklearn", "sympy")
+_UNUSED = (
+    *(
+        f"{name}/**/tests"
+        for name in ("dask", "distributed", "networkx", "numpy", "pandas", "scipy", "sklearn", "sympy")
+    ),
+    *(f"torch/{name}" for name in ("test", "bin/test_*", "bin/*Test", "bin/protoc*")),
+    *(f"bokeh/server/static/js/{name}" for name in ("compiler.js", "lib")),
+)
+# In this order: mamba and micromamba solve faster.
+_CONDAS = ("mamba", "micromamba", "conda")
+
+
+@dataclass(frozen=True)
+class EnvFile:
+    """A conda environment file."""
+
+    path: Path
+    conda: Sequence[str]
+    pip: Sequence[str]
+    channels: Sequence[str]
+
+
+def read_env_file(path: Path) -> EnvFile:
+    """Return what the environment file *path* asks for.
+
+    Raises:
+        SettingsError: it is not one.
+    """
+    import yaml  # noqa: PLC0415 - the one package that reading needs
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        dependencies = list(content["dependencies"])
+        channels = [str(channel) for channel in content.get("channels") or []]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        msg = f"{path} is not a conda environment file with a 'dependencies' list: {error!r}"
+        raise SettingsError(msg) from error
+    lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
+    conda = [part for part in dependencies if isinstance(part, str)]
+    return EnvFile(path, conda, [str(entry) for entries in lists for entry in entries], channels)
+
+
+def check_conflicts(files: Sequence[EnvFile]) -> None:
+    """Check that what the *files* say of one package can be true together.
+
+    What follows from dependencies only the installer finds; a version that one file pins and another excludes is known
+    before anything is fetched.
+
+    Raises:
+        SettingsError: names every two requirements that cannot, and their files.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - as yaml
+    from packaging.utils import canonicalize_name  # noqa: PLC0415
+
+    asked: dict[str, list[tuple[Requirement, Path]]] = {}
+    for file in files:
+        for entry in file.pip:
+            if entry.startswith("-"):
+                continue
+            try:
+                wanted = Requirement(entry)
+            except InvalidRequirement:
+                continue  # a path or a URL: pip knows more of those
+            if wanted.marker is None or wanted.marker.evaluate():
+                asked.setdefault(canonicalize_name(wanted.name), []).append((wanted, file.path))
+    problems = [
+        f"'{one}' ({path}) and '{other}' ({other_path})"
+        for entries in asked.values()
+        for number, (one, path) in enumerate(entries)
+        for other, other_path in entries[number + 1 :]
+        if not _fit(one, other)
+    ]
+    if problems:
+        msg = f"these requirements cannot be met together: {'; '.join(problems)}; change one of each pair"
+        raise SettingsError(msg)
+
+
+def _fit(one: Any, other: Any) -> bool:
+    """Return whether a version that one of two requirements pins meets both; without a pin, the installer will see."""
+    pinned = [
+        specifier.version
+        for specifier in (*one.specifier, *other.specifier)
+        if specifier.operator == "==" and not specifier.version.endswith(".*")
+    ]
+    both = one.specifier & other.specifier
+    return not pinned or any(both.contains(version, prereleases=True) for version in pinned)
+
+
+def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say) -> None:
+    """Make the environment *directory* with all that *env_files* ask for; nothing of it is there before.
+
+    With conda, mamba or micromamba on PATH by one of them; else a venv with what is listed under ``pip:``. Then the
+    ``post-install.sh`` beside each file is run, what an image has no use for is removed, and all is byte-compiled.
+
+    Args:
+        directory: The environment.
+        env_files: The framework's, and those that add to it.
+        cache: What post-install scripts keep from one build to the next.
+        say: Shows a line of progress.
+
+    Raises:
+        SettingsError: a file is not one, asks for what cannot be had here, or two of them contradict each other.
+        BackendError: an installer failed; holds its last words.
+    """
+    files = [read_env_file(path) for path in env_files]
+    check_conflicts(files)
+    conda = next(filter(None, map(shutil.which, _CONDAS)), None)
+    if conda:
+        _install_with_conda(conda, directory, files, say)
+    else:
+        _check_without_conda(files)
+        run_installer([sys.executable, "-m", "venv", "--without-pip", directory], say)
+    python = directory / "bin" / "python"
+    command, extra = _install_command(python)
+    if not conda:
+        # One call: what the files ask for has to be met together.
+        run_installer([*command, *_pip_entries(files)], say, extra)
+    for hook in dict.fromkeys(file.path.with_name("post-install.sh") for file in files):
+        if hook.exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            run_installer([hook.absolute(), python, cache, *command], say, extra, HOOK_PROGRESS)
+    site_packages = _site_packages(python)
+    keep_oci = sum(_names(file, "oci") for file in files) > 1
+    _trim(site_packages, services=not keep_oci)
+    # Some packages bring templates in no Python that there is: what cannot be compiled is not used. The hash is not
+    # looked at: nothing in an image changes, and times of files do not survive every builder.
+    compile_all = [str(python), "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([*compile_all, site_packages], check=False, **quiet)  # noqa: S603 - ours
+    (directory / "packages.txt").write_text(_packages(python, directory))
+
+
+def _pip_entries(files: Sequence[EnvFile]) -> list[str]:
+    return [word for file in files for word in split_pip_entries(file.pip)]
+
+
+def _check_without_conda(files: Sequence[EnvFile]) -> None:
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - as yaml
+
+    problems = []
+    for file in files:
+        for entry in file.conda:
+            name = entry.split()[0].partition("=")[0].rstrip("<>!~")
+            if name == "pip":
+                continue
+            if name != "python":
+                problems.append(f"{file.path} asks for the conda package '{entry}'")
+                continue
+            version = ".".join(map(str, sys.version_info[:3]))
+            try:
+                # conda's python=3.11 is pip's ==3.11.*
+                text = f"{entry.replace('=', '==')}.*" if "python=3" in entry and "==" not in entry else entry
+                if not Requirement(text).specifier.contains(version):
+                    problems.append(f"{file.path} asks for '{entry}', this base has Python {version}")
+            except InvalidRequirement:
+                problems.append(f"{file.path}: '{entry}' is not a version of Python")
+    if problems:
+        msg = (
+            f"{'; '.join(problems)}. This base image has none of {', '.join(_CONDAS)}: list under 'pip:' what PyPI "
+            "has, or choose a BASE_IMAGE that has one of them, or that Python"
+        )
+        raise SettingsError(msg)
+
+
+def _install_with_conda(conda: str, directory: Path, files: Sequence[EnvFile], say: Say) -> None:
+    """Have conda make the environment: one file for it, which it solves as a whole."""
+    pip = [entry for file in files for entry in file.pip]
+    channels = dict.fromkeys(channel for file in files for channel in file.channels)
+    packages = dict.fromkeys([*(entry for file in files for entry in file.conda), "python", "pip"])
+    merged = {"channels": [*channels], "dependencies": [*packages, {"pip": pip}]}
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, "environment.yaml")
+        path.write_text(json.dumps(merged))  # JSON is YAML
+        create = ["create"] if Path(conda).name == "micromamba" else ["env", "create"]
+        yes = ["--yes"] if Path(conda).name == "micromamba" else []
+        run_installer([conda, *create, *yes, "--prefix", directory, "--file", path], say)
+
+
+def _install_command(python: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the command that installs packages for *python*, and its environment."""
+    uv = Path(sys.executable).with_name("uv")
+    options, extra = uv_options(pip_configuration(Path(sys.executable)))
+    if "--index-strategy" not in options:  # an index that a file itself names must not hide another's versions
+        options += ["--index-strategy", "unsafe-best-match"]
+    # Compiled in the end, when it is known what stays.
+    return [str(uv), "pip", "install", "--python", str(python), *options], {"UV_COMPILE_BYTECODE": "0", **extra}
+
+
+def _names(file: EnvFile, package: str) -> bool:
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - as yaml
+
+    for entry in file.pip:
+        try:
+            if Requirement(entry).name == package:
+                return True
+        except InvalidRequirement:
+            continue
+    return False
+
+
+def _site_packages(python: Path) -> Path:
+    found = subprocess.run(  # noqa: S603 - the interpreter that was just made
+        [python, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Path(found.stdout.strip())
+
+
+def _trim(site_packages: Path, *, services: bool) -> None:
+    if services:
+        for models in site_packages.glob("oci/*/models"):
+            if models.parent.name not in _OCI_SERVICES:
+                shutil.rmtree(models.parent)
+    for path in [path for pattern in _UNUSED for path in site_packages.glob(pattern)]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)  # it may be gone with one above it
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _packages(python: Path, directory: Path) -> str:
+    """Return the exact list of what is installed: a line each, ``name==version``, conda's with its build."""
+    code = (
+        "import importlib.metadata as m\n"
+        "print('\\n'.join(sorted({d.metadata['Name'] + '==' + d.version for d in m.distributions()}, key=str.lower)))"
+    )
+    listed = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    conda = sorted(path.stem for path in directory.glob("conda-meta/*.json"))
+    return "".join(f"{line}\n" for line in [*listed.stdout.splitlines(), *(f"conda {name}" for name in conda)])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the environment that the command line names; ``install-env.sh --help`` tells how."""
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"install-env.sh: {text}\n")
+        sys.stderr.flush()
+
+    directory, *env_files = map(Path, arguments)
+    try:
+        install(directory, env_files, Path(os.environ["INSTALL_CACHE"]), say)
+    except ClusterError as error:
+        say(f"error: {error}")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
