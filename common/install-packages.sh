@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Usage: install-packages.sh PACKAGE...
 #
-# Install system packages while an image is built, where the base has no command of that name already. By apt-get: other
-# bases must bring what is needed.
+# Install system packages while an image is built, where the base has no command of that name already. By apt-get: another
+# base must bring the commands; of libraries nothing is known there.
 #
-# Exit: 0 they are there; 2 wrong usage; 69 a package cannot be had; 78 the base has no apt-get.
+# Exit: 0 they are there; 2 wrong usage; 69 a package cannot be had; 78 a command is missing, and there is no apt-get.
 set -Eeuo pipefail
 
 main() {
@@ -19,14 +19,20 @@ main() {
   done
   [[ ${#missing[@]} -gt 0 ]] || exit 0
   if ! command -v apt-get >/dev/null; then
-    echo "${0##*/}: error: this base image has no apt-get to install ${missing[*]}; choose a BASE_IMAGE of Debian or" \
-      "Ubuntu, or one that has ${missing[*]}" >&2
-    exit 78
+    echo "${0##*/}: no apt-get in this base image, so not installed: ${missing[*]}" >&2
+    for package in "${missing[@]}"; do
+      if [[ "${package}" != lib* ]]; then
+        echo "${0##*/}: error: choose a BASE_IMAGE of Debian or Ubuntu, or one that has the command ${package}" >&2
+        exit 78
+      fi
+    done
+    exit 0
   fi
-  [[ ! -f "${authority}" ]] || options=(-o "Acquire::https::CaInfo=${authority}")
+  options=(-qq -o Dpkg::Use-Pty=0)
+  [[ ! -s "${authority}" ]] || options+=(-o "Acquire::https::CaInfo=${authority}")
   export DEBIAN_FRONTEND=noninteractive
-  if ! { apt-get "${options[@]}" update -qq &&
-    apt-get "${options[@]}" install -y -qq --no-install-recommends "${missing[@]}"; }; then
+  if ! { apt-get "${options[@]}" update &&
+    apt-get "${options[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null; }; then
     echo "${0##*/}: error: ${missing[*]} cannot be installed; see above" >&2
     exit 69
   fi

@@ -9,8 +9,8 @@
 #   size         print the layers of what was built last
 #   -h, --help   this text
 #
-# Settings, from the environment or config.env: REGISTRY TAG CODE_DIR EXTRA_ENV ENV_FILE BASE_IMAGE RUN_AS PLATFORM DOCKER
-# BUILD_FLAGS; config.env.example explains each.
+# Settings, from the environment or config.env: REGISTRY TAG CODE_DIR EXTRA_ENV ENV_FILE SYSTEM_PACKAGES BASE_IMAGE RUN_AS
+# PLATFORM DOCKER BUILD_FLAGS; config.env.example explains each.
 #
 # .images/ keeps for each framework: its record (<framework>.json), the exact list of what its image holds
 # (<framework>.packages.txt), and all that the engine printed (<framework>.log).

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.environment import HOOK_PROGRESS, Say, pip_configuration, run_installer, split_pip_entries, uv_options
-from oci_cluster.errors import ClusterError, SettingsError
+from oci_cluster.errors import BackendError, ClusterError, SettingsError
 
 # What of the SDK stays: what nodes use, and what scripts are told to read secrets, data and models from. The other
 # services are 190 MB of clients and models. An image whose own environment file names `oci` keeps them all.
@@ -146,7 +146,12 @@ def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say) -
     command, extra = _install_command(python)
     if not conda:
         # One call: what the files ask for has to be met together.
-        run_installer([*command, *_pip_entries(files)], say, extra)
+        try:
+            run_installer([*command, *_pip_entries(files)], say, extra)
+        except BackendError as error:
+            if "No solution found" in str(error):
+                raise SettingsError(str(error)) from error
+            raise
     for hook in dict.fromkeys(file.path.with_name("post-install.sh") for file in files):
         if hook.exists():
             cache.mkdir(parents=True, exist_ok=True)

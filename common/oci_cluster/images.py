@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oci_cluster import image_records
-from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
+from oci_cluster.errors import BackendError, ClusterError, ExitCode, NotPermittedError, SettingsError
 from oci_cluster.exchange import now
 from oci_cluster.settings import SettingsReader, read_settings_file
 
@@ -44,7 +44,10 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # BuildKit's plain output: the step's number, then seconds, then what the step prints.
 _STEP_OUTPUT = re.compile(r"^#\d+ \d+\.\d+ ")
-_SHOWN = re.compile(r"install-(env|packages)\.sh: |  building Horovod")
+_SHOWN = re.compile(r"install-env\.sh:   ")
+# What BuildKit, and buildah, say of a step that failed; the step's own words come before.
+_FRAME = re.compile(r"#|------| > \[|executor failed running|ERROR: |Error: building at STEP")
+_STEP_CODE = re.compile(r"exit (?:code|status):? (\d+)")
 _LAST_LINES = 25
 
 
@@ -61,6 +64,7 @@ class Choices:
     extra_env: Sequence[Path]
     code_dir: str
     run_as: str
+    system_packages: str
     flags: Sequence[str]
 
     def name(self, framework: str) -> str:
@@ -101,6 +105,7 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
         extra_env=read.value("EXTRA_ENV", files, list[Path]()),
         code_dir=read.value("CODE_DIR", inside, ""),
         run_as=read.text("RUN_AS"),
+        system_packages=read.text("SYSTEM_PACKAGES"),
         flags=read.value("BUILD_FLAGS", shlex.split, list[str]()),
     )
     if read.problems:
@@ -191,7 +196,8 @@ class Images:
         """Build the images of *frameworks*, at the same time; record each, with the exact list of what it holds.
 
         Raises:
-            BackendError: one could not be built; all that the engine said is in ``.images/<framework>.log``.
+            SettingsError: the environment files of one contradict each other, or ask for what its base cannot give.
+            BackendError: one could not be built. All that the engine said is in ``.images/<framework>.log``.
         """
         self._records.mkdir(exist_ok=True)
         with secrets_dir(self._environ, self._say) as secrets:
@@ -223,6 +229,7 @@ class Images:
             "ENV_FILE": choices.env_file,
             "CODE_DIR": choices.code_dir,
             "RUN_AS": choices.run_as,
+            "SYSTEM_PACKAGES": choices.system_packages,
             "VERSION": choices.tag,
             "REVISION": self._revision,
             "SOURCE": self._source,
@@ -380,15 +387,20 @@ class Images:
             raise failed[0]
 
 
-def _failure(framework: str, command: Sequence[str], code: int, log: Path) -> BackendError | NotPermittedError:
+def _failure(framework: str, command: Sequence[str], code: int, log: Path) -> ClusterError:
     """Return what is to be said of a *command* that failed: the last words of its *log*, and what helps."""
-    lines = [_STEP_OUTPUT.sub("", line) for line in log.read_text(errors="replace").splitlines()]
-    told = [line for line in lines if line.strip() and not line.startswith(("#", "------"))]
-    last = "\n".join(f"  {line[:300]}" for line in told[-_LAST_LINES:])
+    lines = log.read_text(errors="replace").splitlines()
+    # BuildKit says what failed between two such lines.
+    rules = [number for number, line in enumerate(lines) if line == "------"]
+    said = lines[rules[-2] : rules[-1]] if len(rules) > 1 else lines
+    told = [line for line in (_STEP_OUTPUT.sub("", line) for line in said) if line.strip() and not _FRAME.match(line)]
+    last = "\n".join(f"  {line[:300]}" for line in (told or lines)[-_LAST_LINES:])
     what = f"'{Path(command[0]).name} {command[1]} ...' for {framework} failed with exit code {code}"
     text = _advised(f"{what}; all that it printed is in {log}. Its last lines:\n{last}")
-    refused = command[1] == "push" and any(word in last for word in _REFUSED)
-    return NotPermittedError(text) if refused else BackendError(text)
+    if command[1] == "push" and any(word in last for word in _REFUSED):
+        return NotPermittedError(text)
+    step = _STEP_CODE.search("\n".join(lines[-_LAST_LINES:]))
+    return SettingsError(text) if step and int(step[1]) == ExitCode.SETTINGS else BackendError(text)
 
 
 _REFUSED = ("denied", "unauthorized", "no basic auth", "authentication required")
