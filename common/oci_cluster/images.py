@@ -390,17 +390,16 @@ class Images:
 def _failure(framework: str, command: Sequence[str], code: int, log: Path) -> ClusterError:
     """Return what is to be said of a *command* that failed: the last words of its *log*, and what helps."""
     lines = log.read_text(errors="replace").splitlines()
-    # BuildKit says what failed between two such lines.
-    rules = [number for number, line in enumerate(lines) if line == "------"]
-    said = lines[rules[-2] : rules[-1]] if len(rules) > 1 else lines
+    failed = [step[1] for line in lines if (step := re.match(r"#(\d+) ERROR", line))]
+    said = [line for line in lines if line.startswith(f"#{failed[-1]} ")] if failed else lines
     told = [line for line in (_STEP_OUTPUT.sub("", line) for line in said) if line.strip() and not _FRAME.match(line)]
     last = "\n".join(f"  {line[:300]}" for line in (told or lines)[-_LAST_LINES:])
     what = f"'{Path(command[0]).name} {command[1]} ...' for {framework} failed with exit code {code}"
     text = _advised(f"{what}; all that it printed is in {log}. Its last lines:\n{last}")
     if command[1] == "push" and any(word in last for word in _REFUSED):
         return NotPermittedError(text)
-    step = _STEP_CODE.search("\n".join(lines[-_LAST_LINES:]))
-    return SettingsError(text) if step and int(step[1]) == ExitCode.SETTINGS else BackendError(text)
+    codes = _STEP_CODE.findall("\n".join(lines[-_LAST_LINES:]))
+    return SettingsError(text) if codes and int(codes[-1]) == ExitCode.SETTINGS else BackendError(text)
 
 
 _REFUSED = ("denied", "unauthorized", "no basic auth", "authentication required")
