@@ -28,7 +28,7 @@ _OCI_SERVICES = {
     *("secrets", "streaming", "vault", "work_requests"),  # dns and work_requests come with any other
 }
 # What no node loads, by patterns in site-packages: tests (65 MB beside Dask, 170 MB beside torch), and what those need
-# who work on Bokeh itself (7 MB).
+# who work on Bokeh itself (15 MB: dashboards load the files whose names end in .min.js).
 _TESTED = ("dask", "distributed", "networkx", "numpy", "pandas", "scipy", "sklearn", "sympy")
 _UNUSED = (
     *(
@@ -36,7 +36,7 @@ _UNUSED = (
         for name in ("dask", "distributed", "networkx", "numpy", "pandas", "scipy", "sklearn", "sympy")
     ),
     *(f"torch/{name}" for name in ("test", "bin/test_*", "bin/*Test", "bin/protoc*")),
-    *(f"bokeh/server/static/js/{name}" for name in ("compiler.js", "lib")),
+    *(f"bokeh/server/static/js/{name}" for name in ("boke*[!n].js", "compiler.js", "lib")),
 )
 # In this order: mamba and micromamba solve faster.
 _CONDAS = ("mamba", "micromamba", "conda")
@@ -203,7 +203,7 @@ def _install_with_conda(conda: str, directory: Path, files: Sequence[EnvFile], s
     """Have conda make the environment: one file for it, which it solves as a whole."""
     pip = [entry for file in files for entry in file.pip]
     channels = dict.fromkeys(channel for file in files for channel in file.channels)
-    packages = dict.fromkeys([*(entry for file in files for entry in file.conda), "python", "pip"])
+    packages = dict.fromkeys(entry for file in files for entry in file.conda)
     merged = {"channels": [*channels], "dependencies": [*packages, {"pip": pip}]}
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "environment.yaml")
@@ -261,11 +261,11 @@ def _packages(python: Path, directory: Path) -> str:
     """Return the exact list of what is installed: a line each, ``name==version``, conda's with its build."""
     code = (
         "import importlib.metadata as m\n"
-        "print('\\n'.join(sorted({d.metadata['Name'] + '==' + d.version for d in m.distributions()}, key=str.lower)))"
+        "print(*sorted({d.metadata['Name'] + '==' + d.version for d in m.distributions()}, key=str.lower), sep='\\n')"
     )
     listed = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
     conda = sorted(path.stem for path in directory.glob("conda-meta/*.json"))
-    return "".join(f"{line}\n" for line in [*listed.stdout.splitlines(), *(f"conda {name}" for name in conda)])
+    return "".join(f"{line}\n" for line in [*listed.stdout.split(), *(f"conda {name}" for name in conda)])
 
 
 def main(arguments: Sequence[str]) -> int:

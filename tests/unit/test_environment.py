@@ -790,7 +790,7 @@ def test_a_post_install_script_that_cannot_be_run_is_no_bug_of_ours(tmp_path: Pa
     hook = tmp_path / "post-install.sh"
     hook.touch(mode=0o644)
     with pytest.raises(BackendError, match="cannot be run: Permission denied"):
-        environment._run([hook], lambda _: None)
+        environment.run_installer([hook], lambda _: None)
 
 
 # --- What the backend `oci` needs -----------------------------------------------------------------------------------
