@@ -86,7 +86,7 @@ class Jobs:
             ServiceError: OCI refused, or did not answer.
             StoppedError: the launcher was told to stop.
         """
-        settings = oci_requests.settings_of(plan)
+        settings = oci_requests.settings_of(plan, root)
         self._check_name(plan["name"])
         environment = oci_requests.node_environment(
             plan, code_uri=self._send_code(plan, say), subnet_cidr=self._subnet_cidr(plan, settings)

@@ -21,6 +21,7 @@ from oci_cluster import plan as planning
 from oci_cluster.code import pack_code
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.exchange import printable
+from oci_cluster.image_records import pushed_image
 from oci_cluster.plan import SECRET
 from oci_cluster.settings import SettingsReader, parse_count, parse_duration, parse_switch
 
@@ -58,7 +59,7 @@ def check(plan: Mapping[str, Any], root: Path, *, as_json: bool = False) -> str:
     if plan["python"]:
         msg = "--python is for nodes of this machine; on OCI they have the Python of their image"
         raise UsageError(msg)
-    settings = settings_of(plan)
+    settings = settings_of(plan, root)
     notes = []
     with tempfile.TemporaryDirectory() as scratch:
         code_uri, archive = code_of(plan, Path(scratch))
@@ -85,14 +86,19 @@ def code_of(plan: Mapping[str, Any], scratch: Path) -> tuple[str, Path | None]:
     return f"{plan['work_dir'].rstrip('/')}/code/{digest}.tar.gz#sha256={digest}", archive
 
 
-def settings_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(plan: Mapping[str, Any], root: Path) -> dict[str, Any]:
     """Return the backend's settings of *plan*, checked, under the names that the templates use.
+
+    Args:
+        plan: The launch.
+        root: The checkout, which knows by its digest what it has pushed.
 
     Raises:
         SettingsError: names every setting that is missing or wrong.
     """
     # One setting for the images of all frameworks.
     image_name = plan["settings"]["IMAGE"].replace("{framework}", plan["framework"])
+    image_name = pushed_image(image_name, plan["framework"], root)
     read = SettingsReader({**plan["settings"], "IMAGE": image_name})
     environment = plan["environment"]
     ttl_s = parse_duration(environment.get("TTL", "0") or "0")
@@ -135,6 +141,9 @@ def settings_of(plan: Mapping[str, Any]) -> dict[str, Any]:
             f"{', '.join(secret)} would stand in the Job's definition for all who may read it; "
             "have your script read it from OCI Vault, as the run's resource principal"
         )
+    if not image_name:
+        at = read.problems.index("IMAGE is not set")
+        read.problems[at] += f", and none was pushed from here: make push-{plan['framework']} REGISTRY=<registry>"
     if read.problems:
         msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
         raise SettingsError(msg)

@@ -14,7 +14,7 @@ import oci
 import pytest
 from unit.played_oci import COMPARTMENT, IMAGE, PROJECT, ROOT, SUBNET, Checkout, body_of, option_of
 
-from oci_cluster import oci_requests
+from oci_cluster import image_records, oci_requests
 from oci_cluster import plan as plan_module
 from oci_cluster.errors import SettingsError
 from oci_cluster.settings import read_settings_file
@@ -45,7 +45,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 
 
 def settings(checkout: Checkout, **given: str) -> dict[str, Any]:
-    return oci_requests.settings_of(checkout.plan(**given))
+    return oci_requests.settings_of(checkout.plan(**given), checkout.root)
 
 
 def problem(checkout: Checkout, **given: str) -> str:
@@ -62,7 +62,7 @@ def problem(checkout: Checkout, **given: str) -> str:
 def bodies(checkout: Checkout, plan: Mapping[str, Any] | None = None, **given: str) -> tuple[Any, Any]:
     """Return what a launch sends: the Job, and the Job Runs by their nodes."""
     plan = plan or checkout.plan(**given)
-    checked = oci_requests.settings_of(plan)
+    checked = oci_requests.settings_of(plan, checkout.root)
     environment = oci_requests.node_environment(plan, code_uri="oci://b@n/c#sha256=1", subnet_cidr="10.0.0.0/24")
     job = oci_requests.job(plan, checked, environment, checkout.root)
     return job, oci_requests.job_runs(plan, checked, checkout.root, "ocid1.job")
@@ -154,7 +154,7 @@ def test_a_shape_of_its_own_has_neither(checkout: Checkout) -> None:
         ),
         ("COMPARTMENT_OCID", "", "COMPARTMENT_OCID is not set"),
         ("PROJECT_OCID", "", "PROJECT_OCID is not set"),
-        ("IMAGE", "", "IMAGE is not set"),
+        ("IMAGE", "", "IMAGE is not set, and none was pushed from here: make push-plain REGISTRY=<registry>"),
         *(
             ("IMAGE", text, f"IMAGE: '{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
             for text in ("dask:1", "a.b/c/dask", "a.b/c/dask:", "a.b/c/Dask:1", f"a/b@{DIGEST}", "a/b:1@sha256:12")
@@ -262,7 +262,7 @@ def test_secrets_do_not_go_into_the_definition(checkout: Checkout, name: str) ->
     plan = checkout.plan()
     plan["environment"] |= {name: "hunter2"}
     with pytest.raises(SettingsError) as caught:
-        oci_requests.settings_of(plan)
+        oci_requests.settings_of(plan, checkout.root)
     assert f"bad settings: {name} would stand in the Job's definition for all who may read it; " in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
@@ -272,7 +272,7 @@ def test_what_only_sounds_like_a_secret_is_sent(checkout: Checkout, name: str) -
     """Names that many scripts need are no secrets."""
     plan = checkout.plan()
     plan["environment"] |= {name: "x"}
-    oci_requests.settings_of(plan)
+    oci_requests.settings_of(plan, checkout.root)
 
 
 # --- What all nodes are given ---------------------------------------------------------------------------------------
@@ -570,7 +570,7 @@ def test_what_people_write_comes_through_unharmed(checkout: Checkout, text: str,
     plan |= {"name": text, "framework": text, "project": text}
     (checkout.root / "plain" / "settings.env").write_text("")
     plan["environment"] |= {"SOME_TEXT": text}
-    checked = oci_requests.settings_of(plan) | {"shape": text}
+    checked = oci_requests.settings_of(plan, checkout.root) | {"shape": text}
     job = oci_requests.job(plan, checked, plan["environment"], checkout.root)
     assert (job["displayName"], job["freeformTags"]["oci-cluster"], job["freeformTags"]["oci-cluster-project"]) == (
         text,
@@ -589,7 +589,7 @@ def test_what_people_write_comes_through_unharmed(checkout: Checkout, text: str,
 def test_a_value_that_is_missing_is_no_empty_text(checkout: Checkout, name: str) -> None:
     """A template that asks for what nobody gives fails, also where it only asks whether, and names the file."""
     plan = checkout.plan()
-    checked = oci_requests.settings_of(plan)
+    checked = oci_requests.settings_of(plan, checkout.root)
     del checked[name]
     with pytest.raises(SettingsError, match=r"scripts/templates/job\.json\.j2 makes no JSON: .*[Uu]ndefined"):
         oci_requests.job(plan, checked, {}, checkout.root)
@@ -603,7 +603,7 @@ def test_a_template_that_was_spoiled_is_named(checkout: Checkout, tmp_path: Path
     (templates / "job.json.j2").write_text(text)
     plan = checkout.plan()
     with pytest.raises(SettingsError, match=r"scripts/templates/job\.json\.j2 makes no JSON: "):
-        oci_requests.job(plan, oci_requests.settings_of(plan), {}, tmp_path / "other")
+        oci_requests.job(plan, oci_requests.settings_of(plan, checkout.root), {}, tmp_path / "other")
 
 
 def test_an_owner_without_a_name_is_unknown(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -732,3 +732,13 @@ def test_every_setting_of_the_backend_has_a_default() -> None:
     read = set(re.findall(r'read\.value\(\s*"([A-Z_]+)"', Path(oci_requests.__file__).read_text()))
     assert read - listed == set()
     assert listed - read == {"SUBNET_CIDR"}
+
+
+def test_what_was_pushed_from_here_is_what_nodes_run(checkout: Checkout) -> None:
+    """By its digest, and without a setting."""
+    image = "iad.ocir.io/ns/plain:1"
+    image_records.write(
+        "plain", checkout.root, {"image": image, "id": "sha256:1", "digest": DIGEST, "built": "2026-01-02T03:04:05Z"}
+    )
+    found = settings(checkout, IMAGE="")
+    assert (found["image"], found["image_digest"]) == (image, DIGEST)
