@@ -14,7 +14,6 @@ Needs root on Linux; docker.io, docker-registry, iproute2, mount, util-linux, an
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import http.client
 import io
 import itertools
@@ -138,6 +137,10 @@ class Engine:
         """Return what runs *command* in the engine's namespaces, where the registry and the containers' pids are."""
         return [str(shutil.which("nsenter")), f"--target={self.pid}", *_NAMESPACES, *command]
 
+    def about(self) -> dict[str, Any]:
+        """Return what another process needs to know to use it, which JSON can say."""
+        return {"socket": str(self.socket), "pid": self.pid}
+
     def start(self) -> None:
         """Start the daemon, again after ``kill``, on the same data; return when it answers."""
         command = [
@@ -240,7 +243,7 @@ def _keep(directory_name: str, cgroup: str) -> None:
         registry, answers = _start_registry(directory, pid)
         stack.callback(registry.wait, 10)
         stack.callback(registry.kill)
-        proxy = _Proxy(_listen_inside(pid, _PROXY_PORT))
+        proxy = _Proxy(hosts.listen_in(pid, "127.0.0.1", _PROXY_PORT))
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         _wait_for(answers, "docker-registry", lambda: registry.poll() is None, directory / "registry.log")
         sys.stdout.write(json.dumps({"pid": pid}) + "\n")
@@ -278,23 +281,6 @@ def _wait_for(answers: Callable[[], bool], what: str, is_alive: Callable[[], boo
         if not is_alive() or time.monotonic() > deadline:
             raise RuntimeError(f"{what} ended, or did not answer within {_PATIENCE_S:g} s: {log.read_text()[-4000:]}")
         time.sleep(0.02)
-
-
-def _listen_inside(pid: int, port: int, address: str = "127.0.0.1") -> socket.socket:
-    """Return a socket that listens in the network namespace of process *pid*, for use in this one."""
-    made: list[socket.socket] = []
-
-    def make() -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        with Path(f"/proc/{pid}/ns/net").open() as namespace:
-            if libc.setns(namespace.fileno(), 0x40000000):  # CLONE_NEWNET, of this thread alone
-                raise OSError(ctypes.get_errno(), "setns")
-        made.append(socket.create_server((address, port), backlog=128))
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    return made[0]
 
 
 def _remove_cgroups(name: str) -> None:
