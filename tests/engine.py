@@ -8,7 +8,7 @@ Nothing in there reaches the outside but through an HTTP proxy, which is in ther
 package registries of this machine: an image whose build ignores the proxy of whoever builds it cannot be built. The
 proxy serves what lies in the directories of pip's ``find-links``, which no container sees.
 
-Needs root on Linux; docker.io, docker-registry, iproute2, mount, util-linux, and mmdebstrap for ``base_image``.
+Needs root on Linux; docker.io, docker-registry, iproute2, iptables, mmdebstrap, mount, util-linux.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def why_not() -> str:
         "docker-registry": "docker-registry",
         "setpriv": "util-linux",
     }
-    # dockerd asks for it even where it is told not to use it.
-    commands["iptables"] = "iptables"
+    # The first dockerd asks for even where it is told not to use it; the second is for base images.
+    commands |= {name: name for name in ("iptables", "mmdebstrap")}
     if missing := [command for command in commands if not shutil.which(command)]:
         packages = dict.fromkeys(commands[command] for command in missing)
         return f"needs {', '.join(missing)} (Debian's {', '.join(packages)})"
@@ -212,7 +212,10 @@ def base_image(engine: Engine, name: str, directory: Path) -> None:
             str(new),
             *_debian_sources(),
         ]
-        subprocess.run(command, check=True, capture_output=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            new.unlink(missing_ok=True)
+            raise RuntimeError(f"mmdebstrap ended with {done.returncode}: {done.stderr[-4000:]}")
         new.replace(tar)
     engine.run("import", "--platform=linux/amd64", f"--change=ENV PATH={_PATH}", str(tar), name)
 

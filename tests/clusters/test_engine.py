@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import engine as engines
 import psutil
 import pytest
 from engine import Engine, why_not
@@ -164,9 +165,9 @@ def test_run_is_its_image_with_the_environment_of_a_run(engine: Engine, service:
     )
     run = user.run(environ={"GIVEN": "two  words\nof 'mine'"}, cmd=[script])
     assert user.details(run) == "FAILED Job run artifact execution failed with exit code 7."
-    lines = service.log(run).splitlines()
-    lines.remove("to stderr")  # comes by a way of its own
-    uid, addresses, *rest = lines
+    printed = json.loads(service._ask("GET", "log", run=run))
+    assert [line["text"] for line in printed if line["kind"] == "stderr"] == ["to stderr"]
+    uid, addresses, *rest = [line["text"] for line in printed if line["kind"] == "stdout"]
     assert uid == "1000"
     found = [ipaddress.IPv4Address(address) for address in addresses.split()]
     assert sum(address in SUBNET for address in found) == 1
@@ -207,8 +208,9 @@ def test_killed_run_fails(service: Service) -> None:
     assert user.details(run) == "FAILED Job run artifact execution failed with exit code 137."
 
 
-def test_image_must_be_the_registrys(service: Service, digest: str) -> None:
+def test_image_must_be_the_registrys(engine: Engine, service: Service, digest: str) -> None:
     """By its name, its tag and its digest, wherever that stands; what the engine itself has does not count."""
+    engine.run("tag", IMAGE, f"{REPOSITORY}:2")
     user, other = User(service), f"sha256:{'0' * 64}"
     good = {IMAGE: digest, f"{IMAGE}@{digest}": None, f"{REPOSITORY}@{digest}": digest}
     bad = {
@@ -230,12 +232,15 @@ def test_image_must_be_the_registrys(service: Service, digest: str) -> None:
 def test_nodes_of_a_group_wait_for_the_probe_of_the_last(service: Service) -> None:
     """A probe runs in the container, with what it was given; the nodes' file is read there as it grows."""
     user = User(service)
-    look = "while :; do case $(cat $CLUSTER_NODES_METADATA_FILE) in *'k\": 1'*) exit;; esac; sleep 0.05; done"
+    look = "while :; do case $(cat $CLUSTER_NODES_METADATA_FILE 2>&1) in *'k\": 1'*) break;; esac; sleep 0.05; done;"
+    look += " cat $CLUSTER_NODES_METADATA_FILE"
     probe = ["sh", "-c", "cat $CLUSTER_NODES_METADATA_FILE"]
-    groups = [user.group("main", look, probe), user.group("workers", "echo $NODE_RANK")]
+    groups = [user.group("main", look, probe), user.group("workers", "echo $NODE_RANK $(hostname -I)")]
     run = user.run_groups(groups)
     assert user.details(run) == "SUCCEEDED "
-    assert service.log(run, 1) == "1\n"
+    rank, *addresses = service.log(run, 1).split()
+    assert rank == "1"
+    assert json.loads(service.log(run, 0))[1]["IPAddress"] in addresses
     groups[0]["jobConfigurationDetails"]["startupProbeDetails"]["command"] = ["sh", "-c", "exit 1"]
     run = user.run_groups(groups)
     assert user.details(run) == "FAILED Job run artifact execution failed with exit code 137 in node group 'main'."
@@ -281,6 +286,7 @@ def test_run_is_lost_with_its_engine(own_engine: Engine, tmp_path: Path, monkeyp
         wait_until(lambda: "up" in service.log(run), f"the start of {run}", 20.0)
         own_engine.kill()
         assert own_engine.run("ps", check=False).returncode != 0
+        assert str(own_engine.directory) not in Path(f"/proc/{own_engine.pid}/mounts").read_text()
         assert user.details(run) == "FAILED Job run infrastructure was lost."
         own_engine.start()
         assert user.details(user.run()) == "SUCCEEDED "
@@ -322,8 +328,9 @@ def test_engine_that_was_killed_alone_starts_again(own_engine: Engine) -> None:
     own_engine.run("start", container)
 
 
-def test_nothing_outlives_who_made_an_engine(tmp_path: Path) -> None:
-    """However that ends: no process, no mount, no cgroup; and the directory can be removed."""
+@pytest.mark.parametrize("killed", ["maker", "maker and keeper"])
+def test_nothing_outlives_who_made_an_engine(tmp_path: Path, killed: str) -> None:
+    """However that ends: no process, no mount; and while the keeper lives, no cgroup."""
     program = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[1].split(); import test_engine\n"
         "from engine import Engine\n"
@@ -339,8 +346,12 @@ def test_nothing_outlives_who_made_an_engine(tmp_path: Path) -> None:
         cgroup = maker.stdout.readline().strip()
         started = psutil.Process(maker.pid).children(recursive=True)
         assert {"dockerd", "containerd", "docker-registry", "sleep"} <= {process.name() for process in started}
+        if "keeper" in killed:
+            psutil.Process(maker.pid).children()[0].kill()
         maker.kill()
     wait_until(lambda: not any(map(psutil.Process.is_running, started)), f"the end of {started}", 10.0)
-    wait_until(lambda: not list(Path("/sys/fs/cgroup").glob(f"*/{cgroup}")), f"the end of the cgroups {cgroup}", 10.0)
+    if killed == "maker":
+        wait_until(lambda: not list(Path("/sys/fs/cgroup").glob(f"*/{cgroup}")), f"the end of {cgroup}", 10.0)
+    engines._remove_cgroups(cgroup)
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
     shutil.rmtree(tmp_path / "e")

@@ -86,8 +86,9 @@ class _Container:
     def __init__(self, engine: _Engine, container: str) -> None:
         self._engine = engine
         self._id = container
-        self.stdout, stdout = os.pipe()
-        self.stderr, stderr = os.pipe()
+        problem = ""
+        # Attached, and before it starts: what follows its log can miss a last line that has no end.
+        printed = engine.open("POST", f"containers/{container}/attach", stream=1, stdout=1, stderr=1)
         try:
             engine.ask("POST", f"containers/{container}/start")
             self.pid = int(engine.ask("GET", f"containers/{container}/json")["State"]["Pid"])
@@ -95,18 +96,22 @@ class _Container:
             # That there is no such program is found out here.
             if engine.ask("GET", f"containers/{container}/json")["State"]["ExitCode"] not in _NOT_STARTED:
                 raise
-            os.write(stderr, f"{error}\n".encode())
+            problem = f"{error}\n"
+            printed.close()
             self.pid = 0
-        threading.Thread(target=self._copy_output, args=[stdout, stderr], daemon=True).start()
+        self.stdout, stdout = os.pipe()
+        self.stderr, stderr = os.pipe()
+        os.write(stderr, problem.encode())
+        threading.Thread(target=self._copy_output, args=[printed, stdout, stderr], daemon=True).start()
 
-    def _copy_output(self, stdout: int, stderr: int) -> None:
+    @staticmethod
+    def _copy_output(printed: http.client.HTTPResponse, stdout: int, stderr: int) -> None:
         """Copy what it prints: a header says whose the bytes are that follow, and how many."""
         streams = {1: os.fdopen(stdout, "wb"), 2: os.fdopen(stderr, "wb")}
-        with streams[1], streams[2], contextlib.suppress(EngineError, OSError, http.client.HTTPException, struct.error):
-            answer = self._engine.open("GET", f"containers/{self._id}/logs", follow=1, stdout=1, stderr=1)
+        with streams[1], streams[2], contextlib.suppress(OSError, http.client.HTTPException, struct.error):
             while True:
-                kind, size = struct.unpack(">BxxxL", answer.read(8))
-                streams[kind].write(answer.read(size))
+                kind, size = struct.unpack(">BxxxL", printed.read(8))
+                streams[kind].write(printed.read(size))
                 streams[kind].flush()
 
     def term(self) -> None:
