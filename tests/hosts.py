@@ -13,6 +13,7 @@ Needs root on Linux, allowed to mount and to set up interfaces; iproute2, mount 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import ipaddress
 import json
@@ -22,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -146,6 +148,23 @@ class Hosts(dict[str, Host]):
     def heal(self, name: str) -> None:
         """Give it back."""
         _ip(self._switch, f"link set dev {name} up")
+
+
+def listen_in(pid: int, address: str, port: int = 0) -> socket.socket:
+    """Return a socket that listens in the network namespace of process *pid*, for use in this one."""
+    made: list[socket.socket] = []
+
+    def make() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        with Path(f"/proc/{pid}/ns/net").open() as namespace:
+            if libc.setns(namespace.fileno(), 0x40000000):  # CLONE_NEWNET, of this thread alone
+                raise OSError(ctypes.get_errno(), "setns")
+        made.append(socket.create_server((address, port), backlog=128))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    return made[0]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Run the service in a new or empty directory, until TERM, INT, or with --until-eof the end of stdin.
 
-python -I tests/oci_service DIR [--hosts] [--until-eof]
+python -I tests/oci_service DIR [--hosts | --engine JSON] [--until-eof]
 """
 
 from __future__ import annotations
@@ -21,19 +21,25 @@ def main() -> None:
     parser.add_argument(
         "directory", type=Path, metavar="DIR", help="new or empty; DIR/service.json says when it is ready"
     )
-    parser.add_argument("--hosts", action="store_true", help="each run on a host of its own; needs root on Linux")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--hosts", action="store_true", help="each run on a host of its own; needs root on Linux")
+    place.add_argument("--engine", type=json.loads, metavar="JSON", help="each run as containers; see tests/engine.py")
     parser.add_argument("--until-eof", action="store_true", help="end when stdin does")
     arguments = parser.parse_args()
     directory = arguments.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         parser.error(f"{directory} is not empty")
-    from oci_service.server import Service  # noqa: PLC0415 - takes a second: arguments are checked before
+    # Takes a second: arguments are checked before.
+    from oci_service.containers import Containers  # noqa: PLC0415
+    from oci_service.places import Loopback, Machines  # noqa: PLC0415
+    from oci_service.server import Service  # noqa: PLC0415
 
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    service = Service(directory, with_hosts=arguments.hosts)
+    given = arguments.engine
+    service = Service(directory, Containers(given) if given else Machines() if arguments.hosts else Loopback())
     new = directory / "service.new"
     new.touch(mode=0o600)
     new.write_text(json.dumps(service.about(), indent=1))

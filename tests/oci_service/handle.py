@@ -22,11 +22,15 @@ class Service:
         directory: A new or empty directory; keys, objects and the output of runs stay there.
         python: An interpreter that has oci, cryptography and psutil.
         hosts: Whether every run has a host of its own; needs root on Linux.
+        engine: An engine of tests/engine.py, from whose registry and as whose containers runs are run.
     """
 
-    def __init__(self, directory: Path | str, *, python: Path | str = sys.executable, hosts: bool = False) -> None:
+    def __init__(
+        self, directory: Path | str, *, python: Path | str = sys.executable, hosts: bool = False, engine: Any = None
+    ) -> None:
         self.directory = Path(directory)
-        self._command = [str(python), "-I", str(FOLDER), str(directory), "--until-eof", *(["--hosts"] if hosts else [])]
+        place = ["--engine", json.dumps(engine.about())] if engine else ["--hosts"] if hosts else []
+        self._command = [str(python), "-I", str(FOLDER), str(directory), "--until-eof", *place]
         self.environ: dict[str, str] = {}
         self.settings: dict[str, str] = {}
 

@@ -1,9 +1,11 @@
-"""Where the nodes of job runs are: processes of this machine, or hosts of their own as tests/hosts.py makes them."""
+"""Where the nodes of job runs are: processes of this machine, or hosts of their own as tests/hosts.py makes them.
+
+Containers, which are the third place, have a module of their own.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import ipaddress
 import os
 import secrets
@@ -71,6 +73,8 @@ class Executed:
 class Node:
     """A place for one node: an address, a directory that it sees at the same path, and what can be started there."""
 
+    mode = 0o600  # of its files
+
     def __init__(self, address: str, directory: Path) -> None:
         self.address = address
         self.directory = directory
@@ -88,7 +92,21 @@ class Node:
         """Take the place away."""
 
 
-class Loopback:
+class _Table:
+    """A place whose images stand in a table."""
+
+    def image(self, wanted: str, digest: str, table: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the image that is *wanted* by name, tag or digest, and by *digest* where that is not empty."""
+        name, _, of_name = wanted.partition("@")
+        has_tag = ":" in name.rpartition("/")[2]
+        for known, image in table.items():
+            is_it = known == name if has_tag else known.rpartition(":")[0] == name and of_name
+            if is_it and {of_name, digest} <= {"", image.get("digest")}:
+                return dict(image)
+        return None
+
+
+class Loopback(_Table):
     """Nodes are processes of this machine, each with a loopback address of a network that is this service's own."""
 
     def __init__(self) -> None:
@@ -129,7 +147,7 @@ class _OnHost(Node):
         self._host.kill()
 
 
-class Machines:
+class Machines(_Table):
     """Nodes are hosts of their own, in a subnet that this machine itself does not reach; the service is at its end."""
 
     def __init__(self) -> None:
@@ -141,21 +159,7 @@ class Machines:
         self.addresses = addresses[1:]
         self._count = 0
         self._lock = threading.Lock()
-        # In a process that outlives this one when that is killed: the route must go, too.
-        guard = (
-            "import sys; sys.path[0:0] = sys.argv[1:]; import hosts\nwith hosts._guard(): print(flush=True); input()"
-        )
-        paths = [str(Path(hosts.__file__).parent)]
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-c", guard, *paths],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        assert self._guard.stdout is not None
-        if not self._guard.stdout.readline():
-            raise SystemExit("hosts of their own: the route of their network cannot be set")
+        self._guard = start_guard()
         self._switch = hosts._first_process("--net", "cat")
         hosts._ip(
             self._switch.pid,
@@ -167,19 +171,7 @@ class Machines:
 
     def listening_socket(self) -> socket.socket:
         """Return a socket at the service's address in the subnet, which is no address of this machine."""
-        made: list[socket.socket] = []
-
-        def make() -> None:
-            libc = ctypes.CDLL(None, use_errno=True)
-            with Path(f"/proc/{self._switch.pid}/ns/net").open() as namespace:
-                if libc.setns(namespace.fileno(), 0x40000000):  # CLONE_NEWNET, of this thread alone
-                    raise OSError(ctypes.get_errno(), "setns")
-            made.append(socket.create_server((self.proxy_address, 0), backlog=128))
-
-        thread = threading.Thread(target=make)
-        thread.start()
-        thread.join()
-        return made[0]
+        return hosts.listen_in(self._switch.pid, self.proxy_address)
 
     def node(self, address: str, directory: Path, image: Mapping[str, Any]) -> Node:
         """Return a host with that address, to which the image's directories are readable."""
@@ -213,3 +205,27 @@ class Machines:
         """End the network, and the route that keeps it to itself."""
         self._switch.communicate(timeout=10)
         self._guard.communicate(timeout=10)
+
+
+def start_guard(imports: str = "", clear: str = "", *arguments: str) -> subprocess.Popen[bytes]:
+    """Have what this machine sends to the nodes' network go nowhere until stdin ends, and call *clear* then.
+
+    In a process that outlives this one when that is killed: the route must go, too, and what *clear* removes.
+    """
+    program = (
+        "import sys; sys.path[0:0] = sys.argv[1:2]; import hosts\n"
+        f"{imports}\n"
+        "with hosts._guard(): print(flush=True); sys.stdin.read()\n"
+        f"{clear and f'{clear}(*sys.argv[2:])'}"
+    )
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-c", program, str(Path(hosts.__file__).parent), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert guard.stdout is not None
+    if not guard.stdout.readline():
+        raise SystemExit("hosts of their own: the route of their network cannot be set")
+    return guard

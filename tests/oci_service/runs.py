@@ -20,6 +20,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from oci_service.containers import Containers
 from oci_service.knobs import Knobs
 from oci_service.logs import Logs
 from oci_service.places import Executed, Loopback, Machines, Node
@@ -62,6 +63,7 @@ class Member:
     address: str
     node: Node | None = None
     executed: Executed | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
     has_ended: bool = False
     code: int | None = None
 
@@ -75,7 +77,7 @@ class Runner:
     """What all runs share: where they run, and what they are told of the service."""
 
     directory: Path
-    place: Loopback | Machines
+    place: Loopback | Machines | Containers
     knobs: Knobs
     keys: Keys
     logs: Logs
@@ -270,17 +272,15 @@ class Life:
             ]
 
     def _image(self, container: Mapping[str, Any]) -> JSON:
-        """Return the image of the registry's table that a container is made of."""
+        """Return the image of the registry that a container is made of."""
         wanted = str(container.get("image", ""))
         if not wanted:
             raise Failed("Job run has no container image; the stand-in runs nothing else.")
-        name, _, digest = wanted.partition("@")
-        has_tag = ":" in name.rpartition("/")[2]
-        for known, image in self._knobs.images.items():
-            is_it = known == name if has_tag else known.rpartition(":")[0] == name and digest
-            if is_it and {digest, container.get("imageDigest") or ""} <= {"", image.get("digest")}:
-                return image
-        raise Failed(f"Error pulling image {wanted}: not found or not authorized.")
+        digest = str(container.get("imageDigest") or "")
+        found = self._runner.place.image(wanted, digest, self._knobs.images)
+        if found is None:
+            raise Failed(f"Error pulling image {wanted}: not found or not authorized.")
+        return found
 
     # --- Its nodes
 
@@ -309,6 +309,8 @@ class Life:
         shutil.copy(self._runner.authority, directory / "ca.pem")
         write_key(self._runner.session_key, directory / "key.pem")
         node = self._runner.place.node(member.address, directory, image)
+        for name in ("ca.pem", "key.pem"):
+            (directory / name).chmod(node.mode)
         self._write_token(node)
         container = member.group.container
         entrypoint, arguments = container.get("entrypoint") or [], container.get("cmd") or []
@@ -316,7 +318,7 @@ class Life:
             entrypoint = image.get("entrypoint") or []
             arguments = arguments or image.get("cmd") or []
         command = [*entrypoint, *arguments, *shlex.split(member.group.configuration.get("commandLineArguments") or "")]
-        environ = self._environ(member, node, image)
+        environ = member.environ = self._environ(member, node, image)
         executed = node.start(image.get("directory") or node.working_directory, command or ["true"], environ)
         printed = [
             self._runner.logs.capture(stream, partial(self._print, member.rank, kind))
@@ -387,21 +389,21 @@ class Life:
             res_type="datasciencejobrun",
         )
         self._tokens.append(token)
-        _write(node.directory / "rpst", token)
+        _write(node.directory / "rpst", token, node.mode)
 
     def _tell_nodes(self) -> None:
         """Write the file of the nodes' addresses, to every node that is there: late, growing, and torn on demand."""
         text = json.dumps([{"Rank": m.rank, "IPAddress": m.address} for m in self._members if m.node is not None])
-        directories = [member.node.directory for member in self._members if member.node is not None]
+        nodes = [member.node for member in self._members if member.node is not None]
 
         def write() -> None:
             if self._knobs.metadata_torn_s:
-                for directory in directories:
-                    (directory / "nodes.json").write_text(text[: len(text) // 2])
+                for node in nodes:
+                    (node.directory / "nodes.json").write_text(text[: len(text) // 2])
                 time.sleep(self._knobs.metadata_torn_s)
             with contextlib.suppress(FileNotFoundError):  # the run is over
-                for directory in directories:
-                    _write(directory / "nodes.json", text)
+                for node in nodes:
+                    _write(node.directory / "nodes.json", text, node.mode)
 
         if self._wait_for(lambda: self._is_canceled, self._knobs.metadata_delay_s):
             return
@@ -413,7 +415,6 @@ class Life:
         if not probe:
             return True
         assert member.node is not None
-        environ = self._environ(member, member.node, self._image(member.group.container))
 
         def is_over() -> bool:
             return member.has_ended or self._is_canceled
@@ -422,7 +423,7 @@ class Life:
         for _ in range(probe.get("failureThreshold") or 3):
             if is_over():
                 return member.has_ended and member.code == 0
-            asked = member.node.start(member.node.working_directory, probe["command"], environ)
+            asked = member.node.start(member.node.working_directory, probe["command"], member.environ)
             for stream in (asked.stdout, asked.stderr):
                 self._runner.logs.capture(stream, lambda _: None)
             if asked.wait() == 0:
@@ -453,9 +454,10 @@ class Life:
             self._runner.used -= {member.address for member in self._members}
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, mode: int) -> None:
     """Write a file whole: who reads it sees the old text or the new."""
     new = path.with_suffix(".new")
     new.touch(mode=0o600)
     new.write_text(text)
+    new.chmod(mode)
     os.replace(new, path)  # noqa: PTH105 - as Path.replace, and says that it is one step

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from oci_service.certificates import Authority
+from oci_service.containers import Containers
 from oci_service.data_science import DataScience
 from oci_service.knobs import Dropped, Knobs
 from oci_service.logs import Logs
@@ -82,7 +83,7 @@ def _group(match: re.Match[str]) -> str:
 class Service:
     """All state of one service, and what it does with a request."""
 
-    def __init__(self, directory: Path, *, with_hosts: bool) -> None:
+    def __init__(self, directory: Path, place: Loopback | Machines | Containers) -> None:
         self.directory = directory
         for name in ("tls", "keys", "runs"):
             (directory / name).mkdir(mode=0o700)
@@ -96,13 +97,13 @@ class Service:
         check = self.tenancy.check_compartment
         self.logs = Logs(self.knobs, lock, self.tenancy.id, check)
         self.objects = ObjectStorage(directory / "objects", self.knobs, NAMESPACE, check)
-        self.place: Loopback | Machines = Machines() if with_hosts else Loopback()
+        self.place = place
         self.subnet = self.tenancy.make_network(str(self.place.network))
         self.server = Server(("127.0.0.1", 0), self)
         self.port: int = self.server.server_address[1]
         servers = [self.server]
         proxy_port = self.port
-        if isinstance(self.place, Machines):
+        if not isinstance(self.place, Loopback):
             listening = self.place.listening_socket()
             proxy_port = listening.getsockname()[1]
             servers.append(Server(("127.0.0.1", 0), self, listening))
