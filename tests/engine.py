@@ -84,9 +84,9 @@ class Engine:
     registry = f"127.0.0.1:{_REGISTRY_PORT}"
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.socket = directory / "docker.sock"
-        self.log = directory / "dockerd.log"
+        self.directory = directory.resolve()
+        self.socket = self.directory / "docker.sock"
+        self.log = self.directory / "dockerd.log"
         self.environ: dict[str, str] = {}
         self.pid = 0
         self._dockerd: subprocess.Popen[bytes] | None = None
@@ -198,7 +198,7 @@ def base_image(engine: Engine, name: str, directory: Path) -> None:
     Args:
         engine: Which gets it.
         name: With a tag.
-        directory: Where the file system is kept as a file, so that it is made once: that took 20 to 30 s.
+        directory: Where the file system is kept as a file, so that it is made once: 20 to 30 s, a busy machine 77.
     """
     if engine.run("image", "inspect", name, check=False).returncode == 0:
         return  # imported again it would have another id, and all that is built on it would be built again
