@@ -14,6 +14,7 @@ Needs root on Linux; docker.io, docker-registry, iproute2, iptables, mmdebstrap,
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import io
 import itertools
@@ -97,6 +98,8 @@ class Engine:
         if len(str(self.socket)) > 107:
             raise RuntimeError(f"'{self.socket}' is longer than the 107 characters of a socket's path; shorten it")
         (self.directory / "client").mkdir(parents=True, exist_ok=True)
+        self._lock = (self.directory / "lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # another may be about to end there
         self._keeper = _start_keeper(self.directory, self._cgroup)
         try:
             assert self._keeper.stdout is not None
@@ -124,6 +127,7 @@ class Engine:
         self._keeper.communicate(timeout=_PATIENCE_S)  # closes the pipe
         if self._dockerd is not None:
             self._dockerd.wait(_PATIENCE_S)
+        self._lock.close()
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run ``docker`` with *arguments*; raise with what it printed if it fails, or with ``check=False`` do not."""

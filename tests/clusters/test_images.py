@@ -1,0 +1,262 @@
+"""`make build push` with a real engine and a real registry, and job runs of what was pushed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine import Engine, base_image, why_not
+from harness import Project
+from oci_service.handle import Service
+
+WHY_NOT = why_not()
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"an engine: {WHY_NOT}")
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FRAMEWORKS = ("dask", "pytorch")
+REGISTRY = f"{Engine.registry}/team"
+# The one that the Dockerfiles name: they are built as they are.
+BASE = re.search(r"^ARG BASE_IMAGE=(\S+)$", (CHECKOUT / "dask" / "Dockerfile").read_text(), re.MULTILINE)
+# Of the user's pip settings: must be in nothing that is pushed.
+TOKEN = "hunter2-token"  # noqa: S105 - of nobody
+PATIENCE_S = 240.0
+
+
+class Shop:
+    """A copy of the checkout whose images are in a registry."""
+
+    def __init__(self, engine: Engine, path: Path, extra_env: Path) -> None:
+        self.engine = engine
+        self.path = path
+        self.extra_env = extra_env
+        kept = {name: text for name, text in os.environ.items() if re.match(r"PATH$|HOME$|LANG|SSL_|COV|CI$", name)}
+        self.environ = {
+            **kept,
+            **{
+                name: text for name, text in engine.environ.items() if re.match(r"(?i)PIP_|DOCKER_|HTTPS?_PROXY$", name)
+            },
+            "DOCKER": engine.docker,
+            "REGISTRY": REGISTRY,
+            "TAG": "1",
+            # The engine has no network but that of the machine, which for it is one that leads to the proxy alone.
+            "BUILD_FLAGS": "--network host",
+            "PIP_TRUSTED_HOST": TOKEN,
+        }
+
+    def make(self, *targets: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["make", "--no-print-directory", *targets],
+            cwd=self.path,
+            env={**self.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    def record(self, framework: str) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self.path / ".images" / f"{framework}.json").read_text())
+        return found
+
+    def layers(self, framework: str) -> list[str]:
+        form = "{{json .RootFS.Layers}}"
+        found: list[str] = json.loads(
+            self.engine.run("inspect", f"--format={form}", self.record(framework)["id"]).stdout
+        )
+        return found
+
+    def inside(self, framework: str, *command: str) -> str:
+        """Return what *command* prints in a container of the image."""
+        container = ["run", "--rm", "--pull", "never", "--network", "none", self.record(framework)["id"]]
+        return self.engine.run(*container, *command).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """Return a shop in whose registry are the images of Dask, with more packages, and of PyTorch."""
+    place = tmp_path_factory.mktemp("images")
+    path = place / "my project"
+    for folder in ("common", "scripts", *FRAMEWORKS):
+        shutil.copytree(CHECKOUT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", ".dockerignore"):
+        shutil.copy(CHECKOUT / name, path / name)
+    (path / ".venv").symlink_to(CHECKOUT / ".venv")
+    extra_env = place / "my.yaml"
+    extra_env.write_text('{"dependencies": [{"pip": ["lightgbm==4.6.0"]}]}')
+    # .ci/run has the same built there beforehand, while other tests wait.
+    directory = Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")
+    with Engine(directory) as engine:
+        assert BASE is not None
+        base_image(engine, BASE[1], place)
+        shop = Shop(engine, path, extra_env)
+        shop.make("build-dask", "push-dask", EXTRA_ENV=str(extra_env))
+        shop.make("build-pytorch", "push-pytorch")
+        yield shop
+
+
+# --- What is in an image --------------------------------------------------------------------------------------------
+
+
+def test_images_are_as_small_as_the_readme_says(shop: Shop) -> None:
+    """Every layer of both, as `make size` prints them; Dask's has LightGBM besides, which is 15 MB."""
+    sizes = dict(re.findall(r"/(\w+):1  ([\d.]+) MB$", shop.make("size").stdout, re.MULTILINE))
+    assert float(sizes["dask"]) < 500 + 15
+    assert float(sizes["pytorch"]) < 1300
+
+
+def test_packages_of_the_user_are_there_and_listed(shop: Shop) -> None:
+    """EXTRA_ENV: what it names is imported, and stands in the list that is kept beside the digest."""
+    assert shop.inside("dask", "python", "-c", "import lightgbm; print(lightgbm.__version__)") == "4.6.0"
+    listed = (shop.path / ".images" / "dask.packages.txt").read_text().splitlines()
+    assert {"lightgbm==4.6.0", "distributed==2026.8.0"} <= set(listed)
+    assert any(line.startswith("debian tini==") for line in listed)
+
+
+def test_a_command_is_run_by_an_ordinary_user_below_tini(shop: Shop) -> None:
+    """`docker run IMAGE bash`: uid 1000 with a home, in the code's directory, in which it may write."""
+    script = (
+        "id -u; whoami; pwd; ls; touch x && echo written; cat /proc/1/comm; touch /opt/env/x 2>/dev/null || echo kept"
+    )
+    assert shop.inside("dask", "bash", "-c", script).split() == [
+        "1000",
+        "node",
+        "/code",
+        "train.py",
+        "written",
+        "tini",
+        "kept",
+    ]
+
+
+def test_packages_are_compiled(shop: Shop) -> None:
+    """A user who may not write there would compile them at every start."""
+    modules = "[module.__cached__ for module in [*sys.modules.values()] if getattr(module, '__cached__', '')]"
+    code = f"import sys, ocifs, distributed; print(*{modules})"
+    cached = shop.inside("dask", "python", "-c", code).split()
+    own = [path for path in cached if path.startswith("/opt/env/")]
+    assert len(own) > 500
+    missing = shop.inside("dask", "sh", "-c", f"for f in {' '.join(own)}; do [ -f $f ] || echo $f; done")
+    assert missing == ""
+
+
+def test_labels_tell_what_it_is(shop: Shop) -> None:
+    """OCI's own annotations; the ports are those in use."""
+    config = json.loads(shop.engine.run("inspect", shop.record("pytorch")["id"]).stdout)[0]["Config"]
+    assert config["Labels"]["org.opencontainers.image.version"] == "1"
+    assert set(config["ExposedPorts"]) == {"29400/tcp"}
+    assert config["Entrypoint"][:2] == ["tini", "--"]
+
+
+def test_nothing_that_a_build_was_lent_is_in_an_image(shop: Shop) -> None:
+    """Neither in a file, nor in what says how it was made: a token of pip's settings, a proxy, certificates."""
+    found = shop.inside(
+        "pytorch", "sh", "-c", f"grep -rl {TOKEN} /opt /etc /root /home /var /tmp /run /code /usr/local || true"
+    )
+    assert found == ""
+    image = shop.record("pytorch")["id"]
+    told = shop.engine.run("history", "--no-trunc", image).stdout + shop.engine.run("inspect", image).stdout
+    assert [word for word in (TOKEN, "proxy", "PROXY", "find-links", "run/secrets") if word in told] == []
+
+
+# --- Build and push -------------------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_build_and_push_does_nothing(shop: Shop) -> None:
+    """Nothing is built or sent; how long it takes is what tests/bench_images.py measures."""
+    before = shop.record("pytorch")
+    done = shop.make("build-pytorch", "push-pytorch")
+    assert "pytorch:1 is unchanged" in done.stderr
+    assert f"pytorch:1@{before['digest']} is in the registry" in done.stderr
+    assert shop.record("pytorch") == before
+
+
+def test_a_change_of_the_users_code_makes_one_small_layer(shop: Shop) -> None:
+    """The last one, of less than 1 MB; the others are not sent again."""
+    code = shop.path / "src"
+    code.mkdir()
+    before = shop.layers("pytorch")
+    (code / "train.py").write_text("print('mine')\n")
+    try:
+        shop.make("build-pytorch", "push-pytorch", CODE_DIR="src", TAG="2")
+        after = shop.layers("pytorch")
+        sent = (shop.path / ".images" / "pytorch.push.log").read_text()
+        assert (after[:-1] == before[:-1], after[-1] == before[-1]) == (True, False)
+        assert len(re.findall(r": Pushed", sent)) == 1
+        assert shop.inside("pytorch", "python", "/code/train.py") == "mine"
+        size = shop.make("size", TAG="2").stdout
+        assert re.search(r"^ +0\.\d+ MB  COPY src /code$", size, re.MULTILINE)
+        shop.make("pull-check", "frameworks=pytorch", TAG="2")
+    finally:
+        shop.make("build-pytorch", "push-pytorch")
+
+
+def test_requirements_that_contradict_each_other_stop_the_build(shop: Shop, tmp_path: Path) -> None:
+    """Both are named, with their files; no image is made, and the record of the last one stays."""
+    before = shop.record("dask")
+    (tmp_path / "old.yaml").write_text('{"dependencies": [{"pip": ["distributed<2026"]}]}')
+    done = shop.make("build-dask", EXTRA_ENV=str(tmp_path / "old.yaml"), check=False)
+    assert done.returncode == 2
+    assert "Error 78" in done.stderr
+    assert "'distributed==2026.8.0' (dask/env.yaml) and 'distributed<2026' (dask/extra-env-1-old.yaml)" in done.stderr
+    assert shop.record("dask") == before
+
+
+def test_killing_the_engine_in_a_build_leaves_nothing_in_the_way(shop: Shop) -> None:
+    """The build fails with a word of why; the engine's next start, and the next build, are as if nothing had been."""
+    log = shop.path / ".images" / "dask.log"
+    log.unlink()
+    command = ["make", "build-dask", "ENV_FILE=pytorch/env.yaml"]
+    with subprocess.Popen(command, cwd=shop.path, env=shop.environ, stderr=subprocess.PIPE, text=True) as build:
+        deadline = time.monotonic() + 60
+        while not (log.exists() and "Resolved" in log.read_text()):
+            assert time.monotonic() < deadline, "waited 60 s for the build to install packages"
+            time.sleep(0.05)
+        shop.engine.kill()
+        said = build.communicate(timeout=60)[1]
+    assert build.returncode == 2
+    assert "'docker build ...' for dask failed" in said
+    down = shop.make("build-dask", check=False)
+    assert "the engine of '/usr/bin/docker' does not answer" in down.stderr
+    shop.engine.start()
+    (shop.path / "dask" / "example" / "more.py").write_text("print('more')\n")
+    assert "dask: built" in shop.make("build-dask", EXTRA_ENV=str(shop.extra_env)).stderr
+    assert shop.inside("dask", "python", "/code/more.py") == "more"
+    assert not [*(shop.path / "dask").glob("extra-env-*")]
+
+
+# --- Clusters of images ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(shop: Shop, tmp_path: Path) -> Iterator[Project]:
+    project = Project(shop.path, tmp_path)
+    yield project
+    project.end_all()
+    shutil.rmtree(shop.path / ".clusters", ignore_errors=True)
+
+
+@pytest.mark.parametrize(("launched", "said"), [("dask 3", "best parameters"), ("pytorch 1", "accuracy")])
+def test_job_runs_pull_what_was_pushed_and_run_it(
+    shop: Shop, project: Project, tmp_path: Path, launched: str, said: str
+) -> None:
+    """`BACKEND=oci` without a word of the image: its digest is in the Job, and its example ends with 0 on all nodes."""
+    framework, workers = launched.split()
+    shop.make(f"build-{framework}", f"push-{framework}", EXTRA_ENV=str(shop.extra_env) if framework == "dask" else "")
+    with Service(tmp_path / "s", engine=shop.engine) as service:
+        launch = project.launch(framework, workers, **service.environ, **service.settings, BACKEND="oci")
+        assert launch.wait(PATIENCE_S) == 0, launch.err
+        assert said in launch.out
+        details = service.jobs()[0]["jobEnvironmentConfigurationDetails"]
+        record = shop.record(framework)
+        assert (details["image"], details["imageDigest"]) == (record["image"], record["digest"])
+        assert [run["lifecycleState"] for run in service.job_runs()] == ["SUCCEEDED"] * (int(workers) + 1)
