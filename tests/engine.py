@@ -1,0 +1,432 @@
+"""A container engine of its own on this machine: Debian's ``dockerd`` and a registry, in namespaces that end with them.
+
+The engine's namespaces are the network, mounts and processes: its bridges and containers are on no interface of this
+machine, and when the first process there ends, the kernel ends everything that the engine has started and undoes its
+mounts. Whoever made the engine holds a pipe to its keeper, so it cannot outlive them.
+
+Nothing in there reaches the outside but through an HTTP proxy, which is in there too, and lets nobody go but to the
+package registries of this machine: an image whose build ignores the proxy of whoever builds it cannot be built. The
+proxy serves what lies in the directories of pip's ``find-links``, which no container sees.
+
+Needs root on Linux; docker.io, docker-registry, iproute2, mount, util-linux, and mmdebstrap for ``base_image``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import http.client
+import io
+import itertools
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote, unquote, urlsplit
+
+import hosts
+import psutil
+
+# By their paths: another client that stands first on PATH may have no BuildKit.
+DOCKER = "/usr/bin/docker"
+_DOCKERD = "/usr/sbin/dockerd"
+_NAMESPACES = ("--net", "--mount", "--pid")
+_REGISTRY_PORT = 5000
+_PROXY_PORT = 3128
+_PROXY = f"http://127.0.0.1:{_PROXY_PORT}"
+_WHEELS = "/find-links/"
+# dockerd was ready after 0.3 to 1.1 s, on a busy machine.
+_PATIENCE_S = 60.0
+_CGROUPS = Path("/sys/fs/cgroup")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# pip's, or what stands in for them; apt's are added.
+_PIP_HOSTS = ("pypi.org", "files.pythonhosted.org")
+# Said to one neighbour, and not to be handed on.
+_HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+
+
+def why_not() -> str:
+    """Return what is missing to run an engine here; empty where nothing is."""
+    if reason := hosts.why_not():
+        return reason
+    commands = {
+        _DOCKERD: "docker.io",
+        DOCKER: "docker.io",
+        "docker-registry": "docker-registry",
+        "setpriv": "util-linux",
+    }
+    # dockerd asks for it even where it is told not to use it.
+    commands["iptables"] = "iptables"
+    if missing := [command for command in commands if not shutil.which(command)]:
+        packages = dict.fromkeys(commands[command] for command in missing)
+        return f"needs {', '.join(missing)} (Debian's {', '.join(packages)})"
+    return ""
+
+
+class Engine:
+    """An engine with a registry and a proxy. A context manager: at its end nothing of it runs or is mounted.
+
+    Args:
+        directory: A new or empty directory, for images, containers, the registry, logs; can be removed afterwards.
+    """
+
+    docker = DOCKER
+    registry = f"127.0.0.1:{_REGISTRY_PORT}"
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.socket = directory / "docker.sock"
+        self.log = directory / "dockerd.log"
+        self.environ: dict[str, str] = {}
+        self.pid = 0
+        self._dockerd: subprocess.Popen[bytes] | None = None
+        # Names the cgroups of its containers, which a namespace does not take along.
+        self._cgroup = f"engine-{secrets.token_hex(6)}"
+
+    def __enter__(self) -> Engine:
+        if len(str(self.socket)) > 107:
+            raise RuntimeError(f"'{self.socket}' is longer than the 107 characters of a socket's path; shorten it")
+        (self.directory / "client").mkdir(parents=True)
+        self._keeper = _start_keeper(self.directory, self._cgroup)
+        try:
+            assert self._keeper.stdout is not None
+            line = self._keeper.stdout.readline()
+            if not line:
+                raise RuntimeError("the engine's namespaces or its registry could not be made; stderr says why")
+            self.pid = json.loads(line)["pid"]
+            self.environ = {
+                **os.environ,
+                "DOCKER_HOST": f"unix://{self.socket}",
+                "DOCKER_BUILDKIT": "1",
+                "DOCKER_CONFIG": str(self.directory / "client"),
+                **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _PROXY),
+            }
+            # This machine's file:// index is not seen from a container; PIP_CERT and the like stay as they are.
+            self.environ.pop("PIP_EXTRA_INDEX_URL", None)
+            self.environ["PIP_FIND_LINKS"] = f"{_PROXY}{_WHEELS}"
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keeper.communicate(timeout=_PATIENCE_S)  # closes the pipe
+        if self._dockerd is not None:
+            self._dockerd.wait(_PATIENCE_S)
+
+    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run ``docker`` with *arguments*; raise with what it printed if it fails, or with ``check=False`` do not."""
+        is_checked = options.pop("check", True)
+        command = [self.docker, *arguments]
+        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, check=False, **options)
+        if is_checked and done.returncode != 0:
+            raise RuntimeError(f"'docker {' '.join(arguments)}' ended with {done.returncode}: {done.stderr[-4000:]}")
+        return done
+
+    def inside(self, *command: str) -> list[str]:
+        """Return what runs *command* in the engine's namespaces, where the registry and the containers' pids are."""
+        return [str(shutil.which("nsenter")), f"--target={self.pid}", *_NAMESPACES, *command]
+
+    def start(self) -> None:
+        """Start the daemon, again after ``kill``, on the same data; return when it answers."""
+        command = [
+            _DOCKERD,
+            f"--data-root={self.directory}/data",
+            f"--host=unix://{self.socket}",
+            f"--cgroup-parent=/{self._cgroup}",
+            # It is on a network of its own, from which nothing leaves.
+            *("--iptables=false", "--ip-forward=false", "--ip-masq=false", "--bridge=none"),
+        ]
+        with self.log.open("ab") as log:
+            # Without a proxy, as without a terminal: it reaches its registry and nothing else.
+            self._dockerd = subprocess.Popen(
+                self.inside(*command),
+                env={"PATH": _PATH},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        _wait_for(self._answers, "dockerd", lambda: self._dockerd is None or self._dockerd.poll() is None, self.log)
+
+    def kill(self, *, everything: bool = True) -> None:
+        """Kill the daemon, with all that it has started, or alone.
+
+        With *everything* containers, mounts and pid files go too, as in a power cut; the registry stays.
+        """
+        assert self._dockerd is not None
+        if everything:
+            # What sends it is spared, and so is the first process of the namespace.
+            subprocess.run(self.inside("sh", "-c", "kill -KILL -1"), check=True, timeout=10)
+            self._dockerd.wait(10)
+            mounts = Path(f"/proc/{self.pid}/mounts").read_text().splitlines()
+            places = [re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split()[1]) for line in mounts]
+            own = [place for place in places if place.startswith(("/run/", f"{self.directory}/"))]
+            subprocess.run(self.inside("umount", "--lazy", *reversed(own), "/run"), check=True, timeout=10)
+            subprocess.run(self.inside("mount", "-t", "tmpfs", "tmpfs", "/run"), check=True, timeout=10)
+        else:
+            subprocess.run(self.inside("sh", "-c", "kill -KILL $(cat /run/docker.pid)"), check=True, timeout=10)
+            self._dockerd.wait(10)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(str(self.socket))
+            client.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+            return b" 200 " in client.recv(64)
+        return False
+
+
+def base_image(engine: Engine, name: str, directory: Path) -> None:
+    """Make a Debian 12 with Python and apt the image *name*.
+
+    Args:
+        engine: Which gets it.
+        name: With a tag.
+        directory: Where the file system is kept as a file, so that it is made once: that took 20 to 30 s.
+    """
+    tar = directory / "debian.tar"
+    if not tar.exists():
+        new = directory / f"debian.{secrets.token_hex(4)}.tar"  # others may be making it at the same time
+        without = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
+        command = [
+            "mmdebstrap",
+            "--variant=apt",
+            "--include=python3,python3-venv,ca-certificates",
+            *(f"--dpkgopt=path-exclude={pattern}" for pattern in without),
+            "bookworm",
+            str(new),
+            *_debian_sources(),
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+        new.replace(tar)
+    engine.run("import", "--platform=linux/amd64", f"--change=ENV PATH={_PATH}", str(tar), name)
+
+
+# --- What keeps it: a process that ends it, however who made it ends, and its way out
+
+
+def _start_keeper(directory: Path, cgroup: str) -> subprocess.Popen[bytes]:
+    """Start the process that holds the namespaces, the registry and the proxy until its stdin ends."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import engine; engine._keep(*sys.argv[2:])"
+    folder = str(Path(__file__).parent)
+    command = [sys.executable, "-I", "-c", program, folder, str(directory), cgroup]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def _keep(directory_name: str, cgroup: str) -> None:
+    """Make the namespaces and what is in them beside the engine, print their pid, and end them when stdin ends."""
+    directory = Path(directory_name)
+    # CHLD is ignored as in hosts.py: a containerd that nobody reaps passes for one that runs.
+    set_up = "mount -t tmpfs tmpfs /run; ip link set lo up; exec env --ignore-signal=CHLD cat"
+    with contextlib.ExitStack() as stack:
+        stack.callback(_remove_cgroups, cgroup)
+        unshare = hosts._first_process(
+            *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", "sh", "-c", f"set -e; {set_up}"
+        )
+        stack.callback(unshare.communicate, timeout=_PATIENCE_S)
+        pid = psutil.Process(unshare.pid).children()[0].pid
+        registry, answers = _start_registry(directory, pid)
+        stack.callback(registry.wait, 10)
+        stack.callback(registry.kill)
+        proxy = _Proxy(_listen_inside(pid, _PROXY_PORT))
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        _wait_for(answers, "docker-registry", lambda: registry.poll() is None, directory / "registry.log")
+        sys.stdout.write(json.dumps({"pid": pid}) + "\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+def _start_registry(directory: Path, pid: int) -> tuple[subprocess.Popen[bytes], Callable[[], bool]]:
+    """Start a registry in the network of process *pid*; return it and what tells whether it answers."""
+    settings = {
+        "version": "0.1",
+        "log": {"level": "warn"},
+        "storage": {"filesystem": {"rootdirectory": str(directory / "registry")}, "delete": {"enabled": True}},
+        "http": {"addr": f"127.0.0.1:{_REGISTRY_PORT}"},
+    }
+    file = directory / "registry.yml"
+    file.write_text(json.dumps(settings))  # which is YAML, too
+    enter = ["nsenter", f"--target={pid}", "--net"]
+    command = ["setpriv", "--pdeathsig=KILL", *enter, "docker-registry", "serve", str(file)]
+    with (directory / "registry.log").open("ab") as log:
+        registry = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+    def answers() -> bool:
+        # A line for every listening port of the namespace; 0A is the state.
+        port = f":{_REGISTRY_PORT:04X} "
+        lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()
+        return any(port in line and " 0A " in line for line in lines)
+
+    return registry, answers
+
+
+def _wait_for(answers: Callable[[], bool], what: str, is_alive: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not answers():
+        if not is_alive() or time.monotonic() > deadline:
+            raise RuntimeError(f"{what} ended, or did not answer within {_PATIENCE_S:g} s: {log.read_text()[-4000:]}")
+        time.sleep(0.02)
+
+
+def _listen_inside(pid: int, port: int, address: str = "127.0.0.1") -> socket.socket:
+    """Return a socket that listens in the network namespace of process *pid*, for use in this one."""
+    made: list[socket.socket] = []
+
+    def make() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        with Path(f"/proc/{pid}/ns/net").open() as namespace:
+            if libc.setns(namespace.fileno(), 0x40000000):  # CLONE_NEWNET, of this thread alone
+                raise OSError(ctypes.get_errno(), "setns")
+        made.append(socket.create_server((address, port), backlog=128))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    return made[0]
+
+
+def _remove_cgroups(name: str) -> None:
+    """Remove the cgroups of containers that are gone, of both versions of cgroups."""
+    for top in (*_CGROUPS.glob(name), *_CGROUPS.glob(f"*/{name}")):
+        for path, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):  # counts what a process in there has left in memory, for a moment
+                Path(path).rmdir()
+
+
+class _Proxy(ThreadingHTTPServer):
+    """Lets clients go to the package registries, and serves pip's ``find-links``."""
+
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket) -> None:
+        super().__init__(("", 0), _ProxyHandler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.allowed = {*_PIP_HOSTS, *(urlsplit(uri).hostname for uri in _apt_uris())}
+        self.wheels = {file.name: file for directory in _find_links() for file in directory.iterdir()}
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that go away."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _ProxyHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Proxy
+
+    def do_CONNECT(self) -> None:
+        """Connect the client with a host."""
+        self.close_connection = True
+        host, _, port = self.path.rpartition(":")
+        if host not in self.server.allowed or port != "443":
+            self.send_error(403, f"{self.path} is no package registry")
+            return
+        with socket.create_connection((host, 443), 60) as outside:
+            self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            up = threading.Thread(target=_copy, args=[self.connection, outside], daemon=True)
+            up.start()
+            _copy(outside, self.connection)
+            up.join()
+
+    def do_GET(self) -> None:
+        """Hand on a request in which the whole address stands, as apt makes them, or answer it from here."""
+        parts = urlsplit(self.path)
+        if parts.netloc in {"", urlsplit(_PROXY).netloc}:
+            self._send_wheels(parts.path)
+            return
+        if parts.scheme != "http" or parts.hostname not in self.server.allowed or parts.port not in {None, 80}:
+            self.close_connection = True
+            self.send_error(403, f"{parts.netloc} is no package registry")
+            return
+        outside = http.client.HTTPConnection(str(parts.hostname), 80, timeout=60)
+        with contextlib.closing(outside):
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
+            outside.request(self.command, parts._replace(scheme="", netloc="").geturl(), headers=headers)
+            answer = outside.getresponse()
+            self.send_response_only(answer.status, answer.reason)
+            for name, value in answer.getheaders():
+                if name.lower() not in _HOP_BY_HOP:
+                    self.send_header(name, value)
+            if answer.length is None:
+                self.close_connection = True
+                self.send_header("Connection", "close")
+            self.end_headers()
+            shutil.copyfileobj(answer, self.wfile)
+
+    do_HEAD = do_GET  # noqa: N815 - the name that it needs
+
+    def _send_wheels(self, path: str) -> None:
+        file = self.server.wheels.get(unquote(path.removeprefix(_WHEELS)))
+        with contextlib.ExitStack() as stack:
+            body: BinaryIO
+            if path == _WHEELS:
+                text = "".join(f'<a href="{quote(name)}">{name}</a>\n' for name in sorted(self.server.wheels))
+                body, kind = io.BytesIO(text.encode()), "text/html"
+            elif path.startswith(_WHEELS) and file is not None:
+                body, kind = stack.enter_context(file.open("rb")), "application/octet-stream"
+            else:
+                self.send_error(404)
+                return
+            self.send_response_only(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(body.seek(0, io.SEEK_END)))
+            self.end_headers()
+            body.seek(0)
+            if self.command != "HEAD":
+                shutil.copyfileobj(body, self.wfile)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Copy until the source ends, and say so to the target."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def _apt_uris() -> Iterator[str]:
+    """Yield the addresses in this machine's list of apt's sources."""
+    apt = Path("/etc/apt")
+    for file in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))):
+        lines = file.read_text().splitlines() if file.is_file() else []
+        yield from itertools.chain.from_iterable(
+            re.findall(r"https?://\S+", line) for line in lines if not line.startswith("#")
+        )
+
+
+def _debian_sources() -> list[str]:
+    """Return the sources of Debian 12 that this machine has, or Debian's own."""
+
+    def uri(name: str) -> str:
+        here = (uri for uri in _apt_uris() if urlsplit(uri).path.rstrip("/") == f"/{name}")
+        return next(here, f"http://deb.debian.org/{name}")
+
+    suites = {"bookworm": "debian", "bookworm-updates": "debian", "bookworm-security": "debian-security"}
+    return [f"deb {uri(name)} {suite} main" for suite, name in suites.items()]
+
+
+def _find_links() -> list[Path]:
+    """Return the local directories of pip's ``find-links``."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.findall(r"^\S*\.find-links='(.*)'$", done.stdout, re.MULTILINE)
+    words = dict.fromkeys(itertools.chain.from_iterable(text.replace("\\n", " ").split() for text in found))
+    paths = [Path(urlsplit(word).path) for word in words if urlsplit(word).scheme in {"", "file"}]
+    return [path for path in paths if path.is_dir()]
