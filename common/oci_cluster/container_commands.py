@@ -78,7 +78,7 @@ def place(plan: Mapping[str, Any], root: Path, engine: Engine) -> dict[str, Any]
     image = _image_of(plan, root, engine)
     count = len(plan["nodes"])
     shares = {
-        "NODE_CPUS": str(max(1, int(settings["CPUS"] or cpus // count))),
+        "NODE_CPUS": str(max(1, int(float(settings["CPUS"]) if settings["CPUS"] else cpus / count))),
         "NODE_MEMORY": str(memory_bytes(settings["MEMORY"]) if settings["MEMORY"] else memory // count),
     }
     code = _code_of(plan)

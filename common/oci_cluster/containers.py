@@ -381,7 +381,7 @@ class Containers:
             # The agent has its own grace for what it runs; then it needs a moment itself.
             grace = f"{self._grace_period_s(cluster) + _GRACE_PERIOD_S:.0f}"
             client = self._engine.start("stop", "--time", grace, *ids, output=Path(os.devnull))
-            self._closing.append(client.poll)
+            self._closing.append(lambda: _end_client(client))
 
     def _wait_for_end(self, cluster: Cluster, nodes: set[str] | None = None) -> set[str]:
         """Wait until *nodes*, or all, of *cluster* have ended; return those that have not in time."""
@@ -479,6 +479,14 @@ class ContainerLogs:
         for client in self._clients.values():
             client.kill()
             client.wait()
+
+
+def _end_client(client: subprocess.Popen[bytes]) -> None:
+    try:
+        client.wait(_GRACE_PERIOD_S)
+    except subprocess.TimeoutExpired:
+        client.kill()
+        client.wait()
 
 
 @contextmanager

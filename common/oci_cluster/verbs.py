@@ -124,7 +124,10 @@ def run_stop(make: MakeBackend, args: argparse.Namespace, program: str) -> int:
     """Stop a cluster."""
     backend = make()
     cluster = _cluster(backend, args.name)
-    backend.stop(cluster, say_to_stderr(program), delete=args.delete)
+    try:
+        backend.stop(cluster, say_to_stderr(program), delete=args.delete)
+    finally:
+        backend.close()
     print(cluster.name)
     return 0
 
