@@ -57,11 +57,13 @@ def check(plan: Mapping[str, Any], root: Path, engine: Engine, *, as_json: bool 
     if as_json:
         found = {"commands": [[engine.program, *words] for words in [*commands, *nodes]], "environment": shown}
         return json.dumps(found, indent=2)
+    env_file = shlex.quote(environment_file(root, placed))
     lines = ["# What a launch runs. Nothing has been run."]
     lines += [shlex.join([engine.program, *words]) for words in commands]
-    lines += ["", f"cat >{shlex.quote(environment_file(root, placed))} <<'END'"]
-    lines += [*(f"{name}={text}" for name, text in shown.items()), "END"]
-    return "\n".join([*lines, *(f"\n{shlex.join([engine.program, *words])}" for words in nodes)])
+    lines += ["", f"(umask 077 && mkdir -p {shlex.quote(str(Path(environment_file(root, placed)).parent))})"]
+    lines += [f"(umask 077 && cat >{env_file}) <<'END'", *(f"{name}={text}" for name, text in shown.items()), "END"]
+    lines += [f"\n{shlex.join([engine.program, *words])}" for words in nodes]
+    return "\n".join([*lines, f"\nrm {env_file}"])
 
 
 def place(plan: Mapping[str, Any], root: Path, engine: Engine) -> dict[str, Any]:
