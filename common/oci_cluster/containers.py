@@ -139,10 +139,10 @@ class Containers:
         for words in commands.shared_commands(cluster.plan):
             self._stop_if_told()
             self._engine.call(*words)
-        self._start(cluster.plan, [node["node"] for node in cluster.plan["nodes"]])
+        self._start(cluster.plan, [node["node"] for node in cluster.plan["nodes"]], [])
 
-    def _start(self, plan: Mapping[str, Any], nodes: Sequence[str]) -> None:
-        """Start *nodes*, the first before the others; the first failure ends the starting of others."""
+    def _start(self, plan: Mapping[str, Any], nodes: Sequence[str], started: list[str]) -> None:
+        """Start *nodes*, the first before the others, and note their ids; the first failure ends the starting."""
         path = Path(commands.environment_file(self._root, plan))
         failed: list[BaseException] = []
 
@@ -150,7 +150,8 @@ class Containers:
             if failed or self._is_stopped():
                 return
             try:
-                self._engine.call(*commands.node_command(self._engine, plan, node, str(path)))
+                said = self._engine.call(*commands.node_command(self._engine, plan, node, str(path)))
+                started.append(said.strip())
             except BaseException as error:
                 failed.append(error)
                 raise
@@ -212,6 +213,8 @@ class Containers:
                 found.setdefault(plan["cluster_id"], Cluster(self._directory / plan["cluster_id"], plan))
         for kept in find_clusters(self._directory, "docker"):
             found.setdefault(kept.directory.name, _kept(kept))
+            self._known.setdefault(kept.launch_id, [])
+        self._listed_at = self._clock()
         return sorted(found.values(), key=lambda cluster: (cluster.plan["created"], cluster.launch_id))
 
     def load(self, cluster: Cluster) -> Cluster:
@@ -362,12 +365,15 @@ class Containers:
                 self._engine.call("rm", str(containers[node]["Id"]))
         local.state_dir(self._root).mkdir(exist_ok=True)
         cluster.directory.mkdir(mode=0o700, exist_ok=True)
+        started: list[str] = []
         try:
-            self._start(plan, nodes)
+            self._start(plan, nodes, started)
         except BaseException:
-            ids = [commands.container_name(plan["cluster_id"], node) for node in nodes]
-            if left := self._engine.inspect(ids):
-                self._engine.call("rm", "--force", *(str(container["Id"]) for container in left))
+            # Those of that name that run and were not started here are another scale.sh's.
+            names = [commands.container_name(plan["cluster_id"], node) for node in nodes]
+            made = [container for container in self._engine.inspect(names) if _status(container) == "created"]
+            if ids := {*started, *(str(container["Id"]) for container in made)}:
+                self._engine.call("rm", "--force", *sorted(ids))
             raise
 
     def terminate(self, cluster: Cluster) -> None:
@@ -380,7 +386,7 @@ class Containers:
         if ids:
             # The agent has its own grace for what it runs; then it needs a moment itself.
             grace = f"{self._grace_period_s(cluster) + _GRACE_PERIOD_S:.0f}"
-            client = self._engine.start("stop", "--time", grace, *ids, output=Path(os.devnull))
+            client = self._engine.start("stop", "-t", grace, *ids, output=Path(os.devnull))
             self._closing.append(lambda: _end_client(client))
 
     def _wait_for_end(self, cluster: Cluster, nodes: set[str] | None = None) -> set[str]:
@@ -503,7 +509,9 @@ def _none_is_fine() -> Iterator[None]:
 def _alone(cluster: Cluster) -> Iterator[None]:
     """Hold a lock: a launcher and a stop.sh may come to the same end."""
     try:
-        (cluster.directory / "logs").mkdir(parents=True, exist_ok=True)
+        cluster.directory.parent.mkdir(exist_ok=True)
+        cluster.directory.mkdir(mode=0o700, exist_ok=True)
+        (cluster.directory / "logs").mkdir(exist_ok=True)
         lock = (cluster.directory / ".lock").open("w")
     except OSError as error:
         msg = f"{cluster.directory} cannot be written: {error.strerror}; make room there or allow it"
@@ -566,10 +574,14 @@ def _environment_of(container: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, _, text in pairs if name not in engines and "\n" not in text}
 
 
+def _status(container: Mapping[str, Any]) -> str:
+    return str((container.get("State") or {}).get("Status", "")).lower()
+
+
 def _node(container: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a container tells of the node that it is."""
     state = container.get("State") or {}
-    status = str(state.get("Status", "")).lower()
+    status = _status(container)
     error = printable(state.get("Error") or "")
     networks = (container.get("NetworkSettings") or {}).get("Networks") or {}
     addresses = [str(network.get("IPAddress") or "") for network in networks.values()]
@@ -602,5 +614,5 @@ def _unpack(stream: Any, directory: Path) -> None:
 
 
 def _write_private(path: Path, text: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(os.fsencode(text))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from oci_cluster import plan as planning
 from oci_cluster.clusters import Cluster, choose_cluster
-from oci_cluster.errors import UsageError
+from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.follow import Follower, MergedLogs, is_terminal, say_to_stderr, show_logs
 from oci_cluster.process import Signals
 from oci_cluster.report import describe_cluster, list_text, status_text
@@ -79,7 +79,11 @@ def run_submit(make: MakeBackend, args: argparse.Namespace, program: str) -> int
     )
     try:
         code = follower.run()
-        backend.finish(cluster, say)
+        try:
+            backend.finish(cluster, say)
+        except ClusterError as error:
+            say(f"error: {error}")
+            code = code or error.exit_code
     finally:
         backend.close()
     return code

@@ -42,7 +42,9 @@ def options(words):
     found = {}
     words = iter(words)
     for word in words:
-        if not word.startswith("--"):
+        if word == "-t":
+            next(words)
+        elif not word.startswith("--"):
             found.setdefault("", []).append(word)
         elif word in ("--detach", "--all", "--quiet", "--no-trunc", "--force", "--volumes", "--follow"):
             found[word] = True
@@ -77,6 +79,8 @@ elif verb in ("network rm", "volume rm"):
         state[words[0] + "s"].remove(name)
 elif verb == "run":
     name = given["--name"][0]
+    if name in state["containers"]:
+        fail("docker: Error response: Conflict. The container name is already in use.")
     with open(given["--env-file"][0]) as file:
         env = file.read().splitlines() + given["--env"]
     os.chmod(given["--env-file"][0], os.stat(given["--env-file"][0]).st_mode)
@@ -91,6 +95,7 @@ elif verb == "run":
         "volume": given["--volume"][0].partition(":")[0],
         "words": words,
     }
+    print(state["containers"][name]["Id"])
     state["made"] += 1
 elif verb == "ps":
     label = given["--filter"][0].partition("=")[2]

@@ -478,7 +478,7 @@ def test_stop_ends_nodes_that_do_not_obey(launcher: Launcher, *, deaf: bool) -> 
     launcher.played.change(deaf=deaf)
     launcher.backend.stop(launcher.found(), launcher.said.append)
     assert launcher.said[1] == "mine has not ended by itself; ending its containers"
-    assert [after(words, "--time") for words in launcher.words("stop")] == [["13"]]
+    assert [after(words, "-t") for words in launcher.words("stop")] == [["13"]]
     assert set(launcher.codes(launcher.found()).values()) == {137 if deaf else 143}
 
 
@@ -555,6 +555,24 @@ def test_a_worker_that_cannot_be_started_leaves_nothing(launcher: Launcher) -> N
     with pytest.raises(EngineError, match="no space left"):
         launcher.scale(launcher.found(), "+2")
     assert launcher.codes(launcher.found()) == {"MAIN": None, "WORKER_1": None}
+
+
+def test_a_worker_of_another_scale_stays(launcher: Launcher) -> None:
+    """Two that choose the same rank at once: the second is refused, and ends nothing of the first's."""
+    launcher.submit(1)
+    found = launcher.found()
+    call = Engine.call
+
+    def call_late(self: Engine, *words: str, **options: Any) -> str:
+        if words[0] == "run":
+            call(self, *words, **options)  # the other was a moment earlier
+        return call(self, *words, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "call", call_late)
+        with pytest.raises(EngineError, match="already in use"):
+            launcher.scale(found, "+1")
+    assert list(launcher.codes(launcher.found())) == ["MAIN", "WORKER_1", "WORKER_2"]
 
 
 @pytest.mark.parametrize(("label", "text"), [("memory", "1g --privileged"), ("code", "/none-of-that")])

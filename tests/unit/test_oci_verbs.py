@@ -16,7 +16,7 @@ from unit.played_oci import COMPARTMENT, Checkout, DataScience, PlayedService
 
 from oci_cluster import follow, jobs, oci_service, oci_verbs, verbs
 from oci_cluster.clusters import Cluster
-from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.exchange import Exchange
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -141,6 +141,24 @@ def test_a_launch_is_followed_to_its_end(desk: Desk, capsys: pytest.CaptureFixtu
     assert out == "MAIN     | hello\nMAIN     | bye\n"
     assert f"{PROGRAM}: cluster mine started: 3 nodes; files in memory://work/{plan['cluster_id']}, Job ocid1." in err
     assert "cluster mine ended with 7 (the entry point failed)" in err
+
+
+@pytest.mark.parametrize(("ended", "expected"), [(7, 7), (0, 69)])
+def test_what_fails_after_the_end_does_not_hide_the_clusters_code(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: int, expected: int
+) -> None:
+    """But makes no success of what was not all done."""
+
+    def fail(*_: object) -> None:
+        raise BackendError("no room")
+
+    monkeypatch.setattr(jobs.Jobs, "finish", fail)
+    desk.stdin(desk.checkout.plan(**MOUNT))
+    nodes = ("MAIN", "WORKER_1", "WORKER_2")
+    state, said = ("FAILED", f"exit code {ended}") if ended else ("SUCCEEDED", "")
+    desk.steps += [lambda: [desk.science.end(node, state, said) for node in nodes]]
+    assert desk.run("submit", follow=True) == expected
+    assert f"{PROGRAM}: error: no room\n" in capsys.readouterr().err
 
 
 def test_a_cluster_that_could_not_be_started_ends_its_launch(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
