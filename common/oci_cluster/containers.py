@@ -29,7 +29,7 @@ from oci_cluster.clusters import Cluster, find_clusters
 from oci_cluster.engine import PROTOCOL, Engine, EngineError
 from oci_cluster.engine_files import register
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, StoppedError, UsageError
-from oci_cluster.exchange import CERTIFICATE, Exchange, poll_delays, printable
+from oci_cluster.exchange import Exchange, poll_delays, printable
 from oci_cluster.follow import cluster_code, request_stop
 from oci_cluster.settings import parse_duration, parse_name
 
@@ -43,7 +43,7 @@ _AT_ONCE = 4
 # How often the engine is asked which containers a cluster has: another terminal may add some.
 _LIST_S = 5.0
 _GRACE_PERIOD_S = 10.0
-# Files of other launchers' containers, in the words of the contract; nothing else is kept.
+# What nodes say of themselves, in the words of the contract. Not the certificate, whose key is nobody's any more.
 _KEPT_FILE = re.compile(r"(MAIN|(WORKER|PS)_[1-9][0-9]{0,5})_(config|heartbeat|exit|ready)\.json|stop")
 _NODE = re.compile(r"MAIN|(WORKER|PS)_[1-9][0-9]{0,5}")
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -83,6 +83,7 @@ class Containers:
         self._clock = clock
         self._sleep = sleep
         self._known: dict[str, list[str]] = {}
+        self._seen: dict[str, list[dict[str, Any]]] = {}
         self._listed_at = -_LIST_S
         self._closing: list[Callable[[], object]] = []
         register(engine)
@@ -247,7 +248,9 @@ class Containers:
         found = self._engine.inspect(self._known[launch_id])
         if len(found) != len(self._known[launch_id]):
             self._listed_at = -_LIST_S
-        return [container for container in found if _NODE.fullmatch(_labels(container).get(commands.NODE, ""))]
+        nodes = [container for container in found if _NODE.fullmatch(_labels(container).get(commands.NODE, ""))]
+        self._seen[launch_id] = nodes
+        return nodes
 
     def overview(self) -> list[dict[str, Any]]:
         """Return all clusters with the states of their nodes, as a list shows them."""
@@ -271,7 +274,12 @@ class Containers:
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> Callable[[], object]:
         """Return what brings the nodes' logs to *directory*; with *follow* what they print later, too."""
-        logs = ContainerLogs(self._engine, lambda: self._containers(cluster), cluster, directory, follow=follow)
+
+        def containers() -> list[dict[str, Any]]:
+            # As the last look saw them: it costs a call.
+            return self._seen.get(cluster.launch_id) or self._containers(cluster)
+
+        logs = ContainerLogs(self._engine, containers, cluster, directory, follow=follow)
         self._closing.append(logs.close)
         return logs.fetch
 
@@ -294,6 +302,7 @@ class Containers:
                 )
                 raise BackendError(msg) from error
             self._remove(cluster)
+            self._seen.pop(cluster.launch_id, None)
         say(f"logs and outputs are in {cluster.directory}")
 
     def _copy_all(self, cluster: Cluster, containers: Sequence[Mapping[str, Any]]) -> None:
@@ -311,7 +320,7 @@ class Containers:
             path.with_suffix(".new").replace(path)
         exchange = Exchange(cluster.url, cluster.launch_id)
         for name in exchange.listing():
-            if _KEPT_FILE.fullmatch(name) and name != CERTIFICATE:
+            if _KEPT_FILE.fullmatch(name):
                 (directory / name).write_bytes(exchange.read_bytes(name, 0))
         main = commands.container_name(cluster.plan["cluster_id"], "MAIN")
         try:
@@ -538,7 +547,7 @@ def _plan_of(container: Mapping[str, Any]) -> dict[str, Any] | None:
         cluster_id = parse_name(f"{parse_name(name)}-{launch_id}")
     except ValueError:
         return None
-    if not re.fullmatch(r"[0-9a-f]{8}", launch_id) or not _CREATED.fullmatch(created) or name.startswith("."):
+    if not re.fullmatch(r"[0-9a-f]{8}", launch_id) or not _CREATED.fullmatch(created):
         return None
     return {
         "name": name,

@@ -54,7 +54,7 @@ class MakeBackend(Protocol):
 
 def run_submit(make: MakeBackend, args: argparse.Namespace, program: str) -> int:
     """Start the cluster of the plan on stdin; print its name, or follow it to its end."""
-    signals = Signals()
+    signals = Signals(children=False)  # a look that is a program's call would end the wait for the next one
     say = say_to_stderr(program)
     plan = json.load(sys.stdin)
     backend = make(plan["settings"], signals)
@@ -118,7 +118,7 @@ def run_logs(make: MakeBackend, args: argparse.Namespace, _program: str) -> int:
         logs = _merged(Path(scratch), [args.node] if args.node else nodes)
         is_running = (lambda: backend.is_running(cluster)) if args.follow else (lambda: False)
         try:
-            show_logs(logs, is_running, Signals(), fetch=fetch, look_s=backend.look_s)
+            show_logs(logs, is_running, Signals(children=False), fetch=fetch, look_s=backend.look_s)
         finally:
             backend.close()
     return 0

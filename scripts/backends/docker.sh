@@ -2,7 +2,7 @@
 # Backend `docker`: containers of an engine on a network of their own. Sourced by the scripts; common/lib.sh is there
 # already. Every backend has these functions; CONTRIBUTING.md says what each must do.
 
-# backend_most_workers: each has a client of the engine that follows its log, which takes 25 MB (docker 20.10).
+# backend_most_workers: each has a client of the engine that follows its log, which takes 38 MB (docker 20.10).
 backend_most_workers() { echo 100; }
 
 # backend_check [--json] <plan: print what would be run, changing nothing; end where it cannot be.

@@ -281,6 +281,7 @@ def test_a_signal_in_the_middle_of_a_launch_ends_it(launcher: Launcher, made: st
         launcher.submit()
     assert launcher.played.left() == ([], [], [])
     assert launcher.said == ["stopped before all nodes were started"]
+    assert len(launcher.words("run")) == (made == "run")
 
 
 def test_a_name_is_one_running_clusters(launcher: Launcher) -> None:
@@ -336,12 +337,17 @@ def test_a_look_is_one_call(launcher: Launcher) -> None:
     """Which nodes there are is asked for every few seconds."""
     cluster = launcher.submit()
     launcher.backend.state(cluster)
+    (launcher.root / "logs").mkdir()
+    fetch = launcher.backend.logs(cluster, launcher.root / "logs", follow=False)
     before = len(launcher.played.calls())
     launcher.backend.state(cluster)
     assert len(launcher.played.calls()) == before + 1
+    fetch()
+    assert [words[0] for words in launcher.played.calls()[before + 1 :]] == ["logs"] * 3
+    before = len(launcher.played.calls())
     launcher.clock.sleep(containers._LIST_S)
     launcher.backend.state(cluster)
-    assert len(launcher.played.calls()) == before + 3
+    assert len(launcher.played.calls()) == before + 2
 
 
 def test_a_cluster_is_found_from_any_checkout(launcher: Launcher, tmp_path: Path) -> None:
@@ -510,14 +516,16 @@ def test_a_cluster_that_somebody_has_removed_is_no_success(launcher: Launcher) -
 
 def test_workers_are_added_as_the_others_were_started(launcher: Launcher, tmp_path: Path) -> None:
     """From any checkout: image, code and limits are main's, and so is the environment."""
-    launcher.submit(1, MEMORY="1g", env=("PLAIN=a b",))
+    launcher.submit(1, CPUS="2", MEMORY="1g", GPUS="all", env=("PLAIN=a b",))
     before = launcher.words("run")[1]
     assert launcher.scale(launcher.found(), "+2") == 3
     added = launcher.words("run")[2]
-    for option in ("--memory", "--shm-size", "--mount", "--volume", "--network"):
+    for option in ("--cpus", "--memory", "--shm-size", "--gpus", "--mount", "--volume", "--network"):
         assert after(added, option) == after(before, option)
     assert (after(added, "--hostname"), added[-1]) == (["worker-2"], "sha256:" + "1" * 64)
-    environment = dict(text.split("=", 1) for text in launcher.played.container("WORKER_3")["Config"]["Env"])
+    pairs = [text.split("=", 1) for text in launcher.played.container("WORKER_3")["Config"]["Env"]]
+    environment = dict(pairs)
+    assert len(pairs) == len(environment)  # nothing of main's own is in there
     assert (environment["PLAIN"], environment["NODE_RANK"], environment["MODE"]) == ("a b", "3", "WORKER")
     assert launcher.said == ["WORKER_2 started", "WORKER_3 started"]
     assert not list((launcher.root / ".clusters").rglob("nodes.env"))

@@ -31,7 +31,8 @@ class Signals:
     clock: Any = None
     steps: list[Callable[[], object]]
 
-    def __init__(self) -> None:
+    def __init__(self, *, children: bool) -> None:
+        assert not children  # looks that start programs would otherwise follow each other at once
         self.received: int | None = None
 
     def wait(self, seconds: float) -> None:
