@@ -216,6 +216,9 @@ def test_without_an_image_the_last_one_that_was_built_is_run(launcher: Launcher)
         launcher.submit(1, IMAGE="")
     (launcher.root / ".images").mkdir()
     record = launcher.root / ".images" / "plain.json"
+    record.write_text(json.dumps({"id": "plain:1"}))  # a name, which may be another image by now
+    with pytest.raises(SettingsError, match="no image for plain; build one: make build-plain"):
+        launcher.submit(1, IMAGE="")
     record.write_text(json.dumps({"id": "sha256:" + "1" * 64}))
     launcher.submit(1, IMAGE="")
     assert launcher.words("run")[0][-1] == "sha256:" + "1" * 64
@@ -529,6 +532,18 @@ def test_workers_are_added_as_the_others_were_started(launcher: Launcher, tmp_pa
     assert (environment["PLAIN"], environment["NODE_RANK"], environment["MODE"]) == ("a b", "3", "WORKER")
     assert launcher.said == ["WORKER_2 started", "WORKER_3 started"]
     assert not list((launcher.root / ".clusters").rglob("nodes.env"))
+
+
+def test_what_image_and_engine_add_is_not_handed_on(launcher: Launcher) -> None:
+    """They add it to the others themselves; and what they may have, no file for them can hold."""
+    launcher.submit(1)
+    state = launcher.played.state["containers"]
+    name = next(name for name in state if name.endswith("-MAIN"))
+    state[name]["Config"]["Env"] += ["PATH=/image/bin", "HOSTNAME=main", "TEXT=of\nthe image"]
+    launcher.played.change(containers=state)
+    launcher.scale(launcher.found(), "+1")
+    names = {text.partition("=")[0] for text in launcher.played.container("WORKER_2")["Config"]["Env"]}
+    assert (names & {"PATH", "HOSTNAME", "TEXT", "the image"}, "LAUNCH_ID" in names) == (set(), True)
 
 
 def test_a_lost_workers_rank_is_given_to_its_replacement(launcher: Launcher) -> None:
