@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,16 @@ def test_a_call_returns_what_the_engine_prints(program: Program) -> None:
     """Words arrive as they are, and so does what it reads."""
     engine = program('printf "<%s>" "$@"; cat')
     assert engine.call("a b", "$HOME", stdin=b"in") == "<a b><$HOME>in"
+
+
+def test_a_ctrl_c_in_the_terminal_is_not_for_the_engines_client(program: Program, tmp_path: Path) -> None:
+    """Cut off in the middle, it would not tell what it has started."""
+    engine = program(f"exec '{sys.executable}' -c 'import os; print(os.getsid(0) == os.getpid())'")
+    assert engine.call() == "True\n"
+    with engine.stream() as stream:
+        assert stream.read() == b"True\n"
+    assert engine.start(output=tmp_path / "out").wait() == 0
+    assert (tmp_path / "out").read_text() == "True\n"
 
 
 def test_an_engine_that_is_not_there_is_named() -> None:
