@@ -17,7 +17,7 @@
 #   --detach            do not follow: print the cluster's name and return
 #   --dry-run           print exactly what would be run, and change nothing
 #   --json              with --dry-run or --detach: print JSON
-#   --backend NAME      where nodes run: local (default) or oci
+#   --backend NAME      where nodes run: local (default), docker or oci
 #   -h, --help          this text
 #
 # Flags win over environment variables, those over config.env, that over defaults; config.env.example lists all settings.

@@ -5,7 +5,7 @@
 #
 #   --all           those that have ended too, as long as their logs are kept
 #   --json          print JSON
-#   --backend NAME  where they run: local (default) or oci
+#   --backend NAME  where they run: local (default), docker or oci
 #   -h, --help      this text
 #
 # stdout: the list, the oldest first. Exit: 0 shown, 2 wrong usage.

@@ -6,7 +6,7 @@
 #   NAME            the cluster; may be left out while only one runs
 #   -f, --follow    go on with what is added, until the cluster ends; Ctrl-C ends the showing, not the cluster
 #   --node NODE     only this node: MAIN, WORKER_1...
-#   --backend NAME  where it runs: local (default) or oci
+#   --backend NAME  where it runs: local (default), docker or oci
 #   -h, --help      this text
 #
 # stdout: the logs. Exit: 0 shown, 2 wrong usage, no such cluster or node included.

@@ -6,7 +6,7 @@
 #
 #   NAME            the cluster
 #   WORKERS         +2 for two more, -1 for one less, or how many there shall be
-#   --backend NAME  where it runs: local (default) or oci
+#   --backend NAME  where it runs: local (default), docker or oci
 #   -h, --help      this text
 #
 # stdout: how many workers there are now. Exit: 0; 2 wrong usage, a cluster that has ended included; 69 no room.

@@ -5,7 +5,7 @@
 #
 #   NAME            the cluster; may be left out while only one runs
 #   --json          print JSON
-#   --backend NAME  where it runs: local (default) or oci
+#   --backend NAME  where it runs: local (default), docker or oci
 #   -h, --help      this text
 #
 # stdout: the report. Exit: 0 shown, 2 wrong usage, no such cluster included.

@@ -6,7 +6,7 @@
 #
 #   NAME            the cluster; may be left out while only one runs
 #   --delete        remove its logs and outputs as well
-#   --backend NAME  where it runs: local (default) or oci
+#   --backend NAME  where it runs: local (default), docker or oci
 #   -h, --help      this text
 #
 # stdout: the cluster's name. Exit: 0 stopped, 2 wrong usage, no such cluster included.

@@ -66,9 +66,9 @@ use_local_check() {
 }
 
 @test "launch: an unknown backend is named, with those there are" {
-  assert_usage_error "unknown backend 'cloud'; there is: local oci stub " launch.sh dask 3 --backend cloud
-  assert_usage_error "unknown backend ''; there is: local oci stub " launch.sh dask 3 --backend ''
-  BACKEND=cloud assert_usage_error "unknown backend 'cloud'; there is: local oci stub " launch.sh dask 3
+  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub " launch.sh dask 3 --backend cloud
+  assert_usage_error "unknown backend ''; there is: docker local oci stub " launch.sh dask 3 --backend ''
+  BACKEND=cloud assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub " launch.sh dask 3
 }
 
 @test "launch: no Python, or one that is too old, is named" {

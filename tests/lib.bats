@@ -129,7 +129,7 @@ END
   for name in '' ../outside outside stub.sh 'stub local' STUB /etc/passwd; do
     run -2 --separate-stderr try "${name}"
     assert_output ""
-    assert_stderr "try.sh: error: unknown backend '${name}'; there is: local oci stub  (try.sh --help tells more)"
+    assert_stderr "try.sh: error: unknown backend '${name}'; there is: docker local oci stub  (try.sh --help tells more)"
   done
 }
 

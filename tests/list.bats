@@ -21,7 +21,7 @@ list() { "${PROJECT}/scripts/list.sh" "$@"; }
   assert_usage_error "unexpected 'demo'" list.sh demo
   assert_usage_error "unexpected 'demo'" list.sh --all demo
   assert_usage_error "one name at a time, got 'demo' and 'other'" list.sh demo other
-  assert_usage_error "unknown backend 'cloud'; there is: local oci stub " list.sh --backend cloud
+  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub " list.sh --backend cloud
 }
 
 @test "list: options reach the backend" {

@@ -22,7 +22,7 @@ logs() { "${PROJECT}/scripts/logs.sh" "$@"; }
   assert_usage_error "--node needs a value" logs.sh demo --node
   assert_usage_error "--backend needs a value" logs.sh --backend
   assert_usage_error "one name at a time, got 'demo' and 'other'" logs.sh -f demo other
-  assert_usage_error "unknown backend 'cloud'; there is: local oci stub " logs.sh --backend cloud demo
+  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub " logs.sh --backend cloud demo
 }
 
 @test "logs: options and name reach the backend" {

@@ -29,9 +29,9 @@ scale() { "${PROJECT}/scripts/scale.sh" "$@"; }
 }
 
 @test "scale: an unknown backend is named, with those there are" {
-  assert_usage_error "unknown backend 'cloud'; there is: local oci stub " scale.sh demo 3 --backend cloud
-  assert_usage_error "unknown backend ''; there is: local oci stub " scale.sh --backend '' demo 3
-  BACKEND=cloud assert_usage_error "unknown backend 'cloud'; there is: local oci stub " scale.sh demo 3
+  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub " scale.sh demo 3 --backend cloud
+  assert_usage_error "unknown backend ''; there is: docker local oci stub " scale.sh --backend '' demo 3
+  BACKEND=cloud assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub " scale.sh demo 3
 }
 
 @test "scale: name and workers reach the backend as they were typed" {

@@ -20,8 +20,8 @@ status() { "${PROJECT}/scripts/status.sh" "$@"; }
   assert_usage_error "unknown option '-f'" status.sh demo -f
   assert_usage_error "--backend needs a value" status.sh demo --backend
   assert_usage_error "one name at a time, got 'demo' and 'other'" status.sh demo other
-  assert_usage_error "unknown backend 'cloud'; there is: local oci stub " status.sh --backend cloud demo
-  BACKEND=../local assert_usage_error "unknown backend '../local'; there is: local oci stub " status.sh
+  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub " status.sh --backend cloud demo
+  BACKEND=../local assert_usage_error "unknown backend '../local'; there is: docker local oci stub " status.sh
 }
 
 @test "status: options and name reach the backend, in any order" {

@@ -20,7 +20,7 @@ stop() { "${PROJECT}/scripts/stop.sh" "$@"; }
   assert_usage_error "unknown option '--delete=yes'" stop.sh demo --delete=yes
   assert_usage_error "--backend needs a value" stop.sh demo --backend
   assert_usage_error "one name at a time, got 'demo' and 'other'" stop.sh demo other
-  assert_usage_error "unknown backend 'cloud'; there is: local oci stub " stop.sh --backend cloud demo
+  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub " stop.sh --backend cloud demo
 }
 
 @test "stop: options and name reach the backend" {

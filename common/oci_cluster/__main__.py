@@ -8,6 +8,7 @@ if __name__ == "__main__":  # a Ctrl-C while the rest is imported ends this quie
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import argparse
+import importlib
 import json
 import logging
 import os
@@ -198,15 +199,18 @@ def _local_scale(args: argparse.Namespace) -> int:
     return 0
 
 
-def _oci(verb: str) -> Callable[[argparse.Namespace], int]:
-    """Return what runs a *verb* of the backend `oci`: in the environment that has its packages."""
+def _elsewhere(backend: str, verb: str) -> Callable[[argparse.Namespace], int]:
+    """Return what runs a *verb* of a *backend* whose nodes are not processes of this machine."""
 
     def run(args: argparse.Namespace) -> int:
-        _use_oci_tools()
-        from oci_cluster import oci_verbs
+        if backend == "oci":
+            _use_oci_tools()
+        own = importlib.import_module(f"oci_cluster.{backend}_verbs")
+        if hasattr(own, f"run_{verb}"):
+            return int(getattr(own, f"run_{verb}")(args, _program()))
+        from oci_cluster import verbs
 
-        code: int = getattr(oci_verbs, f"run_{verb}")(args, _program())
-        return code
+        return int(getattr(verbs, f"run_{verb}")(own.backend, args, _program()))
 
     return run
 
@@ -289,13 +293,24 @@ def _add_backend_verbs(verb: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument("--follow", action="store_true", help="show progress and logs; exit with its code")
     added = verb("local-runner", _local_runner, "run the nodes of the cluster in a directory")
     added.add_argument("directory", type=Path)
-    added = verb(
-        "oci-check", _oci("check"), "check the plan on stdin; print what would be sent, as commands of oci-cli"
-    )
-    added.add_argument("--json", action="store_true", help="print JSON")
-    verb("oci-prepare", _oci("prepare"), "install oci-cli and ocifs; print the interpreter that has them")
-    added = verb("oci-submit", _oci("submit"), "create Job and Job Runs of the plan on stdin; print the cluster's name")
-    added.add_argument("--follow", action="store_true", help="show progress and logs; exit with its code")
+    texts = {
+        "oci": (
+            "check the plan on stdin; print what would be sent, as commands of oci-cli",
+            "install oci-cli and ocifs; print the interpreter that has them",
+            "create Job and Job Runs of the plan on stdin; print the cluster's name",
+        ),
+        "docker": (
+            "check the plan on stdin; print what would be run, as commands of the engine",
+            "install what the launcher needs; print the interpreter that has it",
+            "start the containers of the plan on stdin; print the cluster's name",
+        ),
+    }
+    for backend, (check, prepare, submit) in texts.items():
+        added = verb(f"{backend}-check", _elsewhere(backend, "check"), check)
+        added.add_argument("--json", action="store_true", help="print JSON")
+        verb(f"{backend}-prepare", _elsewhere(backend, "prepare"), prepare)
+        added = verb(f"{backend}-submit", _elsewhere(backend, "submit"), submit)
+        added.add_argument("--follow", action="store_true", help="show progress and logs; exit with its code")
     local = {
         "status": _local_status,
         "logs": _local_logs,
@@ -303,7 +318,10 @@ def _add_backend_verbs(verb: Callable[..., argparse.ArgumentParser]) -> None:
         "scale": _local_scale,
         "list": _local_list,
     }
-    for backend, own in (("local", local), ("oci", {name: _oci(name) for name in local})):
+    others: list[tuple[str, Any]] = [
+        (backend, {name: _elsewhere(backend, name) for name in local}) for backend in texts
+    ]
+    for backend, own in [("local", local), *others]:
         added = verb(f"{backend}-status", own["status"], "show a cluster and its nodes")
         added.add_argument("name", nargs="?", default="")
         added.add_argument("--json", action="store_true")

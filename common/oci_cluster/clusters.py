@@ -57,16 +57,16 @@ class Cluster:
         return f"{self.plan['work_dir'].rstrip('/')}/{self.plan['cluster_id']}"
 
 
-def find_clusters(directory: Path) -> list[Cluster]:
-    """Return the clusters of this machine that are kept in *directory*, the oldest first.
+def find_clusters(directory: Path, backend: str = "local") -> list[Cluster]:
+    """Return the clusters of *backend* that are kept in *directory*, the oldest first.
 
-    One that is just being written is not one yet; what other backends keep there of theirs, they find by themselves.
+    One that is just being written is not one yet.
     """
     found = []
     for path in directory.glob("*/cluster.json"):
         with contextlib.suppress(UsageError):
             cluster = Cluster.load(path.parent)
-            if cluster.plan.get("backend", "local") == "local":
+            if cluster.plan.get("backend", "local") == backend:
                 found.append(cluster)
     return sorted(found, key=lambda cluster: (cluster.plan["created"], cluster.launch_id))
 

@@ -268,7 +268,11 @@ class Follower:
             return
         self._stopping = True
         self._say(f"stopping cluster {self._cluster.name}; Ctrl-C again ends it at once")
-        request_stop(self._exchange, self._terminate, self._cluster, "stopped by the launcher (Ctrl-C or a signal)")
+        try:
+            request_stop(self._exchange, self._terminate, self._cluster, "stopped by the launcher (Ctrl-C or a signal)")
+        except ClusterError as error:
+            self._stopping = False
+            self._say(f"it could not be told: {error}; Ctrl-C tries again")
 
     def _show_phase(self) -> None:
         if self._ready:
@@ -295,8 +299,9 @@ class Follower:
         outcome = outcome_of(stop).exit_code if stop else 0
         for node in new:
             self._ended.add(_run_of(node))
-            if node["exit_code"] != outcome:
+            if node["exit_code"] != outcome or node.get("cause"):
                 why = node["details"] if node.get("never_started") else describe(node["exit_code"])
+                why = node.get("cause") or why
                 self._say(f"{node['node']} ended with {node['exit_code']} ({why})")
 
     def _read_stop(self) -> Mapping[str, Any] | None:

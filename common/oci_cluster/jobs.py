@@ -47,6 +47,9 @@ _CODES = {"SUCCEEDED": int(ExitCode.OK), "CANCELED": int(ExitCode.STOPPED), "DEL
 class Jobs:
     """The clusters of one compartment."""
 
+    # Between two looks at the service: a request or two each, for hours; the end is seen this much later.
+    look_s = 2.0
+
     def __init__(
         self,
         service: Service,
@@ -414,7 +417,17 @@ class Jobs:
             )
         return found
 
-    def logs(self, cluster: Cluster, directory: Path) -> Callable[[], object]:
+    def started(self, cluster: Cluster) -> str:
+        """Return where what the nodes of *cluster* leave can be seen."""
+        return f"files in {cluster.url}, Job {cluster.plan['job']}"
+
+    def finish(self, cluster: Cluster, say: Callable[[str], None]) -> None:
+        """Do nothing: a Job that has ended stays to be looked at."""
+
+    def close(self) -> None:
+        """Do nothing: no process of this launcher is left."""
+
+    def logs(self, cluster: Cluster, directory: Path, *, follow: bool = False) -> Callable[[], object]:  # noqa: ARG002
         """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging.
 
         Raises:

@@ -35,7 +35,7 @@ _LOCK = "runner.lock"
 # In the runner's environment, so that it can be found when nothing else is left of it.
 _RUNNER_MARK = "CLUSTER_RUNNER"
 # Node defaults that suit one machine: a look at a local file costs microseconds, and nobody pays for it.
-_LOCAL_DEFAULTS = {"POLL_CEILING": "0.2", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
+LOCAL_DEFAULTS = {"POLL_CEILING": "0.2", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
 # How long the runner may take to have every agent started; far above the 0.1 s seen with 4 nodes.
 _START_TIMEOUT_S = 60.0
 _GRACE_PERIOD_S = 10.0
@@ -173,7 +173,7 @@ def place(plan: Mapping[str, Any], root: Path, addresses: Sequence[str]) -> dict
         }
         for node, address in zip(plan["nodes"], addresses, strict=True)
     ]
-    environment = {**_LOCAL_DEFAULTS, **shares, **plan["environment"], "WORK_DIR": work_dir}
+    environment = {**LOCAL_DEFAULTS, **shares, **plan["environment"], "WORK_DIR": work_dir}
     return {**plan, "work_dir": work_dir, "nodes": nodes, "environment": environment}
 
 
@@ -188,7 +188,7 @@ def submit(plan: Mapping[str, Any], root: Path, python: Path) -> Cluster:
     Raises:
         ClusterError: what :func:`place` raises, or BackendError: no addresses, or the runner did not start.
     """
-    with _one_at_a_time(root), Addresses(len(plan["nodes"])) as addresses:
+    with one_at_a_time(root), Addresses(len(plan["nodes"])) as addresses:
         placed = place(plan, root, addresses.texts)
         directory = state_dir(root) / placed["cluster_id"]
         try:
@@ -294,7 +294,7 @@ def scale(cluster: Cluster, text: str, root: Path, say: Callable[[str], None], *
         UsageError: *cluster* has ended, or *text* cannot be.
         BackendError: no addresses are left, or the runner does not answer.
     """
-    with _one_at_a_time(root):
+    with one_at_a_time(root):
         records = _records(cluster)
         if not is_running(cluster):
             msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
@@ -548,7 +548,7 @@ def _memory() -> int:
 
 
 @contextmanager
-def _one_at_a_time(root: Path) -> Iterator[None]:
+def one_at_a_time(root: Path) -> Iterator[None]:
     """Hold a lock: of two launches at once, the second must see the name of the first."""
     try:
         state_dir(root).mkdir(exist_ok=True)

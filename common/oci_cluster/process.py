@@ -49,8 +49,8 @@ def describe(code: int) -> str:
 class Signals:
     """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once."""
 
-    def __init__(self) -> None:
-        """Take over the process's handlers; one object per process."""
+    def __init__(self, *, children: bool = True) -> None:
+        """Take over the process's handlers; one object per process. Without *children* CHLD ends no wait."""
         self.received: int | None = None
         self._reader, writer = os.pipe()
         os.set_blocking(writer, False)
@@ -58,7 +58,8 @@ class Signals:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._note)
-        for number in (signal.SIGCHLD, signal.SIGUSR1):  # these only wake: the default would not write to the pipe
+        # These only wake: the default would not write to the pipe.
+        for number in (*([signal.SIGCHLD] if children else []), signal.SIGUSR1):
             signal.signal(number, lambda *_: None)
 
     def _note(self, number: int, _frame: object) -> None:

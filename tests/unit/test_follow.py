@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from oci_cluster import follow
 from oci_cluster.clusters import Cluster
 from oci_cluster.errors import BackendError, NotPermittedError, StorageError
 from oci_cluster.exchange import Exchange
@@ -488,6 +489,28 @@ def test_a_second_ctrl_c_ends_the_cluster_at_once(run: Run) -> None:
     assert (run.calls, run.said[1]) == (["kill"], "ending it at once")
 
 
+def test_a_ctrl_c_that_could_not_be_passed_on_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither work dir nor backend answers: the cluster is followed on, and the next Ctrl-C is a first one again."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise BackendError("no answer")
+
+    monkeypatch.setattr(follow, "request_stop", fail)
+
+    def mend() -> None:
+        monkeypatch.undo()
+        run.pause()
+        run.signals.send()
+
+    run.follow(run.signals.send, mend, lambda: run.end(143, 143, 143))
+    assert run.said[:3] == [
+        "stopping cluster mine; Ctrl-C again ends it at once",
+        "it could not be told: no answer; Ctrl-C tries again",
+        "stopping cluster mine; Ctrl-C again ends it at once",
+    ]
+    assert run.calls == []
+
+
 def test_a_signal_that_came_before_the_first_look_counts(run: Run) -> None:
     """A Ctrl-C while the cluster was being started stops it."""
     run.signals.received = 15
@@ -768,6 +791,23 @@ def test_a_backend_that_does_not_answer_now_is_asked_later(elsewhere: Elsewhere)
 
     elsewhere.state = fail  # type: ignore[method-assign]
     assert elsewhere.follow(lambda: None, lambda: elsewhere.run.end(0, 0, 0)) == 0
+
+
+def test_a_cause_that_the_backend_knows_is_told(elsewhere: Elsewhere) -> None:
+    """Also of a node that ended as the cluster did: the code alone does not say it."""
+    state = elsewhere.state
+
+    def explained(cluster: Cluster) -> dict[str, Any]:
+        found = state(cluster)
+        if found["nodes"][0]["exit_code"] is not None:
+            found["nodes"][0]["cause"] = "its memory ran out"
+        return found
+
+    elsewhere.state = explained  # type: ignore[method-assign]
+    elsewhere.follow(lambda: elsewhere.run.end(137, 137, 137, stop={"exit_code": 137, "reason": "r"}))
+    assert [text for text in elsewhere.run.said if " ended with 137" in text and "cluster" not in text] == [
+        "MAIN ended with 137 (its memory ran out)"
+    ]
 
 
 def test_fetched_logs_are_shown_to_their_end(logs: Logs, signals: FakeSignals) -> None:

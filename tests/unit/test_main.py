@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oci_cluster import __main__ as door
-from oci_cluster import agent, environment, local, oci_verbs, outputs, process
+from oci_cluster import agent, docker_verbs, environment, local, oci_verbs, outputs, process, verbs
 from oci_cluster.clusters import Cluster
 from oci_cluster.errors import BackendError, ExitCode, SettingsError, StoppedError
 
@@ -190,6 +190,7 @@ VERBS = {
     "local-stop",
     "local-scale",
     "local-list",
+    *(f"docker-{name}" for name in ("check", "prepare", "submit", "status", "logs", "stop", "scale", "list")),
 }
 
 
@@ -629,7 +630,7 @@ def test_local_logs_shows_nodes_that_were_added(root: Path, capsys: pytest.Captu
     assert (alone, merged[-1], len(merged)) == ("WORKER_2 | hello of WORKER_2", "WORKER_2 | hello of WORKER_2", 3)
 
 
-# --- Verbs of the backend oci ---------------------------------------------------------------------------------------
+# --- Verbs of the backends oci and docker ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -638,31 +639,41 @@ def tools(monkeypatch: pytest.MonkeyPatch, calls: Callable[..., list[Any]]) -> l
     return calls(environment, "ensure_oci_tools", Path(sys.prefix) / "bin" / "python")
 
 
-OCI_VERBS = [
-    (["oci-check"], "check", {"json": False}),
-    (["oci-check", "--json"], "check", {"json": True}),
-    (["oci-prepare"], "prepare", {}),
-    (["oci-submit"], "submit", {"follow": False}),
-    (["oci-submit", "--follow"], "submit", {"follow": True}),
-    (["oci-status"], "status", {"name": "", "json": False}),
-    (["oci-status", "--json", "mine"], "status", {"name": "mine", "json": True}),
-    (["oci-list", "--all", "--json"], "list", {"all": True, "json": True}),
-    (["oci-logs", "mine", "-f", "--node", "MAIN"], "logs", {"name": "mine", "follow": True, "node": "MAIN"}),
-    (["oci-stop", "--delete", "mine"], "stop", {"name": "mine", "delete": True}),
-    (["oci-scale", "--most-workers", "9", "--", "mine", "-1"], "scale",
+ELSEWHERE = [
+    (["check"], "check", {"json": False}),
+    (["check", "--json"], "check", {"json": True}),
+    (["prepare"], "prepare", {}),
+    (["submit"], "submit", {"follow": False}),
+    (["submit", "--follow"], "submit", {"follow": True}),
+    (["status"], "status", {"name": "", "json": False}),
+    (["status", "--json", "mine"], "status", {"name": "mine", "json": True}),
+    (["list", "--all", "--json"], "list", {"all": True, "json": True}),
+    (["logs", "mine", "-f", "--node", "MAIN"], "logs", {"name": "mine", "follow": True, "node": "MAIN"}),
+    (["stop", "--delete", "mine"], "stop", {"name": "mine", "delete": True}),
+    (["scale", "--most-workers", "9", "--", "mine", "-1"], "scale",
      {"name": "mine", "workers": "-1", "most_workers": 9}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "name", "given"), OCI_VERBS)
-def test_a_verb_of_oci_runs_where_its_packages_are(
-    tools: list[Any], calls: Callable[..., list[Any]], words: list[str], name: str, given: dict[str, Any]
+@pytest.mark.parametrize(("words", "name", "given"), ELSEWHERE)
+@pytest.mark.parametrize(("backend", "own"), [("oci", oci_verbs), ("docker", docker_verbs)])
+def test_a_verb_runs_where_its_packages_are(  # noqa: PLR0917 - pytest gives them by name
+    tools: list[Any],
+    calls: Callable[..., list[Any]],
+    backend: str,
+    own: Any,
+    words: list[str],
+    name: str,
+    given: dict[str, Any],
 ) -> None:
-    """They are made sure of first; the verb gets its words, and its code is the process's."""
-    ran = calls(oci_verbs, f"run_{name}", 7)
-    assert door.main(words) == 7
-    ((args, program),) = ran
-    assert ({key: getattr(args, key) for key in given}, program, len(tools)) == (given, "oci_cluster", 1)
+    """Those for OCI are made sure of first; the verb gets its words, and its code is the process's."""
+    is_own = hasattr(own, f"run_{name}")
+    ran = calls(own if is_own else verbs, f"run_{name}", 7)
+    assert door.main([f"{backend}-{words[0]}", *words[1:]]) == 7
+    ((*made, args, program),) = ran
+    assert made == ([] if is_own else [own.backend])
+    assert ({key: getattr(args, key) for key in given}, program) == (given, "oci_cluster")
+    assert len(tools) == (backend == "oci")
 
 
 def test_elsewhere_a_verb_of_oci_goes_on_where_its_packages_are(
@@ -677,7 +688,7 @@ def test_elsewhere_a_verb_of_oci_goes_on_where_its_packages_are(
     python = tmp_path / "venv" / "bin" / "python"
     calls(environment, "ensure_oci_tools", python)
     replaced = calls(os, "execv", ReplacedError())
-    ran = calls(oci_verbs, "run_list", 0)
+    ran = calls(verbs, "run_list", 0)
     monkeypatch.setenv("CLUSTER_CWD", "")
     monkeypatch.setattr(sys, "argv", ["x", "oci-list", "--all"])
     here = Path.cwd()
@@ -690,5 +701,5 @@ def test_elsewhere_a_verb_of_oci_goes_on_where_its_packages_are(
 def test_packages_that_cannot_be_had_end_a_verb(calls: Callable[..., list[Any]], root: Path) -> None:
     """69, and nothing was asked."""
     calls(environment, "ensure_oci_tools", BackendError("no network"))
-    ran = calls(oci_verbs, "run_list", 0)
+    ran = calls(verbs, "run_list", 0)
     assert (door.main(["oci-list"]), ran) == (69, [])

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from unit.played_oci import COMPARTMENT, Checkout, DataScience, PlayedService
 
-from oci_cluster import follow, jobs, oci_service, oci_verbs
+from oci_cluster import follow, jobs, oci_service, oci_verbs, verbs
 from oci_cluster.clusters import Cluster
-from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.exchange import Exchange
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -31,7 +31,8 @@ class Signals:
     clock: Any = None
     steps: list[Callable[[], object]]
 
-    def __init__(self) -> None:
+    def __init__(self, *, children: bool) -> None:
+        assert not children  # looks that start programs would otherwise follow each other at once
         self.received: int | None = None
 
     def wait(self, seconds: float) -> None:
@@ -63,10 +64,11 @@ class Desk:
                 desk.stored.append("storage")
 
         monkeypatch.setattr(oci_service, "Service", AskedService)
-        monkeypatch.setattr(oci_verbs, "PROJECT_ROOT", self.checkout.root)
+        for module in (oci_verbs, verbs):
+            monkeypatch.setattr(module, "PROJECT_ROOT", self.checkout.root)
         monkeypatch.setattr(Signals, "clock", clock)
         monkeypatch.setattr(Signals, "steps", self.steps, raising=False)
-        monkeypatch.setattr(oci_verbs, "Signals", Signals)
+        monkeypatch.setattr(verbs, "Signals", Signals)
         monkeypatch.setattr(oci_verbs, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
         defaults = {**(jobs.Jobs.__init__.__kwdefaults__ or {}), "clock": clock}
         monkeypatch.setattr(jobs.Jobs.__init__, "__kwdefaults__", defaults)
@@ -76,7 +78,10 @@ class Desk:
         self._monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(plan)))
 
     def run(self, verb: str, **words: Any) -> int:
-        return int(getattr(oci_verbs, f"run_{verb}")(argparse.Namespace(**words), PROGRAM))
+        args = argparse.Namespace(**words)
+        if own := getattr(oci_verbs, f"run_{verb}", None):
+            return int(own(args, PROGRAM))
+        return int(getattr(verbs, f"run_{verb}")(oci_verbs.backend, args, PROGRAM))
 
     def launch(self, **settings: str) -> Cluster:
         plan = self.checkout.plan(**{**MOUNT, **settings})
@@ -137,6 +142,24 @@ def test_a_launch_is_followed_to_its_end(desk: Desk, capsys: pytest.CaptureFixtu
     assert out == "MAIN     | hello\nMAIN     | bye\n"
     assert f"{PROGRAM}: cluster mine started: 3 nodes; files in memory://work/{plan['cluster_id']}, Job ocid1." in err
     assert "cluster mine ended with 7 (the entry point failed)" in err
+
+
+@pytest.mark.parametrize(("ended", "expected"), [(7, 7), (0, 69)])
+def test_what_fails_after_the_end_does_not_hide_the_clusters_code(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: int, expected: int
+) -> None:
+    """But makes no success of what was not all done."""
+
+    def fail(*_: object) -> None:
+        raise BackendError("no room")
+
+    monkeypatch.setattr(jobs.Jobs, "finish", fail)
+    desk.stdin(desk.checkout.plan(**MOUNT))
+    nodes = ("MAIN", "WORKER_1", "WORKER_2")
+    state, said = ("FAILED", f"exit code {ended}") if ended else ("SUCCEEDED", "")
+    desk.steps += [lambda: [desk.science.end(node, state, said) for node in nodes]]
+    assert desk.run("submit", follow=True) == expected
+    assert f"{PROGRAM}: error: no room\n" in capsys.readouterr().err
 
 
 def test_a_cluster_that_could_not_be_started_ends_its_launch(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,4 +280,4 @@ def test_config_env_tells_where_clusters_are_and_who_asks(desk: Desk, monkeypatc
 
 def test_a_look_every_two_seconds_is_often_enough() -> None:
     """Each is a request or two, for hours."""
-    assert oci_verbs._LOOK_S > 10 * follow._LOOK_S
+    assert jobs.Jobs.look_s > 10 * follow._LOOK_S

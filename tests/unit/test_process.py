@@ -236,6 +236,23 @@ def test_signals_are_noted_and_end_a_wait() -> None:
     assert took_s < 50
 
 
+@pytest.mark.parametrize(("children", "woken"), [(True, True), (False, False)])
+def test_the_end_of_a_child_ends_a_wait_if_wanted(*, children: bool, woken: bool) -> None:
+    """Who starts programs to look at something would otherwise never wait between two looks."""
+    code = (
+        "import os, select, sys\n"
+        "from oci_cluster.process import Signals\n"
+        f"signals = Signals(children={children})\n"
+        "child = os.fork()\n"
+        "if child == 0: os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print(bool(select.select([signals._reader], [], [], 0)[0]))\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "common")}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{woken}\n"
+
+
 def test_signals_object_takes_over_handlers_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """TERM, INT and HUP do not raise; they are asked for."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)

@@ -1,0 +1,197 @@
+"""The container engine's command line: docker, podman, nerdctl or what else has their commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from oci_cluster.errors import BackendError, NotPermittedError
+from oci_cluster.exchange import printable
+
+# Of URLs that oci_cluster.engine_files opens: PROTOCOL://<container>/<path>.
+PROTOCOL = "engine"
+# The longest that an engine may take to answer: to start a container took 1.2 s on a busy machine of 2 cores.
+_TIMEOUT_S = 120.0
+# What clients say where nobody answers, in lower case: docker 20.10 and 28, podman 4.3, nerdctl 1.7.
+_NOBODY = ("cannot connect to", "connection refused", "connect: no such file", "error during connect", "cannot access ")
+# Both of what clients say of a container, network or volume that is not there, and of a path in a container.
+_ABSENT = ("no such", "could not find the file", "not found", "does not exist")
+
+
+class EngineError(BackendError):
+    """The engine refused, or did not answer.
+
+    Attributes:
+        said: What its client has printed, for the few answers that callers must tell apart.
+    """
+
+    def __init__(self, message: str, said: str = "") -> None:
+        """Keep what the client *said* beside the *message* for people."""
+        super().__init__(message)
+        self.said = said
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it answered that there is no such thing: a container, network, volume, or path in a container."""
+        return any(words in self.said.lower() for words in _ABSENT)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A container engine, by the program that talks to it; a call takes 40 ms of CPU (docker 20.10)."""
+
+    program: str
+
+    def call(self, *words: str, stdin: bytes = b"", timeout_s: float = _TIMEOUT_S) -> str:
+        """Run the engine's command *words* and return what it prints.
+
+        Raises:
+            EngineError: it failed, did not answer within *timeout_s*, or there is no engine.
+            NotPermittedError: this user may not talk to the engine.
+        """
+        try:
+            # In a session of its own: a Ctrl-C in the terminal is for the launcher, which ends the cluster in order.
+            done = subprocess.run(  # noqa: S603 - an argument list, no shell
+                [self.program, *words],
+                input=stdin,
+                capture_output=True,
+                timeout=timeout_s,
+                start_new_session=True,
+                check=False,
+            )
+        except OSError as error:
+            raise self._missing(error) from error
+        except subprocess.TimeoutExpired as error:
+            msg = f"{self._shown(words)} did not answer within {timeout_s:g} s; look at the engine: {self.program} info"
+            raise EngineError(msg) from error
+        if done.returncode != 0:
+            raise self._failure(words, done.stderr)
+        return done.stdout.decode(errors="replace")
+
+    def inspect(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what the engine knows of those containers of *names* that there are."""
+        if not names:
+            return []
+        try:
+            text = self.call("container", "inspect", *names)
+        except EngineError as error:
+            if not error.is_absent:
+                raise
+            if len(names) == 1:
+                return []
+            # One has been removed just now, and clients differ in what they print then.
+            return [found for name in names for found in self.inspect([name])]
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            msg = f"{self.program} container inspect answered with what is no JSON: {printable(text, 80)}"
+            raise EngineError(msg) from error
+        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+    def containers(self, label: str) -> list[str]:
+        """Return the ids of all containers with *label*, ``name`` or ``name=value``, whether they run or not."""
+        return self.call("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}").split()
+
+    def machine(self) -> tuple[int, int]:
+        """Return CPUs and bytes of memory of the machine where containers run, which may be another one than this.
+
+        Raises:
+            EngineError: it does not answer.
+        """
+        text = self.call("info", "--format", "{{json .}}")
+        try:
+            found = json.loads(text)
+            host = found.get("host", {})  # podman's
+            return int(found.get("NCPU") or host["cpus"]), int(found.get("MemTotal") or host["memTotal"])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            msg = f"{self.program} info does not tell CPUs and memory; is '{self.program}' docker, podman or nerdctl?"
+            raise EngineError(msg) from error
+
+    def has_image(self, image: str) -> bool:
+        """Return whether the engine has *image*."""
+        try:
+            self.call("image", "inspect", image)
+        except EngineError as error:
+            if not error.is_absent:
+                raise
+            return False
+        return True
+
+    @contextmanager
+    def stream(self, *words: str) -> Iterator[IO[bytes]]:
+        """Give what the command *words* prints, as it comes; what is not read is not waited for.
+
+        Raises:
+            EngineError: it failed, or there is no engine.
+        """
+        with tempfile.TemporaryFile() as errors:
+            try:
+                client = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+                    [self.program, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise self._missing(error) from error
+            assert client.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
+            try:
+                yield client.stdout
+                client.stdout.read()  # what stands behind the end of an archive
+            except BaseException:
+                # Rather than what a reader makes of an answer that has ended early: why it has.
+                has_ended = not client.stdout.read(1)
+                if not has_ended:
+                    client.kill()
+                if client.wait() > 0 and has_ended:
+                    errors.seek(0)
+                    raise self._failure(words, errors.read()) from None
+                raise
+            finally:
+                client.stdout.close()
+            if client.wait() != 0:
+                errors.seek(0)
+                raise self._failure(words, errors.read())
+
+    def start(self, *words: str, output: Path) -> subprocess.Popen[bytes]:
+        """Start the command *words*; what it prints is written to the file *output*, from its beginning on."""
+        with output.open("wb") as file:
+            try:
+                return subprocess.Popen(  # noqa: S603 - an argument list, no shell
+                    [self.program, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise self._missing(error) from error
+
+    def _missing(self, error: OSError) -> EngineError:
+        msg = (
+            f"the container engine '{self.program}' cannot be run: {error.strerror}; install Docker or Podman, "
+            "or name the one you have: DOCKER=podman"
+        )
+        return EngineError(msg)
+
+    def _shown(self, words: Sequence[str]) -> str:
+        return " ".join([self.program, *words[:2]])
+
+    def _failure(self, words: Sequence[str], stderr: bytes) -> EngineError | NotPermittedError:
+        said = stderr.decode(errors="replace").strip()
+        # docker's last line is advice about --help.
+        lines = [line for line in said.splitlines() if line.strip() and "--help" not in line] or ["it says nothing"]
+        if "permission denied" in said.lower() and "connect" in said.lower():
+            msg = f"you may not use the engine: {printable(lines[-1])}; join its group, or run a rootless one"
+            return NotPermittedError(msg)
+        text = printable(lines[-1])
+        if any(part in said.lower() for part in _NOBODY):
+            text = f"the engine does not answer: {text}; start it, or name another: DOCKER=podman"
+        return EngineError(f"{self._shown(words)}: {text}", said)

@@ -1,0 +1,230 @@
+"""Clusters as containers of a real engine, in namespaces of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import engine as engines
+import pytest
+from engine import Engine
+from harness import Launch, Project, wait_until
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(bool(engines.why_not()), reason=engines.why_not() or "runs")
+
+# Where the base image's file system is kept between runs: to make it takes half a minute.
+KEPT = CHECKOUT / ".images"
+DOCKERFILE = """\
+FROM base:1
+COPY packages /usr/lib/python3/dist-packages
+COPY project /opt/oci-cluster
+RUN ln -sf python3 /usr/bin/python && useradd --uid 1000 node && mkdir /work /code && chown node /work
+USER node
+ENTRYPOINT ["/opt/oci-cluster/tini", "--", "/opt/oci-cluster/common/entrypoint.sh"]
+"""
+SLEEP = "import time; print('entry up', flush=True); time.sleep(1000)"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Return an engine that has the toy framework's image, ``plain:1``."""
+    KEPT.mkdir(exist_ok=True)
+    with Engine(tmp_path_factory.mktemp("engine") / "e") as engine:
+        engines.base_image(engine, "base:1", KEPT)
+        context = tmp_path_factory.mktemp("image")
+        (context / "Dockerfile").write_text(DOCKERFILE)
+        # Of these the one that is compiled suits every Python 3 (abi3).
+        for package in ("fsspec", "psutil", "backports"):
+            spec = importlib.util.find_spec(package)
+            assert spec is not None
+            assert spec.submodule_search_locations is not None
+            shutil.copytree(spec.submodule_search_locations[0], context / "packages" / package)
+        shutil.copytree(CHECKOUT / "common", context / "project" / "common")
+        shutil.copytree(CHECKOUT / "tests" / "clusters" / "plain", context / "project" / "plain")
+        shutil.copy(str(shutil.which("tini")), context / "project")
+        engine.run("build", "--quiet", "--tag=plain:1", "--network=none", str(context))
+        yield engine
+
+
+class Site:
+    """A project whose nodes are containers."""
+
+    def __init__(self, project: Project, engine: Engine) -> None:
+        self.project = project
+        self.engine = engine
+        # Not all that the engine's own environment has: nothing of it may be needed.
+        project.environ |= {
+            "BACKEND": "docker",
+            "DOCKER": engine.docker,
+            "DOCKER_HOST": engine.environ["DOCKER_HOST"],
+            "IMAGE": "plain:1",
+        }
+
+    def launch(self, workers: int, script: str, *options: str, **environ: str) -> Launch:
+        entry = self.project.write("entry.py", script)
+        return self.project.launch("plain", str(workers), "--entry", entry, *options, **environ)
+
+    def run(self, script: str, *arguments: str, code: int = 0, **environ: str) -> str:
+        done = self.project.run(script, *arguments, **environ)
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+        return done.stdout if code == 0 else done.stderr
+
+    def nodes(self, name: str) -> dict[str, dict[str, str]]:
+        return {node["node"]: node for node in json.loads(self.run("status", "--json", name))["nodes"]}
+
+    def container(self, node: str) -> str:
+        found = self.engine.run("ps", "--quiet", f"--filter=label=oci-cluster.node={node}").stdout.split()
+        return found[0] if found else ""
+
+    def left(self) -> list[str]:
+        """Return what clusters have in the engine."""
+        filter_ = "--filter=label=oci-cluster.launch"
+        lists = (["ps", "--all"], ["network", "ls"], ["volume", "ls"])
+        return [line for words in lists for line in self.engine.run(*words, "--quiet", filter_).stdout.split()]
+
+
+@pytest.fixture
+def site(project: Project, engine: Engine) -> Iterator[Site]:
+    """Return a project whose nodes are containers; whatever a test leaves in the engine is removed."""
+    site = Site(project, engine)
+    yield site
+    project.end_all()
+    for what in ("container", "network", "volume"):
+        ids = engine.run(what, "ls", "--quiet", "--filter=label=oci-cluster.launch", *["--all"][what != "container" :])
+        if ids.stdout.split():
+            engine.run(what, "rm", "--force", *ids.stdout.split())
+
+
+def test_a_followed_cluster_leaves_its_logs_and_outputs_and_nothing_in_the_engine(site: Site) -> None:
+    """The script runs as the image's user, in its own folder, within the limits; arguments arrive exactly."""
+    arguments = ["a", "b c", "d'e", "", "two\nlines", "$HOME", "*"]
+    script = (
+        "import json, os, sys, time\n"
+        "limits = [open('/sys/fs/cgroup/' + name).read().strip() for name in\n"
+        "          ('memory/memory.limit_in_bytes', 'cpu/cpu.cfs_quota_us')]\n"
+        "found = [os.getuid(), os.getcwd(), os.access('/code', os.W_OK), *limits, sys.argv[1:]]\n"
+        "found += [os.environ[name] for name in ('NODE_CPUS', 'NODE_MEMORY', 'API_TOKEN')]\n"
+        "os.makedirs(os.environ['OUTPUT_DIR'] + '/deep')\n"
+        "os.symlink('/etc/passwd', os.environ['OUTPUT_DIR'] + '/link')\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\n"
+        "json.dump(found, open(os.environ['OUTPUT_DIR'] + '/deep/found', 'w'))\n"
+        "print('the result')\n"
+    )
+    options = ("--env", "API_TOKEN=s3 cret#1", "--", *arguments)
+    launch = site.launch(2, script, *options, CPUS="1.5", MEMORY="256m")
+    wait_until(lambda: launch.out.count("worker works") == 2, "both workers")
+    site.project.go()
+    assert launch.wait() == 0, launch.err
+    assert "MAIN     | the result\n" in launch.out
+    assert {name: node["exit_code"] for name, node in launch.nodes().items()} == {
+        "MAIN": 0,
+        "WORKER_1": 0,
+        "WORKER_2": 0,
+    }
+    assert site.left() == []
+    outputs = launch.directory / "outputs"
+    assert json.loads((outputs / "deep" / "found").read_text()) == [
+        *(1000, "/code", False, str(256 * 2**20), "150000", arguments),
+        *("1", str(256 * 2**20), "s3 cret#1"),
+    ]
+    assert not (outputs / "link").is_symlink()
+    assert (outputs / "deep" / "found").stat().st_uid == os.getuid()
+    assert "worker works" in launch.log("WORKER_2")
+    assert "the result" in site.run("logs", launch.directory.name)
+    # Secrets stand in cluster.json, which is private, and in no log or file of the start.
+    assert not (launch.directory / "nodes.env").exists()
+    assert (launch.directory / "cluster.json").stat().st_mode & 0o77 == 0
+
+
+def test_a_failure_comes_out_with_its_code(site: Site) -> None:
+    """The entry point's code is launch.sh's and every node's, and status.sh knows why when all is gone."""
+    launch = site.launch(1, "raise SystemExit(7)", "--name", "seven")
+    assert launch.wait() == 7
+    assert {node["exit_code"] for node in launch.nodes().values()} == {7}
+    assert site.left() == []
+    assert "reason: the entry point ended: exit code 7" in site.run("status", "seven")
+
+
+def test_a_detached_cluster_is_seen_scaled_and_stopped_from_any_checkout(site: Site) -> None:
+    """Until stop.sh all of it is in the engine; then in the checkout that stopped it."""
+    launch = site.launch(1, SLEEP, "--detach", "--name", "mine")
+    assert launch.wait() == 0
+    assert launch.out == "mine\n"
+    kept = site.project.path / ".clusters"
+    kept.rename(site.project.scratch / "elsewhere")  # as another checkout sees it
+    wait_until(lambda: site.nodes("mine")["MAIN"]["phase"] == "ready", "a cluster that is ready")
+    assert "entry up" in site.run("logs", "--node", "MAIN", "mine")
+    assert site.run("scale", "mine", "+1") == "2\n"
+    assert "MIN_WORKERS" in site.run("scale", "mine", "0", code=2)
+    wait_until(lambda: "worker works" in site.run("logs", "--node", "WORKER_2", "mine"), "the new worker")
+    again = site.launch(1, SLEEP, "--name", "mine")
+    assert (again.wait(), "'mine' is running" in again.err) == (2, True)
+    assert site.run("stop", "mine") == "mine\n"
+    assert site.left() == []
+    nodes = site.nodes("mine")
+    assert {name: node["exit_code"] for name, node in nodes.items()} == {"MAIN": 143, "WORKER_1": 143, "WORKER_2": 143}
+    assert "worker works" in site.run("logs", "--node", "WORKER_2", "mine")
+    assert site.run("list", "--json") == "[]\n"
+    site.run("stop", "--delete", "mine")
+    assert not list(kept.glob("mine-*"))
+
+
+def test_a_killed_main_container_is_a_lost_main(site: Site) -> None:
+    """76, and nothing is left; the worker sees it by the heartbeat that stops."""
+    launch = site.launch(1, SLEEP, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="2")
+    wait_until(lambda: "entry up" in launch.out, "the entry point")
+    site.engine.run("kill", site.container("MAIN"))
+    assert launch.wait() == 76
+    assert {name: node["exit_code"] for name, node in launch.nodes().items()} == {"MAIN": 137, "WORKER_1": 76}
+    assert site.left() == []
+
+
+def test_memory_that_ran_out_is_named(site: Site) -> None:
+    """The kernel's SIGKILL alone would not say why."""
+    launch = site.launch(1, "x = b'x' * (1 << 30)", MEMORY="64m")
+    assert launch.wait() == 137
+    assert "launch.sh: MAIN ended with 137 (its memory ran out; set MEMORY higher, or leave it out)" in launch.err
+    assert site.left() == []
+
+
+def test_ctrl_c_ends_the_cluster_in_order(site: Site) -> None:
+    """The engine's clients do not get the signal: none of them is cut off in the middle."""
+    launch = site.launch(1, SLEEP)
+    wait_until(lambda: "entry up" in launch.out, "the entry point")
+    launch.interrupt(signal.SIGINT)
+    assert launch.wait() == 143
+    assert {node["exit_code"] for node in launch.nodes().values()} == {143}
+    assert site.left() == []
+
+
+def test_a_node_that_cannot_be_started_leaves_nothing(site: Site) -> None:
+    """The engine's own words come out, and network and volume are gone again."""
+    launch = site.launch(1, SLEEP, MEMORY="1m")
+    assert launch.wait() == 69
+    assert "emory limit" in launch.err
+    assert site.left() == []
+    assert site.project.cluster_dirs() == []
+
+
+# An engine that comes back sends TERM to containers that have outlived it.
+@pytest.mark.parametrize(("everything", "code"), [(True, 76), (False, 143)], ids=["with its containers", "alone"])
+def test_an_engine_that_was_killed_and_came_back_is_cleared(site: Site, *, everything: bool, code: int) -> None:
+    """Its containers are no success, whatever it makes of them; stop.sh removes all."""
+    followed = site.launch(1, SLEEP, "--name", "followed")
+    detached = site.launch(1, SLEEP, "--name", "detached", "--detach")
+    assert detached.wait() == 0
+    wait_until(lambda: "entry up" in followed.out, "the entry point")
+    site.engine.kill(everything=everything)
+    assert "does not answer" in site.run("status", "detached", code=69)
+    wait_until(lambda: "cannot look at followed" in followed.err, "the launcher's word")
+    site.engine.start()
+    assert followed.wait() == code
+    assert site.nodes("detached")["MAIN"]["exit_code"] not in {None, 0}
+    site.run("stop", "detached")
+    assert site.left() == []
