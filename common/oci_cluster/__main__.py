@@ -89,7 +89,7 @@ def _images(args: argparse.Namespace) -> int:
     choices = images.read_choices(os.environ, PROJECT_ROOT)
     found = images.Images(choices, PROJECT_ROOT, os.environ, say_to_stderr(_program()))
     frameworks = list(dict.fromkeys(args.frameworks)) or images.with_dockerfile(PROJECT_ROOT)
-    found.check(frameworks, push=args.action == "push" or args.to_push)
+    found.check(frameworks, build=args.action == "build", push=args.action == "push" or args.to_push)
     if args.action == "size":
         print(found.sizes(frameworks))
         return 0

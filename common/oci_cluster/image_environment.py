@@ -27,14 +27,12 @@ _OCI_SERVICES = {
     *("logging", "loggingingestion", "loggingsearch", "model_deployment", "monitoring", "object_storage", "ons"),
     *("secrets", "streaming", "vault", "work_requests"),  # dns and work_requests come with any other
 }
-# What no node loads, by patterns in site-packages: tests (65 MB beside Dask, 170 MB beside torch), and what those need
-# who work on Bokeh itself (15 MB: dashboards load the files whose names end in .min.js).
+# What no node loads, by patterns in site-packages: tests (60 MB beside Dask, 160 MB beside torch), and what those need
+# who work on Bokeh itself (15 MB: dashboards load the files whose names end in .min.js). Not whole folders of tests:
+# numpy.testing imports a helper out of one.
 _TESTED = ("dask", "distributed", "networkx", "numpy", "pandas", "scipy", "sklearn", "sympy")
 _UNUSED = (
-    *(
-        f"{name}/**/tests"
-        for name in ("dask", "distributed", "networkx", "numpy", "pandas", "scipy", "sklearn", "sympy")
-    ),
+    *(f"{name}/**/tests/{what}" for name in _TESTED for what in ("test_*.py", "data")),
     *(f"torch/{name}" for name in ("test", "bin/test_*", "bin/*Test", "bin/protoc*")),
     *(f"bokeh/server/static/js/{name}" for name in ("boke*[!n].js", "compiler.js", "lib")),
 )

@@ -144,8 +144,8 @@ class Images:
 
     # --- Checks before any work ------------------------------------------------------------------------
 
-    def check(self, frameworks: Sequence[str], *, push: bool) -> None:
-        """Check all that would stop the work of *frameworks* later on, with *push* also what a push needs.
+    def check(self, frameworks: Sequence[str], *, build: bool, push: bool) -> None:
+        """Check all that would stop the work of *frameworks* later on: what a *build* needs, and what a *push* does.
 
         Raises:
             SettingsError: there is no such Dockerfile, or no REGISTRY to push to.
@@ -163,7 +163,7 @@ class Images:
             )
             raise SettingsError(msg)
         place = engine_place(self._engine)
-        if place.is_dir() and (free := shutil.disk_usage(place).free) < _DISK_BYTES:
+        if build and place.is_dir() and (free := shutil.disk_usage(place).free) < _DISK_BYTES:
             msg = (
                 f"{place}, where {self._engine} keeps images, has {free / 1e9:.1f} GB free, "
                 f"{_DISK_BYTES / 1e9:.0f} GB are needed; make room: {self._engine} system prune"

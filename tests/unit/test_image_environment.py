@@ -262,9 +262,23 @@ def test_the_whole_sdk_stays_for_who_asks_for_it(image: Image) -> None:
 
 def test_what_no_node_loads_is_removed(image: Image) -> None:
     """Tests of packages that are known to have many; another package's are nobody's business."""
-    gone = ["numpy/tests/a.py", "numpy/linalg/tests/b.py", "torch/test/c", "torch/bin/test_jit", "torch/bin/protoc-3"]
+    gone = [
+        "numpy/tests/test_a.py",
+        "scipy/io/tests/test_b.py",
+        "scipy/io/tests/data/c.mat",
+        "torch/test/c",
+        "torch/bin/test_jit",
+        "torch/bin/protoc-3",
+    ]
     gone += ["torch/bin/HashStoreTest", "bokeh/server/static/js/lib/d.ts", "bokeh/server/static/js/bokeh.js"]
-    kept = ["numpy/testing/a.py", "torch/bin/torch_shm_manager", "torch/testing/x.py", "mine/tests/a.py"]
+    kept = [
+        "numpy/testing/test_a.py",
+        "numpy/tests/_natype.py",
+        "numpy/tests/__init__.py",
+        "torch/bin/torch_shm_manager",
+        "torch/testing/x.py",
+        "mine/tests/test_a.py",
+    ]
     kept += ["bokeh/server/static/js/bokeh.min.js", "bokeh/server/static/js/other.js"]
     wheel(image.wheels, "big", "1", dict.fromkeys([*gone, *kept], ""))
     image.install(image.file("big==1"))

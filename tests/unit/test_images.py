@@ -133,28 +133,28 @@ def test_the_tag_is_gits_description(said: str, tag: str, tmp_path: Path, monkey
 def test_a_push_without_a_registry_stops_before_any_work(checkout: Checkout) -> None:
     """Not even the engine is asked."""
     with pytest.raises(SettingsError, match="REGISTRY is not set"):
-        checkout.images().check(["dask"], push=True)
+        checkout.images().check(["dask"], build=True, push=True)
     assert checkout.calls() == []
-    checkout.images().check(["dask"], push=False)
+    checkout.images().check(["dask"], build=True, push=False)
 
 
 def test_a_framework_without_a_dockerfile_is_named(checkout: Checkout) -> None:
     """With those that there are."""
     with pytest.raises(SettingsError, match=r"no spark/Dockerfile; there is one of: dask, pytorch"):
-        checkout.images().check(["dask", "spark"], push=False)
+        checkout.images().check(["dask", "spark"], build=True, push=False)
 
 
 def test_an_engine_that_does_not_run_is_told(checkout: Checkout) -> None:
     """With the last of its own words."""
     (checkout.stub / "info").unlink()
     with pytest.raises(BackendError, match=r"does not answer: Cannot connect to the engine; start it"):
-        checkout.images().check(["dask"], push=False)
+        checkout.images().check(["dask"], build=True, push=False)
 
 
 def test_an_engine_that_is_not_there_is_told(checkout: Checkout) -> None:
     """With what else could be named."""
     with pytest.raises(BackendError, match=r"'no-engine' is not on PATH.*DOCKER=podman"):
-        checkout.images(DOCKER="no-engine").check(["dask"], push=False)
+        checkout.images(DOCKER="no-engine").check(["dask"], build=True, push=False)
 
 
 def test_a_full_disk_stops_before_any_work(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,15 +163,16 @@ def test_a_full_disk_stops_before_any_work(checkout: Checkout, monkeypatch: pyte
     asked: list[Path] = []
     monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(path) or usage(9, 8, 1_000_000_000))
     with pytest.raises(BackendError, match=r"has 1.0 GB free, 4 GB are needed; make room: .* system prune"):
-        checkout.images().check(["dask"], push=False)
+        checkout.images().check(["dask"], build=True, push=False)
     assert asked == [checkout.root.parent]
+    checkout.images().check(["dask"], build=False, push=False)  # such as `make size`, which helps to make room
 
 
 def test_a_disk_of_another_machine_is_not_looked_at(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine elsewhere says a place that is not here."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: pytest.fail("looked"))
     checkout.set(info="/no/such/place\n")
-    checkout.images().check(["dask"], push=False)
+    checkout.images().check(["dask"], build=True, push=False)
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> list[str]:
@@ -198,7 +199,7 @@ def test_a_registry_that_wants_a_login_stops_before_any_work(
     """It is asked, and what to type is told (77)."""
     asked = refuse(monkeypatch, http_error(401))
     with pytest.raises(NotPermittedError, match=r"not logged in to r.example:444: .*docker login r.example:444"):
-        checkout.images(REGISTRY="r.example:444/team").check(["dask"], push=True)
+        checkout.images(REGISTRY="r.example:444/team").check(["dask"], build=True, push=True)
     assert asked == ["https://r.example:444/v2/"]
 
 
@@ -208,7 +209,7 @@ def test_a_registry_that_does_not_want_one_is_pushed_to(
 ) -> None:
     """So is one that only the engine can reach."""
     refuse(monkeypatch, error)
-    checkout.images(REGISTRY="r.example/team").check(["dask"], push=True)
+    checkout.images(REGISTRY="r.example/team").check(["dask"], build=True, push=True)
 
 
 @pytest.mark.parametrize("registry", ["localhost:5000/team", "127.0.0.1:5000"])
@@ -217,7 +218,7 @@ def test_a_registry_of_this_machine_is_not_asked(
 ) -> None:
     """Engines speak plain HTTP with it."""
     refuse(monkeypatch, http_error(401))
-    checkout.images(REGISTRY=registry).check(["dask"], push=True)
+    checkout.images(REGISTRY=registry).check(["dask"], build=True, push=True)
 
 
 @pytest.mark.parametrize(
