@@ -9,7 +9,7 @@ set -Eeuo pipefail
 
 main() {
   local package authority=/run/secrets/ca-bundle
-  local -a missing=() options=()
+  local -a missing=() options=(-qq -o Dpkg::Use-Pty=0)
   if [[ $# -eq 0 || "$1" == -* ]]; then
     echo "usage: ${0##*/} PACKAGE..." >&2
     exit 2
@@ -20,7 +20,7 @@ main() {
   [[ ${#missing[@]} -gt 0 ]] || exit 0
   if ! command -v apt-get >/dev/null; then
     echo "${0##*/}: no apt-get in this base image, so not installed: ${missing[*]}" >&2
-    for package in "${missing[@]}"; do
+    for package in ${missing[@]+"${missing[@]}"}; do
       if [[ "${package}" != lib* ]]; then
         echo "${0##*/}: error: choose a BASE_IMAGE of Debian or Ubuntu, or one that has the command ${package}" >&2
         exit 78
@@ -28,11 +28,10 @@ main() {
     done
     exit 0
   fi
-  options=(-qq -o Dpkg::Use-Pty=0)
   [[ ! -s "${authority}" ]] || options+=(-o "Acquire::https::CaInfo=${authority}")
   export DEBIAN_FRONTEND=noninteractive
   if ! { apt-get "${options[@]}" update &&
-    apt-get "${options[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null; }; then
+    apt-get "${options[@]}" install -y --no-install-recommends ${missing[@]+"${missing[@]}"} >/dev/null; }; then
     echo "${0##*/}: error: ${missing[*]} cannot be installed; see above" >&2
     exit 69
   fi

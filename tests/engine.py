@@ -45,12 +45,11 @@ _REGISTRY_PORT = 5000
 _PROXY_PORT = 3128
 _PROXY = f"http://127.0.0.1:{_PROXY_PORT}"
 _WHEELS = "/find-links/"
+_KEPT = Path(__file__).resolve().parents[1] / ".venv" / "cache"
 # dockerd was ready after 0.3 to 1.1 s, on a busy machine.
 _PATIENCE_S = 60.0
 _CGROUPS = Path("/sys/fs/cgroup")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# pip's, or what stands in for them; apt's are added.
-_PIP_HOSTS = ("pypi.org", "files.pythonhosted.org")
 # Said to one neighbour, and not to be handed on.
 _HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 
@@ -196,7 +195,7 @@ class Engine:
         return False
 
 
-def base_image(engine: Engine, name: str, directory: Path) -> None:
+def base_image(engine: Engine, name: str, directory: Path = _KEPT) -> None:
     """Make a Debian 12 with Python and apt the image *name*, unless there is one: 120 MB, as the slim images of Python.
 
     Args:
@@ -208,6 +207,7 @@ def base_image(engine: Engine, name: str, directory: Path) -> None:
         return  # imported again it would have another id, and all that is built on it would be built again
     tar = directory / "debian.tar"
     if not tar.exists():
+        directory.mkdir(parents=True, exist_ok=True)
         new = directory / f"debian.{secrets.token_hex(4)}.tar"  # others may be making it at the same time
         without = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
         command = [
@@ -313,7 +313,7 @@ class _Proxy(ThreadingHTTPServer):
         super().__init__(("", 0), _ProxyHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        self.allowed = {*_PIP_HOSTS, *(urlsplit(uri).hostname for uri in _apt_uris())}
+        self.allowed = {*_pip_hosts(), *(urlsplit(uri).hostname for uri in _apt_uris())}
         self.wheels = {file.name: file for directory in _find_links() for file in directory.iterdir()}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -411,14 +411,21 @@ def _apt_uris() -> Iterator[str]:
 
 
 def _debian_sources() -> list[str]:
-    """Return the sources of Debian 12 that this machine has, or Debian's own."""
-
-    def uri(name: str) -> str:
-        here = (uri for uri in _apt_uris() if urlsplit(uri).path.rstrip("/") == f"/{name}")
-        return next(here, f"http://deb.debian.org/{name}")
-
+    """Return the sources of Debian 12 that this machine has; none where it has others, and mmdebstrap takes its own."""
+    uris = list(_apt_uris())
     suites = {"bookworm": "debian", "bookworm-updates": "debian", "bookworm-security": "debian-security"}
-    return [f"deb {uri(name)} {suite} main" for suite, name in suites.items()]
+    return [
+        f"deb {uri} {suite} main"
+        for suite, name in suites.items()
+        for uri in uris
+        if urlsplit(uri).path.rstrip("/") == f"/{name}"
+    ]
+
+
+def _pip_hosts() -> list[str]:
+    """Return the hosts of pip's own index."""
+    code = "from pip._internal.models.index import PyPI; print(PyPI.netloc, PyPI.file_storage_domain)"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
 def _find_links() -> list[Path]:

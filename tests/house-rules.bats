@@ -208,8 +208,8 @@ library_faults() { # file...
   local file files=()
   for file in "${ROOT}"/common/*.sh "${ROOT}"/scripts/backends/*.sh; do
     case "${file}" in
-      */entrypoint.sh) ;; # the one in common/ that a container runs
-      *'*.sh') ;;         # a glob that found nothing
+      */entrypoint.sh | */install-*.sh) ;; # those in common/ that a container runs, and that are run in its build
+      *'*.sh') ;;                          # a glob that found nothing
       *) files+=("${file}") ;;
     esac
   done
@@ -226,13 +226,46 @@ library_faults() { # file...
   assert_line "bad.sh: sourced, and sets shell options"
 }
 
+# --- Dockerfiles ------------------------------------------------------------------------------------------------------
+
+# Print the lines of a Dockerfile that are the same in every framework, its own name left out.
+shared_lines() { # Dockerfile, framework
+  sed -n '/^# --- same in every framework/,/^# --- end/p' "$1" | sed "s/$2/FRAMEWORK/g"
+}
+
+@test "house rules: what is the same in every Dockerfile is the same" {
+  local file framework first
+  first="$(shared_lines "${ROOT}/dask/Dockerfile" dask)"
+  assert [ "$(grep -c '^# --- end' <<<"${first}")" -eq 3 ]
+  for file in "${ROOT}"/*/Dockerfile; do
+    framework="$(basename "$(dirname "${file}")")"
+    assert_equal "$(shared_lines "${file}" "${framework}")" "${first}"
+  done
+}
+
+@test "house rules: a Dockerfile that differs is caught" {
+  sed 's/ENTRYPOINT/CMD/' "${ROOT}/dask/Dockerfile" >Dockerfile
+  refute [ "$(shared_lines Dockerfile dask)" = "$(shared_lines "${ROOT}/dask/Dockerfile" dask)" ]
+}
+
+@test "house rules: every framework has a Dockerfile, which installs what its settings say that it needs" {
+  local file name
+  for file in "${ROOT}"/*/settings.env; do
+    file="$(dirname "${file}")"
+    assert [ -f "${file}/Dockerfile" ]
+    for name in $(sed -n 's/^REQUIRED_PACKAGES=//p' "${file}/settings.env" | tr ',' ' '); do
+      run -0 grep -E "python -I -c 'import .*${name}" "${file}/Dockerfile"
+    done
+  done
+}
+
 # --- Lock files -------------------------------------------------------------------------------------------------------
 
 # Print the lines that bind a lock file to one registry, or to the machine that made it.
 bound_lines() { grep -nE '://|--(extra-)?index|--find-links|"resolved"|(^|[ "])/[a-z]+/' "$@" /dev/null || true; }
 
 @test "house rules: lock files name no registry and no folder of a machine" {
-  run -0 bound_lines "${ROOT}"/requirements-dev.txt "${ROOT}"/common/requirements.txt "${ROOT}/package-lock.json"
+  run -0 bound_lines "${ROOT}"/requirements-dev.txt "${ROOT}"/common/requirements*.txt "${ROOT}/package-lock.json"
   assert_output ""
 }
 

@@ -18,8 +18,6 @@ from harness import Launch, Project, wait_until
 CHECKOUT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(bool(engines.why_not()), reason=engines.why_not() or "runs")
 
-# Where the base image's file system is kept between runs: to make it takes half a minute.
-KEPT = CHECKOUT / ".images"
 DOCKERFILE = """\
 FROM base:1
 COPY packages /usr/lib/python3/dist-packages
@@ -34,9 +32,8 @@ SLEEP = "import time; print('entry up', flush=True); time.sleep(1000)"
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Return an engine that has the toy framework's image, ``plain:1``."""
-    KEPT.mkdir(exist_ok=True)
     with Engine(tmp_path_factory.mktemp("engine") / "e") as engine:
-        engines.base_image(engine, "base:1", KEPT)
+        engines.base_image(engine, "base:1")
         context = tmp_path_factory.mktemp("image")
         (context / "Dockerfile").write_text(DOCKERFILE)
         # Of these the one that is compiled suits every Python 3 (abi3).

@@ -17,7 +17,10 @@ from harness import Project
 from oci_service.handle import Service
 
 WHY_NOT = why_not()
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"an engine: {WHY_NOT}")
+pytestmark = [
+    pytest.mark.skipif(bool(WHY_NOT), reason=f"an engine: {WHY_NOT}"),
+    pytest.mark.timeout(1200),  # the first one builds the images
+]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = ("dask", "pytorch")
@@ -97,7 +100,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     directory = Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")
     with Engine(directory) as engine:
         assert BASE is not None
-        base_image(engine, BASE[1], place)
+        base_image(engine, BASE[1])
         shop = Shop(engine, path, extra_env)
         shop.make("build-dask", "push-dask", EXTRA_ENV=str(extra_env))
         shop.make("build-pytorch", "push-pytorch")
