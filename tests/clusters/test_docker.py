@@ -103,8 +103,10 @@ def test_a_followed_cluster_leaves_its_logs_and_outputs_and_nothing_in_the_engin
     arguments = ["a", "b c", "d'e", "", "two\nlines", "$HOME", "*"]
     script = (
         "import json, os, sys, time\n"
-        "limits = [open('/sys/fs/cgroup/' + name).read().strip() for name in\n"
-        "          ('memory/memory.limit_in_bytes', 'cpu/cpu.cfs_quota_us')]\n"
+        "def limit(*names):  # by the two versions of cgroups\n"
+        "    path = next(path for name in names if os.path.exists(path := '/sys/fs/cgroup/' + name))\n"
+        "    return open(path).read().split()[0]\n"
+        "limits = [limit('memory/memory.limit_in_bytes', 'memory.max'), limit('cpu/cpu.cfs_quota_us', 'cpu.max')]\n"
         "found = [os.getuid(), os.getcwd(), os.access('/code', os.W_OK), *limits, sys.argv[1:]]\n"
         "found += [os.environ[name] for name in ('NODE_CPUS', 'NODE_MEMORY', 'API_TOKEN')]\n"
         "os.makedirs(os.environ['OUTPUT_DIR'] + '/deep')\n"
