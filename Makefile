@@ -21,6 +21,9 @@ yaml_files = $(call files,'*.yaml' '*.yml')
 frameworks := $(patsubst %/Dockerfile,%,$(wildcard */Dockerfile))
 builds := $(frameworks:%=build-%)
 pushes := $(frameworks:%=push-%)
+# What a line of config.mk sets for images; what the command line sets is exported anyway.
+chosen := REGISTRY TAG CODE_DIR EXTRA_ENV ENV_FILE SYSTEM_PACKAGES BASE_IMAGE RUN_AS PLATFORM DOCKER BUILD_FLAGS
+$(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 # `make build push` without what a push needs stops before the build.
 to_push := $(if $(filter push%,$(MAKECMDGOALS)),--to-push)
 

@@ -195,6 +195,19 @@ class Engine:
         return False
 
 
+@contextlib.contextmanager
+def running(directory: Path) -> Iterator[Engine]:
+    """Have an engine for tests; where it does not start, though all is there, they are not run, and say why."""
+    import pytest  # noqa: PLC0415 - the keeper has no use for it
+
+    with contextlib.ExitStack() as stack:
+        try:
+            engine = stack.enter_context(Engine(directory))
+        except RuntimeError as error:
+            pytest.skip(f"an engine cannot be started here: {error}")
+        yield engine
+
+
 def base_image(engine: Engine, name: str, directory: Path = _KEPT) -> None:
     """Make a Debian 12 with Python and apt the image *name*, unless there is one: 120 MB, as the slim images of Python.
 

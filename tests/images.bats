@@ -67,6 +67,14 @@ use_copies() {
   assert_output --partial "--network host ."
 }
 
+@test "images: what is chosen in config.mk reaches the build, and the command line wins" {
+  use_copies
+  printf 'TAG = v7\nREGISTRY = r.example/team\n' >"${project}/config.mk"
+  run ! --separate-stderr make --no-print-directory -C "${project}" build-dask REGISTRY=localhost:5000/other
+  run -0 grep -E '^docker build' "${calls}"
+  assert_output --partial "--tag localhost:5000/other/dask:v7"
+}
+
 # --- scripts/images.sh ------------------------------------------------------------------------------------------------
 
 @test "images: --help is the header, and no word is wrong usage" {

@@ -32,7 +32,7 @@ SLEEP = "import time; print('entry up', flush=True); time.sleep(1000)"
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Return an engine that has the toy framework's image, ``plain:1``."""
-    with Engine(tmp_path_factory.mktemp("engine") / "e") as engine:
+    with engines.running(tmp_path_factory.mktemp("engine") / "e") as engine:
         engines.base_image(engine, "base:1")
         context = tmp_path_factory.mktemp("image")
         (context / "Dockerfile").write_text(DOCKERFILE)

@@ -37,7 +37,7 @@ PROGRAMS = ("sh", "cat", "hostname", "id", "openssl", "sleep")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Return an engine in whose registry there is a small image, of an ordinary user."""
     directory = tmp_path_factory.mktemp("engine")
-    with Engine(directory / "e") as engine:
+    with engines.running(directory / "e") as engine:
         import_tools(engine, directory)
         engine.run("push", IMAGE)
         yield engine

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from unit.played_engine import Checkout, PlayedEngine
 
-from oci_cluster import container_commands, containers, docker_verbs
+from oci_cluster import container_commands, containers, docker_verbs, image_records
 from oci_cluster.clusters import Cluster
 from oci_cluster.containers import Containers
 from oci_cluster.engine import Engine, EngineError
@@ -214,15 +214,23 @@ def test_without_an_image_the_last_one_that_was_built_is_run(launcher: Launcher)
     """By its id; where there is none, it is said how to build it."""
     with pytest.raises(SettingsError, match="no image for plain; build one: make build-plain"):
         launcher.submit(1, IMAGE="")
-    (launcher.root / ".images").mkdir()
-    record = launcher.root / ".images" / "plain.json"
-    record.write_text(json.dumps({"id": "plain:1"}))  # a name, which may be another image by now
+
+    def record(image_id: str) -> None:
+        found = {
+            "image": "localhost/oci-cluster/plain:1",
+            "id": image_id,
+            "digest": "",
+            "built": "2026-01-02T03:04:05Z",
+        }
+        image_records.write("plain", launcher.root, found)
+
+    record("plain:1")  # a name, which may be another image by now
     with pytest.raises(SettingsError, match="no image for plain; build one: make build-plain"):
         launcher.submit(1, IMAGE="")
-    record.write_text(json.dumps({"id": "sha256:" + "1" * 64}))
+    record("sha256:" + "1" * 64)
     launcher.submit(1, IMAGE="")
     assert launcher.words("run")[0][-1] == "sha256:" + "1" * 64
-    record.write_text(json.dumps({"id": "sha256:" + "2" * 64}))
+    record("sha256:" + "2" * 64)
     with pytest.raises(SettingsError, match=r"has no image sha256:2+; build it again: make build-plain"):
         launcher.submit(1, IMAGE="", CLUSTER_NAME="other")
 

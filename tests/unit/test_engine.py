@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster import engine_files, image_records
+from oci_cluster import engine_files
 from oci_cluster.engine import Engine, EngineError
 from oci_cluster.engine_files import register
 from oci_cluster.errors import BackendError, NotPermittedError, StorageError
@@ -278,18 +278,3 @@ def test_a_file_is_written_so_that_the_nodes_user_can_read_it(folder: Folder) ->
         assert content is not None
         assert json.loads(content.read())["reason"] == "enough"
     assert (entry.name, entry.mode) == ("stop", 0o644)
-
-
-# --- Records of images ------------------------------------------------------------------------------------
-
-
-def test_the_record_of_an_image_is_read(tmp_path: Path) -> None:
-    """One that cannot be read, or has no id, is none."""
-    path = tmp_path / ".images" / "plain.json"
-    assert image_records.read("plain", tmp_path) is None
-    path.parent.mkdir()
-    for text in ("x", "[]", "{}", '{"id": 1}'):
-        path.write_text(text)
-        assert image_records.read("plain", tmp_path) is None
-    path.write_text('{"id": "sha256:1", "image": "x"}')
-    assert image_records.read("plain", tmp_path) == {"id": "sha256:1", "image": "x"}
