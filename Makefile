@@ -40,10 +40,10 @@ push: build ## push them to REGISTRY, and record their digests; push-dask one
 	@./scripts/images.sh push $(frameworks)
 
 pull-check: ## pull back what was pushed: is it what was built, and does it start?
-	@./scripts/images.sh pull-check $(frameworks)
+	@./scripts/images.sh pull-check
 
 size: ## print the layers of the images
-	@./scripts/images.sh size $(frameworks)
+	@./scripts/images.sh size
 
 $(builds): build-%:
 	@./scripts/images.sh build $* $(to_push)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Usage: images.sh <build|push|pull-check|size> [framework...] [--to-push]
 #
-# What `make build push pull-check size` do: images of the frameworks named, or of all that have a Dockerfile.
+# What `make build push pull-check size` do: images of the frameworks named, or of all that have a Dockerfile; without a
+# name, pull-check and size take those that were pushed, or built.
 #
 #   build        build them, at the same time; with --to-push check beforehand what a push will need
 #   push         push what was built last, and record its digest: launches on OCI run exactly that

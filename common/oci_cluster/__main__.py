@@ -88,7 +88,10 @@ def _images(args: argparse.Namespace) -> int:
 
     choices = images.read_choices(os.environ, PROJECT_ROOT)
     found = images.Images(choices, PROJECT_ROOT, os.environ, say_to_stderr(_program()))
-    frameworks = list(dict.fromkeys(args.frameworks)) or images.with_dockerfile(PROJECT_ROOT)
+    frameworks = list(dict.fromkeys(args.frameworks))
+    if not frameworks and args.action in {"pull-check", "size"}:
+        frameworks = images.recorded(PROJECT_ROOT, pushed=args.action == "pull-check")
+    frameworks = frameworks or images.with_dockerfile(PROJECT_ROOT)
     found.check(frameworks, build=args.action == "build", push=args.action == "push" or args.to_push)
     if args.action == "size":
         print(found.sizes(frameworks))

@@ -309,7 +309,7 @@ class Images:
         self._each(frameworks, self._pull_check)
 
     def _pull_check(self, framework: str) -> None:
-        record = self._built(framework)
+        record = self._recorded(framework)
         if not record["digest"]:
             msg = f"{record['image']} has not been pushed; make push-{framework}"
             raise SettingsError(msg)
@@ -324,29 +324,41 @@ class Images:
         self._say(f"{framework}: {reference} can be pulled, and starts")
 
     def sizes(self, frameworks: Sequence[str]) -> str:
-        """Return a table of the layers of each image that there is, the last first; layers without files are left out.
+        """Return a table of the layers of each image, the last first; layers without files are left out.
 
         Raises:
-            SettingsError: none has been built.
+            SettingsError: one has not been built.
             BackendError: the engine does not have one any more.
         """
-        form = ["--no-trunc", "--human=false", "--format", "{{.Size}}\t{{.CreatedBy}}"]
         tables = []
-        records = [record for framework in frameworks if (record := image_records.read(framework, self._root))]
-        if not records:
-            self._built(frameworks[0])
-        for record in records:
-            listed = self._ask("history", *form, record["id"]).splitlines()
-            layers = [(int(size), made) for size, _, made in (line.partition("\t") for line in listed)]
+        for framework in frameworks:
+            record = self._recorded(framework)
+            layers = self._layers(record["id"])
             tables.append(f"{record['image']}  {sum(size for size, _ in layers) / 1e6:.1f} MB")
             tables += [f"{size / 1e6:10.3f} MB  {_layer(made)}" for size, made in layers if size]
         return "\n".join(tables)
 
+    def _layers(self, image_id: str) -> list[tuple[int, str]]:
+        """Return bytes and maker of each layer of an image."""
+        if self._is_podman:  # whose templates know rounded sizes only
+            found = json.loads(self._ask("history", "--no-trunc", "--format", "json", image_id))
+            return [(int(layer["size"]), str(layer.get("CreatedBy") or layer.get("createdBy"))) for layer in found]
+        form = ["--no-trunc", "--human=false", "--format", "{{.Size}}\t{{.CreatedBy}}"]
+        lines = self._ask("history", *form, image_id).splitlines()
+        return [(int(size), made) for size, _, made in (line.partition("\t") for line in lines)]
+
+    def _recorded(self, framework: str) -> dict[str, str]:
+        if record := image_records.read(framework, self._root):
+            return record
+        msg = f"no image of {framework} has been built here; make build-{framework}"
+        raise SettingsError(msg)
+
     # --- The engine's program --------------------------------------------------------------------------
 
     def _ask(self, *arguments: str) -> str:
-        command = [self._engine, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
+        done = subprocess.run(  # noqa: S603 - an argument list, no shell
+            [self._engine, *arguments], env=dict(self._environ), capture_output=True, text=True, check=False
+        )
         if done.returncode:
             msg = f"'{self._engine} {' '.join(arguments[:2])} ...' failed: {_advised(done.stderr.strip())}"
             raise BackendError(msg)
@@ -414,6 +426,12 @@ _ADVICE = {
 def _advised(text: str) -> str:
     advice = next((advice for sign, advice in _ADVICE.items() if sign in text), "")
     return f"{text}\n{advice}" if advice else text
+
+
+def recorded(root: Path, *, pushed: bool) -> list[str]:
+    """Return the frameworks whose images were built in the checkout *root*, or *pushed* from it."""
+    records = {name: image_records.read(name, root) for name in with_dockerfile(root)}
+    return [name for name, record in records.items() if record and (record["digest"] or not pushed)]
 
 
 def with_dockerfile(root: Path) -> list[str]:

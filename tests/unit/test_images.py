@@ -39,7 +39,11 @@ case "$1 $2" in
   "image inspect") case "$*" in *RepoDigests*) cat "$STUB/digests" ;; *) cat "$STUB/pulled" ;; esac ;;
   pull*) [ ! -e "$STUB/fails" ] || { echo 'manifest unknown' >&2; exit 1; } ;;
   run*) [ ! -e "$STUB/does-not-start" ] || { echo 'exec format error' >&2; exit 125; } ;;
-  history*) printf '2000000\\t/bin/sh -c apt # buildkit\\n0\\tENV\\n1500\\tCOPY a /code\\n' ;;
+  history*)
+    case "$*" in
+      *"--format json"*) cat "$STUB/history" ;;
+      *) printf '2000000\\t/bin/sh -c apt # buildkit\\n0\\tENV\\n1500\\tCOPY a /code\\n' ;;
+    esac ;;
   *) echo "stub: unknown call: $*" >&2; exit 64 ;;
 esac
 """
@@ -558,15 +562,32 @@ def test_a_pull_check_sees_what_is_wrong(built: Checkout, wrong: str) -> None:
         built.images().pull_check(["dask"])
 
 
-def test_sizes_show_the_layers_that_have_files(built: Checkout) -> None:
-    """Of the images that there are; with none, how to build one."""
-    assert built.images().sizes(["dask", "pytorch"]).splitlines() == [
-        "r.example/team/dask:v1  2.0 MB",
-        "     2.000 MB  apt",
-        "     0.002 MB  COPY a /code",
-    ]
+SIZES = ["localhost/oci-cluster/dask:v1  2.0 MB", "     2.000 MB  apt", "     0.002 MB  COPY a /code"]
+
+
+def test_sizes_show_the_layers_that_have_files(checkout: Checkout) -> None:
+    """Of an image that is there, whatever the tag is now; else how to build it."""
+    checkout.images().build(["dask"])
+    assert checkout.images(TAG="v2").sizes(["dask"]).splitlines() == SIZES
     with pytest.raises(SettingsError, match="make build-pytorch"):
-        built.images().sizes(["pytorch"])
+        checkout.images().sizes(["dask", "pytorch"])
+
+
+def test_podman_tells_exact_sizes_as_json(tmp_path: Path) -> None:
+    """Its templates have rounded ones."""
+    checkout = Checkout(tmp_path, "podman")
+    layers = [{"size": 2_000_000, "CreatedBy": "/bin/sh -c apt"}, {"size": 0, "CreatedBy": "ENV"}]
+    checkout.set(history=json.dumps([*layers, {"size": 1500, "createdBy": "COPY a /code"}]))
+    checkout.images().build(["dask"])
+    assert checkout.images().sizes(["dask"]).splitlines() == SIZES
+
+
+def test_without_a_name_what_there_is_is_taken(checkout: Checkout) -> None:
+    """What was built, or pushed: of the others there is nothing to tell."""
+    checkout.images(REGISTRY="r.example/team").build(["dask", "pytorch"])
+    checkout.images().push(["dask"])
+    assert images.recorded(checkout.root, pushed=False) == ["dask", "pytorch"]
+    assert images.recorded(checkout.root, pushed=True) == ["dask"]
 
 
 # --- What a launch runs ---------------------------------------------------------------------------------------------
