@@ -16,7 +16,7 @@ from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.image_environment import check_conflicts, install, main, read_env_file
 
 HOOK = """#!/bin/sh
-printf '%s\\n' "$*" >"$2/called"
+printf '%s\\n' "$*" >>"$2/called"
 shift 2
 exec "$@" hooked==1
 """
@@ -144,6 +144,13 @@ def test_versions_that_exclude_each_other_are_known_before_anything_is_fetched(
             assert f"'{text}' ({image.place}/dask/{name}.yaml)" in str(caught.value)
 
 
+def test_such_versions_stop_before_anything_is_made(image: Image) -> None:
+    """The installer would only find out later, and knows no files."""
+    with pytest.raises(SettingsError, match=r"'one==1' \(.*/env.yaml\) and 'one==2' \(.*/extra.yaml\)"):
+        image.install(image.file("one==1"), image.file("one==2", name="extra"))
+    assert not image.directory.exists()
+
+
 # --- Without conda --------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +169,18 @@ def test_options_in_a_list_are_options(image: Image, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("PIP_FIND_LINKS")
     image.install(image.file(f"--find-links {image.wheels}", "one==2"))
     assert image.packages == ["one==2"]
+
+
+@pytest.mark.parametrize("variables", [{}, {"PIP_EXTRA_INDEX_URL": "https://b.example"}])
+def test_no_index_hides_anothers_versions(
+    image: Image, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with pip, wherever an index is named: a file of the user's may name one."""
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    command, _ = image_environment._install_command(image.directory)
+    assert command.count("--index-strategy") == 1
+    assert command[command.index("--index-strategy") + 1] == "unsafe-best-match"
 
 
 def test_a_conflict_through_dependencies_is_named_by_the_installer(image: Image) -> None:
@@ -232,6 +251,7 @@ def test_a_post_install_script_is_run_once_for_its_folder(image: Image) -> None:
     image.install(*files)
     called = (image.place / "cache" / "called").read_text()
     assert called.startswith(f"{image.directory}/bin/python {image.place}/cache ")
+    assert called.count("\n") == 1
     assert "hooked==1" in image.packages
     assert [*image.site_packages.glob("__pycache__/hooked.*.pyc")]
 
