@@ -85,9 +85,9 @@ class Image:
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     """Return a place to build, on a base without conda."""
     found = Image(tmp_path)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(found.wheels))
+    # In a build pip tells; a .venv that uv made has none to ask.
+    configuration = {"no-index": "1", "find-links": str(found.wheels)}
+    monkeypatch.setattr(image_environment, "pip_configuration", lambda _: configuration)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     return found
@@ -166,18 +166,17 @@ def test_all_files_are_installed_into_one_environment(image: Image) -> None:
 
 def test_options_in_a_list_are_options(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a requirements file: a place that only this file names."""
-    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setattr(image_environment, "pip_configuration", lambda _: {"no-index": "1"})
     image.install(image.file(f"--find-links {image.wheels}", "one==2"))
     assert image.packages == ["one==2"]
 
 
-@pytest.mark.parametrize("variables", [{}, {"PIP_EXTRA_INDEX_URL": "https://b.example"}])
+@pytest.mark.parametrize("configuration", [{}, {"extra-index-url": "https://b.example"}])
 def test_no_index_hides_anothers_versions(
-    image: Image, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    image: Image, configuration: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with pip, wherever an index is named: a file of the user's may name one."""
-    for name, text in variables.items():
-        monkeypatch.setenv(name, text)
+    monkeypatch.setattr(image_environment, "pip_configuration", lambda _: configuration)
     command, _ = image_environment._install_command(image.directory)
     assert command.count("--index-strategy") == 1
     assert command[command.index("--index-strategy") + 1] == "unsafe-best-match"
