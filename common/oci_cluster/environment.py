@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from oci_cluster.errors import BackendError, SettingsError
@@ -123,23 +124,45 @@ def ensure_framework(root: Path, env_file: Path, say: Say) -> Path:
     return python
 
 
+@dataclass(frozen=True)
+class EnvFile:
+    """A conda environment file."""
+
+    path: Path
+    conda: Sequence[str]
+    pip: Sequence[str]
+    channels: Sequence[str]
+
+
+def read_env_file(path: Path) -> EnvFile:
+    """Return what the environment file *path* asks for.
+
+    Raises:
+        SettingsError: it is not one.
+    """
+    import yaml  # noqa: PLC0415 - only there once .venv is
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        dependencies = list(content["dependencies"])
+        channels = [str(channel) for channel in content.get("channels") or []]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        msg = f"{path} is not a conda environment file with a 'dependencies' list: {error!r}"
+        raise SettingsError(msg) from error
+    lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
+    conda = [part for part in dependencies if isinstance(part, str)]
+    return EnvFile(path, conda, [str(entry) for entries in lists for entry in entries], channels)
+
+
 def requirements(env_file: Path) -> list[str]:
     """Return the ``pip:`` list of a conda environment file.
 
     Raises:
         SettingsError: the file is not one, or asks for conda packages that a venv cannot have.
     """
-    import yaml  # noqa: PLC0415 - only there once .venv is
-
-    try:
-        content = yaml.safe_load(env_file.read_text(encoding="utf-8"))
-        dependencies = list(content["dependencies"])
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
-        msg = f"{env_file} is not a conda environment file with a 'dependencies' list: {error!r}"
-        raise SettingsError(msg) from error
-    lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
-    pip = split_pip_entries([str(entry) for entries in lists for entry in entries])
-    other = [part for part in dependencies if isinstance(part, str) and not _INTERPRETER.fullmatch(part)]
+    file = read_env_file(env_file)
+    pip = split_pip_entries(file.pip)
+    other = [entry for entry in file.conda if not _INTERPRETER.fullmatch(entry)]
     if other or not pip:
         reason = f"asks for conda packages ({', '.join(other)})" if other else "has no 'pip:' list"
         msg = f"{env_file} {reason}; a local cluster has pip packages only: list them under 'pip:', or use --python"

@@ -13,11 +13,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.environment import HOOK_PROGRESS, Say, pip_configuration, run_installer, split_pip_entries, uv_options
+from oci_cluster.environment import (
+    HOOK_PROGRESS,
+    EnvFile,
+    Say,
+    pip_configuration,
+    read_env_file,
+    run_installer,
+    split_pip_entries,
+    uv_options,
+)
 from oci_cluster.errors import BackendError, ClusterError, SettingsError
 
 # What of the SDK stays: what nodes use, and what scripts are told to read secrets, data and models from. The other
@@ -38,36 +46,6 @@ _UNUSED = (
 )
 # In this order: mamba and micromamba solve faster.
 _CONDAS = ("mamba", "micromamba", "conda")
-
-
-@dataclass(frozen=True)
-class EnvFile:
-    """A conda environment file."""
-
-    path: Path
-    conda: Sequence[str]
-    pip: Sequence[str]
-    channels: Sequence[str]
-
-
-def read_env_file(path: Path) -> EnvFile:
-    """Return what the environment file *path* asks for.
-
-    Raises:
-        SettingsError: it is not one.
-    """
-    import yaml  # noqa: PLC0415 - the one package that reading needs
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        dependencies = list(content["dependencies"])
-        channels = [str(channel) for channel in content.get("channels") or []]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
-        msg = f"{path} is not a conda environment file with a 'dependencies' list: {error!r}"
-        raise SettingsError(msg) from error
-    lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
-    conda = [part for part in dependencies if isinstance(part, str)]
-    return EnvFile(path, conda, [str(entry) for entries in lists for entry in entries], channels)
 
 
 def check_conflicts(files: Sequence[EnvFile]) -> None:
