@@ -250,7 +250,7 @@ def test_nodes_of_a_group_wait_for_the_probe_of_the_last(service: Service) -> No
 @pytest.fixture
 def own_engine(tmp_path: Path) -> Iterator[Engine]:
     """Return an engine that a test may kill, with a service that it may end."""
-    with Engine(tmp_path / "e") as engine:
+    with engines.running(tmp_path / "e") as engine:
         import_tools(engine, tmp_path)
         engine.run("push", IMAGE)
         yield engine
@@ -328,6 +328,7 @@ def test_engine_that_was_killed_alone_starts_again(own_engine: Engine) -> None:
     own_engine.run("start", container)
 
 
+@pytest.mark.usefixtures("engine")  # where that does not start, none does
 @pytest.mark.parametrize("killed", ["maker", "maker and keeper"])
 def test_nothing_outlives_who_made_an_engine(tmp_path: Path, killed: str) -> None:
     """However that ends: no process, no mount; and while the keeper lives, no cgroup."""
