@@ -91,7 +91,7 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
     def inside(text: str) -> str:
         path = Path(text).expanduser().resolve()
         if not path.exists() or not path.is_relative_to(root.resolve()):
-            msg = f"'{text}' is not in {root}, which is all that a build sees; copy it there"
+            msg = f"'{text}' is not in {root}, which is all that a build sees; copy it there, or name a folder of it"
             raise ValueError(msg)
         return str(path.relative_to(root.resolve()))
 
