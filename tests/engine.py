@@ -208,16 +208,8 @@ def running(directory: Path) -> Iterator[Engine]:
         yield engine
 
 
-def base_image(engine: Engine, name: str, directory: Path = _KEPT) -> None:
-    """Make a Debian 12 with Python and apt the image *name*, unless there is one: 120 MB, as the slim images of Python.
-
-    Args:
-        engine: Which gets it.
-        name: With a tag.
-        directory: Where the file system is kept as a file, so that it is made once: 20 to 30 s, a busy machine 77.
-    """
-    if engine.run("image", "inspect", name, check=False).returncode == 0:
-        return  # imported again it would have another id, and all that is built on it would be built again
+def debian_tar(directory: Path = _KEPT) -> Path:
+    """Return the file system of a Debian 12 with Python and apt, as a file in *directory*, made where there is none."""
     tar = directory / "debian.tar"
     if not tar.exists():
         directory.mkdir(parents=True, exist_ok=True)
@@ -240,7 +232,20 @@ def base_image(engine: Engine, name: str, directory: Path = _KEPT) -> None:
             new.unlink(missing_ok=True)
             raise RuntimeError(f"mmdebstrap ended with {done.returncode}: {done.stderr[-4000:]}")
         new.replace(tar)
-    engine.run("import", "--platform=linux/amd64", f"--change=ENV PATH={_PATH}", str(tar), name)
+    return tar
+
+
+def base_image(engine: Engine, name: str, directory: Path = _KEPT) -> None:
+    """Make a Debian 12 with Python and apt the image *name*, unless there is one: 120 MB, as the slim images of Python.
+
+    Args:
+        engine: Which gets it.
+        name: With a tag.
+        directory: Where the file system is kept as a file, so that it is made once: 20 to 30 s, a busy machine 77.
+    """
+    if engine.run("image", "inspect", name, check=False).returncode == 0:
+        return  # imported again it would have another id, and all that is built on it would be built again
+    engine.run("import", "--platform=linux/amd64", f"--change=ENV PATH={_PATH}", str(debian_tar(directory)), name)
 
 
 # --- What keeps it: a process that ends it, however who made it ends, and its way out

@@ -19,7 +19,7 @@ source "${root}/common/lib.sh"
 
 python="${root}/.venv/bin/python"
 bats="${BATS:-node_modules/bats/bin/bats}"
-scratch="" summary="" scripts_runner="" is_green=1 measured=0
+scratch="" summary="" is_green=1 measured=0
 total_passed=0 total_failed=0 total_skipped=0
 
 summarize() { summary+="$(printf '%-9s %s' "$1" "$2")"$'\n'; }
@@ -87,20 +87,13 @@ run_pytest() { # ring
 run_unit() { run_pytest unit; }
 run_clusters() { run_pytest clusters; }
 
-run_bats() { "${bats}" --formatter tap --timing tests </dev/null 2>&1; }
-
 run_scripts() {
   local out="${scratch}/scripts" status=0 ok failed skipped
   if ! command -v "${bats}" >/dev/null; then
     not_run scripts "no bats at '${bats}'; install npm, then run: ./scripts/dev-setup.sh node"
     return
   fi
-  if [[ -n "${scripts_runner}" ]]; then
-    wait "${scripts_runner}" || status=$?
-    cat "${out}"
-  else
-    run_bats | tee "${out}" || status=$?
-  fi
+  "${bats}" --formatter tap --timing tests </dev/null 2>&1 | tee "${out}" || status=$?
   ok="$(count_lines '^ok ' "${out}")"
   failed="$(count_lines '^not ok ' "${out}")"
   skipped="$(count_lines '^ok .* # skip' "${out}")"
@@ -130,13 +123,8 @@ main() {
   done
   cd "${root}"
   scratch="$(mktemp -d)"
-  trap '[[ -z "${scripts_runner}" ]] || kill "${scripts_runner}" 2>/dev/null || :; rm -rf "${scratch}"' EXIT
+  trap 'rm -rf "${scratch}"' EXIT
   rm -rf .coverage-data
-  # Beside the first ring, which leaves a core to them, and shown after it.
-  if [[ "$*" == "unit scripts"* ]] && command -v "${bats}" >/dev/null; then
-    run_bats >"${scratch}/scripts" &
-    scripts_runner=$!
-  fi
   for ring in "$@"; do
     printf '\n--- ring: %s\n' "${ring}"
     "run_${ring}"

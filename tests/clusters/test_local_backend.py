@@ -259,6 +259,7 @@ def test_full_disk_under_records_and_logs_loses_no_outcome(project: Project, sma
     script = UNTIL_GO + "os._exit(7)"
     launch = project.launch_plain(1, script, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="4")
     launch.wait_for("entry up")
+    launch.wait_for("worker works", "WORKER_1")  # one that comes later finds no room to say so
     fill(small_disk)
     project.go()
     assert launch.wait() == 7
