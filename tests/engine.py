@@ -62,6 +62,7 @@ def why_not() -> str:
         _DOCKERD: "docker.io",
         DOCKER: "docker.io",
         "docker-registry": "docker-registry",
+        "mmdebstrap": "mmdebstrap",
         "setpriv": "util-linux",
     }
     # The first dockerd asks for even where it is told not to use it; the second is for base images.
