@@ -7,13 +7,12 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from engine import Engine, base_image, running, why_not
-from harness import Project
+from harness import Project, wait_until
 from oci_service.handle import Service
 
 WHY_NOT = why_not()
@@ -220,10 +219,7 @@ def test_killing_the_engine_in_a_build_leaves_nothing_in_the_way(shop: Shop) -> 
     log.unlink()
     command = ["make", "build-dask", "ENV_FILE=pytorch/env.yaml"]
     with subprocess.Popen(command, cwd=shop.path, env=shop.environ, stderr=subprocess.PIPE, text=True) as build:
-        deadline = time.monotonic() + 60
-        while not (log.exists() and "Resolved" in log.read_text()):
-            assert time.monotonic() < deadline, "waited 60 s for the build to install packages"
-            time.sleep(0.05)
+        wait_until(lambda: log.exists() and "Resolved" in log.read_text(), "the build to install packages")
         shop.engine.kill()
         said = build.communicate(timeout=60)[1]
     assert build.returncode == 2
