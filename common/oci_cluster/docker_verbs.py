@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from oci_cluster import container_commands
 from oci_cluster.engine import Engine
-from oci_cluster.settings import PROJECT_ROOT, SettingsReader, read_settings_file
+from oci_cluster.settings import PROJECT_ROOT, SettingsReader, read_config, read_settings_file
 
 if TYPE_CHECKING:
     from oci_cluster.containers import Containers
@@ -46,7 +46,6 @@ def backend(settings: Mapping[str, str] | None = None, signals: Signals | None =
     def is_stopped() -> bool:
         return signals is not None and signals.received is not None
 
-    config = PROJECT_ROOT / "config.env"
     defaults = read_settings_file(PROJECT_ROOT / "scripts" / "backends" / "docker.env")
-    read = SettingsReader(settings or os.environ, read_settings_file(config) if config.exists() else {}, defaults)
+    read = SettingsReader(settings or os.environ, read_config(PROJECT_ROOT), defaults)
     return Containers(Engine(read.text("DOCKER")), PROJECT_ROOT, is_stopped=is_stopped, sleep=time.sleep)

@@ -28,7 +28,7 @@ from pathlib import Path
 from oci_cluster import image_records
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, NotPermittedError, SettingsError
 from oci_cluster.exchange import now
-from oci_cluster.settings import SettingsReader, read_settings_file
+from oci_cluster.settings import SettingsReader, read_config
 
 Say = Callable[[str], None]
 
@@ -78,8 +78,7 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
     Raises:
         SettingsError: names everything that cannot be.
     """
-    config = root / "config.env"
-    read = SettingsReader(environ, read_settings_file(config) if config.exists() else {})
+    read = SettingsReader(environ, read_config(root))
 
     def files(text: str) -> list[Path]:
         found = [Path(word).expanduser() for word in shlex.split(text)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from oci_cluster import local, oci_requests
 from oci_cluster.process import Signals
-from oci_cluster.settings import PROJECT_ROOT, read_settings_file
+from oci_cluster.settings import PROJECT_ROOT, read_config
 
 if TYPE_CHECKING:
     from oci_cluster.jobs import Jobs
@@ -52,8 +52,7 @@ def backend(settings: Mapping[str, str] | None = None, signals: Signals | None =
         while (left := until - time.monotonic()) > 0 and not (is_new and is_stopped()):
             time.sleep(min(left, _SIGNAL_S))
 
-    config = PROJECT_ROOT / "config.env"
-    given = {**(read_settings_file(config) if config.exists() else {}), **os.environ}
+    given = {**read_config(PROJECT_ROOT), **os.environ}
     service = Service(service_environ(given), is_stopped=is_stopped, sleep=sleep)
     service.use_for_storage()
     return Jobs(service, settings or given, local.state_dir(PROJECT_ROOT), is_stopped=is_stopped, sleep=sleep)

@@ -26,6 +26,7 @@ from oci_cluster.settings import (
     parse_named_args,
     parse_switch,
     parse_url,
+    read_config,
     read_settings_file,
 )
 from oci_cluster.settings import least_workers as settings_least_workers
@@ -100,11 +101,10 @@ def make_plan(
     except ValueError as error:
         raise UsageError(str(error)) from error
 
-    config_file = root / "config.env"
     flags = dict(request.settings)
     if request.arguments is not None:
         flags["ARGS"] = json.dumps(list(request.arguments))
-    given = SettingsReader(flags, extra, environ, read_settings_file(config_file) if config_file.exists() else {})
+    given = SettingsReader(flags, extra, environ, read_config(root))
     # What the framework declares goes to the nodes where somebody has given it; its defaults are there already.
     declared = {key: text for key in framework_defaults(folder) if (text := given.text(key))}
     read = SettingsReader(*given.sources, framework_defaults(folder))

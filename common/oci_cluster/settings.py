@@ -257,6 +257,16 @@ def read_settings_file(path: Path) -> dict[str, str]:
     return values
 
 
+def read_config(root: Path) -> dict[str, str]:
+    """Return what ``config.env`` of the checkout *root* sets; {} where there is none.
+
+    Raises:
+        SettingsError: it cannot be used.
+    """
+    path = root / "config.env"
+    return read_settings_file(path) if path.exists() else {}
+
+
 class SettingsReader:
     """Reads typed values out of an environment and collects every complaint on the way."""
 
