@@ -57,19 +57,13 @@ def check_conflicts(files: Sequence[EnvFile]) -> None:
     Raises:
         SettingsError: names every two requirements that cannot, and their files.
     """
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - as yaml
-    from packaging.utils import canonicalize_name  # noqa: PLC0415
+    from packaging.utils import canonicalize_name  # noqa: PLC0415 - only there once the installer is
 
-    asked: dict[str, list[tuple[Requirement, Path]]] = {}
+    asked: dict[str, list[tuple[Any, Path]]] = {}
     for file in files:
         for entry in file.pip:
-            if entry.startswith("-"):
-                continue
-            try:
-                wanted = Requirement(entry)
-            except InvalidRequirement:
-                continue  # a path or a URL: pip knows more of those
-            if wanted.marker is None or wanted.marker.evaluate():
+            wanted = _requirement(entry)
+            if wanted and (wanted.marker is None or wanted.marker.evaluate()):
                 asked.setdefault(canonicalize_name(wanted.name), []).append((wanted, file.path))
     problems = [
         f"'{one}' ({path}) and '{other}' ({other_path})"
@@ -81,6 +75,16 @@ def check_conflicts(files: Sequence[EnvFile]) -> None:
     if problems:
         msg = f"these requirements cannot be met together: {'; '.join(problems)}; change one of each pair"
         raise SettingsError(msg)
+
+
+def _requirement(entry: str) -> Any:
+    """Return an *entry* of a ``pip:`` list as a requirement; None for an option, a path or a URL."""
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - as above
+
+    try:
+        return Requirement(entry)
+    except InvalidRequirement:
+        return None
 
 
 def _fit(one: Any, other: Any) -> bool:
@@ -133,8 +137,8 @@ def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say) -
             cache.mkdir(parents=True, exist_ok=True)
             run_installer([hook.absolute(), python, cache, *command], say, extra, HOOK_PROGRESS)
     site_packages = _site_packages(python)
-    keep_oci = sum(_names(file, "oci") for file in files) > 1
-    _trim(site_packages, services=not keep_oci)
+    named = [wanted.name for file in files for entry in file.pip if (wanted := _requirement(entry))]
+    _trim(site_packages, services=named.count("oci") <= 1)
     # Some packages bring templates in no Python that there is: what cannot be compiled is not used. The hash is not
     # looked at: nothing in an image changes, and times of files do not survive every builder.
     compile_all = [str(python), "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
@@ -148,8 +152,6 @@ def _pip_entries(files: Sequence[EnvFile]) -> list[str]:
 
 
 def _check_without_conda(files: Sequence[EnvFile]) -> None:
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - as yaml
-
     problems = []
     for file in files:
         for entry in file.conda:
@@ -160,13 +162,13 @@ def _check_without_conda(files: Sequence[EnvFile]) -> None:
                 problems.append(f"{file.path} asks for the conda package '{entry}'")
                 continue
             version = ".".join(map(str, sys.version_info[:3]))
-            try:
-                # conda's python=3.11 is pip's ==3.11.*
-                text = f"{entry.replace('=', '==')}.*" if "python=3" in entry and "==" not in entry else entry
-                if not Requirement(text).specifier.contains(version):
-                    problems.append(f"{file.path} asks for '{entry}', this base has Python {version}")
-            except InvalidRequirement:
+            # conda's python=3.11 is pip's ==3.11.*
+            text = f"{entry.replace('=', '==')}.*" if "python=3" in entry and "==" not in entry else entry
+            wanted = _requirement(text)
+            if wanted is None:
                 problems.append(f"{file.path}: '{entry}' is not a version of Python")
+            elif not wanted.specifier.contains(version):
+                problems.append(f"{file.path} asks for '{entry}', this base has Python {version}")
     if problems:
         msg = (
             f"{'; '.join(problems)}. This base image has none of {', '.join(_CONDAS)}: list under 'pip:' what PyPI "
@@ -197,18 +199,6 @@ def _install_command(python: Path) -> tuple[list[str], dict[str, str]]:
         options += ["--index-strategy", "unsafe-best-match"]
     # Compiled in the end, when it is known what stays.
     return [str(uv), "pip", "install", "--python", str(python), *options], {"UV_COMPILE_BYTECODE": "0", **extra}
-
-
-def _names(file: EnvFile, package: str) -> bool:
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - as yaml
-
-    for entry in file.pip:
-        try:
-            if Requirement(entry).name == package:
-                return True
-        except InvalidRequirement:
-            continue
-    return False
 
 
 def _site_packages(python: Path) -> Path:
