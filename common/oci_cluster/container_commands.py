@@ -181,8 +181,9 @@ def node_command(engine: Engine, plan: Mapping[str, Any], node: str, env_file: s
     limits = {"CPUS": "--cpus", "MEMORY": "--memory", "SHM_SIZE": "--shm-size"}
     words += [word for name, option in limits.items() if settings[name] for word in (option, settings[name])]
     if settings["GPUS"]:
-        is_podman = "podman" in Path(engine.program).name
-        words += ["--device", f"nvidia.com/gpu={settings['GPUS']}"] if is_podman else ["--gpus", settings["GPUS"]]
+        words += (
+            ["--device", f"nvidia.com/gpu={settings['GPUS']}"] if engine.is_podman else ["--gpus", settings["GPUS"]]
+        )
     if node == "MAIN":
         words += [word for port in settings["PUBLISH"].split() for word in ("--publish", f"127.0.0.1:{port}")]
     return [*words, plan["image"]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,9 +47,16 @@ class Engine:
     """A container engine, by the program that talks to it; a call takes 40 ms of CPU (docker 20.10)."""
 
     program: str
+    environ: Mapping[str, str] | None = field(default=None, compare=False)
+    """The client's environment; None: this process's own."""
 
-    def call(self, *words: str, stdin: bytes = b"", timeout_s: float = _TIMEOUT_S) -> str:
-        """Run the engine's command *words* and return what it prints.
+    @property
+    def is_podman(self) -> bool:
+        """Whether it is podman, which says and takes some things in another way."""
+        return "podman" in Path(self.program).name
+
+    def call(self, *words: str, stdin: bytes = b"", timeout_s: float | None = _TIMEOUT_S) -> str:
+        """Run the engine's command *words* and return what it prints; None as *timeout_s* waits as long as it takes.
 
         Raises:
             EngineError: it failed, did not answer within *timeout_s*, or there is no engine.
@@ -59,6 +66,7 @@ class Engine:
             # In a session of its own: a Ctrl-C in the terminal is for the launcher, which ends the cluster in order.
             done = subprocess.run(  # noqa: S603 - an argument list, no shell
                 [self.program, *words],
+                env=self.environ,
                 input=stdin,
                 capture_output=True,
                 timeout=timeout_s,
@@ -104,14 +112,40 @@ class Engine:
         Raises:
             EngineError: it does not answer.
         """
-        text = self.call("info", "--format", "{{json .}}")
+        found = self._info()
         try:
-            found = json.loads(text)
             host = found.get("host", {})  # podman's
             return int(found.get("NCPU") or host["cpus"]), int(found.get("MemTotal") or host["memTotal"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             msg = f"{self.program} info does not tell CPUs and memory; is '{self.program}' docker, podman or nerdctl?"
             raise EngineError(msg) from error
+
+    def place(self) -> Path | None:
+        """Return where the engine keeps images, which may be another machine's directory; None where it does not tell.
+
+        Raises:
+            EngineError: it does not answer.
+        """
+        found = self._info()
+        store = found.get("store")  # podman's
+        place = found.get("DockerRootDir") or (store.get("graphRoot") if isinstance(store, dict) else None)
+        return Path(str(place)) if place else None
+
+    def _info(self) -> dict[str, Any]:
+        text = self.call("info", "--format", "{{json .}}")
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            msg = (
+                f"{self.program} info answered with what is no JSON object: {printable(text, 80)}; "
+                f"is '{self.program}' docker, podman or nerdctl?"
+            )
+            raise EngineError(msg)
+        if errors := found.get("ServerErrors"):  # docker's client tells of itself, and succeeds, where nobody answers
+            raise self._failure(["info"], "\n".join(map(str, errors)).encode())
+        return found
 
     def has_image(self, image: str) -> bool:
         """Return whether the engine has *image*."""

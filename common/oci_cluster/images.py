@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oci_cluster import image_records
+from oci_cluster.engine import Engine, EngineError
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, NotPermittedError, SettingsError
 from oci_cluster.exchange import now
 from oci_cluster.settings import SettingsReader, read_config
@@ -132,8 +133,7 @@ class Images:
             say: Shows a line of progress.
         """
         self._choices = choices
-        self._engine = choices.engine
-        self._is_podman = Path(choices.engine).name == "podman"
+        self._engine = Engine(choices.engine, environ)
         self._root = root
         self._records = image_records.records_dir(root)
         self._environ = environ
@@ -161,11 +161,11 @@ class Images:
                 "REGISTRY=<region>.ocir.io/<namespace>/<folder>, or a line in config.env"
             )
             raise SettingsError(msg)
-        place = engine_place(self._engine)
-        if build and place.is_dir() and (free := shutil.disk_usage(place).free) < _DISK_BYTES:
+        place = self._engine.place()
+        if build and place and place.is_dir() and (free := shutil.disk_usage(place).free) < _DISK_BYTES:
             msg = (
-                f"{place}, where {self._engine} keeps images, has {free / 1e9:.1f} GB free, "
-                f"{_DISK_BYTES / 1e9:.0f} GB are needed; make room: {self._engine} system prune"
+                f"{place}, where {self._choices.engine} keeps images, has {free / 1e9:.1f} GB free, "
+                f"{_DISK_BYTES / 1e9:.0f} GB are needed; make room: {self._choices.engine} system prune"
             )
             raise BackendError(msg)
         if push:
@@ -182,7 +182,7 @@ class Images:
         except urllib.error.HTTPError as error:
             if error.code in {401, 403}:
                 msg = (
-                    f"not logged in to {host}: {self._engine} login {host} "
+                    f"not logged in to {host}: {self._choices.engine} login {host} "
                     "(OCI: the password is an auth token, docs/images.md)"
                 )
                 raise NotPermittedError(msg) from error
@@ -233,9 +233,9 @@ class Images:
             "REVISION": self._revision,
             "SOURCE": self._source,
         }
-        command = [self._engine, "build", "--platform", choices.platform, "--file", f"{framework}/Dockerfile"]
+        command = [choices.engine, "build", "--platform", choices.platform, "--file", f"{framework}/Dockerfile"]
         command += ["--tag", choices.name(framework), "--iidfile", str(id_file)]
-        command += [] if self._is_podman else ["--progress", "plain"]
+        command += [] if self._engine.is_podman else ["--progress", "plain"]
         for name, value in arguments.items():
             command += ["--build-arg", f"{name}={value}"] if value else []
         # Without their values, which may hold a password: the engine's program takes them from its environment.
@@ -271,9 +271,9 @@ class Images:
         image = record["image"]
         with tempfile.TemporaryDirectory() as scratch:
             digest_file = Path(scratch, "digest")
-            own = ["--digestfile", str(digest_file)] if self._is_podman else []
-            self._run(framework, [self._engine, "push", *own, image])
-            digest = digest_file.read_text().strip() if self._is_podman else self._repo_digest(image)
+            own = ["--digestfile", str(digest_file)] if self._engine.is_podman else []
+            self._run(framework, [self._choices.engine, "push", *own, image])
+            digest = digest_file.read_text().strip() if self._engine.is_podman else self._repo_digest(image)
         if digest == record["digest"]:
             self._say(f"{framework}: {image}@{digest} is in the registry")
             return
@@ -295,7 +295,7 @@ class Images:
             name, _, digest = str(reference).partition("@")
             if name == repository and _DIGEST.fullmatch(digest):
                 return digest
-        msg = f"{self._engine} does not tell the digest of {image}, which was pushed; it has {listed}"
+        msg = f"{self._choices.engine} does not tell the digest of {image}, which was pushed; it has {listed}"
         raise BackendError(msg)
 
     def pull_check(self, frameworks: Sequence[str]) -> None:
@@ -339,7 +339,7 @@ class Images:
 
     def _layers(self, image_id: str) -> list[tuple[int, str]]:
         """Return bytes and maker of each layer of an image."""
-        if self._is_podman:  # whose templates know rounded sizes only
+        if self._engine.is_podman:  # whose templates know rounded sizes only
             found = json.loads(self._ask("history", "--no-trunc", "--format", "json", image_id))
             return [(int(layer["size"]), str(layer.get("CreatedBy") or layer.get("createdBy"))) for layer in found]
         form = ["--no-trunc", "--human=false", "--format", "{{.Size}}\t{{.CreatedBy}}"]
@@ -355,13 +355,10 @@ class Images:
     # --- The engine's program --------------------------------------------------------------------------
 
     def _ask(self, *arguments: str) -> str:
-        done = subprocess.run(  # noqa: S603 - an argument list, no shell
-            [self._engine, *arguments], env=dict(self._environ), capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            msg = f"'{self._engine} {' '.join(arguments[:2])} ...' failed: {_advised(done.stderr.strip())}"
-            raise BackendError(msg)
-        return done.stdout.strip()
+        try:
+            return self._engine.call(*arguments, timeout_s=None).strip()  # a pull takes as long as it takes
+        except EngineError as error:
+            raise BackendError(_advised(str(error))) from error
 
     def _run(self, framework: str, command: Sequence[str]) -> None:
         """Run *command*, keep all that it prints in a log of *framework*, and show what tells of progress."""
@@ -436,31 +433,6 @@ def recorded(root: Path, *, pushed: bool) -> list[str]:
 def with_dockerfile(root: Path) -> list[str]:
     """Return the frameworks of the checkout *root* that images can be built of."""
     return sorted(path.parent.name for path in root.glob("*/Dockerfile"))
-
-
-def engine_place(engine: str) -> Path:
-    """Return where the *engine* keeps images, in its own words: it may be another machine's directory.
-
-    Raises:
-        BackendError: the engine does not answer.
-    """
-    # podman has no DockerRootDir.
-    form = "{{.Store.GraphRoot}}" if Path(engine).name == "podman" else "{{.DockerRootDir}}"
-    try:
-        done = subprocess.run(  # noqa: S603 - the engine that the user named
-            [engine, "info", "--format", form], capture_output=True, text=True, check=False, timeout=60
-        )
-    except FileNotFoundError as error:
-        msg = f"'{engine}' is not on PATH; install Docker or Podman, or name yours: DOCKER=podman"
-        raise BackendError(msg) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        msg = f"'{engine}' does not answer: {error}"
-        raise BackendError(msg) from error
-    if done.returncode or not done.stdout.strip():
-        said = (done.stderr.strip() or "no answer").splitlines()[-1]
-        msg = f"the engine of '{engine}' does not answer: {said}; start it, or name another: DOCKER=podman"
-        raise BackendError(msg)
-    return Path(done.stdout.strip())
 
 
 def has_credentials(host: str, environ: Mapping[str, str]) -> bool:

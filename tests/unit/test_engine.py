@@ -133,6 +133,27 @@ def test_the_machine_of_the_containers_is_asked_for(program: Program, info: obje
     assert program(f"echo '{json.dumps(info)}'").machine() == found
 
 
+@pytest.mark.parametrize("ask", [Engine.machine, Engine.place])
+def test_a_client_that_tells_of_itself_alone_is_no_answer(program: Program, ask: Callable[[Engine], object]) -> None:
+    """docker's `info` succeeds where no engine answers."""
+    said = json.dumps({"ServerErrors": ["Cannot connect to the Docker daemon at x."], "ClientInfo": {}})
+    with pytest.raises(EngineError, match=r"info: the engine does not answer: Cannot connect .*; start it"):
+        ask(program(f"echo '{said}'"))
+
+
+@pytest.mark.parametrize(
+    ("info", "place"),
+    [
+        ({"DockerRootDir": "/var/lib/docker"}, Path("/var/lib/docker")),
+        ({"store": {"graphRoot": "/home/me/storage"}}, Path("/home/me/storage")),
+        ({"Driver": "overlayfs"}, None),
+    ],
+)
+def test_the_place_of_images_is_asked_for(program: Program, info: object, place: Path | None) -> None:
+    """In the words of docker and podman; nerdctl does not tell."""
+    assert program(f"echo '{json.dumps(info)}'").place() == place
+
+
 @pytest.mark.parametrize("info", ["{}", "[]", "x", '{"NCPU": "many", "MemTotal": 1}'])
 def test_a_program_that_is_no_engine_is_refused(program: Program, info: str) -> None:
     """By what it does not tell."""

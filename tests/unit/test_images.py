@@ -64,7 +64,7 @@ class Checkout:
         self.engine = self.stub / engine
         self.engine.write_text(STUB)
         self.engine.chmod(0o755)
-        self.set(info=f"{place}\n", id="sha256:1", build="", push="", pulled="sha256:1\n")
+        self.set(info=json.dumps({"DockerRootDir": str(place)}), id="sha256:1", build="", push="", pulled="sha256:1\n")
         self.set(digests=json.dumps([f"elsewhere/dask@sha256:{1:064}", f"r.example/team/dask@{DIGEST}"]))
         self.environ = {"STUB": str(self.stub), "PATH": "/usr/bin:/bin", "DOCKER": str(self.engine), "HOME": str(place)}
         self.environ |= {"PIP_CONFIG_FILE": "/dev/null", "TAG": "v1"}
@@ -163,7 +163,7 @@ def test_an_engine_that_does_not_run_is_told(checkout: Checkout) -> None:
 
 def test_an_engine_that_is_not_there_is_told(checkout: Checkout) -> None:
     """With what else could be named."""
-    with pytest.raises(BackendError, match=r"'no-engine' is not on PATH.*DOCKER=podman"):
+    with pytest.raises(BackendError, match=r"engine 'no-engine' cannot be run: .*DOCKER=podman"):
         checkout.images(DOCKER="no-engine").check(["dask"], build=True, push=False)
 
 
@@ -181,7 +181,7 @@ def test_a_full_disk_stops_before_any_work(checkout: Checkout, monkeypatch: pyte
 def test_a_disk_of_another_machine_is_not_looked_at(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine elsewhere says a place that is not here."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: pytest.fail("looked"))
-    checkout.set(info="/no/such/place\n")
+    checkout.set(info=json.dumps({"store": {"graphRoot": "/no/such/place"}}))
     checkout.images().check(["dask"], build=True, push=False)
 
 
