@@ -8,6 +8,7 @@ UV ?= uv
 export PYTHON BATS
 
 python_tools := .venv/.dev-installed
+audit_tools := .venv/audit/.installed
 node_tools := node_modules/.dev-installed
 run := .venv/bin/python -I -m
 
@@ -22,13 +23,13 @@ frameworks := $(patsubst %/Dockerfile,%,$(wildcard */Dockerfile))
 builds := $(frameworks:%=build-%)
 pushes := $(frameworks:%=push-%)
 # What a line of config.mk sets for images; what the command line sets is exported anyway.
-chosen := REGISTRY TAG CODE_DIR EXTRA_ENV ENV_FILE SYSTEM_PACKAGES BASE_IMAGE RUN_AS PLATFORM DOCKER BUILD_FLAGS
+chosen := REGISTRY TAG CODE_DIR EXTRA_ENV TORCH ENV_FILE SYSTEM_PACKAGES BASE_IMAGE RUN_AS PLATFORM DOCKER BUILD_FLAGS
 $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 # `make build push` without what a push needs stops before the build.
 to_push := $(if $(filter push%,$(MAKECMDGOALS)),--to-push)
 
 # dask/ and tests/ are folders: without .PHONY make calls such targets "up to date".
-.PHONY: build push pull-check size $(builds) $(pushes) help test test-unit test-scripts test-clusters lint format lock bench demo-oci coverage clean
+.PHONY: build push pull-check pin-base size $(builds) $(pushes) help test test-quick test-unit test-scripts test-clusters test-samples lint format lock audit bench chaos demo-oci coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +43,9 @@ push: build ## push them to REGISTRY, and record their digests; push-dask one
 pull-check: ## pull back what was pushed: is it what was built, and does it start?
 	@./scripts/images.sh pull-check
 
+pin-base: ## print the base image by the digest that its registry has now, as a line for config.env
+	@./scripts/images.sh pin-base
+
 size: ## print the layers of the images
 	@./scripts/images.sh size
 
@@ -54,7 +58,10 @@ $(pushes): push-%: build-%
 test: $(python_tools) $(node_tools) ## run all three rings of tests; installs what they need
 	./tests/run.sh
 
-test-unit: $(python_tools) ## the Python package, in one process
+test-quick: $(python_tools) $(node_tools) ## what an edit is tested by: the package, the scripts, one Dask cluster
+	./tests/run.sh --quick unit scripts example
+
+test-unit: $(python_tools) ## the Python package, with injected clocks
 	./tests/run.sh unit
 
 test-scripts: $(python_tools) $(node_tools) ## the scripts, with stubs for what they call
@@ -62,6 +69,9 @@ test-scripts: $(python_tools) $(node_tools) ## the scripts, with stubs for what 
 
 test-clusters: $(python_tools) ## real clusters of real processes
 	./tests/run.sh clusters
+
+test-samples: $(python_tools) ## scripts of others as they are: half an hour, and gigabytes of packages
+	./tests/run.sh samples
 
 lint: $(python_tools) ## every linter there is, changes nothing
 	$(run) ruff check $(python_files)
@@ -77,7 +87,7 @@ format: $(python_tools) ## let the formatters rewrite what they can
 	$(run) ruff format $(python_files)
 	.venv/bin/shfmt -i 2 -ci -w $(shell_files)
 
-lock: ## lock requirements*.in again, with uv; npm does package.json
+lock: $(python_tools) ## lock requirements*.in and every framework's env.yaml again, with uv; npm does package.json
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' common/requirements-oci.in --output-file common/requirements-oci.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
@@ -88,17 +98,26 @@ lock: ## lock requirements*.in again, with uv; npm does package.json
 	  --custom-compile-command 'make lock' common/requirements-install.in --output-file common/requirements-install.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
+	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	  --custom-compile-command 'make lock' requirements-audit.in --output-file requirements-audit.txt
+	PYTHONPATH=common .venv/bin/python -m oci_cluster.images.lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml)))
+
+audit: $(python_tools) $(audit_tools) ## look all that is locked up in osv.dev, the database of known vulnerabilities
+	.venv/bin/python tests/audit.py .venv/audit/bin/pip-audit $(OSV_URL)
 
 bench: $(python_tools) ## measure clusters beside bare Dask, bare torchrun and the bare SDK
-	.venv/bin/python tests/bench.py
-	.venv/bin/python tests/bench_pytorch.py
-	.venv/bin/python tests/bench_oci.py
+	.venv/bin/python tests/bench/bench_dask.py
+	.venv/bin/python tests/bench/bench_pytorch.py
+	.venv/bin/python tests/bench/bench_oci.py
+
+chaos: $(python_tools) ## random faults on real clusters: N= schedules, from the seed SEED=, of FRAMEWORKS= or BACKEND=
+	PYTHONPATH=tests .venv/bin/python -m chaos $(if $(BACKEND),--backend $(BACKEND)) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(if $(FRAMEWORKS),--frameworks $(FRAMEWORKS))
 
 demo-oci: $(python_tools) ## a launch on a stand-in for OCI, and the requests that it makes
 	.venv/bin/python tests/demo_oci.py
 
 coverage: $(python_tools) ## the Python rings, then a page per file in .coverage-data/html
-	./tests/run.sh unit clusters
+	./tests/run.sh --measure unit clusters
 	$(run) coverage html
 
 clean: ## remove caches and coverage; keeps .venv, node_modules and your .clusters
@@ -108,6 +127,11 @@ clean: ## remove caches and coverage; keeps .venv, node_modules and your .cluste
 
 $(python_tools): requirements-dev.txt
 	./scripts/dev-setup.sh python
+	@touch $@
+
+$(audit_tools): requirements-audit.txt
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
 # Allowed to fail: the other rings need no npm. tests/run.sh names the ring that could not run.

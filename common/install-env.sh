@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Usage: install-env.sh DIRECTORY ENV_FILE...
 #
-# Make the Python environment of an image in DIRECTORY, with all that the conda environment files ask for: by conda, mamba
-# or micromamba where the base has one; else a venv with their `pip:` lists, which is refused where they need conda.
-# Writes DIRECTORY/packages.txt, the exact list of what is there. Nothing else is left behind.
+# Make the Python environment of an image in DIRECTORY, with everything that the conda environment files ask for. If
+# the base has mamba, micromamba or conda, that program makes the environment. Else the environment is a venv with the
+# files' `pip:` lists, and a file that asks for conda packages is refused.
 #
-# Honours pip's configuration in /run/secrets/pip.conf, certificates in /run/secrets/ca-bundle, and proxy variables.
+# Writes DIRECTORY/packages.txt, the exact list of the installed packages. Nothing else is left behind.
+#
+# Uses pip's configuration in /run/secrets/pip.conf, certificates in /run/secrets/ca-bundle, and proxy variables.
 # INSTALL_CACHE is a directory that is kept from one build to the next.
 #
-# Exit: 0 made; 2 wrong usage; 69 a package cannot be had; 78 the files cannot be used together, or not on this base.
+# Exit: 0 made; 2 wrong usage; 69 a package is not available; 78 the files do not fit together, or do not fit this base.
 set -Eeuo pipefail
 common="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
@@ -56,6 +58,6 @@ main() {
   "${scratch}/tools/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
     --requirement "${common}/requirements-install.txt" || fail 69 "pip cannot install what the installer needs; see above"
   # Not `exec`: what was made for it is removed.
-  PYTHONPATH="${common}" "${scratch}/tools/bin/python" -m oci_cluster.image_environment "$@"
+  PYTHONPATH="${common}" "${scratch}/tools/bin/python" -m oci_cluster.images.install "$@"
 }
 main "$@"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Usage: install-packages.sh PACKAGE...
 #
-# Install system packages while an image is built, where the base has no command of that name already. By apt-get: another
-# base must bring the commands; of libraries nothing is known there.
+# Install system packages with apt-get while an image is built. A package is left out if the base already has a command
+# of that name. A base without apt-get must already have the commands; libraries (lib*) cannot be checked there.
 #
-# Exit: 0 they are there; 2 wrong usage; 69 a package cannot be had; 78 a command is missing, and there is no apt-get.
+# Exit: 0 the packages are there; 2 wrong usage; 69 a package is not available; 78 a command is missing, and there is no
+# apt-get.
 set -Eeuo pipefail
 
 main() {

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the scripts that a person runs: messages, help, and the door to Python. Sets no option, runs nothing.
-# bash 3.2, which macOS ships.
+# Sourced by the scripts that a person runs: messages, help, and the call of Python. Sets no option, runs nothing.
+# Keeps to bash 3.2, which macOS ships.
 
 # log TEXT...: talk, on stderr, under the script's name.
 log() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
@@ -16,66 +16,78 @@ die() {
 # usage: the script's header comment is its help; there is no other.
 usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
 
+# version: the release, or the commit, that this checkout is of.
+version() {
+  git -C "$(dirname "${BASH_SOURCE[0]}")" describe --tags --always --dirty 2>/dev/null || printf 'unknown: no git here\n'
+}
+
 # usage_error TEXT...: wrong command line; exit 2, the code of wrong usage.
 usage_error() { die 2 "$* (${0##*/} --help tells more)"; }
 
-# need_value OPTION COUNT: an option came last, without its value. COUNT is what is left of the command line.
-need_value() { [[ "$2" -ge 2 ]] || usage_error "$1 needs a value"; }
-
-# setting NAME DEFAULT: a setting that is needed before there is Python: environment, config.env, default.
+# setting NAME DEFAULT: a setting that is needed before there is Python: environment, config.env, default. Of config.env it
+# reads what is plainly written, as read_settings_file of Python does, and refuses the rest.
 setting() {
-  local config value="${!1:-}"
+  local config line value="${!1:-}"
+  local form="^([^[:space:]'\"\\\\]+|'[^']*'|\"[^\"\\\\]*\")?([[:space:]]+(#.*)?)?\$"
   config="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/config.env"
   if [[ -z "${value}" && -f "${config}" ]]; then
-    value="$(sed -n "s/^$1=//p" "${config}" | tail -n 1)"
-    value="${value#[\"\']}" value="${value%[\"\']}"
+    line="$(sed -n "s/^[[:space:]]*$1=//p" "${config}" | tail -n 1)"
+    [[ "${line}" =~ ${form} ]] || die 78 "${config}: $1=${line%$'\r'} is not understood; write $1=VALUE, or set $1 in the environment"
+    value="${BASH_REMATCH[1]}"
+    case "${value}" in [\"\']*) value="${value:1:${#value}-2}" ;; *) ;; esac
   fi
   printf '%s\n' "${value:-$2}"
 }
 
-# parse_cluster_options 'FLAG...' ARG...: the command line of a script about one cluster, into backend, options and name.
-# A flag that ends with = takes a value; -h and --backend are understood by every script.
-parse_cluster_options() {
-  local flag flags="$1" known
-  shift
-  backend="$(setting BACKEND local)" name="" options=()
-  while [[ $# -gt 0 ]]; do
-    case "$1" in
-      -h | --help) usage && exit 0 ;;
-      --backend) need_value "$1" $# && backend="$2" && shift ;;
-      -*)
-        known=""
-        for flag in ${flags}; do
-          [[ "${flag%=}" != "$1" ]] || known="${flag}"
-        done
-        case "${known}" in
-          "") usage_error "unknown option '$1'" ;;
-          *=) need_value "$1" $# && options+=("$1=$2") && shift ;;
-          *) options+=("$1") ;;
-        esac
+# run_verb VERB ARG...: a script's whole work: its help where that is asked for, else python -m oci_cluster VERB ARG...
+# This shell stays, and passes signals on as TERM: Python, while it starts, makes a traceback of a Ctrl-C, or loses it.
+run_verb() {
+  local word code=0 last child="" interrupted=""
+  trap 'interrupted=1; [[ -z "${child}" ]] || kill -TERM "${child}" 2>/dev/null || :' INT TERM HUP
+  for word in "${@:2}"; do
+    case "${word}" in
+      --) break ;; # what follows is the entry point's
+      -h | --help)
+        usage
+        exit
         ;;
-      *)
-        [[ -z "${name}" ]] || usage_error "one name at a time, got '${name}' and '$1'"
-        name="$1"
+      --version)
+        version
+        exit
         ;;
+      *) ;;
     esac
-    shift
   done
-  use_backend "${backend}"
+  # What is closed would be the next file that Python opens, and get what is printed.
+  { : 3<&0; } 2>&- || exec </dev/null
+  { : 3>&1; } 2>&- || exec >/dev/null
+  { : 3>&2; } 1>&- || exec 2>/dev/null
+  # A terminal sends Ctrl-C and its own end to both: Python is told once, by this shell.
+  (trap '' INT HUP && exec_cluster "$@") <&0 &
+  child=$!
+  [[ -z "${interrupted}" ]] || kill -TERM "${child}" 2>/dev/null || :
+  while :; do
+    wait "${child}" && code=0 || code=$?
+    # A signal ends wait, not the child: it first sees the cluster to its end.
+    kill -0 "${child}" 2>/dev/null || break
+  done
+  if [[ -n "${interrupted}" && "${code}" -gt 128 ]]; then
+    # A signal may have ended the last wait just before the child's own end: then this one tells how that was, unless
+    # bash has forgotten it: 127, or -1 (5.2).
+    wait "${child}" 2>/dev/null && last=0 || last=$?
+    code=$((last < 0 || last == 127 || last > 128 ? 143 : last))
+  fi
+  exit "${code}"
 }
 
-# cluster VERB...: python -m oci_cluster, with the launcher's own Python where it is made already.
-cluster() {
-  (exec_cluster "$@")
-}
-
-# exec_cluster VERB...: the same in the place of this shell, so that its signals are Python's.
+# exec_cluster VERB...: become python -m oci_cluster, with the launcher's own Python where it is made already. In the
+# place of this shell, so that its signals are Python's.
 exec_cluster() {
   local lib_dir python status=0
   lib_dir="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
   python="${lib_dir}/../.venv/bin/python"
   if [[ ! -x "${python}" ]]; then
-    python="$(setting PYTHON python3)"
+    python="$(setting PYTHON python3)" || exit
     "${python}" -c 'import sys; sys.exit(1 if sys.version_info < (3, 10) else 0)' 2>/dev/null || status=$?
     case "${status}" in
       0) ;;
@@ -83,21 +95,11 @@ exec_cluster() {
       *) die 78 "'${python}' is not a Python of 3.10 or newer; install one, or name it: PYTHON=/path/to/python3 ${0##*/} ..." ;;
     esac
   fi
-  export CLUSTER_PROGRAM="${0##*/}" PYTHONPATH="${lib_dir}${PYTHONPATH:+:${PYTHONPATH}}"
+  # $$: the shell that stays, in whose place Python ends its cluster when that is killed.
+  export CLUSTER_SHELL="$$" CLUSTER_PROGRAM="${0##*/}" PYTHONPATH="${lib_dir}${PYTHONPATH:+:${PYTHONPATH}}"
   # Python looks for modules where it starts. The folder that the user happens to be in must not supply any; relative
   # paths start there all the same.
   export CLUSTER_CWD="${PWD}"
   cd "${lib_dir}" || exit
   exec "${python}" -m oci_cluster "$@"
-}
-
-# use_backend NAME: run the functions of scripts/backends/NAME.sh from here on.
-use_backend() {
-  local backends
-  backends="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/../scripts/backends" && pwd)"
-  if [[ ! "$1" =~ ^[a-z]+$ || ! -f "${backends}/$1.sh" ]]; then
-    usage_error "unknown backend '$1'; there is: $(cd "${backends}" && printf '%s ' *.sh | sed 's/\.sh / /g')"
-  fi
-  # shellcheck disable=SC1090 # one of scripts/backends/, checked above
-  source "${backends}/$1.sh"
 }

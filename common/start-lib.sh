@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by start scripts, on the node: bash 4.3 or newer. Sets no option, runs nothing.
+# Sourced by start scripts on the node. Needs bash 4.3 or newer. Sets no option, runs nothing.
 
 # log TEXT...: one line for the node's log. A log that cannot be written (full disk) ends nothing.
 log() { printf '%(%H:%M:%S)T %s: %s\n' -1 "${0##*/}" "$*" >&2 || :; }
@@ -31,15 +31,32 @@ read_entry_args() {
   done <"${ENTRY_ARGS_FILE}"
 }
 
-# run_entry_point: become the user's script, in CODE_DIR; a Python one with the environment's Python.
+# run_entry_point: become the user's module, notebook or script, in CODE_DIR; a Python one with the environment's Python.
 run_entry_point() {
   local -a entry_args
   read_entry_args
   cd "${CODE_DIR:?}" || exit
+  if [[ -n "${ENTRY_MODULE:-}" ]]; then
+    exec python -m "${ENTRY_MODULE}" ${entry_args[@]+"${entry_args[@]}"}
+  fi
+  if [[ "${ENTRY_POINT}" == *.ipynb ]]; then
+    exec python "${BASH_SOURCE[0]%/*}/run-notebook.py" "${ENTRY_POINT}"
+  fi
   if [[ "${ENTRY_POINT}" == *.py ]]; then
     exec python "${ENTRY_POINT}" ${entry_args[@]+"${entry_args[@]}"}
   fi
   exec "$(realpath "${ENTRY_POINT}")" ${entry_args[@]+"${entry_args[@]}"}
+}
+
+# grace_share PERCENT: set `milliseconds` to that share of GRACE_PERIOD, which is 10 s where nobody has said it. A part that a
+# start script ends has less time than the script itself, which is killed, and would leave its work half done.
+grace_share() {
+  local period="${GRACE_PERIOD:-10}" whole fraction
+  [[ "${period}" =~ ^[0-9]{1,12}(\.[0-9]+)?$ ]] || die 78 "GRACE_PERIOD: expected seconds, got '${period}'"
+  IFS=. read -r whole fraction <<<"${period}"
+  fraction="${fraction}000"
+  # shellcheck disable=SC2034 # the caller's
+  milliseconds=$(((10#${whole} * 1000 + 10#${fraction:0:3}) * $1 / 100))
 }
 
 # wait_until PID COMMAND...: look every 50 ms until COMMAND succeeds. 1 when process PID ended first, 75 after TIMEOUT.

@@ -7,6 +7,8 @@ configure_dask() {
   local protocol=tcp role
   if [[ -n "${TLS_CERT_FILE:-}" ]]; then
     protocol=tls
+    # Client("10.0.0.5:8786") means this protocol too.
+    export DASK_DISTRIBUTED__COMM__DEFAULT_SCHEME=tls
     export DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=True
     export DASK_DISTRIBUTED__COMM__TLS__CA_FILE="${TLS_CERT_FILE}"
     for role in SCHEDULER WORKER CLIENT; do
@@ -15,7 +17,11 @@ configure_dask() {
     done
   fi
   export DASK_SCHEDULER_ADDRESS="${protocol}://${MAIN_ADDRESS}:${SCHEDULER_PORT}"
+  # ADS's name: scripts written for it connect to "${SCHEDULER_IP}:8786".
+  export SCHEDULER_IP="${MAIN_ADDRESS}"
   export DASK_DISTRIBUTED__LOGGING="{'distributed': '${LOG_LEVEL}'}"
+  # Else workers that the entry point starts, and whatever spills to disk, leave dask-scratch-space in /tmp.
+  export DASK_TEMPORARY_DIRECTORY="${DASK_TEMPORARY_DIRECTORY:-${NODE_DIR}}"
   # What a task or the entry point prints is in the log at once.
   export PYTHONUNBUFFERED=1
 }

@@ -21,17 +21,35 @@ end_all() {
   fi
 }
 
+# missing_workers: set `missing` to the worker nodes that are still to come. One that has left is not waited for: the
+# agent ends this script where too few are left. 1 while the scheduler has not said.
+missing_workers() {
+  local node
+  local -a absent=() members=()
+  missing=""
+  [[ -e "${NODE_DIR}/missing-workers" ]] || return
+  mapfile -t absent <"${NODE_DIR}/missing-workers"
+  if [[ -e "${NODE_DIR}/members" ]]; then
+    mapfile -t members <"${NODE_DIR}/members"
+  else
+    members=("${absent[@]}")
+  fi
+  for node in ${absent[@]+"${absent[@]}"}; do
+    [[ " ${members[*]-} " != *" ${node} "* ]] || missing+="${node} "
+  done
+}
+
 # shellcheck disable=SC2329 # called by wait_until
-all_workers_there() { [[ -e "${NODE_DIR}/missing-workers" && ! -s "${NODE_DIR}/missing-workers" ]]; }
+all_workers_there() { missing_workers && [[ -z "${missing}" ]]; }
 
 # wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.
 wait_for_workers() {
-  local code=0 missing
+  local code=0 missing=""
   wait_until "${scheduler}" all_workers_there || code=$?
   case "${code}" in
     0) return ;;
     75)
-      missing="$(tr '\n' ' ' <"${NODE_DIR}/missing-workers" 2>/dev/null || echo "all workers")"
+      missing_workers || missing="all workers"
       end_all
       die 75 "not ready after ${TIMEOUT} s: missing ${missing}"
       ;;
@@ -66,17 +84,31 @@ entry_point_code() {
   fi
 }
 
-# report_ready: what `status` shows. A client of one's own needs address and certificate: DASK_CONFIG hands it both.
-report_ready() {
-  printf "scheduler-address: '%s'\n" "${DASK_SCHEDULER_ADDRESS}" >"${NODE_DIR}/client.yaml"
+# write_client_config LINE...: replace what DASK_CONFIG of a client outside names, whole.
+write_client_config() {
+  printf '%s\n' "$@" >"${CLIENT_DIR}/client.yaml.new"
+  mv "${CLIENT_DIR}/client.yaml.new" "${CLIENT_DIR}/client.yaml"
+}
+
+# offer_connection: a client of one's own needs address and certificate: DASK_CONFIG hands it both. When the cluster has
+# ended, Client() must not start workers on its user's machine as if none had been asked for: the address that is left
+# is one that Dask refuses at once, with the address in its message.
+offer_connection() {
+  local -a lines=("scheduler-address: '${DASK_SCHEDULER_ADDRESS}'")
   if [[ -n "${TLS_CERT_FILE:-}" ]]; then
-    printf "distributed: {comm: {require-encryption: true, tls: {ca-file: '%s', client: {cert: '%s', key: '%s'}}}}\n" \
-      "${TLS_CERT_FILE}" "${TLS_CERT_FILE}" "${TLS_KEY_FILE}" >>"${NODE_DIR}/client.yaml"
+    lines+=("distributed: {comm: {default-scheme: tls, require-encryption: true, tls: {ca-file: '${TLS_CERT_FILE}', client: {cert: '${TLS_CERT_FILE}', key: '${TLS_KEY_FILE}'}}}}")
   fi
+  trap 'write_client_config "scheduler-address: cluster-${CLUSTER_NAME}-has-ended://launch-it-again" || :' EXIT
+  write_client_config "${lines[@]}"
+}
+
+# report_ready: what `status` shows.
+report_ready() {
+  # A cluster that stays is there to be connected to; one with an entry point has its client already.
+  [[ "${EPHEMERAL}" == 1 ]] || offer_connection
   {
     printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}/status" "scheduler=${DASK_SCHEDULER_ADDRESS}"
-    # A cluster that stays is there to be connected to; one with an entry point has its client already.
-    [[ "${EPHEMERAL}" == 1 ]] || printf 'connect=DASK_CONFIG=%s\n' "${NODE_DIR}/client.yaml"
+    [[ "${EPHEMERAL}" == 1 ]] || printf 'connect=DASK_CONFIG=%q\n' "${CLIENT_DIR}/client.yaml"
   } >"${READY_FILE}.new"
   mv "${READY_FILE}.new" "${READY_FILE}"
 }
@@ -84,13 +116,16 @@ report_ready() {
 main() {
   require MAIN_ADDRESS NODE_ADDRESS NODE_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT \
     NPROCS SCHEDULER_PORT DASHBOARD_PORT LOG_LEVEL
-  [[ "${EPHEMERAL}" == 0 ]] || require ENTRY_POINT ENTRY_ARGS_FILE CODE_DIR
+  if [[ "${EPHEMERAL}" == 1 ]]; then require ENTRY_POINT ENTRY_ARGS_FILE CODE_DIR; else require CLIENT_DIR CLUSTER_NAME; fi
   configure_dask
   # The agents of the workers end these now; the scheduler is to wait for that, not to do it once more.
   trap ': >"${NODE_DIR}/workers-are-told"; end_all; exit 143' TERM INT
-  dask scheduler --host "${NODE_ADDRESS}" --port "${SCHEDULER_PORT}" --protocol "${DASK_SCHEDULER_ADDRESS%%:*}" \
+  # Its scratch files and their locks, which others could hold in the machine's own temporary directory.
+  DASK_TEMPORARY_DIRECTORY="${DASK_TEMPORARY_DIRECTORY:-${NODE_DIR}}" dask scheduler \
+    --host "${NODE_ADDRESS}" --port "${SCHEDULER_PORT}" --protocol "${DASK_SCHEDULER_ADDRESS%%:*}" \
     --dashboard-address "${NODE_ADDRESS}:${DASHBOARD_PORT}" \
-    --preload "${here}/preload/scheduler.py" --preload "${here}/preload/quick_exit.py" &
+    --preload "${here}/preload/scheduler.py" --preload "${here}/preload/own_names.py" \
+    --preload "${here}/preload/quick_exit.py" &
   scheduler=$!
   wait_for_workers
   report_ready
@@ -100,7 +135,8 @@ main() {
     scheduler=""
     die "${code}" "the scheduler ended"
   fi
-  run_entry_point &
+  # For the entry point alone: Client(n_workers=4) is to take this cluster.
+  PYTHONPATH="${here}/entry${PYTHONPATH:+:${PYTHONPATH}}" run_entry_point &
   entry=$!
   entry_point_code
   entry=""

@@ -19,12 +19,10 @@ check_settings() {
   [[ "${NPROC_PER_NODE}" == auto ]] || check_count NPROC_PER_NODE "${NPROC_PER_NODE}"
 
   nodes=$((WORKER_COUNT + 1))
-  min_nodes="${MIN_NODES:-${nodes}}" max_nodes="${MAX_NODES:-${nodes}}"
-  if [[ -n "${MIN_WORKERS:-}" ]]; then
-    check_count MIN_WORKERS "${MIN_WORKERS}" 0
-    min_nodes=$((MIN_WORKERS + 1)) # the agent's name for the same, and the one that wins
-  fi
-  check_count MIN_NODES "${min_nodes}"
+  max_nodes="${MAX_NODES:-${nodes}}"
+  # MIN_NODES is this counted with main; the agent has translated it.
+  check_count MIN_WORKERS "${MIN_WORKERS:-${WORKER_COUNT}}" 0
+  min_nodes=$((${MIN_WORKERS:-${WORKER_COUNT}} + 1))
   check_count MAX_NODES "${max_nodes}"
   ((min_nodes <= max_nodes)) || die 78 "MIN_NODES is ${min_nodes}, more than MAX_NODES, ${max_nodes}"
   # A lost node fails the ranks of all others: without restarts nobody survives it. 3 is what torch's own API has.
@@ -36,6 +34,7 @@ check_settings() {
 
 # configure_torch: what launcher and ranks read in their environment. What the user has set stays.
 configure_torch() {
+  local milliseconds
   # With sharing, torch 2.13 takes the store of the first attempt for later ones: ranks find what their predecessors
   # wrote, and hang in init_process_group after a rank was killed.
   export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
@@ -44,13 +43,22 @@ configure_torch() {
     # `=`: that interface alone. NCCL takes a plain ens3 for ens300 as well.
     export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-=${NODE_INTERFACE}}"
   fi
-  # Ranks that do not listen to TERM: killed before the agent's GRACE_PERIOD, 10 s, ends; they are in sessions of their own.
-  export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-7}"
+  # 7 s of the usual 10, whole seconds: ranks that do not listen to TERM are killed before the agent kills the launcher;
+  # they are in sessions of their own.
+  grace_share 70
+  export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-$((milliseconds / 1000))}"
   # Shown where a node has several ranks; torchrun fills in the number.
   # shellcheck disable=SC2016
   [[ -n "${TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE:-}" ]] || export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank ${rank}] '
   # What a rank prints is in the log at once.
   export PYTHONUNBUFFERED=1
+}
+
+# warn_of_spawn: processes that a rank starts find torchrun's variables, and wait without a word for a store that nobody has.
+warn_of_spawn() {
+  [[ "${MODE}" == MAIN && "${LAUNCHER}" != deepspeed && "${ENTRY_POINT}" == *.py ]] || return 0
+  (cd "${CODE_DIR}" && grep -qE '^[^#]*(mp|multiprocessing)\.spawn\(' -- "${ENTRY_POINT}") 2>/dev/null || return 0
+  log "'${ENTRY_POINT}' has mp.spawn(): under ${LAUNCHER} this waits for ever, as the ranks run already; pytorch/README.md says what to do"
 }
 
 # run_launcher ROLE: become the launcher. ROLE is is_host=1 on main, where the rendezvous is, is_host=0 elsewhere.
@@ -59,6 +67,7 @@ run_launcher() {
   local -a options
   check_settings
   configure_torch
+  warn_of_spawn
   # A node that is lost is given up after 5 x 2 s, not torch's 3 x 5 s: the others wait for that before they go on.
   rendezvous="$1,join_timeout=${TIMEOUT},last_call_timeout=${LAST_CALL_TIMEOUT},keep_alive_interval=2,keep_alive_max_attempt=5"
   case "${LAUNCHER}" in

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Usage: dev-setup.sh [python|node ...]
 #
-# Install what `make lint test` needs, in the checkout only; both parts when none is named.
+# Install the tools of `make lint test`, in the checkout only. Without an argument, install both parts.
 #
-#   python  .venv, with what requirements-dev.txt locks; by uv when it is on PATH, else by pip
-#   node    node_modules, with what package-lock.json locks; by npm
+#   python  install the packages of requirements-dev.txt into .venv; with uv when it is on PATH, else with pip
+#   node    install the packages of package-lock.json into node_modules, with npm
 #
-# PYTHON (python3) makes .venv where there is none. `make` runs this when a lock file has changed.
-# Exit: 0 installed, 2 wrong usage, 69 a tool or a package cannot be had, 78 PYTHON is too old.
+# PYTHON (default: python3) makes .venv where it does not exist. `make` runs this script when a lock file has changed.
+# Exit: 0 installed, 2 wrong usage, 69 a tool or a package is not available, 78 PYTHON is too old.
 set -Eeuo pipefail
-root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+root="$(CDPATH='' cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
 # shellcheck source=common/lib.sh
 source "${root}/common/lib.sh"
 

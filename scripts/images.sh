@@ -1,29 +1,27 @@
 #!/usr/bin/env bash
-# Usage: images.sh <build|push|pull-check|size> [framework...] [--to-push]
+# Usage: images.sh <build|push|pull-check|pin-base|size> [framework...] [--to-push]
 #
-# What `make build push pull-check size` do: images of the frameworks named, or of all that have a Dockerfile; without a
-# name, pull-check and size take those that were pushed, or built.
+# Make the frameworks' images. `make build push pull-check pin-base size` runs this script. Without a framework, build and push
+# take all frameworks that have a Dockerfile; pull-check takes those that were pushed, and size those that were built.
 #
-#   build        build them, at the same time; with --to-push check beforehand what a push will need
-#   push         push what was built last, and record its digest: launches on OCI run exactly that
-#   pull-check   pull that back by its digest, and see that it is what was built and that it starts
-#   size         print the layers of what was built last
+#   build        build the images, at the same time; with --to-push first check what a push will need
+#   push         push the images that were built last, and record their digests: launches on OCI run exactly these
+#   pull-check   pull the images by digest, check that they are those that were built, and start each
+#   pin-base     print the base image by its digest, as a line for config.env: asks its registry
+#   size         print the layers of the images that were built last
 #   -h, --help   this text
 #
-# Settings, from the environment or config.env: REGISTRY TAG CODE_DIR EXTRA_ENV ENV_FILE SYSTEM_PACKAGES BASE_IMAGE RUN_AS
-# PLATFORM DOCKER BUILD_FLAGS; config.env.example explains each.
+# Settings, from the environment or config.env: REGISTRY TAG CODE_DIR EXTRA_ENV TORCH ENV_FILE SYSTEM_PACKAGES BASE_IMAGE
+# RUN_AS PLATFORM DOCKER BUILD_FLAGS. config.env.example explains each.
 #
-# .images/ keeps for each framework: its record (<framework>.json), the exact list of what its image holds
-# (<framework>.packages.txt), and all that the engine printed (<framework>.log).
+# .images/ keeps for each framework: its record (<framework>.json), the exact list of the image's packages
+# (<framework>.packages.txt), the same as a bill of materials (<framework>.sbom.json), and everything that the engine
+# printed (<framework>.log).
 #
 # Exit: 0 done; 2 wrong usage; 69 the engine or the registry failed; 77 the registry wants a login; 78 bad settings.
 set -Eeuo pipefail
-root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+root="$(CDPATH='' cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
 # shellcheck source=common/lib.sh
 source "${root}/common/lib.sh"
 
-case "${1:-}" in
-  -h | --help) usage && exit 0 ;;
-  build | push | pull-check | size) exec_cluster images "$@" ;;
-  *) usage_error "expected build, push, pull-check or size, got '${1:-nothing}'" ;;
-esac
+run_verb images "$@"

@@ -1,19 +1,27 @@
 #!/usr/bin/env bash
-# Usage: logs.sh [-f] [--node NODE] [NAME]
+# Usage: logs.sh [-f] [--node NODE] [--tail N] [NAME]
 #
-# Show what the nodes of a cluster have printed, each line after its node's name. Works after the cluster's end too.
+# Show what the nodes of a cluster have printed, each line after its node's name; also after the cluster's end. Lines are
+# in the order in which the nodes printed them, by the clocks of their machines. With docker and -f, the older lines of a
+# node that still runs are shown together.
 #
-#   NAME            the cluster; may be left out while only one runs
-#   -f, --follow    go on with what is added, until the cluster ends; Ctrl-C ends the showing, not the cluster
-#   --node NODE     only this node: MAIN, WORKER_1...
-#   --backend NAME  where it runs: local (default), docker or oci
+#   NAME            the cluster; you may leave it out while only one cluster runs
+#   -f, --follow    show new lines as they come, until the cluster ends; Ctrl-C ends logs.sh, not the cluster
+#   --node NODE     show only this node: MAIN, WORKER_1...
+#   --tail N        begin with the last N lines of each node
+#   --backend NAME  where the cluster runs: local (default), docker or oci
+#   --version       the release or the commit that this is
 #   -h, --help      this text
 #
-# stdout: the logs. Exit: 0 shown, 2 wrong usage, no such cluster or node included.
+# stdout: the logs. Exit: 0 shown; 2 wrong usage, or no such cluster or node.
 set -Eeuo pipefail
-root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+# A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just
+# as it begins to wait for one may loop for ever.
+trap 'echo "${0##*/}: stopped" >&2 || :; exit 143' INT TERM HUP
+here="${BASH_SOURCE[0]}"
+[[ ! -L "${here}" ]] || here="$(readlink -f "${here}")"
+[[ "${here}" == */* ]] || here="./${here}"
 # shellcheck source=common/lib.sh
-source "${root}/common/lib.sh"
+source "${here%/*}/../common/lib.sh"
 
-parse_cluster_options '-f --follow --node=' "$@"
-backend_logs ${options[@]+"${options[@]}"} "${name}"
+run_verb logs "$@"

@@ -1,35 +1,24 @@
 #!/usr/bin/env bash
 # Usage: scale.sh NAME WORKERS
 #
-# Add workers to a cluster that runs, or end some. A lost worker's rank is given to its replacement; those with the
-# highest ranks are ended, in order. What a new worker means to the entry point is the framework's: its README says.
+# Add workers to a cluster that runs, or end some of its workers. A new worker first takes the rank of a lost one. The
+# workers with the highest ranks are ended first. The framework's README says what a new worker means to your script.
 #
 #   NAME            the cluster
-#   WORKERS         +2 for two more, -1 for one less, or how many there shall be
-#   --backend NAME  where it runs: local (default), docker or oci
+#   WORKERS         +2 for two more, -1 for one less, or the new number of workers
+#   --backend NAME  where the cluster runs: local (default), docker or oci
+#   --version       the release or the commit that this is
 #   -h, --help      this text
 #
-# stdout: how many workers there are now. Exit: 0; 2 wrong usage, a cluster that has ended included; 69 no room.
+# stdout: the new number of workers. Exit: 0 done; 2 wrong usage, or the cluster has ended; 69 no room.
 set -Eeuo pipefail
-root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+# A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just
+# as it begins to wait for one may loop for ever.
+trap 'echo "${0##*/}: stopped" >&2 || :; exit 143' INT TERM HUP
+here="${BASH_SOURCE[0]}"
+[[ ! -L "${here}" ]] || here="$(readlink -f "${here}")"
+[[ "${here}" == */* ]] || here="./${here}"
 # shellcheck source=common/lib.sh
-source "${root}/common/lib.sh"
+source "${here%/*}/../common/lib.sh"
 
-main() {
-  local backend
-  local -a words=()
-  backend="$(setting BACKEND local)"
-  while [[ $# -gt 0 ]]; do
-    case "$1" in
-      -h | --help) usage && exit 0 ;;
-      --backend) need_value "$1" $# && backend="$2" && shift ;;
-      -*[!0-9]*) usage_error "unknown option '$1'" ;;
-      *) words+=("$1") ;;
-    esac
-    shift
-  done
-  [[ ${#words[@]} -eq 2 ]] || usage_error "expected NAME WORKERS, got ${#words[@]} of them"
-  use_backend "${backend}"
-  backend_scale "${words[0]}" "${words[1]}"
-}
-main "$@"
+run_verb scale "$@"

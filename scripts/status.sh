@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
 # Usage: status.sh [--json] [NAME]
 #
-# Show a cluster: its state, its nodes, and what main says of itself, such as the address of the dashboard.
+# Show a cluster's state, its nodes, and facts that main reports, such as the address of the dashboard. A cluster that
+# has ended is SUCCEEDED, FAILED or STOPPED, and has a reason. A worker that scale.sh has ended is LEFT.
 #
-#   NAME            the cluster; may be left out while only one runs
+#   NAME            the cluster; you may leave it out while only one cluster runs
 #   --json          print JSON
-#   --backend NAME  where it runs: local (default), docker or oci
+#   --backend NAME  where the cluster runs: local (default), docker or oci
+#   --version       the release or the commit that this is
 #   -h, --help      this text
 #
-# stdout: the report. Exit: 0 shown, 2 wrong usage, no such cluster included.
+# stdout: the report. Exit: 0 shown; 2 wrong usage, or no such cluster.
 set -Eeuo pipefail
-root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+# A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just
+# as it begins to wait for one may loop for ever.
+trap 'echo "${0##*/}: stopped" >&2 || :; exit 143' INT TERM HUP
+here="${BASH_SOURCE[0]}"
+[[ ! -L "${here}" ]] || here="$(readlink -f "${here}")"
+[[ "${here}" == */* ]] || here="./${here}"
 # shellcheck source=common/lib.sh
-source "${root}/common/lib.sh"
+source "${here%/*}/../common/lib.sh"
 
-parse_cluster_options '--json' "$@"
-backend_status ${options[@]+"${options[@]}"} "${name}"
+run_verb status "$@"

@@ -1,19 +1,28 @@
 #!/usr/bin/env bash
-# Usage: stop.sh [--delete] [NAME]
+# Usage: stop.sh [--delete] [NAME...]
+#        stop.sh [--delete] [--ended] [--older-than DURATION]
 #
-# Stop a cluster in order - entry point, workers, main - and return when nothing of it runs. Stopping one that has ended
-# already is no error.
+# Stop clusters in order: first the script, then the workers, then main. stop.sh returns when nothing of them runs.
+# For a cluster that has ended already, stop.sh succeeds too.
 #
-#   NAME            the cluster; may be left out while only one runs
-#   --delete        remove its logs and outputs as well
-#   --backend NAME  where it runs: local (default), docker or oci
-#   -h, --help      this text
+#   NAME                   a cluster; you may leave it out while only one cluster runs
+#   --delete               remove the logs and outputs too; on OCI also code that no other Job names
+#   --ended                all clusters that have ended; with --delete, this frees their disk space
+#   --older-than DURATION  all clusters that were launched longer ago, such as 12h or 7d: those that run, or with
+#                          --ended those that have ended
+#   --backend NAME         where the clusters run: local (default), docker or oci
+#   --version              the release or the commit that this is
+#   -h, --help             this text
 #
-# stdout: the cluster's name. Exit: 0 stopped, 2 wrong usage, no such cluster included.
+# stdout: the clusters' names. Exit: 0 stopped; 2 wrong usage, or no such cluster: then none is stopped.
 set -Eeuo pipefail
-root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+# A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just
+# as it begins to wait for one may loop for ever.
+trap 'echo "${0##*/}: stopped" >&2 || :; exit 143' INT TERM HUP
+here="${BASH_SOURCE[0]}"
+[[ ! -L "${here}" ]] || here="$(readlink -f "${here}")"
+[[ "${here}" == */* ]] || here="./${here}"
 # shellcheck source=common/lib.sh
-source "${root}/common/lib.sh"
+source "${here%/*}/../common/lib.sh"
 
-parse_cluster_options '--delete' "$@"
-backend_stop ${options[@]+"${options[@]}"} "${name}"
+run_verb stop "$@"

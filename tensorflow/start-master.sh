@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Main of a TensorFlow cluster: the chief. It trains too, or coordinates where there are parameter servers.
+# Main of a TensorFlow cluster: the first worker, or the chief, which coordinates, where there are parameter servers.
 # common/README.md says what a start script is given and what it must do.
 set -Eeuo pipefail
 here="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"

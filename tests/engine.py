@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import http.client
-import io
-import itertools
 import json
 import os
 import re
@@ -29,29 +26,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, BinaryIO
-from urllib.parse import quote, unquote, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 import hosts
 import psutil
+from engine_proxy import ADDRESS, PORT, WHEELS, Proxy, apt_uris
 
 # By their paths: another client that stands first on PATH may have no BuildKit.
 DOCKER = "/usr/bin/docker"
 _DOCKERD = "/usr/sbin/dockerd"
 _NAMESPACES = ("--net", "--mount", "--pid")
 _REGISTRY_PORT = 5000
-_PROXY_PORT = 3128
-_PROXY = f"http://127.0.0.1:{_PROXY_PORT}"
-_WHEELS = "/find-links/"
 _KEPT = Path(__file__).resolve().parents[1] / ".venv" / "cache"
 # dockerd was ready after 0.3 to 1.1 s, on a busy machine.
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 _CGROUPS = Path("/sys/fs/cgroup")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Said to one neighbour, and not to be handed on.
-_HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 
 
 def why_not() -> str:
@@ -112,11 +104,11 @@ class Engine:
                 "DOCKER_HOST": f"unix://{self.socket}",
                 "DOCKER_BUILDKIT": "1",
                 "DOCKER_CONFIG": str(self.directory / "client"),
-                **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _PROXY),
+                **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), ADDRESS),
             }
             # This machine's file:// index is not seen from a container; PIP_CERT and the like stay as they are.
             self.environ.pop("PIP_EXTRA_INDEX_URL", None)
-            self.environ["PIP_FIND_LINKS"] = f"{_PROXY}{_WHEELS}"
+            self.environ["PIP_FIND_LINKS"] = f"{ADDRESS}{WHEELS}"
             self.start()
         except BaseException:
             self.__exit__()
@@ -176,16 +168,19 @@ class Engine:
         assert self._dockerd is not None
         if everything:
             # What sends it is spared, and so is the first process of the namespace.
-            subprocess.run(self.inside("sh", "-c", "kill -KILL -1"), check=True, timeout=10)
-            self._dockerd.wait(10)
+            subprocess.run(self.inside("sh", "-c", "kill -KILL -1"), check=True, timeout=240)
+            self._dockerd.wait(60)
             mounts = Path(f"/proc/{self.pid}/mounts").read_text().splitlines()
             places = [re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split()[1]) for line in mounts]
-            own = [place for place in places if place.startswith(("/run/", f"{self.directory}/"))]
-            subprocess.run(self.inside("umount", "--lazy", *reversed(own), "/run"), check=True, timeout=10)
-            subprocess.run(self.inside("mount", "-t", "tmpfs", "tmpfs", "/run"), check=True, timeout=10)
+            # Below its own /run lies this machine's, in which `ip netns` may have mounted something.
+            first = max(at for at, place in enumerate(places) if place == "/run")
+            mine = [place for place in places[:first] if place.startswith(f"{self.directory}/")]
+            mine += [place for place in places[first:] if place.startswith(("/run", f"{self.directory}/"))]
+            subprocess.run(self.inside("umount", "--lazy", *reversed(mine)), check=True, timeout=240)
+            subprocess.run(self.inside("mount", "-t", "tmpfs", "tmpfs", "/run"), check=True, timeout=240)
         else:
-            subprocess.run(self.inside("sh", "-c", "kill -KILL $(cat /run/docker.pid)"), check=True, timeout=10)
-            self._dockerd.wait(10)
+            subprocess.run(self.inside("sh", "-c", "kill -KILL $(cat /run/docker.pid)"), check=True, timeout=240)
+            self._dockerd.wait(60)
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
@@ -275,7 +270,7 @@ def _keep(directory_name: str, cgroup: str) -> None:
         registry, answers = _start_registry(directory, pid)
         stack.callback(registry.wait, 10)
         stack.callback(registry.kill)
-        proxy = _Proxy(hosts.listen_in(pid, "127.0.0.1", _PROXY_PORT))
+        proxy = Proxy(hosts.listen_in(pid, "127.0.0.1", PORT))
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         _wait_for(answers, "docker-registry", lambda: registry.poll() is None, directory / "registry.log")
         sys.stdout.write(json.dumps({"pid": pid}) + "\n")
@@ -323,115 +318,9 @@ def _remove_cgroups(name: str) -> None:
                 Path(path).rmdir()
 
 
-class _Proxy(ThreadingHTTPServer):
-    """Lets clients go to the package registries, and serves pip's ``find-links``."""
-
-    daemon_threads = True
-
-    def __init__(self, listening: socket.socket) -> None:
-        super().__init__(("", 0), _ProxyHandler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listening
-        self.allowed = {*_pip_hosts(), *(urlsplit(uri).hostname for uri in _apt_uris())}
-        self.wheels = {file.name: file for directory in _find_links() for file in directory.iterdir()}
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that go away."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
-class _ProxyHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Proxy
-
-    def do_CONNECT(self) -> None:
-        """Connect the client with a host."""
-        self.close_connection = True
-        host, _, port = self.path.rpartition(":")
-        if host not in self.server.allowed or port != "443":
-            self.send_error(403, f"{self.path} is no package registry")
-            return
-        with socket.create_connection((host, 443), 60) as outside:
-            self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            up = threading.Thread(target=_copy, args=[self.connection, outside], daemon=True)
-            up.start()
-            _copy(outside, self.connection)
-            up.join()
-
-    def do_GET(self) -> None:
-        """Hand on a request in which the whole address stands, as apt makes them, or answer it from here."""
-        parts = urlsplit(self.path)
-        if parts.netloc in {"", urlsplit(_PROXY).netloc}:
-            self._send_wheels(parts.path)
-            return
-        if parts.scheme != "http" or parts.hostname not in self.server.allowed or parts.port not in {None, 80}:
-            self.close_connection = True
-            self.send_error(403, f"{parts.netloc} is no package registry")
-            return
-        outside = http.client.HTTPConnection(str(parts.hostname), 80, timeout=60)
-        with contextlib.closing(outside):
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-            outside.request(self.command, parts._replace(scheme="", netloc="").geturl(), headers=headers)
-            answer = outside.getresponse()
-            self.send_response_only(answer.status, answer.reason)
-            for name, value in answer.getheaders():
-                if name.lower() not in _HOP_BY_HOP:
-                    self.send_header(name, value)
-            if answer.length is None:
-                self.close_connection = True
-                self.send_header("Connection", "close")
-            self.end_headers()
-            shutil.copyfileobj(answer, self.wfile)
-
-    do_HEAD = do_GET  # noqa: N815 - the name that it needs
-
-    def _send_wheels(self, path: str) -> None:
-        file = self.server.wheels.get(unquote(path.removeprefix(_WHEELS)))
-        with contextlib.ExitStack() as stack:
-            body: BinaryIO
-            if path == _WHEELS:
-                text = "".join(f'<a href="{quote(name)}">{name}</a>\n' for name in sorted(self.server.wheels))
-                body, kind = io.BytesIO(text.encode()), "text/html"
-            elif path.startswith(_WHEELS) and file is not None:
-                body, kind = stack.enter_context(file.open("rb")), "application/octet-stream"
-            else:
-                self.send_error(404)
-                return
-            self.send_response_only(200)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(body.seek(0, io.SEEK_END)))
-            self.end_headers()
-            body.seek(0)
-            if self.command != "HEAD":
-                shutil.copyfileobj(body, self.wfile)
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Copy until the source ends, and say so to the target."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
-
-
-def _apt_uris() -> Iterator[str]:
-    """Yield the addresses in this machine's list of apt's sources."""
-    apt = Path("/etc/apt")
-    for file in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))):
-        lines = file.read_text().splitlines() if file.is_file() else []
-        yield from itertools.chain.from_iterable(
-            re.findall(r"https?://\S+", line) for line in lines if not line.startswith("#")
-        )
-
-
 def _debian_sources() -> list[str]:
     """Return the sources of Debian 12 that this machine has; none where it has others, and mmdebstrap takes its own."""
-    uris = list(_apt_uris())
+    uris = list(apt_uris())
     suites = {"bookworm": "debian", "bookworm-updates": "debian", "bookworm-security": "debian-security"}
     return [
         f"deb {uri} {suite} main"
@@ -439,19 +328,3 @@ def _debian_sources() -> list[str]:
         for uri in uris
         if urlsplit(uri).path.rstrip("/") == f"/{name}"
     ]
-
-
-def _pip_hosts() -> list[str]:
-    """Return the hosts of pip's own index."""
-    code = "from pip._internal.models.index import PyPI; print(PyPI.netloc, PyPI.file_storage_domain)"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-
-
-def _find_links() -> list[Path]:
-    """Return the local directories of pip's ``find-links``."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.findall(r"^\S*\.find-links='(.*)'$", done.stdout, re.MULTILINE)
-    words = dict.fromkeys(itertools.chain.from_iterable(text.replace("\\n", " ").split() for text in found))
-    paths = [Path(urlsplit(word).path) for word in words if urlsplit(word).scheme in {"", "file"}]
-    return [path for path in paths if path.is_dir()]

@@ -18,14 +18,20 @@ import psutil
 import pytest
 
 # Longest wait for anything here; a cluster that hangs must fail its test, not the suite.
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0  # nothing is slow on purpose; a machine of two busy cores is five times as slow as a quiet one
+
+# Entry points that run until the test says go(), and until they are ended.
+UNTIL_GO = "import os, time\nprint('entry up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
+SLEEP = "import time; print('entry up', flush=True); time.sleep(1000)"
 
 
-def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """Return what *condition* returns as soon as that is true; fail after *patience_s*."""
+def wait_until(condition: Callable[[], Any], what: str | Callable[[], str], patience_s: float = PATIENCE_S) -> Any:
+    """Return what *condition* returns as soon as that is true; fail after *patience_s*, and tell *what* it was."""
     deadline = time.monotonic() + patience_s
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {patience_s:g} s for {what}"
+        if time.monotonic() > deadline:
+            msg = f"waited {patience_s:g} s for {what() if callable(what) else what}"
+            raise AssertionError(msg)
         time.sleep(0.02)
     return found
 
@@ -40,7 +46,9 @@ def processes_of(
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             environ = process.environ()
             is_marked = launch_id in {environ.get("LAUNCH_ID"), environ.get("CLUSTER_RUNNER")}
-            is_of_node = node is None or environ.get("NODE_NAME") == node
+            # An agent is a copy of the runner, with the runner's environment and the node's name.
+            is_agent = environ.get("CLUSTER_RUNNER") == launch_id and process.name() == node
+            is_of_node = node is None or environ.get("NODE_NAME") == node or is_agent
             if is_marked and is_of_node and process.status() != psutil.STATUS_ZOMBIE and command(process.cmdline()):
                 found.append(process)
     return found
@@ -78,6 +86,8 @@ class Launch:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                # As in a terminal: tests that run in the background inherit a SIGINT that nobody may undo in a shell.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread here takes locks
             )
         self._before = before
         self._directory: Path | None = None
@@ -123,12 +133,25 @@ class Launch:
         return path.read_text() if path.exists() else ""
 
     def wait_for(self, text: str, node: str = "MAIN") -> None:
-        """Return when *node* has printed *text*."""
-        wait_until(lambda: text in self.log(node), f"{text!r} of {node}; it printed:\n{self.log(node)}\n{self.err}")
+        """Return when *node* has printed *text*; fail when launch.sh has failed before."""
+
+        def is_there() -> bool:
+            has_failed = self.process.poll() not in {None, 0}  # before the log: it may have come in between
+            if text in self.log(node):
+                return True
+            if has_failed:
+                pytest.fail(f"launch.sh ended before {text!r} of {node}, which printed:\n{self.log(node)}\n{self.err}")
+            return False
+
+        wait_until(is_there, lambda: f"{text!r} of {node}, which printed:\n{self.log(node)}\n{self.err}")
 
     def kill_agent(self, node: str) -> None:
         """Kill a node's agent, as the kernel would when memory runs out."""
         os.kill(self.nodes()[node]["pid"], signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Kill the script and its Python at once: neither has time to end anything."""
+        os.killpg(self.process.pid, signal.SIGKILL)
 
     def interrupt(self, number: int = signal.SIGINT) -> None:
         """Press Ctrl-C: the whole foreground process group gets the signal."""
@@ -143,10 +166,11 @@ class Launch:
         return code
 
     def assert_nothing_left(self) -> None:
-        """No process, and no private directory of a node."""
+        """No process, no private directory of a node, and none of Dask's for all clusters."""
         launch_id = self.launch_id
-        wait_until(lambda: not processes_of(launch_id), f"the end of {processes_of(launch_id)}", 5.0)
+        wait_until(lambda: not processes_of(launch_id), lambda: f"the end of {processes_of(launch_id)}", 120.0)
         assert not list(self._project.temporary.glob(f"{launch_id}-*"))
+        assert not (self._project.temporary / "dask-scratch-space").exists()
 
 
 class Project:
@@ -183,6 +207,36 @@ class Project:
         """Start ``launch.sh plain`` with the Python text *script* as entry point."""
         entry = self.write("entry.py", script)
         return self.launch("plain", str(workers), "--entry", entry, "--python", sys.executable, *arguments, **environ)
+
+    def assert_quick(self, measure: Callable[[], float], limit_s: float) -> None:
+        """Measure up to six times until it takes less than *limit_s*, or as much more as this machine is slow.
+
+        Slow is a machine that starts an interpreter in more than 0.04 s, just before or after; a quiet one of 2 cores
+        takes 0.015 s. A fault takes its time on every try; a neighbour on the machine does not. What is launched
+        meanwhile runs without coverage, which more than doubles the time that a cluster takes to end.
+        """
+
+        def interpreter_s() -> float:
+            began_at = time.monotonic()
+            for _ in range(10):
+                subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
+            return (time.monotonic() - began_at) / 10
+
+        usual = self.environ
+        self.environ = {name: value for name, value in usual.items() if not name.startswith("COV")}
+        took = []
+        before_s = interpreter_s()
+        for _ in range(6):
+            took_s, after_s = measure(), interpreter_s()
+            allowed_s = limit_s * max(1.0, before_s / 0.04, after_s / 0.04)
+            if took_s < allowed_s:
+                break
+            took.append(f"{took_s:.2f} of {allowed_s:.2f} s")
+            before_s = after_s
+        else:
+            msg = f"not once quick enough: {', '.join(took)}"
+            raise AssertionError(msg)
+        self.environ = usual
 
     def go(self) -> None:
         """Let the entry points go on that wait for it."""

@@ -39,7 +39,7 @@ def why_not() -> str:
     """Return what is missing to make hosts here; empty where nothing is."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs root on Linux"
-    commands = ("ip", "mount", "nsenter", "pivot_root", "umount", "unshare")
+    commands = ("ip", "mount", "nsenter", "pivot_root", "ss", "umount", "unshare")
     if missing := [command for command in commands if not shutil.which(command)]:
         return f"needs {', '.join(missing)} (Debian's iproute2, mount, util-linux)"
     for probe in ("mount -t overlay -o lowerdir=/etc:/usr overlay /tmp", "ip link add type veth"):
@@ -83,15 +83,22 @@ class Host:
                     found.append(" ".join(process.cmdline()))
         return found
 
+    def listening(self) -> set[str]:
+        """Return the addresses on which anything listens there."""
+        command = ["nsenter", f"--target={self.pid}", "--net", "ss", "--no-header", "--listening", "--numeric", "--tcp"]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+        ends = [line.split()[3].rpartition(":")[0] for line in lines]
+        return {address.strip("[]").removeprefix("::ffff:") for address in ends}
+
     def is_up(self) -> bool:
         """Return whether it has not been killed."""
         return self._unshare.poll() is None
 
     def kill(self) -> None:
         """End the host at once, as a power cut does; when this returns, nothing of it runs."""
-        self._unshare.communicate(timeout=10)  # closes the pipe
+        self._unshare.communicate(timeout=240)  # closes the pipe
         for process in self._started:
-            process.wait(10)
+            process.wait(60)
 
 
 class Hosts(dict[str, Host]):
@@ -113,7 +120,7 @@ class Hosts(dict[str, Host]):
         with contextlib.ExitStack() as stack:
             stack.enter_context(_guard())
             switch = _first_process("--net", "cat")
-            stack.callback(switch.communicate, timeout=10)
+            stack.callback(switch.communicate, timeout=240)
             self._switch = switch.pid
             _ip(self._switch, "link add bridge type bridge", "link set bridge up")
             for number, name in enumerate(self._names, start=1):
@@ -173,19 +180,19 @@ def _guard() -> Iterator[None]:
     # The lock is on this machine's network namespace, which is where the route is.
     with Path("/proc/self/ns/net").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        subprocess.run(["ip", "route", "replace", "unreachable", str(NETWORK)], check=True, timeout=10)
+        subprocess.run(["ip", "route", "replace", "unreachable", str(NETWORK)], check=True, timeout=240)
         try:
             yield
         finally:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                subprocess.run(["ip", "route", "del", "unreachable", str(NETWORK)], check=True, timeout=10)
+                subprocess.run(["ip", "route", "del", "unreachable", str(NETWORK)], check=True, timeout=240)
 
 
 def _ip(pid: int, *commands: str) -> None:
     """Run *commands* of ``ip`` in the network namespace of process *pid*."""
     command = ["nsenter", f"--target={pid}", "--net", "ip", "-batch", "-"]
-    subprocess.run(command, input="\n".join(commands), text=True, check=True, timeout=10)
+    subprocess.run(command, input="\n".join(commands), text=True, check=True, timeout=240)
 
 
 def _first_process(*arguments: str) -> subprocess.Popen[bytes]:
@@ -204,7 +211,7 @@ def _become_host(name: str, address: str, directories: Mapping[str, str]) -> Non
     """Be the first process in a host's namespaces: build its mounts, leave this machine's, and reap."""
 
     def run(*command: object) -> None:
-        subprocess.run([str(word) for word in command], check=True, timeout=10)
+        subprocess.run([str(word) for word in command], check=True, timeout=240)
 
     stage = Path("/sys")  # to build at: there on every machine, and not needed for it
     run("mount", "-t", "tmpfs", "tmpfs", stage)

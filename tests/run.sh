@@ -1,17 +1,27 @@
 #!/usr/bin/env bash
-# Usage: run.sh [unit|scripts|clusters ...]
+# Usage: run.sh [--quick|--measure] [unit|scripts|clusters|example|samples ...]
 #
-# Run rings of tests, all three when none is named. `make test` installs their tools first.
+# Run rings of tests; without an argument, the first three. `make test` installs the tools first.
 #
-#   unit      pytest on tests/unit: one process, injected clocks
-#   scripts   bats on tests/*.bats: the scripts, with stubs for what they call
+#   unit      pytest on tests/unit: injected clocks, no clusters
+#   scripts   bats on tests/scripts/*.bats: the scripts, with stubs for the programs that they call
 #   clusters  pytest on tests/clusters: real clusters of real processes
+#   example   one of these alone: Dask's example
+#   samples   pytest on tests/samples: scripts of others as they are, which need gigabytes and half an hour
 #
-# A ring whose tools are missing is named and left out; with CI=true that, like a skipped test, is a failure. A ring that executes
-# no test always is. The Python rings are measured; the floor in pyproject.toml holds when both have run.
+# Tests run side by side: those that compute on every CPU, and three at a time those of clusters, which mostly wait.
+# TEST_JOBS names another number for both. Tests marked `alone` come after the others.
+#
+# The unit ring's coverage is measured, and must reach the floor in pyproject.toml. With --measure the coverage of all
+# Python rings is, which takes three times the CPU of clusters: every agent and every launcher is traced.
+#
+# With --quick, tests that are marked `slow` are left out, and coverage is not measured: for the edit loop.
+#
+# If the tools of a ring are missing, the run names the ring and leaves it out. With CI=true, a ring that was left out is
+# a failure, and so is a skipped test. A ring that executes no test is always a failure.
 #
 # The last line of stdout is "N passed, N failed", over all rings. BATS names another bats.
-# Exit: 0 all passed, 1 a test, a ring or the coverage fell short, 2 wrong usage.
+# Exit: 0 all passed, 1 a test or a ring failed or the coverage is below the floor, 2 wrong usage.
 set -Eeuo pipefail
 root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck source=common/lib.sh
@@ -19,8 +29,9 @@ source "${root}/common/lib.sh"
 
 python="${root}/.venv/bin/python"
 bats="${BATS:-node_modules/bats/bin/bats}"
-scratch="" summary="" is_green=1 measured=0
-total_passed=0 total_failed=0 total_skipped=0
+jobs="${TEST_JOBS:-}"
+scratch="" summary="" is_green=1 measured=""
+total_passed=0 total_failed=0 total_skipped=0 how=""
 
 summarize() { summary+="$(printf '%-9s %s' "$1" "$2")"$'\n'; }
 
@@ -67,33 +78,72 @@ finish_ring() { # ring, exit status of its runner, passed, failed, skipped
   total_skipped=$((total_skipped + $5))
 }
 
-run_pytest() { # ring
-  local ring="$1" out="${scratch}/$1" status=0 color=no failed errors
-  if ! isolated -c 'import coverage, pytest' 2>/dev/null; then
-    not_run "${ring}" "no pytest in .venv; run: ./scripts/dev-setup.sh python"
-    return
-  fi
+# Run pytest, measured where that is asked for; add what it did to passed, failed, skipped, status and not_applicable.
+count_pytest() { # argument...
+  local out="${scratch}/pytest" color=no code=0 measure=()
   [[ ! -t 1 ]] || color=yes # pytest itself sees only the pipe
   # The script's path, not `-m pytest`: coverage would put the working directory on sys.path.
-  isolated -m coverage run .venv/bin/pytest --color="${color}" "tests/${ring}" </dev/null 2>&1 |
-    tee "${out}" || status=$?
-  measured=$((measured + 1))
-  failed="$(closing_count "${out}" failed)"
-  errors="$(closing_count "${out}" error)" # in a fixture, or while collecting
-  finish_ring "${ring}" "${status}" "$(closing_count "${out}" passed)" "$((failed + errors))" \
-    "$(closing_count "${out}" skipped)"
+  [[ -z "${is_measured}" ]] || measure=(-m coverage run)
+  isolated ${measure[@]+"${measure[@]}"} .venv/bin/pytest --color="${color}" "$@" </dev/null 2>&1 | tee "${out}" || code=$?
+  [[ ${code} -eq 0 ]] || status="${code}"
+  passed=$((passed + $(closing_count "${out}" passed)))
+  # Errors are in a fixture, or while collecting.
+  failed=$((failed + $(closing_count "${out}" failed) + $(closing_count "${out}" error)))
+  skipped=$((skipped + $(closing_count "${out}" skipped)))
+  # What holds elsewhere and cannot be asked here: no failure, and nothing that may go unseen.
+  not_applicable+="$(sed $'s/\033\\[[0-9;]*m//g' "${out}" | grep '^NOT APPLICABLE: ' || true)"
 }
 
-run_unit() { run_pytest unit; }
-run_clusters() { run_pytest clusters; }
+run_pytest() { # ring, function that calls count_pytest
+  local passed=0 failed=0 skipped=0 status=0 not_applicable="" is_measured=""
+  if ! isolated -c 'import coverage, pytest, xdist' 2>/dev/null; then
+    not_run "$1" "no pytest, or not all that it needs, in .venv; run: ./scripts/dev-setup.sh python"
+    return
+  fi
+  if [[ "${how}" == --measure || ("$1" == unit && "${how}" != --quick) ]]; then
+    is_measured=1
+  fi
+  "$2"
+  [[ -z "${is_measured}" ]] || measured=1
+  finish_ring "$1" "${status}" "${passed}" "${failed}" "${skipped}"
+  [[ -z "${not_applicable}" ]] || summary+="${not_applicable}"$'\n'
+}
+
+unit_tests() {
+  local chosen=()
+  [[ "${how}" != --quick ]] || chosen=(-m 'not slow')
+  count_pytest --numprocesses "${jobs:-logical}" --dist worksteal ${chosen[@]+"${chosen[@]}"} tests/unit
+}
+
+cluster_tests() {
+  count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m 'not alone' tests/clusters
+  count_pytest -m alone tests/clusters
+}
+
+example_test() {
+  count_pytest tests/clusters/test_dask.py::test_example_shows_each_workers_share_and_its_result
+}
+
+# One after the other: each imports its framework on two nodes at least.
+sample_tests() { count_pytest tests/samples; }
+
+run_unit() { run_pytest unit unit_tests; }
+run_clusters() { run_pytest clusters cluster_tests; }
+run_example() { run_pytest example example_test; }
+run_samples() { run_pytest samples sample_tests; }
 
 run_scripts() {
-  local out="${scratch}/scripts" status=0 ok failed skipped
+  local out="${scratch}/scripts" status=0 ok failed skipped options=() count="${jobs:-$(getconf _NPROCESSORS_ONLN)}"
   if ! command -v "${bats}" >/dev/null; then
     not_run scripts "no bats at '${bats}'; install npm, then run: ./scripts/dev-setup.sh node"
     return
   fi
-  "${bats}" --formatter tap --timing tests </dev/null 2>&1 | tee "${out}" || status=$?
+  # Tests of one file side by side, for which bats needs flock, as Linux has it; for files it would need GNU parallel.
+  if [[ ${count} -gt 1 ]] && command -v flock >/dev/null; then
+    options=(--jobs "${count}" --no-parallelize-across-files)
+  fi
+  [[ "${how}" != --quick ]] || options+=(--filter-tags '!slow')
+  "${bats}" --formatter tap --timing ${options[@]+"${options[@]}"} tests/scripts </dev/null 2>&1 | tee "${out}" || status=$?
   ok="$(count_lines '^ok ' "${out}")"
   failed="$(count_lines '^not ok ' "${out}")"
   skipped="$(count_lines '^ok .* # skip' "${out}")"
@@ -101,26 +151,36 @@ run_scripts() {
 }
 
 report_coverage() {
-  local floor=()
-  [[ ${measured} -eq 2 ]] || floor=(--fail-under=0) # one ring alone does not reach everything
+  local floor=(--fail-under=0) # the other rings alone do not reach everything
+  [[ "${rings}" != *" unit "* ]] || floor=()
   if isolated -m coverage combine --quiet && isolated -m coverage report ${floor[@]+"${floor[@]}"}; then
     return
   fi
-  [[ ${measured} -eq 2 ]] || return 0
+  [[ ${#floor[@]} -eq 0 ]] || return 0
   is_green=0
   summarize coverage "falls short, see above"
 }
 
 main() {
-  local ring
+  local ring rings
+  # In the background, and under nohup: see there.
+  if [[ "$(trap -p INT HUP)" == *"''"* && -x "${python}" ]]; then
+    exec "${python}" -I "${root}/tests/with_signals.py" "$0" "$@"
+  fi
+  if [[ "${1:-}" == --quick || "${1:-}" == --measure ]]; then
+    how="$1"
+    shift
+  fi
   [[ $# -gt 0 ]] || set -- unit scripts clusters
+  rings=" $* "
   for ring in "$@"; do
     case "${ring}" in
       -h | --help) usage && exit 0 ;;
-      unit | scripts | clusters) ;;
-      *) usage_error "expected unit, scripts or clusters, got '${ring}'" ;;
+      unit | scripts | clusters | example | samples) ;;
+      *) usage_error "expected unit, scripts, clusters, example or samples, got '${ring}'" ;;
     esac
   done
+  [[ "${jobs:-1}" =~ ^[1-9][0-9]*$ ]] || usage_error "TEST_JOBS: expected a whole number from 1, got '${jobs}'"
   cd "${root}"
   scratch="$(mktemp -d)"
   trap 'rm -rf "${scratch}"' EXIT
@@ -129,7 +189,7 @@ main() {
     printf '\n--- ring: %s\n' "${ring}"
     "run_${ring}"
   done
-  [[ ${measured} -eq 0 ]] || report_coverage
+  [[ -z "${measured}" ]] || report_coverage
   printf '\n%s' "${summary}"
   printf '%d passed, %d failed' "${total_passed}" "${total_failed}"
   [[ ${total_skipped} -eq 0 ]] || printf ', %d skipped' "${total_skipped}"

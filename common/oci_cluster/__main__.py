@@ -2,404 +2,191 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
-if __name__ == "__main__":  # a Ctrl-C while the rest is imported ends this quietly, not with a traceback
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+if __name__ == "__main__":  # until a verb has its own handlers, a stop is one line, and has the code of one
 
-import argparse
-import importlib
-import json
+    def _stop(*_: object) -> None:
+        os.write(2, f"{os.environ.get('CLUSTER_PROGRAM', 'oci_cluster')}: stopped\n".encode())
+        os._exit(143)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+
 import logging
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from oci_cluster.errors import BackendError, ClusterError, ExitCode, StoppedError, UsageError
-from oci_cluster.settings import PROJECT_ROOT
+from oci_cluster.errors import ClusterError, ExitCode
+from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
+from oci_cluster.system.redaction import RedactingFormatter
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
-# Verbs up to `prepare` run before .venv exists, on the standard library alone.
 # ruff: noqa: PLC0415
 
+Words = Sequence[str]
 
-def _agent(_: argparse.Namespace) -> int:
-    from oci_cluster.agent import run_agent
+
+def _agent(_: Words) -> int:
+    from oci_cluster.node.agent import run_agent
 
     return run_agent(os.environ)
 
 
-def _upload_outputs(args: argparse.Namespace) -> int:
-    from oci_cluster.outputs import upload_node_outputs
+def _upload_outputs(words: Words) -> int:
+    from oci_cluster.node.outputs import upload_node_outputs
 
-    upload_node_outputs(os.environ, args.source, args.manifest)
+    source, manifest = words
+    upload_node_outputs(os.environ, Path(source), Path(manifest))
     return 0
 
 
-def _plan(args: argparse.Namespace) -> int:
-    from oci_cluster.plan import Request, make_plan
+def _runner(words: Words) -> int:
+    import tempfile
 
-    settings = dict(pair.split("=", 1) for pair in args.set)
-    request = Request(args.framework, args.workers, args.backend, settings, args.env, args.arguments, args.python)
-    plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), most_workers=args.most_workers)
-    print(json.dumps(plan, indent=2))
+    from oci_cluster.backends.local.runner import run_nodes
+    from oci_cluster.node.agent import run_agent
+
+    def be_agent(environ: Mapping[str, str]) -> int:
+        os.environ.clear()  # libraries read it
+        os.environ.update(environ)
+        tempfile.tempdir = None  # as that environment has it
+        return _guarded(lambda: run_agent(environ, Path(words[0]) / "logs"), program())
+
+    return run_nodes(Path(words[0]), be_agent)
+
+
+def _images(words: Words) -> int:
+    from oci_cluster.contract.config import PROJECT_ROOT
+    from oci_cluster.images.build import run
+
+    action, *frameworks = [word for word in words if word != "--to-push"] or [""]
+    say = say_to_stderr(program())
+    return run(action, frameworks, to_push="--to-push" in words, environ=os.environ, root=PROJECT_ROOT, say=say)
+
+
+def _prepare(words: Words) -> int:
+    from oci_cluster.contract.config import PROJECT_ROOT
+    from oci_cluster.system.python_env import ensure_framework
+
+    print(ensure_framework(PROJECT_ROOT, PROJECT_ROOT / words[0] / "env.yaml", say_to_stderr(program())))
     return 0
 
 
-def _prepare(args: argparse.Namespace) -> int:
-    from oci_cluster import environment
-    from oci_cluster.errors import SettingsError
-    from oci_cluster.follow import say_to_stderr
-    from oci_cluster.plan import find_interpreter
-    from oci_cluster.settings import framework_defaults
+def _requirements(words: Words) -> int:
+    from oci_cluster.system.python_env import requirements
 
-    say = say_to_stderr(_program())
-    folder = PROJECT_ROOT / args.framework
-    if not args.python:
-        print(environment.ensure_framework(PROJECT_ROOT, folder / "env.yaml", say))
-        return 0
-    try:
-        python = find_interpreter(args.python, Path.cwd())
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    needed = framework_defaults(folder).get("REQUIRED_PACKAGES", "").split(",")
-    if missing := environment.missing_packages(python, [name for name in needed if name]):
-        command = f"{python} -m pip install {' '.join(missing)}"
-        msg = f"--python {python} lacks {', '.join(missing)}; install what is missing: {command}"
-        raise SettingsError(msg)
-    environment.ensure_tools(PROJECT_ROOT, say)
-    print(python)
+    print("\n".join(requirements(Path(words[0]))))
     return 0
 
 
-def _requirements(args: argparse.Namespace) -> int:
-    from oci_cluster.environment import requirements
+def _orphan(words: Words) -> int:
+    from oci_cluster.launcher import cli
 
-    print("\n".join(requirements(args.env_file)))
+    cli.end_orphan(*words)
     return 0
 
 
-def _images(args: argparse.Namespace) -> int:
-    from oci_cluster import images
-    from oci_cluster.follow import say_to_stderr
+def _for_people(verb: str) -> Callable[[Words], int]:
+    def run(words: Words) -> int:
+        from oci_cluster.launcher import cli
 
-    choices = images.read_choices(os.environ, PROJECT_ROOT)
-    found = images.Images(choices, PROJECT_ROOT, os.environ, say_to_stderr(_program()))
-    frameworks = list(dict.fromkeys(args.frameworks))
-    if not frameworks and args.action in {"pull-check", "size"}:
-        frameworks = images.recorded(PROJECT_ROOT, pushed=args.action == "pull-check")
-    frameworks = frameworks or images.with_dockerfile(PROJECT_ROOT)
-    found.check(frameworks, build=args.action == "build", push=args.action == "push" or args.to_push)
-    if args.action == "size":
-        print(found.sizes(frameworks))
-        return 0
-    work = {"build": found.build, "push": found.push, "pull-check": found.pull_check}
-    work[args.action](frameworks)
-    return 0
-
-
-def _local_check(_: argparse.Namespace) -> int:
-    from oci_cluster import local
-    from oci_cluster.plan import without_secrets
-
-    print(json.dumps(without_secrets(local.check(json.load(sys.stdin), PROJECT_ROOT)), indent=2))
-    return 0
-
-
-def _local_submit(args: argparse.Namespace) -> int:
-    from oci_cluster import local
-
-    if not args.follow:
-        print(local.submit(json.load(sys.stdin), PROJECT_ROOT, args.python).name)
-        return 0
-
-    from oci_cluster.follow import Follower, say_to_stderr
-    from oci_cluster.process import Signals
-
-    signals = Signals()  # before anything is started: a Ctrl-C at any time from here on stops the cluster
-    say = say_to_stderr(_program())
-    try:
-        cluster = local.submit(json.load(sys.stdin), PROJECT_ROOT, args.python)
-    except BackendError as error:
-        if signals.received is None:
-            raise
-        # A Ctrl-C that came while the runner was being forked has ended that.
-        msg = "stopped before any node had started"
-        raise StoppedError(msg) from error
-    nodes = cluster.plan["nodes"]
-    say(f"cluster {cluster.name} started: {len(nodes)} nodes; files in {cluster.directory}")
-    follower = Follower(
-        cluster,
-        state=local.state,
-        terminate=local.terminate,
-        kill=local.kill,
-        logs=_logs(cluster, None),
-        say=say,
-        signals=signals,
-    )
-    return follower.run()
-
-
-def _local_runner(args: argparse.Namespace) -> int:
-    from oci_cluster import local
-
-    return local.run_nodes(args.directory)
-
-
-def _local_status(args: argparse.Namespace) -> int:
-    from oci_cluster import local
-    from oci_cluster.report import describe_cluster, status_text
-
-    cluster = _cluster(args.name)
-    found = describe_cluster(cluster, local.state(cluster))
-    print(json.dumps(found, indent=2) if args.json else status_text(found))
-    return 0
-
-
-def _local_list(args: argparse.Namespace) -> int:
-    from oci_cluster import local
-    from oci_cluster.clusters import find_clusters
-    from oci_cluster.report import describe_cluster, list_text
-
-    found = [
-        describe_cluster(cluster, local.state(cluster)) for cluster in find_clusters(local.state_dir(PROJECT_ROOT))
-    ]
-    shown = [cluster for cluster in found if args.all or cluster["exit_code"] is None]
-    print(json.dumps(shown, indent=2) if args.json else list_text(shown))
-    return 0
-
-
-def _local_logs(args: argparse.Namespace) -> int:
-    from oci_cluster import local
-    from oci_cluster.follow import show_logs
-    from oci_cluster.process import Signals
-
-    cluster = _cluster(args.name)
-    logs = _logs(cluster, args.node)
-    show_logs(logs, (lambda: local.is_running(cluster)) if args.follow else (lambda: False), Signals())
-    return 0
-
-
-def _local_stop(args: argparse.Namespace) -> int:
-    from oci_cluster import local
-    from oci_cluster.follow import say_to_stderr
-
-    cluster = _cluster(args.name)
-    local.stop(cluster, say_to_stderr(_program()), delete=args.delete)
-    print(cluster.name)
-    return 0
-
-
-def _local_scale(args: argparse.Namespace) -> int:
-    from oci_cluster import local
-    from oci_cluster.follow import say_to_stderr
-
-    say = say_to_stderr(_program())
-    print(local.scale(_cluster(args.name), args.workers, PROJECT_ROOT, say, most=args.most_workers))
-    return 0
-
-
-def _elsewhere(backend: str, verb: str) -> Callable[[argparse.Namespace], int]:
-    """Return what runs a *verb* of a *backend* whose nodes are not processes of this machine."""
-
-    def run(args: argparse.Namespace) -> int:
-        if backend == "oci":
-            _use_oci_tools()
-        own = importlib.import_module(f"oci_cluster.{backend}_verbs")
-        if hasattr(own, f"run_{verb}"):
-            return int(getattr(own, f"run_{verb}")(args, _program()))
-        from oci_cluster import verbs
-
-        return int(getattr(verbs, f"run_{verb}")(own.backend, args, _program()))
+        return cli.run(verb, words)
 
     return run
 
 
-def _use_oci_tools() -> None:
-    """Go on where oci-cli, its SDK and ocifs are; install them on first use."""
-    from oci_cluster.environment import ensure_oci_tools
-    from oci_cluster.follow import say_to_stderr
-
-    python = ensure_oci_tools(PROJECT_ROOT, say_to_stderr(_program()))
-    if Path(sys.prefix).resolve() != python.parents[1].resolve():
-        os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh: no modules are looked for there
-        os.chdir(PROJECT_ROOT / "common")
-        os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter
-
-
-def _cluster(name: str) -> Any:
-    from oci_cluster import local
-    from oci_cluster.clusters import choose_cluster, find_clusters
-
-    return choose_cluster(name, find_clusters(local.state_dir(PROJECT_ROOT)), local.is_running)
+VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
+    "agent": (_agent, "be the agent of the node that the environment describes"),
+    "launch": (_for_people("launch"), "run a cluster; scripts/launch.sh tells more"),
+    "status": (_for_people("status"), "show a cluster and its nodes; scripts/status.sh tells more"),
+    "list": (_for_people("list"), "list clusters; scripts/list.sh tells more"),
+    "logs": (_for_people("logs"), "show the nodes' logs, merged; scripts/logs.sh tells more"),
+    "scale": (_for_people("scale"), "add workers, or end some; scripts/scale.sh tells more"),
+    "stop": (_for_people("stop"), "end a cluster; scripts/stop.sh tells more"),
+    "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
+    "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
+    "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
+    "upload-outputs": (_upload_outputs, "SOURCE MANIFEST: upload the outputs of this node, once"),
+    "orphan": (_orphan, "BACKEND CLUSTER_ID: end the cluster whose launcher was killed"),
+    "runner": (_runner, "DIRECTORY: run the nodes of the cluster that is kept there, as processes of this machine"),
+}
 
 
-def _logs(cluster: Any, node: str | None) -> Any:
-    from oci_cluster import local
-    from oci_cluster.follow import MergedLogs, is_terminal
-
-    nodes = local.node_names(cluster)
-    if node and node not in nodes:
-        msg = f"{cluster.name} has no node '{node}'; it has {', '.join(nodes)}"
-        raise UsageError(msg)
-    colour = is_terminal(sys.stdout, os.environ)
-    return MergedLogs(cluster.directory / "logs", [node] if node else nodes, sys.stdout, colour=colour)
+def _help() -> str:
+    lines = ["usage: python -m oci_cluster VERB ...", "", "What shell asks of Python, verb by verb.", ""]
+    return "\n".join([*lines, *(f"  {verb:<14}  {text}" for verb, (_, text) in VERBS.items())])
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m oci_cluster", description="What shell asks of Python, verb by verb."
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-
-    def verb(name: str, run: Callable[[argparse.Namespace], int], help_: str) -> argparse.ArgumentParser:
-        added = verbs.add_parser(name, help=help_, description=help_)
-        added.set_defaults(run=run)
-        return added
-
-    verb("agent", _agent, "be the agent of the node that the environment describes")
-    added = verb("upload-outputs", _upload_outputs, "upload the outputs of this node, once")
-    added.add_argument("source", type=Path)
-    added.add_argument("manifest", type=Path)
-
-    added = verb("plan", _plan, "check a launch and print what it will be, as JSON")
-    added.add_argument("framework")
-    added.add_argument("workers")
-    added.add_argument("--backend", required=True)
-    added.add_argument("--most-workers", type=int, required=True)
-    added.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE")
-    added.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
-    added.add_argument("--python", default="")
-    added.set_defaults(arguments=None)
-    added = verb("prepare", _prepare, "make the Python environment of a framework; print its interpreter")
-    added.add_argument("framework")
-    added.add_argument("--python", default="")
-    added = verb("requirements", _requirements, "print the pip packages of a conda environment file")
-    added.add_argument("env_file", type=Path)
-
-    added = verb("images", _images, "build, push, pull back or measure images; scripts/images.sh tells more")
-    added.add_argument("action", choices=["build", "push", "pull-check", "size"])
-    added.add_argument("frameworks", nargs="*", metavar="FRAMEWORK")
-    added.add_argument("--to-push", action="store_true", help="check also what a push will need")
-
-    _add_backend_verbs(verb)
-    return parser
-
-
-def _add_backend_verbs(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    verb("local-check", _local_check, "check the plan on stdin against this machine; print what would be run")
-    added = verb("local-submit", _local_submit, "start the nodes of the plan on stdin; print the cluster's name")
-    added.add_argument("--python", type=Path, required=True)
-    added.add_argument("--follow", action="store_true", help="show progress and logs; exit with its code")
-    added = verb("local-runner", _local_runner, "run the nodes of the cluster in a directory")
-    added.add_argument("directory", type=Path)
-    texts = {
-        "oci": (
-            "check the plan on stdin; print what would be sent, as commands of oci-cli",
-            "install oci-cli and ocifs; print the interpreter that has them",
-            "create Job and Job Runs of the plan on stdin; print the cluster's name",
-        ),
-        "docker": (
-            "check the plan on stdin; print what would be run, as commands of the engine",
-            "install what the launcher needs; print the interpreter that has it",
-            "start the containers of the plan on stdin; print the cluster's name",
-        ),
-    }
-    for backend, (check, prepare, submit) in texts.items():
-        added = verb(f"{backend}-check", _elsewhere(backend, "check"), check)
-        added.add_argument("--json", action="store_true", help="print JSON")
-        verb(f"{backend}-prepare", _elsewhere(backend, "prepare"), prepare)
-        added = verb(f"{backend}-submit", _elsewhere(backend, "submit"), submit)
-        added.add_argument("--follow", action="store_true", help="show progress and logs; exit with its code")
-    local = {
-        "status": _local_status,
-        "logs": _local_logs,
-        "stop": _local_stop,
-        "scale": _local_scale,
-        "list": _local_list,
-    }
-    others: list[tuple[str, Any]] = [
-        (backend, {name: _elsewhere(backend, name) for name in local}) for backend in texts
-    ]
-    for backend, own in [("local", local), *others]:
-        added = verb(f"{backend}-status", own["status"], "show a cluster and its nodes")
-        added.add_argument("name", nargs="?", default="")
-        added.add_argument("--json", action="store_true")
-        added = verb(f"{backend}-logs", own["logs"], "show the nodes' logs, merged")
-        added.add_argument("name", nargs="?", default="")
-        added.add_argument("-f", "--follow", action="store_true")
-        added.add_argument("--node")
-        added = verb(f"{backend}-stop", own["stop"], "stop a cluster and wait until it has ended")
-        added.add_argument("name", nargs="?", default="")
-        added.add_argument("--delete", action="store_true")
-        added = verb(f"{backend}-scale", own["scale"], "add workers, or end some; print how many there are")
-        added.add_argument("name")
-        added.add_argument("workers")
-        added.add_argument("--most-workers", type=int, required=True)
-        added = verb(f"{backend}-list", own["list"], "list clusters")
-        added.add_argument("--all", action="store_true")
-        added.add_argument("--json", action="store_true")
-
-
-def _run_with_tools(arguments: Sequence[str], error: ModuleNotFoundError) -> int:
-    """Run a verb again where its packages are: ``.venv`` was gone, and is made anew."""
-    from oci_cluster.environment import ensure_tools, tools_python
-    from oci_cluster.follow import say_to_stderr
-
-    if Path(sys.prefix).resolve() == tools_python(PROJECT_ROOT).parents[1].resolve() or not os.environ.get(
-        "CLUSTER_PROGRAM"
-    ):
-        raise error  # not for want of .venv
-    python = ensure_tools(PROJECT_ROOT, say_to_stderr(_program()))
-    return subprocess.run([python, "-m", "oci_cluster", *arguments], check=False).returncode  # noqa: S603 - ourselves
-
-
-def _split(arguments: Sequence[str], separator: str) -> list[Sequence[str]]:
-    at = arguments.index(separator) if separator in arguments else -1
-    return [arguments] if at < 0 else [arguments[:at], arguments[at + 1 :]]
-
-
-def _program() -> str:
-    """Return the name that messages begin with: the script's that called, set by ``common/lib.sh``."""
-    return os.environ.get("CLUSTER_PROGRAM") or "oci_cluster"
-
-
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Words) -> int:
     """Run one verb and return its exit code; expected failures become one line on stderr."""
     if directory := os.environ.pop("CLUSTER_CWD", ""):  # see exec_cluster in common/lib.sh
-        os.chdir(directory)
-    # Whatever follows --arguments is the entry point's: argparse would take a `--` in it for itself.
-    ours, *others = _split(arguments, "--arguments")
-    args = _parser().parse_args(ours)
-    if others:
-        args.arguments = others[0]
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
-    logging.getLogger("oci").setLevel(logging.WARNING)  # the SDK tells at every start what it is made of
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        try:
+            os.chdir(directory)
+        except OSError as error:
+            say_to_stderr(program())(f"error: the folder that you are in, {directory}: {error.strerror}; go to another")
+            return ExitCode.USAGE
+    verb, *words = arguments or ["--help"]
+    if verb in {"-h", "--help"}:
+        print(_help())
+        return 0
+    if verb not in VERBS:
+        sys.stderr.write(f"{program()}: error: unknown verb '{verb}'; known are {', '.join(VERBS)}\n")
+        return ExitCode.USAGE
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    return _guarded(lambda: VERBS[verb][0](words), program())
+
+
+def _guarded(call: Callable[[], int], name: str) -> int:
     try:
-        code: int = args.run(args)
+        code = call()
         sys.stdout.flush()  # here, where a reader that has gone is expected
     except ClusterError as error:
-        sys.stderr.write(f"{_program()}: error: {error}\n")
+        say_to_stderr(name)(f"error: {error}")
         return error.exit_code
-    except BrokenPipeError:  # `logs.sh | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at its end
-        return ExitCode.OK
     except KeyboardInterrupt:
+        say_to_stderr(name)("stopped")
         return ExitCode.STOPPED
     except ModuleNotFoundError as error:
-        return _run_with_tools(arguments, error)
-    except Exception:
-        logging.getLogger(_program()).exception("a bug of ours; please report it with these lines")
-        return ExitCode.BUG
+        return _without(error, name)
+    except Exception as error:  # noqa: BLE001 - reported
+        return _unexpected(error, name)
     return code
 
 
+def _unexpected(error: Exception, name: str) -> int:
+    """Say what has happened, and return the exit code."""
+    if isinstance(error, BrokenPipeError):  # `logs.sh | head`
+        discard(sys.stdout)
+        return ExitCode.OK
+    logging.getLogger(name).error("a bug of ours; please report it with these lines", exc_info=error)
+    return ExitCode.BUG
+
+
+def _without(error: ModuleNotFoundError, name: str) -> int:
+    """Go on where the launcher's packages are: ``.venv`` was gone, and is made anew."""
+    from oci_cluster.launcher.cli import use_own_environment
+
+    if not os.environ.get("CLUSTER_PROGRAM"):
+        raise error  # not for want of .venv
+    try:
+        use_own_environment()
+    except ClusterError as problem:
+        say_to_stderr(name)(f"error: {problem}")
+        return problem.exit_code
+    raise error
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    check_stdout()
+    exit_code = main(sys.argv[1:])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # what is decided stays, without a traceback out of Python's own end
+    sys.exit(exit_code)

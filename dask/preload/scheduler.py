@@ -13,12 +13,13 @@ from pathlib import Path
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+# Shares of GRACE_PERIOD, after which the scheduler itself would be killed; behind each what it is of the usual 10 s.
 # Workers that are told to leave are gone after 0.2 s; told twice, or together with a closing scheduler, they took 8 s.
-LEAVE_TIMEOUT_S = 3.0
+LEAVE_SHARE = 0.3  # 3 s
 # A nanny that lives answers in milliseconds; one whose node is gone never does.
-REACH_TIMEOUT_S = 0.5
+REACH_SHARE = 0.05  # 0.5 s
 # Workers find the `stop` file at their next look, 5 s apart at most (POLL_CEILING), and need a moment to end.
-TOLD_TIMEOUT_S = 7.0
+TOLD_SHARE = 0.7  # 7 s
 
 
 class WorkerNodes(SchedulerPlugin):
@@ -26,10 +27,13 @@ class WorkerNodes(SchedulerPlugin):
 
     name = "worker-nodes"
 
-    def __init__(self, scheduler: Scheduler, nodes: list[str], processes: int, directory: Path) -> None:
+    def __init__(
+        self, scheduler: Scheduler, nodes: list[str], processes: int, directory: Path, grace_period_s: float
+    ) -> None:
         self._scheduler = scheduler
         self._nodes = nodes
         self._processes = processes
+        self._grace_period_s = grace_period_s
         self._nannies: set[str] = set()
         self._file = directory / "missing-workers"
         self._told = directory / "workers-are-told"
@@ -44,16 +48,16 @@ class WorkerNodes(SchedulerPlugin):
     async def before_close(self) -> None:
         """Have every worker leave, nanny included, while there is still a scheduler to leave from."""
         if self._told.exists():
-            await self._gone(TOLD_TIMEOUT_S)
+            await self._gone(TOLD_SHARE * self._grace_period_s)
         # Nannies, not workers: a nanny that is told ends its worker and itself; a worker that is told leaves it to its
         # nanny to find out, which took two seconds. Every nanny ever seen: one that is just replacing its worker is not
         # known to the scheduler.
         telling = [asyncio.ensure_future(self._terminate(nanny)) for nanny in self._nannies]
         if telling:
-            _, unreached = await asyncio.wait(telling, timeout=REACH_TIMEOUT_S)
+            _, unreached = await asyncio.wait(telling, timeout=REACH_SHARE * self._grace_period_s)
             for task in unreached:
                 task.cancel()
-        await self._gone(LEAVE_TIMEOUT_S)
+        await self._gone(LEAVE_SHARE * self._grace_period_s)
 
     async def _terminate(self, nanny: str) -> None:
         with contextlib.suppress(OSError):  # its node is gone
@@ -80,4 +84,6 @@ class WorkerNodes(SchedulerPlugin):
 def dask_setup(scheduler: Scheduler) -> None:
     """Called by ``dask scheduler --preload``, before the first worker can come."""
     nodes = [f"WORKER_{rank}" for rank in range(1, int(os.environ["WORKER_COUNT"]) + 1)]
-    scheduler.add_plugin(WorkerNodes(scheduler, nodes, int(os.environ["NPROCS"]), Path(os.environ["NODE_DIR"])))
+    grace_period_s = float(os.environ.get("GRACE_PERIOD") or 10)
+    directory = Path(os.environ["NODE_DIR"])
+    scheduler.add_plugin(WorkerNodes(scheduler, nodes, int(os.environ["NPROCS"]), directory, grace_period_s))

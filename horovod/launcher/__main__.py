@@ -7,7 +7,7 @@ launch   main: starts all ranks, and ends with the exit code of the one that fai
 
 import sys
 
-from talk import NodeError, log, report
+from messages import NodeError, log, report
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
 
             return launch.main()
     except NodeError as error:
-        report(str(error))
+        report(error)
         return error.exit_code
     log(f"error: expected facts, serve or launch, got {sys.argv[1:]}")
     return 2

@@ -21,11 +21,12 @@ from horovod.runner.elastic.discovery import HostDiscovery
 from horovod.runner.elastic.driver import DISCOVER_HOSTS_FREQUENCY_SECS, ElasticDriver
 from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.elastic.worker import HostUpdateResult
+from messages import NodeError, RankError, log
 from options import Options
 from rendezvous import Rendezvous
-from talk import NodeError, log
+from unpickling import take_data_only
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 RunRank = Callable[[SlotInfo, asyncio.Event], Awaitable[Ending]]
 
 
@@ -98,6 +99,7 @@ class ElasticJob:
         return await done
 
     def _drive(self, min_np: int, first_np: int, timeout_s: float) -> int:
+        take_data_only()
         driver = Driver(
             self._rendezvous,
             Hosts(self._look),
@@ -122,7 +124,7 @@ class ElasticJob:
         endings = [self._endings[name] for name in results.worker_results]
         cause = first_cause(endings)
         if cause is not None:
-            raise NodeError(cause.exit_code, str(cause))
+            raise RankError(cause.exit_code, str(cause), cause.node, cause.printed)
         if results.error_message or not endings or any(ending.exit_code for ending in endings):
             msg = results.error_message or f"Horovod gave the job up with fewer than {min_np} ranks left (MIN_NP)"
             raise NodeError(LOST, msg)
@@ -132,7 +134,7 @@ class ElasticJob:
         """Run a rank to its end; Horovod calls this in a thread of its own, and sets one of *events* to end it."""
         unwanted = asyncio.Event()
         running = asyncio.run_coroutine_threadsafe(self._run_rank(slot, unwanted), self._loop)
-        while not concurrent.futures.wait([running], timeout=_LOOK_S).done:
+        while not concurrent.futures.wait([running], timeout=_POLL_S).done:
             if any(event.is_set() for event in events):
                 self._loop.call_soon_threadsafe(unwanted.set)
         ending = running.result()

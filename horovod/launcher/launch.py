@@ -20,14 +20,14 @@ from facts import KEY_FILE
 from horovod.runner.common.util.hosts import HostInfo, SlotInfo, get_host_assignments
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 from links import Workers
+from messages import NodeError, RankError, log
 from nodes import Node, NodesDir
 from options import Options, check_binding, read_options
 from ranks import run_rank
 from rendezvous import Rendezvous
-from talk import NodeError, log
 
 _STOPPED = 128 + signal.SIGTERM
-_LOOK_S = 0.05
+_POLL_S = 0.05
 # How long others may take to end by themselves, once one has failed: what common/README.md says of nodes.
 _SETTLE_S = 3.0
 
@@ -44,7 +44,7 @@ class Launcher:
         if main is None:
             raise NodeError(78, f"NODES_DIR ({environ['NODES_DIR']}) has no file of MAIN that can be used")
         self._main = main
-        self._workers = Workers(self._nodes_dir, options.ssh_port, Path(environ["NODE_DIR"], KEY_FILE))
+        self._workers = Workers(self._nodes_dir, options, Path(environ["NODE_DIR"], KEY_FILE))
         self._rendezvous = Rendezvous(environ["NODE_ADDRESS"], options.rendezvous_port, self._addresses)
         self._unwanted: set[asyncio.Event] = set()
         self._is_ending = False
@@ -105,7 +105,7 @@ class Launcher:
                     raise NodeError(75, f"not ready after {self._timeout_s:g} s (TIMEOUT): missing {why}")
                 log(f"starting after {self._timeout_s:g} s (TIMEOUT) without {why}")
                 return nodes
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     def _say_ready(self, nodes: list[Node]) -> None:
         temporary = self._ready_file.with_suffix(".new")
@@ -125,20 +125,21 @@ class Launcher:
         self._unwanted.add(unwanted)
         try:
             code: int | None = None
+            printed = b""
             if slot.hostname == self._main.life:
-                code = await run_rank(environ, unwanted)
+                code, printed = await run_rank(environ, unwanted, grace_s=self._options.rank_grace_s)
             elif link := self._workers.links.get(slot.hostname):
-                code = await link.run_rank(environ, unwanted)
+                code, printed = await link.run_rank(environ, unwanted)
         finally:
             self._unwanted.discard(unwanted)
-        return Ending(slot.rank, node, time.monotonic(), code, was_told=unwanted.is_set())
+        return Ending(slot.rank, node, time.monotonic(), code, was_told=unwanted.is_set(), printed=printed)
 
     async def _end_ranks(self) -> None:
         self._is_ending = True
         for unwanted in self._unwanted:
             unwanted.set()
         while self._unwanted:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _run_static(self, nodes: list[Node]) -> int:
         hosts = [HostInfo(node.life, node.slots) for node in nodes]
@@ -149,7 +150,7 @@ class Launcher:
         settled_at = float("inf")
         is_clear = False
         while running and not is_clear and time.monotonic() < settled_at:
-            done, _ = await asyncio.wait(running, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(running, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
             for ending in [task.result() for task in done]:
                 endings.append(ending)
                 if ending.is_failure:
@@ -165,7 +166,7 @@ class Launcher:
         if not is_clear and running:
             names = ", ".join(f"rank {slot.rank} on {slot.hostname.partition('-')[0]}" for slot in running.values())
             reason += f"; {names} had not ended {_SETTLE_S:g} s later, which is what a hang looks like"
-        raise NodeError(cause.exit_code, reason)
+        raise RankError(cause.exit_code, reason, cause.node, cause.printed)
 
 
 def main() -> int:

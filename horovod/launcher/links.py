@@ -9,22 +9,24 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import asyncssh
+from messages import log
 from nodes import Node, NodesDir
-from ranks import GRACE_S, until_first
+from options import Options
+from ranks import PRINTED_BYTES, until_first
 from server import KEEPALIVE, LEAVE, RANK
-from talk import log
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _CONNECT_TIMEOUT_S = 10.0
 
 
 class Link:
     """The connection to one worker; made again when it breaks."""
 
-    def __init__(self, node: Node, port: int, key: asyncssh.SSHKey) -> None:
+    def __init__(self, node: Node, options: Options, key: asyncssh.SSHKey) -> None:
         self.node = node
         self.problem = "no answer yet"
-        self._port = port
+        self._port = options.ssh_port
+        self._grace_s = options.link_grace_s
         self._key = key
         self._connection: asyncssh.SSHClientConnection | None = None
         self._wants_to_leave = False
@@ -78,24 +80,27 @@ class Link:
             **KEEPALIVE,
         )
 
-    async def run_rank(self, environ: Mapping[str, str], unwanted: asyncio.Event) -> int | None:
-        """Run a rank on the worker, to its end or until it is *unwanted*; return its exit code, None if it is lost."""
+    async def run_rank(self, environ: Mapping[str, str], unwanted: asyncio.Event) -> tuple[int | None, bytes]:
+        """Run a rank on the worker, to its end or until it is *unwanted*.
+
+        Returns its exit code, None if it is lost, and the end of what it printed to stderr.
+        """
         connection = self._connection
         if connection is None:
-            return None
+            return None, b""
         try:
-            # The rank's output is in its own node's log; nothing of it travels.
-            process = await connection.create_process(
-                RANK, encoding=None, stdout=asyncssh.DEVNULL, stderr=asyncssh.DEVNULL
-            )
+            # The rank's output is in its own node's log. Only its last errors travel, after its end.
+            process = await connection.create_process(RANK, encoding=None, stdout=asyncssh.DEVNULL)
             process.stdin.write(json.dumps(dict(environ)).encode() + b"\n")
             await until_first(process.wait_closed(), unwanted.wait())
             if process.exit_status is None and not process.is_closing():
                 process.stdin.write_eof()
-                await until_first(process.wait_closed(), asyncio.sleep(GRACE_S + 1))
+                await until_first(process.wait_closed(), asyncio.sleep(self._grace_s))
+            if process.exit_status is None:
+                return None, b""
+            return process.exit_status, await process.stderr.read(PRINTED_BYTES)
         except (OSError, asyncssh.Error):
-            return None
-        return process.exit_status
+            return None, b""
 
     async def close(self) -> None:
         self._task.cancel()
@@ -106,11 +111,11 @@ class Link:
 class Workers:
     """A link to every worker that NODES_DIR tells of."""
 
-    def __init__(self, nodes_dir: NodesDir, port: int, key: Path) -> None:
+    def __init__(self, nodes_dir: NodesDir, options: Options, key: Path) -> None:
         self.links: dict[str, Link] = {}
         """By the life of the node."""
         self._nodes_dir = nodes_dir
-        self._port = port
+        self._options = options
         self._key = asyncssh.read_private_key(str(key))
 
     async def keep(self) -> None:
@@ -121,8 +126,8 @@ class Workers:
                 await self.links.pop(life).close()
             for life, node in there.items():
                 if life not in self.links:
-                    self.links[life] = Link(node, self._port, self._key)
-            await asyncio.sleep(_LOOK_S)
+                    self.links[life] = Link(node, self._options, self._key)
+            await asyncio.sleep(_POLL_S)
 
     def up(self) -> list[Node]:
         """Return the workers that answer, in the order of their ranks."""

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from talk import log
+from messages import log
 
 _NAME = re.compile(r"MAIN|WORKER_[1-9][0-9]{0,4}")
 # A public Ed25519 key is 51 bytes: 68 characters of base64.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-from talk import NodeError
+from messages import NodeError
 
 T = TypeVar("T")
 # HOROVOD_FRAMEWORK, and what Horovod calls it where it says what it was built for.
@@ -32,10 +33,27 @@ class Options:
     """0: not given."""
     reset_limit: int | None
     cooldown_s: tuple[int, int]
+    grace_period_s: float
+    """Between TERM and KILL, for this node's own process; what it ends itself has a share of that."""
 
     @property
     def is_elastic(self) -> bool:
         return bool(self.min_np or self.max_np)
+
+    @property
+    def rank_grace_s(self) -> float:
+        """Between TERM and KILL for a rank: 5 s of the usual 10."""
+        return 0.5 * self.grace_period_s
+
+    @property
+    def link_grace_s(self) -> float:
+        """How long main waits for a rank of another node to end, which has rank_grace_s there: 6 s of the usual 10."""
+        return 0.6 * self.grace_period_s
+
+    @property
+    def leave_s(self) -> float:
+        """How long an elastic job may take to do without a node's ranks, at its next commit: 6 s of the usual 10."""
+        return 0.6 * self.grace_period_s
 
 
 def read_options(environ: Mapping[str, str]) -> Options:
@@ -59,6 +77,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         max_np=read("MAX_NP", lambda text: _number(text, 1, 9999), 0),
         reset_limit=read("RESET_LIMIT", lambda text: _number(text, 0, 9999), None),
         cooldown_s=read("BLACKLIST_COOLDOWN", _range, (5, 60)),
+        grace_period_s=read("GRACE_PERIOD", _seconds, 10.0),
     )
     if options.max_np and options.min_np > options.max_np:
         problems.append(f"MIN_NP: {options.min_np} is more than MAX_NP ({options.max_np})")
@@ -74,16 +93,23 @@ def _framework(text: str) -> str:
     return text
 
 
-def _number(text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        msg = f"expected a number from {least} to {most}, got '{text}'"
+def _number(text: str, minimum: int, maximum: int) -> int:
+    if not (text.isascii() and text.isdigit() and minimum <= int(text) <= maximum):
+        msg = f"expected a number from {minimum} to {maximum}, got '{text}'"
         raise ValueError(msg)
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,12}(\.\d+)?", text, re.ASCII):
+        msg = f"expected seconds, got '{text}'"
+        raise ValueError(msg)
+    return float(text)
+
+
 def _range(text: str) -> tuple[int, int]:
-    least, _, most = text.partition(":")
-    limits = _number(least, 1, 3600), _number(most, 1, 3600)  # what Horovod takes
+    minimum, _, maximum = text.partition(":")
+    limits = _number(minimum, 1, 3600), _number(maximum, 1, 3600)  # what Horovod takes
     if limits[0] > limits[1]:
         msg = f"expected least:most, got '{text}'"
         raise ValueError(msg)

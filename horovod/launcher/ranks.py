@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 import signal
+import sys
+import threading
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,10 @@ RANK_SH = Path(__file__).resolve().parent.parent / "rank.sh"
 # What a rank may be told: who it is, and where it finds the others. Its node's own environment says all else.
 _VARIABLE = re.compile(r"HOROVOD_[A-Z_]{1,40}")
 _VALUE = re.compile(r"[A-Za-z0-9_.:,-]{0,256}")
-# Between TERM and KILL: less than a node's own GRACE_PERIOD of 10.
-GRACE_S = 5.0
+# What is kept of a rank's errors: several tracebacks, of which the last is asked for.
+PRINTED_BYTES = 16 << 10
+# After a rank's end, its errors are in a pipe of this machine, unless something that has left its group holds that.
+_LAST_ERRORS_S = 1.0
 
 
 def checked_environ(fields: Any) -> dict[str, str]:
@@ -31,19 +36,58 @@ def checked_environ(fields: Any) -> dict[str, str]:
     return fields
 
 
-async def run_rank(environ: Mapping[str, str], unwanted: asyncio.Event) -> int:
-    """Run a rank to its end, or until it is *unwanted*; return its exit code, 128 + the signal that ended it."""
-    process = await asyncio.create_subprocess_exec(
-        str(RANK_SH), env={**os.environ, **environ}, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
-    )
+class Errors:
+    """What a rank prints to stderr: passed on to this process's own, and its end kept.
+
+    In a thread: a log that takes no more must hold up the rank, as it does without this, and nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._source, self.output = os.pipe()
+        self._kept = bytearray()
+        self._thread = threading.Thread(target=self._pass_on, daemon=True)
+        self._thread.start()
+
+    def _pass_on(self) -> None:
+        # A pipe takes so much in one piece: lines of others do not come between.
+        while data := os.read(self._source, select.PIPE_BUF):
+            self._kept += data
+            del self._kept[:-PRINTED_BYTES]
+            with contextlib.suppress(OSError):  # nobody reads this node's log: the rank goes on without
+                os.write(sys.stderr.fileno(), data)
+        os.close(self._source)
+
+    async def end(self) -> bytes:
+        """Return what was printed last; in it, the user's files have the names that they have in ``CODE_DIR``."""
+        await asyncio.to_thread(self._thread.join, _LAST_ERRORS_S)
+        # That is another folder on every node.
+        return bytes(self._kept).replace(f'"{os.environ["CODE_DIR"]}/'.encode(), b'"')
+
+
+async def run_rank(environ: Mapping[str, str], unwanted: asyncio.Event, *, grace_s: float) -> tuple[int, bytes]:
+    """Run a rank to its end, or until it is *unwanted*: TERM, KILL after *grace_s*.
+
+    Returns its exit code, 128 + the signal that ended it, and the end of what it printed to stderr.
+    """
+    errors = Errors()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            str(RANK_SH),
+            env={**os.environ, **environ},
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=errors.output,
+            start_new_session=True,
+        )
+    finally:
+        os.close(errors.output)
     await until_first(process.wait(), unwanted.wait())
     if process.returncode is None:
         _signal_group(process.pid, signal.SIGTERM)
-        await until_first(process.wait(), asyncio.sleep(GRACE_S))
+        await until_first(process.wait(), asyncio.sleep(grace_s))
     # What the rank has started itself, such as data loaders, goes with it.
     _signal_group(process.pid, signal.SIGKILL)
     code = await process.wait()
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else 128 - code, await errors.end()
 
 
 async def until_first(*events: Coroutine[Any, Any, Any]) -> None:

@@ -7,6 +7,7 @@ Here a rank lives no longer than its channel: a main that goes, or cannot be rea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -14,10 +15,10 @@ from pathlib import Path
 
 import asyncssh
 from facts import KEY_FILE
+from messages import NodeError, log
 from nodes import Node, read_node
 from options import Options, check_binding, read_options
 from ranks import checked_environ, run_rank, until_first
-from talk import NodeError, log
 
 # What main can have run: a rank, with its variables in the first line of input, or nothing, until this node wants to
 # leave.
@@ -26,10 +27,7 @@ RANK, LEAVE = "rank", "leave"
 KEEPALIVE = {"keepalive_interval": 5, "keepalive_count_max": 6}
 # A rank's variables follow its command at once.
 _ENVIRON_TIMEOUT_S = 30.0
-# How long an elastic job may take to do without this node's ranks, which it does at its next commit: less than
-# GRACE_PERIOD, 10 s.
-_LEAVE_S = 6.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class RankServer(asyncssh.SSHServer):
@@ -46,7 +44,8 @@ class RankServer(asyncssh.SSHServer):
 class Ranks:
     """The ranks of this node, one for each command of main's."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self._unwanted: set[asyncio.Event] = set()
         self._wants_to_leave = asyncio.Event()
         self._is_ending = False
@@ -59,7 +58,10 @@ class Ranks:
                 process.exit(0)
             elif process.command == RANK and not self._is_ending:
                 line = await asyncio.wait_for(process.stdin.readline(), _ENVIRON_TIMEOUT_S)
-                process.exit(await self._run(checked_environ(json.loads(line)), process.stdin))
+                code, printed = await self._run(checked_environ(json.loads(line)), process.stdin)
+                with contextlib.suppress(BrokenPipeError):  # main has gone
+                    process.stderr.write(printed)
+                process.exit(code)
             else:
                 msg = f"main wants '{process.command}' to be run"
                 raise ValueError(msg)
@@ -67,12 +69,12 @@ class Ranks:
             log(f"refused: {error}")
             process.exit(2)
 
-    async def _run(self, environ: dict[str, str], leash: asyncssh.SSHReader[bytes]) -> int:
+    async def _run(self, environ: dict[str, str], leash: asyncssh.SSHReader[bytes]) -> tuple[int, bytes]:
         unwanted = asyncio.Event()
         self._unwanted.add(unwanted)
         holding = asyncio.ensure_future(_hold(leash, unwanted))
         try:
-            return await run_rank(environ, unwanted)
+            return await run_rank(environ, unwanted, grace_s=self._options.rank_grace_s)
         finally:
             holding.cancel()
             self._unwanted.discard(unwanted)
@@ -80,16 +82,16 @@ class Ranks:
     async def leave(self) -> None:
         """Have main do without this node's ranks, and wait for them to end by that."""
         self._wants_to_leave.set()
-        deadline = asyncio.get_running_loop().time() + _LEAVE_S
+        deadline = asyncio.get_running_loop().time() + self._options.leave_s
         while self._unwanted and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def end_all(self) -> None:
         self._is_ending = True
         for unwanted in self._unwanted:
             unwanted.set()
         while self._unwanted:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
 
 async def _hold(leash: asyncssh.SSHReader[bytes], unwanted: asyncio.Event) -> None:
@@ -107,7 +109,7 @@ async def serve(address: str, main: Node, key: Path, options: Options) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    ranks = Ranks()
+    ranks = Ranks(options)
     try:
         await asyncssh.listen(
             address,

@@ -108,9 +108,14 @@ def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket 
     import torch.distributed.run as torchrun  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing import SignalException  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
-    from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError  # noqa: PLC0415
+    from torch.distributed.elastic.rendezvous import (  # noqa: PLC0415
+        RendezvousClosedError,
+        RendezvousError,
+        RendezvousStateError,
+        RendezvousTimeoutError,
+    )
 
-    part = rendezvous.register(listener)
+    handlers = rendezvous.register(listener)
     if launcher == "accelerate":
         from accelerate.commands import launch  # noqa: PLC0415
 
@@ -121,16 +126,23 @@ def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket 
     gc.freeze()
     try:
         run(args)
-        part()
+        for handler in handlers:
+            handler.part()
     except ChildFailedError as error:
         return failed(error)
     except SignalException as error:
         return 128 + error.sigval
     except RendezvousTimeoutError as error:
         die(TIMED_OUT, str(error))
+    except RendezvousClosedError as error:
+        for handler in handlers:
+            if handler.failures:
+                return failed(ChildFailedError(os.environ["ENTRY_POINT"], handler.failures))
+        die(1, str(error))
     except RendezvousError as error:
         # As a rank that has lost a peer: what happened to that one is the cause.
-        die(1, f"the rendezvous on main is closed or gone ({type(error).__name__})")
+        is_told = isinstance(error, RendezvousStateError)
+        die(1, str(error) if is_told else f"the rendezvous on main is closed or gone ({type(error).__name__})")
     return 0
 
 
@@ -145,7 +157,7 @@ def failed(error: ChildFailedError) -> int:
     sys.stderr.write(f"{error.format_msg()}\n")
     rank, first = min(error.failures.items(), key=lambda item: order(item[1]))
     signal = f" ({first.signal_name()})" if first.exitcode < 0 else ""
-    note_reason(f"rank {rank} ended with {exit_code(first)}{signal}")
+    note_reason(f"rank {rank} ended with {exit_code(first)}{signal}", "entry-point-ended")
     return exit_code(first)
 
 
@@ -176,9 +188,9 @@ def die(code: int, text: str) -> NoReturn:
     leave(code)
 
 
-def note_reason(text: str) -> None:
-    """Tell the agent why this node ends."""
-    Path(os.environ["NODE_DIR"], "reason").write_text(f"{text}\n")
+def note_reason(text: str, file: str = "reason") -> None:
+    """Tell the agent why this node ends: common/README.md has the files."""
+    Path(os.environ["NODE_DIR"], file).write_text(f"{text}\n")
 
 
 def say(text: str) -> None:

@@ -2,27 +2,38 @@
 
 - Ranks follow NODE_RANK: rank 0 is on main, after restarts too. torch goes by the text of addresses, in which 10.0.0.10
   comes before 10.0.0.9: rank 0, which keeps the checkpoints, could be on any node, and on another one later.
-- Stores listen on the node's own address. torch's listen on all networks, and what it reads from them it unpickles.
+- Stores listen on the node's own address. torch's listen on all networks.
+- What is unpickled is signed. Whoever can connect to a store can write to it, and a pickle runs what it likes.
 - Every attempt has a new store for its ranks. torch 2.13 goes on with the first attempt's, unless it is told not to:
   ranks then find the addresses of their predecessors, and fail or hang in init_process_group.
 - Nodes that wait look ten times a second at first. torch looks once, and most of its rendezvous is waiting.
+- No attempt follows one in which a node has ended well. That node does not come to it: torch's waits for it in vain.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
+    RendezvousStateError,
     RendezvousStoreInfo,
     RendezvousTimeoutError,
     dynamic_rendezvous,
@@ -36,8 +47,48 @@ STORE_TIMEOUT_S = 60
 LOOK_S = 0.1
 # A node that comes later than that is noticed within torch's own second.
 LOOK_OFTEN_FOR_S = 10.0
+# Of the store: somebody's ranks have all ended with 0.
+_SUCCESS = "success"
 # Nodes leave within some hundredths of a second of each other.
 PART_TIMEOUT_S = 1.0
+
+
+class SignedBackend(C10dRendezvousBackend):
+    """Keeps the state of the rendezvous in a store, signed with this launch's key: torch unpickles what it gets."""
+
+    def __init__(self, store: TCPStore, run_id: str, key: bytes) -> None:
+        """Keep the state in *store*."""
+        super().__init__(store, run_id)
+        self._signing = hmac.new(key, run_id.encode(), "sha256")
+
+    def get_state(self) -> tuple[bytes, Any] | None:
+        """Return the state and its token; None where there is none yet.
+
+        Raises:
+            RendezvousStateError: somebody else has written it.
+        """
+        found = super().get_state()
+        return None if found is None else (self._opened(found[0]), found[1])
+
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        """Replace the state that had *token*; return the one that counts, its token, and whether it is *state*."""
+        if token and not isinstance(token, bytes):  # torch's own answer to a token that it has not made
+            found = self.get_state()
+            return None if found is None else (*found, False)
+        kept = super().set_state(self._mac(state) + state, token)
+        return None if kept is None else (self._opened(kept[0]), kept[1], kept[2])
+
+    def _mac(self, state: bytes) -> bytes:
+        signing = self._signing.copy()
+        signing.update(state)
+        return signing.digest()
+
+    def _opened(self, signed: bytes) -> bytes:
+        mac, state = signed[: self._signing.digest_size], signed[self._signing.digest_size :]
+        if not hmac.compare_digest(mac, self._mac(state)):
+            msg = "the rendezvous holds a state that this launch has not signed: others write to main's store"
+            raise RendezvousStateError(msg)
+        return state
 
 
 class OrderedRendezvous(RendezvousHandler):
@@ -50,6 +101,7 @@ class OrderedRendezvous(RendezvousHandler):
         self._rank_store: TCPStore | None = None
         self._nodes = 1
         self._is_gone = False
+        self.failures: dict[int, ProcessFailure] = {}
         store.set(f"arrived/{os.environ['NODE_NAME']}", "")
 
     def get_backend(self) -> str:
@@ -62,7 +114,7 @@ class OrderedRendezvous(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         try:
-            with looking_often(self._handler):
+            with looking_often(self._handler, self._check_open):
                 info = self._handler.next_rendezvous()
         except RendezvousTimeoutError as error:
             raise RendezvousTimeoutError(self._missing()) from error
@@ -100,6 +152,28 @@ class OrderedRendezvous(RendezvousHandler):
     def shutdown(self) -> bool:
         return self._handler.shutdown()
 
+    def note(self, result: RunResult) -> bool:
+        """Take note of how this node's ranks are; return whether a failure of theirs is the end.
+
+        Args:
+            result: What torch has found.
+        """
+        if result.state == WorkerState.SUCCEEDED:
+            self._store.set(_SUCCESS, "")
+        self.failures = result.failures
+        return bool(result.failures) and self._has_success()
+
+    def _has_success(self) -> bool:
+        try:
+            return bool(self._store.check([_SUCCESS]))
+        except RuntimeError:  # main's launcher has ended
+            return False
+
+    def _check_open(self) -> None:
+        if self._has_success():
+            msg = "another node has ended well, and comes to no other attempt"
+            raise RendezvousClosedError(msg)
+
     def part(self) -> None:
         """Leave after a success, main last: nodes that find their store gone fill the log with warnings."""
         with contextlib.suppress(RuntimeError):
@@ -120,8 +194,8 @@ class OrderedRendezvous(RendezvousHandler):
 
 
 @contextlib.contextmanager
-def looking_often(handler: RendezvousHandler) -> Iterator[None]:
-    """Have *handler* look every LOOK_S for a while. A torch that does not have these names is only slower."""
+def looking_often(handler: RendezvousHandler, check: Callable[[], None]) -> Iterator[None]:
+    """Have *handler* look every LOOK_S for a while, and *check*. A torch that lacks these names is only slower."""
     holder = getattr(handler, "_state_holder", None)
     delay = getattr(dynamic_rendezvous, "_delay", None)
     if delay is None or not hasattr(holder, "_cache_duration"):
@@ -130,6 +204,7 @@ def looking_often(handler: RendezvousHandler) -> Iterator[None]:
     began = time.monotonic()
 
     def shorter(seconds: float | tuple[float, float]) -> None:
+        check()
         # A range is the random time by which torch keeps apart nodes that come at once: a tenth of it is enough.
         if isinstance(seconds, tuple):
             delay((seconds[0] * LOOK_S, seconds[1] * LOOK_S))
@@ -164,8 +239,20 @@ def serve(listener: socket.socket) -> TCPStore:
     )
 
 
-def register(listener: socket.socket | None) -> Callable[[], None]:
-    """Make the rendezvous known to torchrun; return what is to be called after a success.
+def own_key(environ: Mapping[str, str]) -> bytes:
+    """Return the rendezvous' own key, made of the launch's: what nodes sign in files is worth nothing here."""
+    # In the environment alone: others on this machine see command lines.
+    launch_key = environ.get("LAUNCH_KEY", "")
+    if not launch_key:
+        sys.stderr.write(
+            f"{Path(__file__).name}: LAUNCH_KEY is not set: who reaches main's rendezvous can run code on all nodes;"
+            " give all nodes of the launch the same random one\n"
+        )
+    return hmac.digest(launch_key.encode(), b"rendezvous", "sha256")
+
+
+def register(listener: socket.socket | None) -> list[OrderedRendezvous]:
+    """Make the rendezvous known to torchrun; return a list to which it will be added.
 
     The store of its host, main, takes connections on *listener*.
     """
@@ -181,13 +268,25 @@ def register(listener: socket.socket | None) -> Callable[[], None]:
                 store = TCPStore(host, int(port), timeout=timedelta(seconds=timeout_s))
         except (RuntimeError, ValueError) as error:
             raise RendezvousConnectionError(str(error)) from error
-        backend = C10dRendezvousBackend(store, params.run_id)
+        backend = SignedBackend(store, params.run_id, own_key(os.environ))
         made.append(OrderedRendezvous(dynamic_rendezvous.create_handler(store, backend, params), store, params))
         return made[-1]
 
-    def part() -> None:
-        for handler in made:
-            handler.part()
-
+    watch_ranks(made)
     rendezvous_handler_registry.register(NAME, create)
-    return part
+    return made
+
+
+def watch_ranks(handlers: Sequence[OrderedRendezvous]) -> None:
+    """Have the last of *handlers* told how ranks are. A torch that lacks these names restarts as it likes."""
+    look = getattr(LocalElasticAgent, "_monitor_workers", None)
+    if look is None:
+        return
+
+    def monitor(agent: LocalElasticAgent, worker_group: WorkerGroup) -> RunResult:
+        result = look(agent, worker_group)
+        if handlers and handlers[-1].note(result):
+            agent._remaining_restarts = 0  # noqa: SLF001 - torch has no other way to say so
+        return result
+
+    LocalElasticAgent._monitor_workers = monitor  # noqa: SLF001 - as above

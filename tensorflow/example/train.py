@@ -63,10 +63,11 @@ def main():
 
     tf.get_logger().setLevel("ERROR")  # it warns of every backup from parameter servers
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    is_chief = cluster.task_type in (None, "chief")
+    jobs = cluster.cluster_spec()
+    # Without parameter servers the first worker does what a chief does.
+    is_chief = cluster.task_type in (None, "chief") or ("chief" not in jobs.jobs and cluster.task_id == 0)
     strategy = choose_strategy(cluster)
     is_ps = isinstance(strategy, tf.distribute.ParameterServerStrategy)
-    jobs = cluster.cluster_spec()
     world = f"world size {jobs.num_tasks('worker') if is_ps else strategy.num_replicas_in_sync}"
     if is_ps:
         world += f" and {jobs.num_tasks('ps')} ps"

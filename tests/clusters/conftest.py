@@ -2,14 +2,117 @@
 
 from __future__ import annotations
 
+import compileall
+import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import Project
+from oci_cloud import Cloud
+from oci_service.handle import Service
+
+if TYPE_CHECKING:
+    from oci_user import User
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+# --- With TEST_TIMES=1: what every test costs, for who wants to know where the ring's time goes
+
+
+class _Clock:
+    """CPU seconds of this process and of its children that have ended and were waited for."""
+
+    spent_s = sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write a phase's CPU seconds into its report, which also travels from xdist's workers."""
+    report = yield
+    before, _Clock.spent_s = _Clock.spent_s, sum(os.times()[:4])
+    report.user_properties = [*report.user_properties, ("cpu_s", _Clock.spent_s - before)]
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what did not apply here; and the tests, the longest first: wall and CPU, with setup and teardown."""
+    for report in terminalreporter.stats.get("passed", []):
+        for name, text in report.user_properties:
+            if name == "not applicable" and report.when == "call":
+                terminalreporter.write_line(f"NOT APPLICABLE: {report.nodeid}: {text}", yellow=True, bold=True)
+    if not os.environ.get("TEST_TIMES"):
+        return
+    costs: dict[str, list[float]] = {}
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if isinstance(report, pytest.TestReport):
+            cost = costs.setdefault(report.nodeid, [0.0, 0.0, 0.0])
+            cost[0] += report.duration
+            cost[1] += dict(report.user_properties).get("cpu_s", 0.0)
+            cost[2] += report.duration if report.when == "setup" else 0.0
+    terminalreporter.section("wall, CPU of children that were waited for, setup alone: seconds")
+    for name, cost in sorted(costs.items(), key=lambda item: -item[1][0]):
+        terminalreporter.write_line("{:7.1f} {:7.1f} {:7.1f}  {}".format(*cost, name))
+    terminalreporter.write_line("{:7.1f} {:7.1f} {:7.1f}  all".format(*map(sum, zip(*costs.values(), strict=True))))
+
+
+# --- With tests/run.sh: which tests run beside each other
+
+# First what needs nothing that `.ci/run` may still be making; short tests last, which fill gaps.
+ORDER = (
+    *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_engine", "test_gang"),
+    *("test_docker", "test_oci", "test_oci_refusals", "test_oci_faults", "test_dask"),
+    *("test_pytorch", "test_images", "test_tensorflow", "test_hosts", "test_horovod"),
+    *("test_local_losses", "test_local_storage", "test_local_backend"),
+)
+# One worker runs all tests of such a file: they share what takes long to make, or a port on all addresses.
+TOGETHER = {
+    *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage"),
+    *("test_engine", "test_docker", "test_pytorch", "test_tensorflow", "test_images"),
+}
+# Others that take these ports: TensorFlow's, on all addresses of the machine, is Horovod's too.
+SAME_PORT = {"[pytorch": "test_pytorch", "[tensorflow": "test_tensorflow", "[horovod": "test_tensorflow"}
+
+
+def group_of(nodeid: str) -> str:
+    """Return the name of what one worker has to run: a file's, or the test's own."""
+    file = Path(nodeid.partition("::")[0]).stem
+    if file in TOGETHER:
+        return file
+    others = [group for part, group in SAME_PORT.items() if file in {"test_oci", "test_shapes"} and part in nodeid]
+    return others[0] if others else nodeid
+
+
+def place_of(item: pytest.Item) -> tuple[int, bool]:
+    """Return what tests are sorted by; one of another file, which shares a port with this one's, comes after them."""
+    group = group_of(item.nodeid)
+    name = group if group in ORDER else item.path.stem
+    return ORDER.index(name) if name in ORDER else len(ORDER), name != item.path.stem
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the tests into an order in which several workers are done soon."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=place_of)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out groups. xdist 3.8 has `xdist_group` for it, which it writes where pytest 9.2 does not look."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - one test file alone runs without it
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Groups(config, log)
+
+
+# --- What tests share
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +124,8 @@ def checkout_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(CHECKOUT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for toy in ("gang", "plain"):
         shutil.copytree(Path(__file__).parent / toy, path / toy)
+    # Processes there write none themselves: each would compile what it imports.
+    compileall.compile_dir(path, quiet=2)
     (path / ".venv").symlink_to(CHECKOUT / ".venv")
     return path
 
@@ -35,3 +140,42 @@ def project(checkout_copy: Path, tmp_path: Path) -> Iterator[Project]:
     if clusters.is_symlink():
         clusters.unlink()
     shutil.rmtree(clusters, ignore_errors=True)
+
+
+@pytest.fixture
+def cloud(project: Project, tmp_path: Path) -> Iterator[Cloud]:
+    """Return a project with a stand-in for OCI of its own."""
+    directory = tmp_path / "oci"
+    with Service(directory, python=sys.executable) as service:
+        yield Cloud(project, service)
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[Callable[[Service], None]]:
+    """Have the clients in this process use a service."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def use(service: Service) -> None:
+            for name, value in service.environ.items():
+                patch.setenv(name, value)
+
+        yield use
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, proxied: Callable[[Service], None]) -> Iterator[User]:
+    """Return somebody with an account at a stand-in for OCI, which the tests of a file share."""
+    from oci_user import User  # noqa: PLC0415 - needs the SDK, as these tests alone do
+
+    with Service(tmp_path_factory.mktemp("service") / "service") as service:
+        proxied(service)
+        yield User(service)
+
+
+@pytest.fixture
+def user(shared: User) -> User:
+    """Return the same, with a service as it is at first."""
+    from oci_user import CONTROLS  # noqa: PLC0415 - needs the SDK, as these tests alone do
+
+    shared.service.control(CONTROLS)
+    return shared

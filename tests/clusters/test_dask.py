@@ -6,8 +6,10 @@ import ipaddress
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import psutil
@@ -63,6 +65,38 @@ def test_exit_code_arguments_and_traceback_come_through_dask(project: Project) -
     assert "ZeroDivisionError" in launch.out
 
 
+# Heartbeats take so long that at each moment one is on its way.
+SLOW_HEARTBEATS = """
+import asyncio, time
+
+def slow(dask_scheduler):
+    beat = dask_scheduler.handlers["heartbeat_worker"]
+
+    async def late(*args, **named):
+        dask_scheduler.beats = getattr(dask_scheduler, "beats", 0) + 1
+        await asyncio.sleep(0.3)
+        return beat(*args, **named)
+
+    dask_scheduler.handlers["heartbeat_worker"] = late
+
+client.run_on_scheduler(slow)
+while client.run_on_scheduler(lambda dask_scheduler: getattr(dask_scheduler, "beats", 0)) < 9:
+    time.sleep(0.05)
+print("the end")
+"""
+
+
+def test_a_healthy_run_ends_without_a_word_of_dasks(project: Project) -> None:
+    """A heartbeat that is on its way comes back before connections are closed: no traceback, no warning."""
+    # On a machine whose CPUs are busy, an answer takes seconds.
+    words = ("--entry", project.write("beat.py", CONNECT + SLOW_HEARTBEATS), "--env", "GRACE_PERIOD=120")
+    launch = project.launch("dask", "3", *words)
+    assert launch.wait() == 0
+    shown = [line for line in launch.out.partition("the end\n")[2].splitlines() if " agent: " not in line]
+    assert shown == []
+    assert "Traceback" not in launch.out
+
+
 def test_worker_process_that_is_killed_is_replaced_by_its_nanny(project: Project) -> None:
     """The cluster goes on, with 0, and the nanny's restart is in the log."""
     entry = project.write("go.py", UNTIL_GO + "print('sum', client.submit(sum, [1, 2]).result())")
@@ -102,7 +136,7 @@ def test_killed_scheduler_is_main_lost_and_no_success(project: Project) -> None:
 def test_killed_main_agent_ends_dasks_workers_with_76(project: Project) -> None:
     """They too leave with 0 at first, and are not believed."""
     launch = project.launch(
-        "dask", "1", "--entry", project.write("go.py", UNTIL_GO), HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="4"
+        "dask", "1", "--entry", project.write("go.py", UNTIL_GO), HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="20"
     )
     launch.wait_for("connected")
     launch.kill_agent("MAIN")
@@ -111,13 +145,32 @@ def test_killed_main_agent_ends_dasks_workers_with_76(project: Project) -> None:
     launch.assert_nothing_left()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_takes_a_second_or_two(project: Project, number: int) -> None:
     """Workers leave before the scheduler: nobody waits 8 s for somebody who is gone."""
-    launch = project.launch("dask", "2", "--entry", project.write("go.py", UNTIL_GO))
+
+    def measured() -> float:
+        launch = project.launch("dask", "2", "--entry", project.write("go.py", UNTIL_GO))
+        launch.wait_for("connected")
+        told_at = time.monotonic()
+        launch.interrupt(number)
+        assert launch.wait() == 143
+        took_s = time.monotonic() - told_at
+        launch.assert_nothing_left()
+        return took_s
+
+    project.assert_quick(measured, 6)
+
+
+def test_nanny_that_hangs_is_ended_within_a_short_grace_period(project: Project) -> None:
+    """By its start script, which has time to: the agent kills what is left after 3 s."""
+    launch = project.launch("dask", "1", "--entry", project.write("go.py", UNTIL_GO), GRACE_PERIOD="3")
     launch.wait_for("connected")
-    launch.interrupt(number)
-    assert launch.wait(6) == 143
+    child_of(launch, "WORKER_1", "dask worker").suspend()
+    launch.interrupt()
+    assert launch.wait() == 143
+    assert "the nanny has not ended within 0.9 s; killing it" in launch.log("WORKER_1")
     launch.assert_nothing_left()
 
 
@@ -133,6 +186,19 @@ def test_missing_worker_is_named_when_the_cluster_is_not_ready_in_time(project: 
     launch.assert_nothing_left()
 
 
+def test_worker_that_is_gone_before_the_cluster_is_ready_is_not_waited_for(project: Project) -> None:
+    """MIN_WORKERS says that the other one is enough."""
+    launch = project.launch(
+        "dask", "2", "--env", "HEARTBEAT_TIMEOUT=20", "--env", "HEARTBEAT_INTERVAL=1", TIMEOUT="200s"
+    )
+    wait_until(lambda: "started" in launch.err, "the start")
+    wait_until((launch.directory / "WORKER_2_heartbeat.json").exists, "its first heartbeat")
+    launch.kill_agent("WORKER_2")
+    assert launch.wait() == 0, launch.err
+    assert "WORKER_2 ended with 137 (killed by SIGKILL)" in launch.err
+    launch.assert_nothing_left()
+
+
 def test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner(project: Project, dask_python: Path) -> None:
     """A plain client is refused, the owner's connects by what status shows, ports are those of settings.env."""
     launch = project.launch("dask", "2", "--keep", "--detach", "--name", "kept", "--env", "NPROCS=2")
@@ -140,8 +206,8 @@ def test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner(project: 
     wait_until(lambda: "connect" in project.run("status", "kept").stdout, "the cluster to be ready")
     facts = json.loads(project.run("status", "--json", "kept").stdout)["facts"]
 
-    code = "from distributed import Client; print(sorted(Client(timeout=5).nthreads().values()))"
-    name, _, value = facts["connect"].partition("=")
+    code = "from distributed import Client; print(sorted(Client(timeout=240).nthreads().values()))"
+    name, _, value = shlex.split(facts["connect"])[0].partition("=")
     owner = {**project.environ, name: value}
     done = subprocess.run(
         [dask_python, "-c", code], cwd=project.code, env=owner, capture_output=True, text=True, check=False
@@ -171,6 +237,13 @@ def test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner(project: 
     assert len([port for port in ports if 8700 <= port < 8786]) >= 2
     assert len([port for port in ports if 3000 <= port <= 3100]) >= 2
 
+    project.run("stop", "kept")
+    done = subprocess.run(
+        [dask_python, "-c", code], cwd=project.code, env=owner, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1  # no workers are started on this machine as if nobody had asked for a cluster
+    assert "cluster-kept-has-ended" in done.stderr.splitlines()[-1]
+
     assert project.run("stop", "kept").returncode == 0
     launch.assert_nothing_left()
     assert not (launch.directory / "MAIN_certificate.json").exists()
@@ -182,6 +255,43 @@ def test_without_encryption_a_plain_client_connects(project: Project) -> None:
     launch = project.launch("dask", "1", "--entry", entry, "--env", "CLUSTER_TLS=0")
     assert launch.wait() == 0
     assert re.search(r"tcp://127\.0\.0\.\d+:8786", launch.out)
+
+
+def test_scripts_of_others_connect_as_they_are(project: Project) -> None:
+    """As they are written for one machine, and for ADS; the number of workers is the cluster's, which is said."""
+    script = """
+import os
+from dask.distributed import Client
+import dask.dataframe
+if __name__ == "__main__":
+    for ways in (((), {"n_workers": 4, "threads_per_worker": 1}), ((os.environ["SCHEDULER_IP"] + ":8786",), {})):
+        with Client(*ways[0], **ways[1]) as client:
+            workers = client.scheduler_info()["workers"].values()
+            print(client.scheduler.address, *sorted(worker["name"] for worker in workers))
+    print(os.environ["OCI__MODE"], os.environ["OCI__WORKER_COUNT"], os.environ["OCI__SYNC_DIR"])
+"""
+    launch = project.launch("dask", "2", "--entry", project.write("theirs.py", script))
+    assert launch.wait() == 0
+    lines = re.findall(r"tls://127\.0\.0\.\d+:8786 (.*)", launch.log("MAIN"))
+    assert lines == ["WORKER_1 WORKER_2"] * 2
+    assert "Client(n_workers=4, threads_per_worker=1) uses this cluster's 2 worker nodes" in launch.log("MAIN")
+    assert f"MAIN 2 {launch.directory}/outputs\n" in launch.log("MAIN")
+
+
+def test_workers_listen_where_libraries_find_their_address(project: Project) -> None:
+    """LightGBM looks for it among the addresses of the machine's interfaces, and ends where it is not there."""
+    script = CONNECT + (
+        "import json, psutil\n"
+        "print(json.dumps([*client.run(lambda: "
+        "[a.address for found in psutil.net_if_addrs().values() for a in found]).items()]))\n"
+    )
+    launch = project.launch("dask", "2", "--entry", project.write("interfaces.py", script))
+    assert launch.wait() == 0
+    (line,) = re.findall(r"\[\[.*\]\]", launch.log("MAIN"))
+    found = dict(json.loads(line))
+    assert len(found) == 2
+    for worker, addresses in found.items():
+        assert worker.removeprefix("tls://").rpartition(":")[0] in addresses
 
 
 def test_workers_import_the_modules_beside_the_script(project: Project) -> None:
@@ -215,6 +325,7 @@ def test_script_that_shuts_the_cluster_down_itself_ends_with_its_own_code(projec
     launch.assert_nothing_left()
 
 
+@pytest.mark.alone
 def test_worker_that_is_just_being_replaced_does_not_hold_up_the_end(project: Project) -> None:
     """A nanny between two workers waits 8 s for one to start that finds no scheduler; the cluster does not."""
     script = CONNECT + (
@@ -226,5 +337,9 @@ def test_worker_that_is_just_being_replaced_does_not_hold_up_the_end(project: Pr
     )
     launch = project.launch("dask", "1", "--entry", project.write("crash.py", script))
     launch.wait_for("ended")
-    assert launch.wait(6) == 0
+    ended_at = time.monotonic()
+    assert launch.wait() == 0
+    # On a slow machine what is to take 3 s takes longer than 6; that it was cut short is in the log then.
+    cut_short = "the nanny has not ended within 3 s; killing it" in launch.log("WORKER_1")
+    assert cut_short or time.monotonic() - ended_at < 6
     launch.assert_nothing_left()

@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shutil
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import ANY
 
 import engine as engines
 import pytest
 from engine import Engine
-from harness import Launch, Project, wait_until
+from harness import SLEEP, Launch, Project, wait_until
+from planted import ARGUMENT, FILES, REASON, VARIABLES, Planted, Watch, shown_of
+from toy_image import build_toy_image
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(bool(engines.why_not()), reason=engines.why_not() or "runs")
-
-DOCKERFILE = """\
-FROM base:1
-COPY packages /usr/lib/python3/dist-packages
-COPY project /opt/oci-cluster
-RUN ln -sf python3 /usr/bin/python && useradd --uid 1000 node && mkdir /work /code && chown node /work
-USER node
-ENTRYPOINT ["/opt/oci-cluster/tini", "--", "/opt/oci-cluster/common/entrypoint.sh"]
-"""
-SLEEP = "import time; print('entry up', flush=True); time.sleep(1000)"
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Return an engine that has the toy framework's image, ``plain:1``."""
     with engines.running(tmp_path_factory.mktemp("engine") / "e") as engine:
-        engines.base_image(engine, "base:1")
-        context = tmp_path_factory.mktemp("image")
-        (context / "Dockerfile").write_text(DOCKERFILE)
-        # Of these the one that is compiled suits every Python 3 (abi3).
-        for package in ("fsspec", "psutil", "backports"):
-            spec = importlib.util.find_spec(package)
-            assert spec is not None
-            assert spec.submodule_search_locations is not None
-            shutil.copytree(spec.submodule_search_locations[0], context / "packages" / package)
-        shutil.copytree(CHECKOUT / "common", context / "project" / "common")
-        shutil.copytree(CHECKOUT / "tests" / "clusters" / "plain", context / "project" / "plain")
-        shutil.copy(str(shutil.which("tini")), context / "project")
-        engine.run("build", "--quiet", "--tag=plain:1", "--network=none", str(context))
+        build_toy_image(engine, tmp_path_factory.mktemp("image"), "plain:1", "plain")
         yield engine
 
 
@@ -95,7 +74,7 @@ def site(project: Project, engine: Engine) -> Iterator[Site]:
     for what in ("container", "network", "volume"):
         ids = engine.run(what, "ls", "--quiet", "--filter=label=oci-cluster.launch", *["--all"][what != "container" :])
         if ids.stdout.split():
-            engine.run(what, "rm", "--force", *ids.stdout.split())
+            engine.run(what, "rm", *["--force"][what == "network" :], *ids.stdout.split())
 
 
 def test_a_followed_cluster_leaves_its_logs_and_outputs_and_nothing_in_the_engine(site: Site) -> None:
@@ -135,10 +114,93 @@ def test_a_followed_cluster_leaves_its_logs_and_outputs_and_nothing_in_the_engin
     assert not (outputs / "link").is_symlink()
     assert (outputs / "deep" / "found").stat().st_uid == os.getuid()
     assert "worker works" in launch.log("WORKER_2")
-    assert "the result" in site.run("logs", launch.directory.name)
+    shown = site.run("logs", launch.directory.name)
+    told = re.findall(r"worker works$|the result$|ending with", shown, re.MULTILINE)
+    assert told == ["worker works"] * 2 + ["the result"] + ["ending with"] * 3, shown
     # Secrets stand in cluster.json, which is private, and in no log or file of the start.
     assert not (launch.directory / "nodes.env").exists()
     assert (launch.directory / "cluster.json").stat().st_mode & 0o77 == 0
+
+
+def test_what_nodes_are_given_is_seen_in_their_environment_alone(site: Site) -> None:
+    """Not in labels, names, the network, the volume, command lines of the engine's client, or any file but one."""
+    project, planted = site.project, Planted()
+    planted.put_files(project.code)
+    entry = (
+        "import time\nprint('entry up', flush=True)\nwhile not __import__('os').path.exists('go'): time.sleep(0.02)\n"
+    )
+    variables = project.scratch / "variables"
+    variables.write_text("".join(f"{name}={text}\n" for name, text in planted.variables.items()))
+    known = [variables, *(project.code / name for name in FILES)]
+    with Watch(planted) as watch:
+        options = ("--name", "mine", "--env-file", str(variables), "--", planted.argument)
+        launch = site.launch(1, entry + planted.failing, *options)
+        wait_until(lambda: "entry up" in launch.out, lambda: f"the entry point: {launch.err}")
+        kept = next(project.cluster_dirs()[0].glob("cluster.json"))
+        planted.add("LAUNCH_KEY", json.loads(kept.read_text())["environment"]["LAUNCH_KEY"])
+        filters = "--filter=label=oci-cluster.launch"
+        about = []
+        for what in ("container", "network", "volume"):
+            ids = site.engine.run(what, "ls", "--quiet", filters).stdout.split()
+            about += json.loads(site.engine.run(what, "inspect", *ids).stdout)
+        volume = Path(next(found["Mountpoint"] for found in about if "Mountpoint" in found))
+        in_volume = planted.in_files([volume])
+        project.go()
+        assert launch.wait() == 1
+    environments = "".join(json.dumps(found["Config"].pop("Env")) for found in about if "Config" in found)
+    assert planted.in_text(environments) >= {*VARIABLES, "LAUNCH_KEY"}
+    assert planted.in_text(json.dumps(about)) <= {ARGUMENT}
+    assert in_volume == {}
+    assert planted.in_text(shown_of(project, "mine") + launch.err) == set()
+    found = planted.in_files([project.path, project.scratch, project.code, project.temporary], [*known, kept])
+    printed = {project.scratch / "out-1", launch.directory / "logs" / "MAIN.log", project.code / "entry.py"}
+    assert found == {str(path): {REASON} for path in printed}
+    assert set().union(*watch.command_lines.values()) == {ARGUMENT}
+
+
+def test_a_module_that_writes_beside_itself_needs_a_folder_of_outputs(site: Site) -> None:
+    """The code cannot be written to; with --outputs the same relative path is kept, as on every backend."""
+    package = site.project.code / "package"
+    package.mkdir()
+    package.joinpath("near.py").write_text("word = 'kept'\n")
+    package.joinpath("train.py").write_text(
+        "import os\nfrom .near import word\nos.makedirs('runs/a', exist_ok=True)\nopen('runs/a/1', 'w').write(word)\n"
+    )
+    words = ("plain", "1", "--module", "package.train")
+    launch = site.project.launch(*words)
+    assert launch.wait() == 1
+    assert "OSError: [Errno 30] Read-only file system: 'runs'" in launch.log("MAIN")
+    launch = site.project.launch(*words, "--outputs", "runs/a")
+    assert launch.wait() == 0, launch.out
+    assert (launch.directory / "outputs" / "runs" / "a" / "1").read_text() == "kept"
+    assert [path.name for path in site.project.code.iterdir()] == ["package"]
+    assert site.left() == []
+
+
+def test_nodes_can_do_no_more_than_they_need(site: Site) -> None:
+    """They write to /tmp and their home and nowhere else, also as their image's user; of that no volume stays."""
+    script = (
+        "import json, os, pathlib\n"
+        "def told(path):\n"
+        "    try: path.write_text('x')\n"
+        "    except OSError as error: return error.strerror\n"
+        "    return 'written'\n"
+        "lines = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines())\n"
+        "found = [told(pathlib.Path(place, 'x')) for place in ('/', '/var/tmp', '/tmp', pathlib.Path.home())]\n"
+        "found += [lines[name] for name in ('CapEff', 'CapBnd', 'NoNewPrivs')]\n"
+        "json.dump(found, open(os.environ['OUTPUT_DIR'] + '/found', 'w'))\n"
+    )
+    volumes = site.engine.run("volume", "ls", "--quiet").stdout
+    refused, none = "Read-only file system", "0" * 16
+    for environ, expected in (
+        ({}, [refused, refused, "written", "written", none, none, "1"]),
+        ({"HARDENED": "0"}, ["Permission denied", "written", "written", "written", none, ANY, "0"]),
+    ):
+        launch = site.launch(1, script, **environ)
+        assert launch.wait() == 0, launch.err
+        assert json.loads((launch.directory / "outputs" / "found").read_text()) == expected
+    assert site.left() == []
+    assert site.engine.run("volume", "ls", "--quiet").stdout == volumes
 
 
 def test_a_failure_comes_out_with_its_code(site: Site) -> None:
@@ -176,7 +238,7 @@ def test_a_detached_cluster_is_seen_scaled_and_stopped_from_any_checkout(site: S
 
 def test_a_killed_main_container_is_a_lost_main(site: Site) -> None:
     """76, and nothing is left; the worker sees it by the heartbeat that stops."""
-    launch = site.launch(1, SLEEP, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="2")
+    launch = site.launch(1, SLEEP, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="20")
     wait_until(lambda: "entry up" in launch.out, "the entry point")
     site.engine.run("kill", site.container("MAIN"))
     assert launch.wait() == 76
@@ -227,3 +289,14 @@ def test_an_engine_that_was_killed_and_came_back_is_cleared(site: Site, *, every
     assert site.nodes("detached")["MAIN"]["exit_code"] not in {None, 0}
     site.run("stop", "detached")
     assert site.left() == []
+
+
+def test_a_killed_launcher_takes_its_containers_along(site: Site) -> None:
+    """What it would have copied from the engine is copied."""
+    launch = site.launch(1, SLEEP, "--name", "mine")
+    wait_until(lambda: "entry up" in launch.out, "the entry point")
+    launch.kill()
+    launch.wait()
+    wait_until(lambda: not site.left(), "an empty engine", 120.0)
+    assert "reason: its launcher was killed" in site.run("status", "mine")
+    assert "entry up" in site.run("logs", "mine")

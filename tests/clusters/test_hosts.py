@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import wait_until
+from harness import UNTIL_GO, wait_until
 from hosts import SUBNET, Host, Hosts, why_not
 
 WHY_NOT = why_not()
@@ -31,7 +31,6 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 # Whose programs run on hosts. On a machine whose checkout is mounted, the hosts' overlay does not hold it.
 PYTHONS = (CHECKOUT / ".venv", Path(sys.base_prefix))
 THREE = ("main", "worker1", "worker2")
-UNTIL_GO = "import os, time\nprint('entry up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
 
 
 class Cluster:
@@ -58,7 +57,7 @@ class Cluster:
                 "SUBNET_CIDR": str(SUBNET),
                 "TIMEOUT": "120",
                 "HEARTBEAT_INTERVAL": "0.5",
-                "HEARTBEAT_TIMEOUT": "5",
+                "HEARTBEAT_TIMEOUT": "20",
                 # As in an image.
                 "PATH": f"{python.parent}:/usr/sbin:/usr/bin:/sbin:/bin",
                 "PYTHONPATH": str(project / "common"),
@@ -85,7 +84,7 @@ class Cluster:
             assert self._agents[name].poll() is None, f"{name} ended before it printed {text!r}{self.logs()}"
             return text in self.log(name)
 
-        wait_until(look, f"{text!r} of {name}", 120.0)
+        wait_until(look, f"{text!r} of {name}")
 
     def address(self, node: str) -> str:
         """Return the address that *node* has published."""
@@ -95,7 +94,7 @@ class Cluster:
         """Let the entry point on main go on that waits for it."""
         (self.hosts["main"].root / "code" / "go").touch()
 
-    def end(self, within_s: float = 60.0) -> dict[str, int]:
+    def end(self, within_s: float = 240.0) -> dict[str, int]:
         """Return every agent's exit code; whatever it was, nothing of the cluster may be left on any host."""
         deadline = time.monotonic() + within_s
         for name, agent in self._agents.items():
@@ -105,7 +104,9 @@ class Cluster:
                 pytest.fail(f"the agent on {name} did not end within {within_s:g} s{self.logs()}")
         for host in map(self.hosts.__getitem__, self._agents):
             if host.is_up():
-                wait_until(lambda host=host: not host.processes(), f"the end of {host.processes()} on {host.name}", 5.0)
+                wait_until(
+                    lambda host=host: not host.processes(), f"the end of {host.processes()} on {host.name}", 60.0
+                )
                 assert not list((host.root / "tmp").glob(f"{self._launch_id}-*")), f"left on {host.name}"
         return {name: agent.returncode for name, agent in self._agents.items()}
 
@@ -173,7 +174,7 @@ def test_hosts_reach_each_other_over_one_link_alone(tmp_path: Path) -> None:
         hosts.cut("two")
         assert answer(hosts["two"].address) != "ConnectionRefusedError"
         hosts.heal("two")
-        wait_until(lambda: answer(hosts["two"].address) == "ConnectionRefusedError", "the link to be back", 5.0)
+        wait_until(lambda: answer(hosts["two"].address) == "ConnectionRefusedError", "the link to be back", 60.0)
         with pytest.raises(OSError, match="No route to host"):
             socket.create_connection((hosts["two"].address, 9), 0.5)
 
@@ -195,7 +196,7 @@ def test_hosts_end_with_who_made_them(tmp_path: Path) -> None:
         first = psutil.Process(int(maker.stdout.readline()))
         maker.send_signal(signal.SIGKILL)
     # It is reaped when the last process in its namespace has ended.
-    wait_until(lambda: not first.is_running(), "the end of the host", 5.0)
+    wait_until(lambda: not first.is_running(), "the end of the host", 60.0)
 
 
 # --- What nodes of every framework do ---------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_worker_host_that_dies_is_named_and_the_cluster_goes_on(launch: Launch) 
     cluster.hosts["worker2"].kill()
     cluster.wait_for("WORKER_2 lost: no heartbeat")
     cluster.go()
-    assert cluster.end(20) == {"main": 7, "worker1": 7, "worker2": -signal.SIGKILL}
+    assert cluster.end() == {"main": 7, "worker1": 7, "worker2": -signal.SIGKILL}
 
 
 def test_main_host_that_dies_ends_the_workers_with_76(launch: Launch) -> None:
@@ -237,7 +238,7 @@ def test_main_host_that_dies_ends_the_workers_with_76(launch: Launch) -> None:
     for name, text in (("main", "entry up"), ("worker1", "worker works"), ("worker2", "worker works")):
         cluster.wait_for(text, name)
     cluster.hosts["main"].kill()
-    assert cluster.end(20) == {"main": -signal.SIGKILL, "worker1": 76, "worker2": 76}
+    assert cluster.end() == {"main": -signal.SIGKILL, "worker1": 76, "worker2": 76}
     assert "main lost: no heartbeat" in cluster.log("worker1")
 
 
@@ -255,7 +256,7 @@ def test_worker_cut_off_from_storage_too_is_lost_and_ends_by_itself(launch: Laun
     cluster.wait_for("entry up")
     cluster.wait_for("worker works", "worker1")
     cluster.hosts.cut("worker1")
-    assert cluster.end(40) == {"main": 76, "worker1": 69}, cluster.logs()
+    assert cluster.end() == {"main": 76, "worker1": 69}, cluster.logs()
     assert "WORKER_1 lost: no heartbeat" in cluster.log("main")
 
 
@@ -291,7 +292,7 @@ def test_dask_does_without_a_worker_whose_link_is_cut(launch: Launch) -> None:
     cluster = launch("dask", THREE, script, NTHREAD="2", DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP="11s")
     cluster.wait_for("working")
     cluster.hosts.cut("worker2")
-    assert cluster.end(40) == dict.fromkeys(THREE, 0), cluster.logs()
+    assert cluster.end() == dict.fromkeys(THREE, 0), cluster.logs()
     assert "sum 780\n" in cluster.log("main")
 
 
@@ -304,7 +305,7 @@ import torch
 import torch.distributed as dist
 
 # What a silent peer costs is the script's to say; unsaid, half an hour.
-dist.init_process_group("gloo", timeout=timedelta(seconds=8))
+dist.init_process_group("gloo", timeout=timedelta(seconds=20))
 
 def add_up():
     total = torch.ones(1)
@@ -356,5 +357,9 @@ def test_ranks_on_all_hosts_add_up_and_end_when_a_link_is_cut(launch: Launch, fr
     cluster = launch(framework, THREE, script + FOR_EVER)
     for name in THREE:
         cluster.wait_for("sum 3.0\n", name)
+    # Not on the decoy's address, and not on all: whoever is there is no node.
+    assert {host.name: host.listening() for host in cluster.hosts.values()} == {
+        host.name: {host.address} for host in cluster.hosts.values()
+    }
     cluster.hosts.cut("worker2")
-    assert cluster.end(90) == dict.fromkeys(THREE, code), cluster.logs()
+    assert cluster.end() == dict.fromkeys(THREE, code), cluster.logs()

@@ -7,101 +7,34 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from engine import Engine, base_image, running, why_not
+from engine import running, why_not
 from harness import Project, wait_until
 from oci_service.handle import Service
+from shop import PATIENCE_S, TOKEN, Shop
 
 WHY_NOT = why_not()
 pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=f"an engine: {WHY_NOT}"),
-    pytest.mark.timeout(1200),  # the first one builds the images
+    pytest.mark.timeout(1800),  # the first one builds the images
 ]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = ("dask", "pytorch")
-REGISTRY = f"{Engine.registry}/team"
-# The one that the Dockerfiles name: they are built as they are.
-BASE = re.search(r"^ARG BASE_IMAGE=(\S+)$", (CHECKOUT / "dask" / "Dockerfile").read_text(), re.MULTILINE)
-# Of the user's pip settings: must be in nothing that is pushed.
-TOKEN = "hunter2-token"  # noqa: S105 - of nobody
-PATIENCE_S = 240.0
-
-
-class Shop:
-    """A copy of the checkout whose images are in a registry."""
-
-    def __init__(self, engine: Engine, path: Path, extra_env: Path) -> None:
-        self.engine = engine
-        self.path = path
-        self.extra_env = extra_env
-        kept = {name: text for name, text in os.environ.items() if re.match(r"PATH$|HOME$|LANG|SSL_|COV|CI$", name)}
-        self.environ = {
-            **kept,
-            **{
-                name: text for name, text in engine.environ.items() if re.match(r"(?i)PIP_|DOCKER_|HTTPS?_PROXY$", name)
-            },
-            "DOCKER": engine.docker,
-            "REGISTRY": REGISTRY,
-            "TAG": "1",
-            # The engine has no network but that of the machine, which for it is one that leads to the proxy alone.
-            "BUILD_FLAGS": "--network host",
-            "PIP_TRUSTED_HOST": TOKEN,
-        }
-
-    def make(self, *targets: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            ["make", "--no-print-directory", *targets],
-            cwd=self.path,
-            env={**self.environ, **environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert not check or done.returncode == 0, done.stderr
-        return done
-
-    def record(self, framework: str) -> dict[str, str]:
-        found: dict[str, str] = json.loads((self.path / ".images" / f"{framework}.json").read_text())
-        return found
-
-    def layers(self, framework: str) -> list[str]:
-        form = "{{json .RootFS.Layers}}"
-        found: list[str] = json.loads(
-            self.engine.run("inspect", f"--format={form}", self.record(framework)["id"]).stdout
-        )
-        return found
-
-    def inside(self, framework: str, *command: str) -> str:
-        """Return what *command* prints in a container of the image."""
-        container = ["run", "--rm", "--pull", "never", "--network", "none", self.record(framework)["id"]]
-        return self.engine.run(*container, *command).stdout.strip()
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """Return a shop in whose registry are the images of Dask, with more packages, and of PyTorch."""
     place = tmp_path_factory.mktemp("images")
-    path = place / "my project"
-    for folder in ("common", "scripts", *FRAMEWORKS):
-        shutil.copytree(CHECKOUT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("Makefile", ".dockerignore"):
-        shutil.copy(CHECKOUT / name, path / name)
-    (path / ".venv").symlink_to(CHECKOUT / ".venv")
-    extra_env = place / "my.yaml"
-    extra_env.write_text('{"dependencies": [{"pip": ["lightgbm==4.6.0"]}]}')
     # .ci/run has the same built there beforehand, while other tests wait.
     directory = Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")
     with running(directory) as engine:
-        assert BASE is not None
-        base_image(engine, BASE[1])
-        shop = Shop(engine, path, extra_env)
-        shop.make("build-dask", "push-dask", EXTRA_ENV=str(extra_env))
+        shop = Shop(engine, place, FRAMEWORKS)
+        shop.make("build-dask", "push-dask", EXTRA_ENV=str(shop.extra_env))
         shop.make("build-pytorch", "push-pytorch")
         yield shop
 
@@ -109,11 +42,19 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 # --- What is in an image --------------------------------------------------------------------------------------------
 
 
-def test_images_are_as_small_as_the_readme_says(shop: Shop) -> None:
-    """Every layer of both, as `make size` prints them; Dask's has LightGBM besides, which is 15 MB."""
+def test_images_are_as_small_as_the_readme_says(shop: Shop, record_property: Callable[[str, object], None]) -> None:
+    """Every layer of both, as `make size` prints them; Dask's has LightGBM besides, which is 15 MB.
+
+    What is said of PyTorch's is said of torch's build for CPUs; of the index's build for CUDA nothing is.
+    """
     sizes = dict(re.findall(r"/(\w+):1  ([\d.]+) MB$", shop.make("size").stdout, re.MULTILINE))
-    assert float(sizes["dask"]) < 500 + 15
-    assert float(sizes["pytorch"]) < 1300
+    assert float(sizes["dask"]) < 700 + 15
+    torch = shop.inside("pytorch", "python", "-c", "import importlib.metadata as m; print(m.version('torch'))")
+    if torch.endswith("+cpu"):
+        assert float(sizes["pytorch"]) < 1300
+    else:
+        text = f"the bound of 1300 MB on PyTorch's image, which holds torch {torch} and not a build +cpu"
+        record_property("not applicable", text)
 
 
 def test_packages_of_the_user_are_there_and_listed(shop: Shop) -> None:
@@ -221,7 +162,7 @@ def test_killing_the_engine_in_a_build_leaves_nothing_in_the_way(shop: Shop) -> 
     with subprocess.Popen(command, cwd=shop.path, env=shop.environ, stderr=subprocess.PIPE, text=True) as build:
         wait_until(lambda: log.exists() and "Resolved" in log.read_text(), "the build to install packages")
         shop.engine.kill()
-        said = build.communicate(timeout=60)[1]
+        said = build.communicate(timeout=PATIENCE_S)[1]
     assert build.returncode == 2
     assert "'docker build ...' for dask failed" in said
     down = shop.make("build-dask", check=False)
@@ -244,18 +185,30 @@ def project(shop: Shop, tmp_path: Path) -> Iterator[Project]:
     shutil.rmtree(shop.path / ".clusters", ignore_errors=True)
 
 
-@pytest.mark.parametrize(("launched", "said"), [("dask 3", "best parameters"), ("pytorch 1", "accuracy")])
+@pytest.mark.parametrize(("launched", "said"), [("dask 3", "best parameters"), ("pytorch 1 -- --epochs 2", "accuracy")])
 def test_job_runs_pull_what_was_pushed_and_run_it(
     shop: Shop, project: Project, tmp_path: Path, launched: str, said: str
 ) -> None:
     """`BACKEND=oci` without a word of the image: its digest is in the Job, and its example ends with 0 on all nodes."""
-    framework, workers = launched.split()
+    framework, workers, *arguments = launched.split()
     shop.make(f"build-{framework}", f"push-{framework}", EXTRA_ENV=str(shop.extra_env) if framework == "dask" else "")
     with Service(tmp_path / "s", engine=shop.engine) as service:
-        launch = project.launch(framework, workers, **service.environ, **service.settings, BACKEND="oci")
+        launch = project.launch(framework, workers, *arguments, **service.environ, **service.settings, BACKEND="oci")
         assert launch.wait(PATIENCE_S) == 0, launch.err
         assert said in launch.out
         details = service.jobs()[0]["jobEnvironmentConfigurationDetails"]
         record = shop.record(framework)
         assert (details["image"], details["imageDigest"]) == (record["image"], record["digest"])
         assert [run["lifecycleState"] for run in service.job_runs()] == ["SUCCEEDED"] * (int(workers) + 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "workers", "said"),
+    [("dask/futures.py", "2", "pi is about 3.1"), ("pytorch/sampler.py", "1", "all once: True")],
+)
+def test_scripts_of_others_run_in_containers(shop: Shop, project: Project, path: str, workers: str, said: str) -> None:
+    """`BACKEND=docker` with what was built; the scripts, of tests/samples, know nothing of this project."""
+    framework = path.partition("/")[0]
+    shop.make(f"build-{framework}", f"push-{framework}", EXTRA_ENV=str(shop.extra_env) if framework == "dask" else "")
+    launch = shop.launch_with(project, framework, CHECKOUT / "tests" / "samples" / path, workers)
+    assert said in launch.out

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from oci_service.handle import Service as StandIn
 
-from oci_cluster import plan as planning
+from oci_cluster.backends.oci.backend import OciBackend
+from oci_cluster.backends.oci.service import Service
+from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError
-from oci_cluster.jobs import Jobs
-from oci_cluster.oci_service import Service
+from oci_cluster.launcher import planning
+from oci_cluster.launcher.lifecycle import Lifecycle
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
@@ -45,7 +47,9 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandI
         yield service
 
 
-def jobs_of(stand_in: StandIn, directory: Path, is_stopped: Callable[[], bool] = lambda: False) -> Jobs:
+def lifecycle_of(
+    stand_in: StandIn, root: Path, say: Callable[[str], None], is_stopped: Callable[[], bool] = lambda: False
+) -> tuple[OciBackend, Lifecycle]:
     moment = 0.0
 
     def sleep(seconds: float) -> None:
@@ -55,7 +59,10 @@ def jobs_of(stand_in: StandIn, directory: Path, is_stopped: Callable[[], bool] =
 
     service = Service(os.environ, is_stopped=is_stopped, clock=lambda: moment, sleep=sleep)
     service.use_for_storage()
-    return Jobs(service, stand_in.settings, directory, is_stopped=is_stopped, clock=lambda: moment, sleep=sleep)
+    times: dict[str, Any] = {"clock": lambda: moment, "sleep": sleep}
+    compartment = stand_in.settings["COMPARTMENT_OCID"]
+    backend = OciBackend(root, compartment, lambda: service, is_stopped=is_stopped, **times)
+    return backend, Lifecycle(backend, root, say, **times)
 
 
 def told_after(looks: int | None) -> Callable[[], bool]:
@@ -64,11 +71,10 @@ def told_after(looks: int | None) -> Callable[[], bool]:
     return lambda: looks is not None and next(asked) >= looks
 
 
-def make_plan(stand_in: StandIn, code: Path, name: str) -> dict[str, Any]:
-    root = Path(__file__).parents[2]
+def make_plan(stand_in: StandIn, root: Path, code: Path, name: str) -> Plan:
     request = planning.Request("dask", "2", "oci", {"CLUSTER_NAME": name, "ENTRY_POINT": str(code / "train.py")})
     environ = {**stand_in.settings, "IMAGE": IMAGE}
-    return planning.make_plan(request, environ, root=root, cwd=code, most_workers=999)
+    return planning.make_plan(request, environ, root=root, cwd=code, max_workers=999)
 
 
 def is_fault(call: dict[str, Any]) -> bool:
@@ -85,12 +91,15 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
     chance = random.Random(20261121)  # noqa: S311 - the same faults each time
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("")
-    root = Path(__file__).parents[2]
+    root = tmp_path / "checkout"  # its .clusters are nobody else's
+    root.mkdir()
+    for folder in ("dask", "scripts"):
+        (root / folder).symlink_to(Path(__file__).parents[2] / folder)
     struck = launches = successes = 0
     while struck < FAULTS:
         launches += 1
         name = f"demo-{launches}"
-        plan = make_plan(stand_in, tmp_path / "code", name)
+        plan = make_plan(stand_in, root, tmp_path / "code", name)
         faults = [
             {
                 "operation": operation,
@@ -106,15 +115,15 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
         since = len(stand_in.calls())
         stand_in.control({"faults": faults})
         stop_after = chance.choice((None, None, None, chance.randrange(60)))
-        jobs = jobs_of(stand_in, tmp_path / "clusters", told_after(stop_after))
         said: list[str] = []
+        backend, lifecycle = lifecycle_of(stand_in, root, said.append, told_after(stop_after))
         try:
-            cluster = jobs.submit(plan, root, said.append)
+            cluster = lifecycle.launch(backend.place(plan))
         except ClusterError:
             cluster = None
         struck += sum(map(is_fault, stand_in.calls(since=since)))
         stand_in.control({"faults": []})
-        own = active(stand_in, plan["launch_id"])
+        own = active(stand_in, plan.launch_id)
         nodes = [run["freeformTags"]["oci-cluster-node"] for run in own]
         if cluster is not None:
             successes += 1
@@ -123,9 +132,9 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
             assert len(nodes) == len(set(nodes)), "a node was started twice"
             assert any(text.startswith(f"NOT ENDED: {name} ") for text in said), f"left unnamed: {nodes}; {said}"
         if own:
-            quiet = jobs_of(stand_in, tmp_path / "clusters")
+            quiet, its_lifecycle = lifecycle_of(stand_in, root, said.append)
             (left,) = [found for found in quiet.find() if found.name == name]
-            quiet.stop(quiet.load(left), said.append, delete=True)
-            assert not active(stand_in, plan["launch_id"])
+            its_lifecycle.stop(left, delete=True)
+            assert not active(stand_in, plan.launch_id)
     sys.stderr.write(f"{struck} faults in {launches} launches, of which {successes} succeeded all the same\n")
     assert successes > launches / 10

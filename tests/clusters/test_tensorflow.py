@@ -28,7 +28,7 @@ import tensorflow as tf
 
 per_worker_batch_size = 16
 tf_config = json.loads(os.environ["TF_CONFIG"])
-num_workers = 1 + len(tf_config["cluster"]["worker"])
+num_workers = len(tf_config["cluster"]["worker"])
 task = "{type}:{index}".format(**tf_config["task"])
 
 options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=15)
@@ -44,11 +44,12 @@ with strategy.scope():
 
 class Trouble(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
-        if task == "worker:1" and epoch == 1:
+        if task == "worker:2" and epoch == 1:
             print("in trouble", flush=True)
             exec(os.environ.get("TROUBLE", "pass"))
 
 model.fit(dataset, epochs=3, steps_per_epoch=10, verbose=2, callbacks=[Trouble()])
+assert strategy.num_replicas_in_sync == num_workers
 print("trained by", num_workers)
 """
 
@@ -134,7 +135,7 @@ def test_example_gives_the_same_on_three_nodes_and_on_one(project: Project, tens
     wait_for_code(launch, 0, 400)  # the first test here may have to make the environment
     assert epochs(launch, 3) == list(range(1, 11))
     assert {node["exit_code"] for node in launch.nodes().values()} == {0}
-    assert re.search(r"chief 127\.0\.0\.\d+:12345; tasks 1 chief, 2 worker, 0 ps", launch.err)
+    assert re.search(r"chief 127\.0\.0\.\d+:12345; tasks 3 worker; ", launch.err)
     for node in ("WORKER_1", "WORKER_2"):
         assert "epoch" not in launch.log(node)
     launch.assert_nothing_left()
@@ -207,14 +208,14 @@ def test_hang_of_one_node_ends_at_tensorflows_timeout_with_its_name(project: Pro
     wait_for_code(launch, 1)
     assert "in trouble" in launch.log("WORKER_2")
     assert "Collective has timed out" in launch.out
-    # Main's own failure may come later than that, where CPUs are busy: then it is named too.
-    assert re.search(r"; (MAIN, )?WORKER_2 had not failed 3 s later, which is what a hang looks like", launch.err)
+    # Only the node that hangs, however late the others report.
+    assert re.search(r"; WORKER_2 had not failed \d+ s later, which is what a hang looks like", launch.err)
     launch.assert_nothing_left()
 
 
 def test_killed_task_starts_the_gang_again_from_its_backup(project: Project) -> None:
     """All tasks again, once, from a later epoch than the first; the end is a success."""
-    launch = project.launch("tensorflow", "2", "--", "--epochs", "25", MAX_RESTARTS="1")
+    launch = project.launch("tensorflow", "2", "--", "--epochs", "12", MAX_RESTARTS="1")
     wait_until(lambda: 3 in epochs(launch, 3), f"the third epoch:\n{launch.err}", PATIENCE_S)
     os.kill(entry_pid(launch, "WORKER_2"), signal.SIGKILL)
     wait_for_code(launch, 0)
@@ -224,13 +225,13 @@ def test_killed_task_starts_the_gang_again_from_its_backup(project: Project) -> 
     resumed = int(re.findall(r"going on after epoch (\d+), from the backup", after)[0])
     assert resumed >= 2
     assert "going on" not in before
-    assert epochs(launch, 3)[-(25 - resumed) :] == list(range(resumed + 1, 26))
+    assert epochs(launch, 3)[-(12 - resumed) :] == list(range(resumed + 1, 13))
     launch.assert_nothing_left()
 
 
 def test_gang_goes_on_without_a_lost_node_and_takes_in_a_new_one(project: Project) -> None:
     """Three nodes, then two, then three again, each time from the backup; stopped in the middle of training."""
-    settings = {"MAX_RESTARTS": "3", "MIN_WORKERS": "1", "HEARTBEAT_INTERVAL": "0.5", "HEARTBEAT_TIMEOUT": "8"}
+    settings = {"MAX_RESTARTS": "3", "MIN_WORKERS": "1", "HEARTBEAT_INTERVAL": "0.5", "HEARTBEAT_TIMEOUT": "20"}
     launch = project.launch("tensorflow", "2", "--", "--epochs", "2000", **settings)
 
     def trained_by(world: int, after: int = 0) -> Any:
@@ -247,5 +248,5 @@ def test_gang_goes_on_without_a_lost_node_and_takes_in_a_new_one(project: Projec
     assert project.run("scale", name, "+1").stdout == "2\n"
     trained_by(3, after=last)
     launch.interrupt()
-    wait_for_code(launch, 143, 30)
+    wait_for_code(launch, 143)
     launch.assert_nothing_left()

@@ -269,7 +269,7 @@ class Containers:
 
     def close(self) -> None:
         """Remove the networks, and containers that are left."""
-        self._guard.communicate(timeout=30)
+        self._guard.communicate(timeout=60)
 
 
 def clear(path: str, name: str) -> None:

@@ -6,15 +6,16 @@ import threading
 from typing import Any
 
 from oci_service import models
-from oci_service.knobs import Knobs
+from oci_service.faults import Controls
 from oci_service.logs import Logs
+from oci_service.nodes import Group, Plan
 from oci_service.resources import JSON, Answer, Refusal, Request, Route, Shelf, invalid, merged, not_found, now
-from oci_service.runs import ENDED, Group, Plan, Runner
+from oci_service.runs import ENDED, Runner
 from oci_service.tenancy import Tenancy
 
-MOST_ENVIRONMENT = 20_000  # characters, names and values
-MOST_ARGUMENTS = 4_000
-MOST_COMMAND = 2_048  # bytes, cmd and entrypoint
+MAX_ENVIRONMENT = 20_000  # characters, names and values
+MAX_ARGUMENTS = 4_000
+MAX_COMMAND = 2_048  # bytes, cmd and entrypoint
 _SHAPES = {
     "VM.Standard2.1": (1, 15, "INTEL_SKYLAKE"),
     "VM.Standard2.4": (4, 60, "INTEL_SKYLAKE"),
@@ -33,8 +34,8 @@ _RUN_SUMMARY = f"{_JOB_SUMMARY} timeAccepted timeStarted timeFinished jobId life
 class DataScience:
     """Jobs and their runs, in one project."""
 
-    def __init__(self, knobs: Knobs, lock: threading.RLock, tenancy: Tenancy, logs: Logs, runner: Runner) -> None:
-        self._knobs = knobs
+    def __init__(self, controls: Controls, lock: threading.RLock, tenancy: Tenancy, logs: Logs, runner: Runner) -> None:
+        self._controls = controls
         self._lock = lock
         self._tenancy = tenancy
         self._logs = logs
@@ -89,7 +90,7 @@ class DataScience:
 
     def _list_projects(self, request: Request) -> Answer:
         self._tenancy.check_compartment(request.wanted("compartmentId"))
-        return self._projects.list(request, ("compartmentId", "id", "displayName"), self._knobs.page_size)
+        return self._projects.list(request, ("compartmentId", "id", "displayName"), self._controls.page_size)
 
     def _check_place(self, body: JSON) -> None:
         self._tenancy.check_compartment(body["compartmentId"])
@@ -114,16 +115,16 @@ class DataScience:
         """Refuse what a job, a node group, or a run's overrides (by their *infix*) cannot have."""
         configuration = body.get(f"jobConfiguration{infix}Details") or {}
         variables = configuration.get("environmentVariables") or {}
-        if (size := sum(len(name) + len(value) for name, value in variables.items())) > MOST_ENVIRONMENT:
-            raise invalid(f"{prefix}environmentVariables have {size} characters; {MOST_ENVIRONMENT} are allowed")
-        if (size := len(configuration.get("commandLineArguments") or "")) > MOST_ARGUMENTS:
-            raise invalid(f"{prefix}commandLineArguments have {size} characters; {MOST_ARGUMENTS} are allowed")
+        if (size := sum(len(name) + len(value) for name, value in variables.items())) > MAX_ENVIRONMENT:
+            raise invalid(f"{prefix}environmentVariables have {size} characters; {MAX_ENVIRONMENT} are allowed")
+        if (size := len(configuration.get("commandLineArguments") or "")) > MAX_ARGUMENTS:
+            raise invalid(f"{prefix}commandLineArguments have {size} characters; {MAX_ARGUMENTS} are allowed")
         if (configuration.get("maximumRuntimeInMinutes") or 1) < 1:
             raise invalid(f"{prefix}maximumRuntimeInMinutes must be at least 1")
         container = body.get(f"jobEnvironmentConfiguration{infix}Details") or {}
         words = [*(container.get("cmd") or []), *(container.get("entrypoint") or [])]
-        if sum(len(word.encode()) for word in words) >= MOST_COMMAND:
-            raise invalid(f"{prefix}cmd and entrypoint must have less than {MOST_COMMAND} bytes together")
+        if sum(len(word.encode()) for word in words) >= MAX_COMMAND:
+            raise invalid(f"{prefix}cmd and entrypoint must have less than {MAX_COMMAND} bytes together")
         self._check_infrastructure(body.get(f"jobInfrastructureConfiguration{infix}Details") or {}, prefix)
         log = body.get(f"jobLogConfiguration{infix}Details") or {}
         if log.get("enableLogging"):
@@ -145,7 +146,7 @@ class DataScience:
     def _list_jobs(self, request: Request) -> Answer:
         self._tenancy.check_compartment(request.wanted("compartmentId"))
         filters = ("compartmentId", "projectId", "id", "displayName", "lifecycleState", "createdBy")
-        return self.jobs.list(request, filters, self._knobs.page_size, _JOB_SUMMARY.split())
+        return self.jobs.list(request, filters, self._controls.page_size, _JOB_SUMMARY.split())
 
     def _job(self, request: Request) -> JSON:
         job = self.jobs.matching(request.names["id"], request)
@@ -244,13 +245,15 @@ class DataScience:
             return answer
 
     def _check_limit(self, shapes: set[str], nodes: int) -> None:
-        for shape in shapes & set(self._knobs.limit):
+        for shape in shapes & set(self._controls.limit):
             active = [run for run in self.runs.all() if run["lifecycleState"] not in ENDED]
             used = sum(
                 (run.get("jobInfrastructureConfigurationDetails") or {}).get("shapeName") == shape for run in active
             )
-            if used + nodes > self._knobs.limit[shape]:
-                text = f"The limit of {self._knobs.limit[shape]} for shape {shape} would be exceeded: {used} are in use"
+            if used + nodes > self._controls.limit[shape]:
+                text = (
+                    f"The limit of {self._controls.limit[shape]} for shape {shape} would be exceeded: {used} are in use"
+                )
                 raise Refusal(400, "LimitExceeded", text)
 
     def _log(self, wanted: JSON, name: str) -> tuple[str, str] | None:
@@ -264,7 +267,7 @@ class DataScience:
     def _list_runs(self, request: Request) -> Answer:
         self._tenancy.check_compartment(request.wanted("compartmentId"))
         filters = ("id", "jobId", "compartmentId", "createdBy", "displayName", "lifecycleState")
-        return self.runs.list(request, filters, self._knobs.page_size, _RUN_SUMMARY.split())
+        return self.runs.list(request, filters, self._controls.page_size, _RUN_SUMMARY.split())
 
     def _update_run(self, request: Request) -> Answer:
         body = models.check("UpdateJobRunDetails", request.json())

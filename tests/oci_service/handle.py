@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 FOLDER = Path(__file__).resolve().parent
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Service:
@@ -72,9 +72,9 @@ class Service:
             raise ValueError(f"{method} {path}: {answer.decode()}")
         return answer
 
-    def control(self, knobs: dict[str, Any]) -> None:
-        """Set knobs; README.md lists them."""
-        self._ask("POST", "control", knobs)
+    def control(self, controls: dict[str, Any]) -> None:
+        """Set controls; README.md lists them."""
+        self._ask("POST", "control", controls)
 
     def kill(self, run: str, rank: int | None = None) -> None:
         """Kill a run's node, or all of them, as when a machine is lost."""

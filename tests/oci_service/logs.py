@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from oci_service.knobs import Knobs
+from oci_service.faults import Controls
 from oci_service.resources import JSON, Answer, Refusal, Request, Route, Shelf, invalid, moment, not_found, now, page_of
 
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 _STREAM = re.compile(r'"([^"]*)"')
 _CONDITION = re.compile(r"""\s*([\w.]+|"[^"]+")\s*(!?=|like)\s*(?:'([^']*)'|"([^"]*)")\s*""", re.IGNORECASE)
 
@@ -59,9 +59,9 @@ class Logs:
     """Log groups, logs and their lines. Compartments are checked by *check_compartment*."""
 
     def __init__(
-        self, knobs: Knobs, lock: threading.RLock, tenancy: str, check_compartment: Callable[[str], None]
+        self, controls: Controls, lock: threading.RLock, tenancy: str, check_compartment: Callable[[str], None]
     ) -> None:
-        self._knobs = knobs
+        self._controls = controls
         self._tenancy = tenancy
         self._check_compartment = check_compartment
         self.groups = Shelf("loggroup", lock)
@@ -112,7 +112,7 @@ class Logs:
         """Add a line, which a search finds after the delay that ingestion takes."""
         with self._lock:
             at = time.time()
-            delay = self._knobs.ingest_delay_s
+            delay = self._controls.ingest_delay_s
             number = str(len(self._lines))
             self._lines.append(Line(number, at, at + delay, group, log, source, kind, subject, data))
 
@@ -169,7 +169,7 @@ class Logs:
 
     def _list_groups(self, request: Request) -> Answer:
         self._check_compartment(request.wanted("compartmentId"))
-        return self.groups.list(request, ("compartmentId", "displayName"), self._knobs.page_size)
+        return self.groups.list(request, ("compartmentId", "displayName"), self._controls.page_size)
 
     def _delete_group(self, request: Request) -> Answer:
         group = self.groups.matching(request.names["group"], request)
@@ -204,7 +204,7 @@ class Logs:
     def _list_logs(self, request: Request) -> Answer:
         group = self.groups.get(request.names["group"])["id"]
         inside = Request(request.principal, {}, {**request.query, "logGroupId": group}, {}, b"")
-        return self.logs.list(inside, ("logGroupId", "displayName", "lifecycleState"), self._knobs.page_size)
+        return self.logs.list(inside, ("logGroupId", "displayName", "lifecycleState"), self._controls.page_size)
 
     def _delete_log(self, request: Request) -> Answer:
         log = self._log_of(request)
@@ -226,8 +226,8 @@ class Logs:
         if end - start > 14 * 86400:
             raise invalid("The time range must not exceed 14 days")
         limit = int(request.query.get("limit", "500"))
-        if not 1 <= limit <= MOST_ROWS:
-            raise invalid(f"limit must be between 1 and {MOST_ROWS}")
+        if not 1 <= limit <= MAX_ROWS:
+            raise invalid(f"limit must be between 1 and {MAX_ROWS}")
         search, *stages = re.split(r"\|(?=(?:[^']*'[^']*')*[^']*$)", str(body.get("searchQuery", "")))
         word, _, streams = search.strip().partition(" ")
         if word != "search":
@@ -239,7 +239,7 @@ class Logs:
         for stage in stages:
             found = _apply(stage.strip(), found)
         rows = [{"data": self._row(line), "id": line.id} for line in found]
-        page, headers = page_of(rows, {**request.query, "limit": str(limit)}, MOST_ROWS)
+        page, headers = page_of(rows, {**request.query, "limit": str(limit)}, MAX_ROWS)
         results = [{"data": row["data"]} for row in page]
         return Answer({"results": results, "fields": [], "summary": {"resultCount": len(page)}}, 200, headers)
 

@@ -20,30 +20,30 @@ from typing import Any
 
 import hosts
 
-WARDEN = Path(__file__).resolve().parent / "warden.py"
+REAPER = Path(__file__).resolve().parent / "reaper.py"
 
 
 class Executed:
-    """A command under a warden, which has ended with everything that it had started when ``wait`` returns."""
+    """A command under a reaper, which has ended with everything that it had started when ``wait`` returns."""
 
     def __init__(
         self, prefix: Sequence[str], directory: str, command: Sequence[str], environ: Mapping[str, str]
     ) -> None:
-        status, for_warden = os.pipe()
+        status, for_reaper = os.pipe()
         self.stdout, stdout = os.pipe()
         self.stderr, stderr = os.pipe()
-        warden = [sys.executable, "-I", "-S", str(WARDEN), str(for_warden), directory, *command]
+        reaper = [sys.executable, "-I", "-S", str(REAPER), str(for_reaper), directory, *command]
         self._process = subprocess.Popen(
-            [*prefix, *warden],
+            [*prefix, *reaper],
             env=environ,
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=[for_warden],
+            pass_fds=[for_reaper],
             start_new_session=True,
             bufsize=0,
         )
-        for end in (for_warden, stdout, stderr):
+        for end in (for_reaper, stdout, stderr):
             os.close(end)
         self.pid = self._process.pid
         self._status = status
@@ -62,7 +62,7 @@ class Executed:
             self._process.stdin.close()
 
     def wait(self) -> int | None:
-        """Return the command's exit code; None where even the warden was killed."""
+        """Return the command's exit code; None where even the reaper was killed."""
         with os.fdopen(self._status, "rb") as stream:
             text = stream.read()
         self.kill()
@@ -178,7 +178,7 @@ class Machines(_Table):
         with self._lock:
             self._count += 1
             name = f"node{self._count}"
-        readable = {str(WARDEN.parent), sys.prefix, sys.base_prefix, *image.get("readable", [])}
+        readable = {str(REAPER.parent), sys.prefix, sys.base_prefix, *image.get("readable", [])}
         directories = {**dict.fromkeys(sorted(readable), "ro"), str(directory): "rw"}
         host = hosts.Host(name, int(ipaddress.IPv4Address(address)) - int(self.network[0]), directories)
         hosts._ip(
@@ -203,8 +203,8 @@ class Machines(_Table):
 
     def close(self) -> None:
         """End the network, and the route that keeps it to itself."""
-        self._switch.communicate(timeout=10)
-        self._guard.communicate(timeout=10)
+        self._switch.communicate(timeout=60)
+        self._guard.communicate(timeout=60)
 
 
 def start_guard(imports: str = "", clear: str = "", *arguments: str) -> subprocess.Popen[bytes]:

@@ -114,13 +114,13 @@ def merged(*parts: Mapping[str, Any] | None) -> JSON:
     return {key: value for part in parts for key, value in (part or {}).items() if value is not None}
 
 
-def page_of(items: Sequence[JSON], query: Mapping[str, str], most: int, key: str = "id") -> tuple[list[JSON], JSON]:
-    """Return the asked page of *items*, of *most* at most, and the headers that lead to the next one.
+def page_of(items: Sequence[JSON], query: Mapping[str, str], maximum: int, key: str = "id") -> tuple[list[JSON], JSON]:
+    """Return the asked page of *items*, of *maximum* at most, and the headers that lead to the next one.
 
     A page begins after the last item of the one before, so that what is added meanwhile makes nothing come twice.
     """
     try:
-        limit = min(int(query.get("limit", most)), most)
+        limit = min(int(query.get("limit", maximum)), maximum)
         after = base64.urlsafe_b64decode(query["page"]).decode() if "page" in query else None
         start = 0 if after is None else [item[key] for item in items].index(after) + 1
     except (ValueError, binascii.Error):
@@ -183,7 +183,7 @@ class Shelf:
         with self.lock:
             del self._resources[resource_id]
 
-    def list(self, request: Request, filters: Iterable[str], most: int, only: Iterable[str] = ()) -> Answer:
+    def list(self, request: Request, filters: Iterable[str], maximum: int, only: Iterable[str] = ()) -> Answer:
         """Return the page that a list operation asks for; *only* names the fields that a summary has."""
         query = request.query
         by = query.get("sortBy", "timeCreated")
@@ -195,6 +195,6 @@ class Shelf:
             found = [dict(item) for item in self._resources.values()]
         found = [item for item in found if all(item.get(name) == value for name, value in wanted.items())]
         found.sort(key=lambda item: (str(item.get(by, "")), item["id"]), reverse=order == "DESC")
-        page, headers = page_of(found, query, most)
+        page, headers = page_of(found, query, maximum)
         fields = set(only)
         return Answer([{k: v for k, v in item.items() if not fields or k in fields} for item in page], 200, headers)

@@ -1,10 +1,7 @@
-"""Job runs that really run: the life of each, from ACCEPTED to its end, and what its nodes are given."""
+"""Job runs that really run: the life of each, from ACCEPTED to its end."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import random
 import shlex
 import shutil
@@ -21,51 +18,14 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from oci_service.containers import Containers
-from oci_service.knobs import Knobs
+from oci_service.faults import Controls
 from oci_service.logs import Logs
-from oci_service.places import Executed, Loopback, Machines, Node
-from oci_service.resources import JSON, REGION, now
+from oci_service.nodes import Given, Member, Plan
+from oci_service.places import Loopback, Machines
+from oci_service.resources import JSON, now
 from oci_service.signatures import Keys, new_key, write_key
 
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
-_IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-@dataclass(frozen=True)
-class Group:
-    """Nodes that are alike; a run that is not multi-node has one group of one."""
-
-    name: str
-    replicas: int
-    minimum: int
-    container: Mapping[str, Any]
-    configuration: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run is to do; *ordinal* counts the runs of its job."""
-
-    groups: Sequence[Group]
-    is_multi_node: bool
-    is_in_order: bool
-    minutes: int | None
-    log: tuple[str, str] | None
-    ordinal: int
-
-
-@dataclass
-class Member:
-    """One node of a run."""
-
-    group: Group
-    rank: int
-    address: str
-    node: Node | None = None
-    executed: Executed | None = None
-    environ: Mapping[str, str] = field(default_factory=dict)
-    has_ended: bool = False
-    code: int | None = None
 
 
 class Failed(Exception):  # noqa: N818 - how a run ends
@@ -78,7 +38,7 @@ class Runner:
 
     directory: Path
     place: Loopback | Machines | Containers
-    knobs: Knobs
+    controls: Controls
     keys: Keys
     logs: Logs
     authority: Path
@@ -102,8 +62,8 @@ class Runner:
         """Take *count* free addresses of the subnet."""
         with self.lock:
             pool = self.place.addresses
-            if self.knobs.free_addresses is not None:
-                pool = pool[: self.knobs.free_addresses]
+            if self.controls.free_addresses is not None:
+                pool = pool[: self.controls.free_addresses]
             free = [address for address in pool if address not in self.used]
             if len(free) < count:
                 raise Failed(f"No free IP address in the subnet: {count} needed, {len(free)} available.")
@@ -113,7 +73,7 @@ class Runner:
 
     def close(self) -> None:
         """Kill every run and take the network away."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         for life in list(self.lives.values()):
             life.cancel()
             life.kill()
@@ -127,7 +87,7 @@ class Life:
 
     def __init__(self, runner: Runner, run: JSON, job: JSON, plan: Plan, directory: Path) -> None:
         self._runner = runner
-        self._knobs = runner.knobs
+        self._controls = runner.controls
         self._run = run
         self._job = job
         self._plan = plan
@@ -135,7 +95,7 @@ class Life:
         self._changed = threading.Condition()
         self._is_canceled = False
         self._members: list[Member] = []
-        self._tokens: list[str] = []
+        self._given = Given(runner, run, job, plan, self._members)
         self.printed: list[JSON] = []
         self.over = threading.Event()
 
@@ -158,14 +118,11 @@ class Life:
     def rotate(self) -> None:
         """Refuse the tokens that its nodes have, and give them others."""
         with self._changed:
-            self._runner.keys.refused.update(self._tokens)
-            self._tokens.clear()
-            for member in self._members:
-                if member.node is not None and not member.has_ended:
-                    self._write_token(member.node)
+            self._given.refuse_tokens()
+            self._given.renew_tokens()
 
     def pids(self) -> list[int]:
-        """Return the pids of its nodes' wardens."""
+        """Return the pids of its nodes' reapers."""
         return [member.executed.pid for member in self._members if member.executed is not None]
 
     # --- Its course
@@ -174,7 +131,7 @@ class Life:
         """Go from ACCEPTED to the end."""
         state, details = "FAILED", ""
         try:
-            if self._wait_for(lambda: self._is_canceled, self._knobs.provisioning_s):
+            if self._wait_for(lambda: self._is_canceled, self._controls.provisioning_s):
                 state = "CANCELED"
             else:
                 state, details = self._work()
@@ -199,7 +156,7 @@ class Life:
 
     def _work(self) -> tuple[str, str]:
         plan = self._plan
-        if plan.ordinal in self._knobs.out_of_capacity:
+        if plan.ordinal in self._controls.out_of_capacity:
             raise Failed("Out of host capacity.")
         images = {group.name: self._image(group.container) for group in plan.groups}
         groups = [group for group in plan.groups for _ in range(group.replicas)]
@@ -212,7 +169,7 @@ class Life:
             self._run.update(lifecycleState="IN_PROGRESS", lifecycleDetails=details, timeStarted=now())
         starter = threading.Thread(target=self._start_groups, args=[images], daemon=True)
         starter.start()
-        verdict = self._supervise(time.monotonic() + (plan.minutes or 1e6) * self._knobs.minute_s)
+        verdict = self._supervise(time.monotonic() + (plan.minutes or 1e6) * self._controls.minute_s)
         states = self._group_states()  # before the others are ended, which is no failure of theirs
         self._end_nodes()
         starter.join()
@@ -223,7 +180,7 @@ class Life:
     def _supervise(self, deadline: float) -> tuple[str, str]:
         """Return how the run ends, as soon as that is known; keep its tokens fresh until then."""
         while True:
-            refresh = time.monotonic() + self._knobs.token_lifetime_s / 2
+            refresh = time.monotonic() + self._controls.token_lifetime_s / 2
             with self._changed:
                 while not self._is_canceled and not self._verdict():
                     self._show_groups(self._group_states())
@@ -237,9 +194,7 @@ class Life:
                 return verdict
             if time.monotonic() >= deadline:
                 return "FAILED", "Job run exceeded its maximum runtime."
-            for member in self._members:
-                if member.node is not None and not member.has_ended:
-                    self._write_token(member.node)
+            self._given.renew_tokens()
 
     def _verdict(self) -> tuple[str, str] | None:
         """Return how the run ends, as soon as that is known."""
@@ -277,7 +232,7 @@ class Life:
         if not wanted:
             raise Failed("Job run has no container image; the stand-in runs nothing else.")
         digest = str(container.get("imageDigest") or "")
-        found = self._runner.place.image(wanted, digest, self._knobs.images)
+        found = self._runner.place.image(wanted, digest, self._controls.images)
         if found is None:
             raise Failed(f"Error pulling image {wanted}: not found or not authorized.")
         return found
@@ -293,7 +248,9 @@ class Life:
                         return
                     self._start(member, images[group.name])
                     if self._plan.is_multi_node:
-                        self._tell_nodes()
+                        if self._wait_for(lambda: self._is_canceled, self._controls.metadata_delay_s):
+                            return
+                        self._given.tell_nodes()
                 if self._plan.is_in_order and not all(map(self._is_started, members)):
                     return
         except Exception:  # noqa: BLE001 - as in live()
@@ -311,14 +268,14 @@ class Life:
         node = self._runner.place.node(member.address, directory, image)
         for name in ("ca.pem", "key.pem"):
             (directory / name).chmod(node.mode)
-        self._write_token(node)
+        self._given.renew_token(node)
         container = member.group.container
         entrypoint, arguments = container.get("entrypoint") or [], container.get("cmd") or []
         if not entrypoint:
             entrypoint = image.get("entrypoint") or []
             arguments = arguments or image.get("cmd") or []
         command = [*entrypoint, *arguments, *shlex.split(member.group.configuration.get("commandLineArguments") or "")]
-        environ = member.environ = self._environ(member, node, image)
+        environ = member.environ = self._given.environ(member, node, image)
         executed = node.start(image.get("directory") or node.working_directory, command or ["true"], environ)
         printed = [
             self._runner.logs.capture(stream, partial(self._print, member.rank, kind))
@@ -344,70 +301,6 @@ class Life:
             name = self._run["displayName"]
             kind = f"com.oraclecloud.datascience.jobrun.{kind}"
             self._runner.logs.add(*self._plan.log, self._run["id"], kind, {"message": text}, subject=name)
-
-    def _environ(self, member: Member, node: Node, image: JSON) -> dict[str, str]:
-        """Return the environment of a node: not one variable is the service's own."""
-        run, job = self._run, self._job
-        environ = {
-            "PATH": _IMAGE_PATH,
-            **node.environ,
-            **image.get("environment", {}),
-            **(member.group.configuration.get("environmentVariables") or {}),
-            "TENANCY_OCID": self._runner.tenancy,
-            "PROJECT_OCID": run["projectId"],
-            "PROJECT_COMPARTMENT_OCID": run["compartmentId"],
-            "JOB_OCID": run["jobId"],
-            "JOB_COMPARTMENT_OCID": job["compartmentId"],
-            "JOB_RUN_OCID": run["id"],
-            "JOB_RUN_COMPARTMENT_OCID": run["compartmentId"],
-            "FQDN": node.hostname,
-            "OCI_RESOURCE_PRINCIPAL_VERSION": "2.2",
-            "OCI_RESOURCE_PRINCIPAL_RPST": str(node.directory / "rpst"),
-            "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM": str(node.directory / "key.pem"),
-            "OCI_RESOURCE_PRINCIPAL_REGION": REGION,
-            "HTTPS_PROXY": self._runner.proxy,
-            "REQUESTS_CA_BUNDLE": str(node.directory / "ca.pem"),
-        }
-        if self._plan.is_multi_node:
-            environ |= {
-                "NODE_RANK": str(member.rank),
-                "INITIAL_CLUSTER_SIZE": str(len(self._members)),
-                "CLUSTER_NODES_METADATA_FILE": str(node.directory / "nodes.json"),
-            }
-        return environ
-
-    def _write_token(self, node: Node) -> None:
-        run = self._run
-        token = self._runner.keys.token(
-            "resource",
-            run["id"],
-            self._runner.session_key.public_key(),
-            self._knobs.token_lifetime_s,
-            res_tenant=self._runner.tenancy,
-            res_compartment=run["compartmentId"],
-            res_id=run["id"],
-            res_type="datasciencejobrun",
-        )
-        self._tokens.append(token)
-        _write(node.directory / "rpst", token, node.mode)
-
-    def _tell_nodes(self) -> None:
-        """Write the file of the nodes' addresses, to every node that is there: late, growing, and torn on demand."""
-        text = json.dumps([{"Rank": m.rank, "IPAddress": m.address} for m in self._members if m.node is not None])
-        nodes = [member.node for member in self._members if member.node is not None]
-
-        def write() -> None:
-            if self._knobs.metadata_torn_s:
-                for node in nodes:
-                    (node.directory / "nodes.json").write_text(text[: len(text) // 2])
-                time.sleep(self._knobs.metadata_torn_s)
-            with contextlib.suppress(FileNotFoundError):  # the run is over
-                for node in nodes:
-                    _write(node.directory / "nodes.json", text, node.mode)
-
-        if self._wait_for(lambda: self._is_canceled, self._knobs.metadata_delay_s):
-            return
-        write()
 
     def _is_started(self, member: Member) -> bool:
         """Return whether the startup probe of a node has succeeded, which is asked for as long as it may take."""
@@ -440,7 +333,7 @@ class Life:
             running = [m.executed for m in left if m.executed is not None]
         for executed in running:
             executed.term()
-        self._wait_for(lambda: all(member.has_ended for member in left), self._knobs.cancel_grace_s)
+        self._wait_for(lambda: all(member.has_ended for member in left), self._controls.cancel_grace_s)
         for executed in running:
             executed.kill()
         self._wait_for(lambda: all(member.has_ended for member in left), None)
@@ -452,12 +345,3 @@ class Life:
             shutil.rmtree(self._directory / str(member.rank), ignore_errors=True)
         with self._runner.lock:
             self._runner.used -= {member.address for member in self._members}
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    """Write a file whole: who reads it sees the old text or the new."""
-    new = path.with_suffix(".new")
-    new.touch(mode=0o600)
-    new.write_text(text)
-    new.chmod(mode)
-    os.replace(new, path)  # noqa: PTH105 - as Path.replace, and says that it is one step

@@ -1,4 +1,4 @@
-"""The service itself: a proxy that takes CONNECT to OCI's host names, ends TLS and answers as OCI would."""
+"""The service itself: what it does with the requests of clients, and with those of who has started it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import json
 import os
 import re
 import secrets
-import socket
-import socketserver
-import ssl
 import sys
 import threading
 import time
 import traceback
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -24,10 +20,11 @@ from urllib.parse import parse_qsl, unquote
 from oci_service.certificates import Authority
 from oci_service.containers import Containers
 from oci_service.data_science import DataScience
-from oci_service.knobs import Dropped, Knobs
+from oci_service.faults import Controls, Dropped
 from oci_service.logs import Logs
 from oci_service.object_storage import ObjectStorage
 from oci_service.places import Loopback, Machines
+from oci_service.proxy import Server
 from oci_service.resources import JSON, REGION, Answer, Operation, Principal, Refusal, Request, Route, not_found
 from oci_service.runs import Runner
 from oci_service.signatures import Keys, new_key, write_key
@@ -35,7 +32,6 @@ from oci_service.tenancy import Tenancy
 
 NAMESPACE = "stand-in"
 BUCKET = "clusters"
-_MOST_BYTES = 1 << 30
 _KEPT_HEADERS = {
     "opc-retry-token",
     "opc-request-id",
@@ -88,15 +84,15 @@ class Service:
         for name in ("tls", "keys", "runs"):
             (directory / name).mkdir(mode=0o700)
         self.token = secrets.token_hex(16)
-        self.knobs = Knobs()
+        self.controls = Controls()
         self.keys = Keys()
         self.authority = Authority(directory / "tls")
         lock = threading.RLock()
         self._creating = lock
-        self.tenancy = Tenancy(self.knobs, lock)
+        self.tenancy = Tenancy(self.controls, lock)
         check = self.tenancy.check_compartment
-        self.logs = Logs(self.knobs, lock, self.tenancy.id, check)
-        self.objects = ObjectStorage(directory / "objects", self.knobs, NAMESPACE, check)
+        self.logs = Logs(self.controls, lock, self.tenancy.id, check)
+        self.objects = ObjectStorage(directory / "objects", self.controls, NAMESPACE, check)
         self.place = place
         self.subnet = self.tenancy.make_network(str(self.place.network))
         self.server = Server(("127.0.0.1", 0), self)
@@ -108,9 +104,9 @@ class Service:
             proxy_port = listening.getsockname()[1]
             servers.append(Server(("127.0.0.1", 0), self, listening))
         proxy = f"http://{self.place.proxy_address}:{proxy_port}"
-        files = (directory / "runs", self.place, self.knobs, self.keys, self.logs, self.authority.file)
+        files = (directory / "runs", self.place, self.controls, self.keys, self.logs, self.authority.file)
         self.runner = Runner(*files, self.tenancy.id, proxy)
-        self.science = DataScience(self.knobs, lock, self.tenancy, self.logs, self.runner)
+        self.science = DataScience(self.controls, lock, self.tenancy, self.logs, self.runner)
         self.objects.add_bucket(BUCKET, self.tenancy.compartment, self.tenancy.user)
         group = {"compartmentId": self.tenancy.compartment, "displayName": "clusters", "lifecycleState": "ACTIVE"}
         self.log_group: str = self.logs.groups.add(**group)["id"]
@@ -195,7 +191,7 @@ class Service:
         answer: Answer | None = None
         try:
             call["operation"], function, names = self.routers[host].find(method, path)
-            is_lost = self.knobs.fault(call["operation"])
+            is_lost = self.controls.fault(call["operation"])
             short = call["operation"].partition(".")[2]
             principal = self.keys.principal(short, method, target, headers, body)
             call["principal"] = f"{principal.kind}:{principal.id}"
@@ -242,7 +238,7 @@ class Service:
         service, _, short = operation.partition(".")
         is_own = service == "data_science" and self.science.may(principal.id, short, names.get("id", ""))
         is_usual = operation not in _NOT_OF_RUNS and is_one_of(_OF_RUNS)
-        if not (is_own or is_usual or is_one_of(self.knobs.allow)):
+        if not (is_own or is_usual or is_one_of(self.controls.allow)):
             raise not_found()
 
     def _once(self, operation: str, function: Operation, request: Request) -> Answer:
@@ -281,8 +277,8 @@ class Service:
         if values.pop("rotate_tokens", False):
             for life in list(self.runner.lives.values()):
                 life.rotate()
-        self.knobs.set(values)
-        expired = self.knobs.expire_tokens
+        self.controls.set(values)
+        expired = self.controls.expire_tokens
         kinds = {"session", "resource", "api-key", "all"}
         self.keys.refused = (self.keys.refused - kinds) | ({expired} if expired else set())
         return {}
@@ -315,106 +311,3 @@ class Service:
     def close(self) -> None:
         """End every run."""
         self.runner.close()
-
-
-class Server(ThreadingHTTPServer):
-    """Takes connections; one thread for each."""
-
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self, address: tuple[str, int], service: Service, listening: socket.socket | None = None) -> None:
-        super().__init__(address, Handler, bind_and_activate=listening is None)
-        self.service = service
-        if listening is not None:
-            self.socket.close()
-            self.socket = listening
-
-    def server_bind(self) -> None:
-        """Bind, without HTTPServer's look-up of the host's name."""
-        socketserver.TCPServer.server_bind(self)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that go away."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: Server
-    _host = ""
-    _headers_buffer: list[bytes]
-
-    def do_CONNECT(self) -> None:
-        """End TLS for a host of OCI's; what it does not know it does not reach."""
-        host, _, port = self.path.partition(":")
-        service = self.server.service
-        if host not in service.routers or port != "443" or self._host:
-            self.close_connection = True
-            self.send_error(502, f"no such host: {self.path}")
-            return
-        context = service.authority.context(host)
-        self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        try:
-            self.connection = context.wrap_socket(self.connection, server_side=True)
-        except (ssl.SSLError, OSError):  # the client does not trust it, or is gone
-            self.close_connection = True
-            return
-        self._host = host
-        self.rfile = self.connection.makefile("rb", -1)
-        self.wfile = socketserver._SocketWriter(self.connection)  # type: ignore[attr-defined]
-        self.close_connection = False
-
-    def _serve(self) -> None:
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        size = int(headers.get("content-length", 0))
-        if "transfer-encoding" in headers or size > _MOST_BYTES:
-            self.close_connection = True
-            self._send(Answer({"code": "MissingContentLength", "message": "Content-Length is required"}, 411))
-            return
-        body = self.rfile.read(size)
-        if len(body) < size:
-            self.close_connection = True
-            return
-        service = self.server.service
-        if self._host:
-            answer = service.serve(self._host, self.command, self.path, headers, body)
-        elif self.path.startswith("/_/"):
-            answer = service.control(self.command, self.path, headers, body)
-        else:
-            answer = Answer({"code": "NotFound", "message": "Only a proxy here: use HTTPS_PROXY"}, 404)
-        if answer is None:
-            self.close_connection = True
-        else:
-            self._send(answer)
-
-    def _send(self, answer: Answer) -> None:
-        body = answer.encoded()
-        self.log_request = lambda *_: None  # type: ignore[method-assign]
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        if answer.status not in {204, 304}:
-            self.send_header("content-length", str(len(body) if answer.length is None else answer.length))
-        if self.close_connection:
-            self.send_header("connection", "close")
-        head = b"".join([*self._headers_buffer, b"\r\n"])
-        self._headers_buffer = []
-        is_bare = self.command == "HEAD" or answer.status in {204, 304}
-        self.wfile.write(head if is_bare else head + body)
-
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
-
-    def finish(self) -> None:
-        """Close the connection, through TLS where there is."""
-        with contextlib.suppress(OSError, ValueError):
-            super().finish()
-        with contextlib.suppress(OSError):
-            self.connection.close()
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing: calls are recorded."""

@@ -6,7 +6,7 @@ import ipaddress
 import threading
 from typing import Any
 
-from oci_service.knobs import Knobs
+from oci_service.faults import Controls
 from oci_service.resources import (
     JSON,
     REGION,
@@ -29,8 +29,8 @@ _PROTOCOLS = {"all", "1", "6", "17", "58"}
 class Tenancy:
     """A tenancy with one compartment, one user, one network."""
 
-    def __init__(self, knobs: Knobs, lock: threading.RLock) -> None:
-        self._knobs = knobs
+    def __init__(self, controls: Controls, lock: threading.RLock) -> None:
+        self._controls = controls
         self.id = ocid("tenancy", "")
         self.user = ocid("user", "")
         self.policies = Shelf("policy", lock)
@@ -96,7 +96,7 @@ class Tenancy:
         def answer(request: Request) -> Answer:
             self.check_compartment(request.wanted("compartmentId"))
             wanted = ("compartmentId", "lifecycleState", *filters)
-            return shelf.list(request, wanted, self._knobs.page_size)
+            return shelf.list(request, wanted, self._controls.page_size)
 
         return answer
 
@@ -209,16 +209,16 @@ class Tenancy:
 
         def images(request: Request) -> Answer:
             self.check_compartment(request.wanted("compartmentId"))
-            found = list(map(_image, self._knobs.images.items()))
+            found = list(map(_image, self._controls.images.items()))
             wanted = {name: request.query[name] for name in ("repositoryName", "version") if name in request.query}
             wanted |= {"digest": request.query["imageDigest"]} if "imageDigest" in request.query else {}
             found = [item for item in found if all(item.get(name) == value for name, value in wanted.items())]
-            page, headers = page_of(found, request.query, self._knobs.page_size)
+            page, headers = page_of(found, request.query, self._controls.page_size)
             return Answer({"items": page, "remainingItemsCount": len(found) - len(page)}, 200, headers)
 
         def repositories(request: Request) -> Answer:
             answer = self._lister(self.repositories, "displayName")(request)
-            counts = {"repositoryCount": len(self.repositories.all()), "imageCount": len(self._knobs.images)}
+            counts = {"repositoryCount": len(self.repositories.all()), "imageCount": len(self._controls.images)}
             return Answer(
                 {"items": answer.content, "layerCount": 0, "layersSizeInBytes": 0, **counts}, 200, answer.headers
             )

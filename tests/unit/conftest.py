@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -16,12 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 # With the repository root on sys.path the folder dask/ would pass for the package dask.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 
-from oci_cluster.settings import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
+from oci_cluster.contract.config import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
 
 _FOREIGN = re.compile(r"OCI_|XDG_|PIP_|UV_|GIT_|SSL_|DASK_|LC_|LD_PRELOAD$|PYTHON")
 
 
-def contract_variables() -> set[str]:
+@functools.cache  # else each test parses all these files again, which costs more than most tests do
+def contract_variables() -> frozenset[str]:
     """Return every variable that the contract, a framework or a script of ours reads."""
     names = {"BACKEND", "CDPATH", "CLUSTER_PROGRAM", "CLUSTER_RUNNER", "NO_COLOR", "OUTPUT_INTERVAL", "VIRTUAL_ENV"}
     for line in (ROOT / "common" / "README.md").read_text(encoding="utf-8").splitlines():
@@ -33,7 +35,7 @@ def contract_variables() -> set[str]:
         names.update(framework_defaults(path.parent))
     for path in (ROOT / "scripts" / "backends").glob("*.env"):
         names.update(read_settings_file(path))
-    return names
+    return frozenset(names)
 
 
 class Clock:
@@ -66,8 +68,8 @@ def empty_memory() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    for name in contract_variables() | {name for name in os.environ if _FOREIGN.match(name)}:
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name in contract_variables() or _FOREIGN.match(name)]:
+        monkeypatch.delenv(name)
     place = tmp_path_factory.mktemp("a folder with spaces")
     for folder in ("home", "work"):
         (place / folder).mkdir()

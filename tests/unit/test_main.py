@@ -1,21 +1,23 @@
 from __future__ import annotations
 
-import io
-import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from oci_cluster import __main__ as door
-from oci_cluster import agent, docker_verbs, environment, local, oci_verbs, outputs, process, verbs
-from oci_cluster.clusters import Cluster
+from oci_cluster.backends.local import runner
+from oci_cluster.contract import config
 from oci_cluster.errors import BackendError, ExitCode, SettingsError, StoppedError
+from oci_cluster.images import build
+from oci_cluster.launcher import cli
+from oci_cluster.node import agent, outputs
+from oci_cluster.system import python_env
 
 COMMON = Path(door.__file__).parents[1]
 ENV_YAML = "dependencies:\n  - pip:\n      - dask==1.0\n      - bokeh==2.0\n"
@@ -26,11 +28,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the checkout that the verbs see, with one framework."""
     place = tmp_path / "my project"
     (place / "dask" / "example").mkdir(parents=True)
-    (place / "dask" / "example" / "train.py").touch()
-    (place / "dask" / "start-master.sh").touch()
-    (place / "dask" / "settings.env").write_text("REQUIRED_PACKAGES=dask,distributed\n")
     (place / "dask" / "env.yaml").write_text(ENV_YAML)
-    monkeypatch.setattr(door, "PROJECT_ROOT", place)
+    monkeypatch.setattr(config, "PROJECT_ROOT", place)
     return place
 
 
@@ -51,33 +50,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
         return recorded
 
     return replace
-
-
-def keep(root: Path, name: str, created: str = "2026-01-01T00:00:00Z") -> Cluster:
-    """Return a cluster of main and one worker that was launched from *root*, with a log of each."""
-    directory = local.state_dir(root) / f"{name}-1f2e"
-    (directory / "logs").mkdir(parents=True)
-    plan = {
-        "name": name,
-        "framework": "dask",
-        "backend": "local",
-        "launch_id": "1f2e",
-        "cluster_id": f"{name}-1f2e",
-        "work_dir": f"file://{local.state_dir(root)}",
-        "created": created,
-        "environment": {},
-        "nodes": [{"node": name, "environment": {"NODE_ADDRESS": "127.0.0.1"}} for name in ("MAIN", "WORKER_1")],
-    }
-    (directory / "cluster.json").write_text(json.dumps(plan))
-    for node in ("MAIN", "WORKER_1"):
-        (directory / "logs" / f"{node}.log").write_text(f"hello of {node}\n")
-    return Cluster.load(directory)
-
-
-def running(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    nodes = [{"node": node, "state": "IN_PROGRESS", "exit_code": None, "pid": 7} for node in ("MAIN", "WORKER_1")]
-    monkeypatch.setattr(local, "is_running", lambda cluster: cluster.name in names)
-    monkeypatch.setattr(local, "state", lambda cluster: {"running": cluster.name in names, "nodes": nodes})
 
 
 # --- What any verb can end with -------------------------------------------------------------------------------------
@@ -116,13 +88,13 @@ def test_an_errors_own_code_is_passed_on(calls: Callable[..., list[Any]]) -> Non
 
 
 def test_ctrl_c_is_no_traceback(calls: Callable[..., list[Any]], capsys: pytest.CaptureFixture[str]) -> None:
-    """Ctrl-C in any verb ends with 143, and without a word."""
+    """Ctrl-C in any verb ends with 143, and says so in one line."""
     calls(agent, "run_agent", KeyboardInterrupt())
     try:
         code = door.main(["agent"])
     except KeyboardInterrupt:
         pytest.fail("main let a Ctrl-C through")
-    assert (code, capsys.readouterr()) == (ExitCode.STOPPED, ("", ""))
+    assert (code, capsys.readouterr()) == (ExitCode.STOPPED, ("", "oci_cluster: stopped\n"))
 
 
 def test_a_reader_that_has_gone_is_no_failure(
@@ -143,55 +115,63 @@ def test_a_bug_of_ours_has_its_own_code(calls: Callable[..., list[Any]]) -> None
     assert door.main(["agent"]) == ExitCode.BUG
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["nope"],
-        ["plan"],
-        ["plan", "dask", "3"],
-        ["local-submit"],
-        ["local-status", "a", "b"],
-        ["agent", "x"],
-        ["local-scale", "--most-workers", "9", "mine"],
-        ["local-scale", "mine", "3"],
-    ],
-)
-def test_a_wrong_command_line_ends_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    """Wrong usage is told on stderr, with exit code 2."""
-    with pytest.raises(SystemExit) as caught:
-        door.main(arguments)
-    shown = capsys.readouterr()
-    assert (caught.value.code, shown.out, "error: " in shown.err) == (2, "", True)
+@pytest.mark.parametrize("arguments", [["nope"], ["plan"], ["local-submit"], ["--nope"], ["AGENT"], ["-x"]])
+def test_an_unknown_verb_ends_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    """Wrong usage is told on stderr in one line, with the verbs that there are."""
+    code = door.main(arguments)
+    known = ", ".join(door.VERBS)
+    assert (code, capsys.readouterr()) == (
+        2,
+        ("", f"oci_cluster: error: unknown verb '{arguments[0]}'; known are {known}\n"),
+    )
 
 
-def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     """The door tells what there is behind it."""
-    with pytest.raises(SystemExit) as caught:
-        door.main(["--help"])
-    listed = [
-        line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("    ") and line.strip()
-    ]
-    verbs = [name for name in listed if name.replace("-", "").isalpha() and name.islower()]
-    assert (caught.value.code, sorted(set(verbs) & set(VERBS))) == (0, sorted(VERBS))
+    assert door.main(arguments) == 0
+    shown = capsys.readouterr()
+    listed = [line.split()[0] for line in shown.out.splitlines() if line.startswith("  ")]
+    assert (sorted(listed), shown.err) == (sorted(VERBS), "")
 
 
 VERBS = {
-    "agent",
-    "upload-outputs",
-    "plan",
-    "prepare",
-    "requirements",
-    "local-check",
-    "local-submit",
-    "local-runner",
-    "local-status",
-    "local-logs",
-    "local-stop",
-    "local-scale",
-    "local-list",
-    *(f"docker-{name}" for name in ("check", "prepare", "submit", "status", "logs", "stop", "scale", "list")),
+    *("agent", "launch", "status", "list", "logs", "scale", "stop", "images"),
+    *("prepare", "requirements", "upload-outputs", "runner", "orphan"),
 }
+
+
+def test_a_package_that_is_missing_ends_a_process_that_no_script_called(
+    calls: Callable[..., list[Any]],
+) -> None:
+    """An agent has no launcher's environment to go on in: it says what is missing."""
+    calls(agent, "run_agent", ModuleNotFoundError("No module named 'fsspec'"))
+    made = calls(cli, "use_own_environment")
+    with pytest.raises(ModuleNotFoundError):
+        door.main(["agent"])
+    assert made == []
+
+
+def test_a_script_whose_packages_are_gone_goes_on_where_they_are(
+    calls: Callable[..., list[Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """.venv is made anew; where it cannot be, the verb ends with what the installer said (69)."""
+    monkeypatch.setenv("CLUSTER_PROGRAM", "stop.sh")
+    calls(cli, "run", ModuleNotFoundError("No module named 'fsspec'"))
+    made = calls(cli, "use_own_environment", BackendError("no network"))
+    assert (door.main(["stop"]), len(made)) == (69, 1)
+    assert capsys.readouterr() == ("", "stop.sh: error: no network\n")
+
+
+def test_relative_paths_begin_where_the_user_is(
+    calls: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Python itself was started elsewhere; what it starts is not told of it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("CLUSTER_CWD", str(tmp_path / "here"))
+    calls(cli, "run", 0)
+    door.main(["list"])
+    assert (Path.cwd(), "CLUSTER_CWD" in os.environ) == (tmp_path / "here", False)
 
 
 # --- As a process ---------------------------------------------------------------------------------------------------
@@ -211,15 +191,16 @@ def test_a_process_ends_with_the_verbs_code(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"test.sh: error: {path} is not a conda environment file")
 
 
-def test_early_verbs_need_the_standard_library_only(root: Path) -> None:
-    """On a fresh checkout plan runs before .venv exists: it imports nothing that is not Python's own."""
+@pytest.mark.parametrize("words", [["launch", "dask", "2", "--dry-run"], ["list"], ["launch", "dask"]])
+def test_early_verbs_need_the_standard_library_only(words: list[str]) -> None:
+    """On a fresh checkout they run before .venv exists: nothing that is not Python's own is imported."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from oci_cluster.__main__ import main;"
-        "main(['plan', 'dask', '2', '--backend', 'local', '--most-workers', '9']);"
-        "import oci_cluster.environment; print(*sorted(sys.modules), file=sys.stderr)"
+        "code = main(sys.argv[2:]); print(*sorted(sys.modules), file=sys.stderr); sys.exit(code)"
     )
     # -S: without site-packages any other import fails.
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, COMMON], cwd=root, capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, COMMON, *words], capture_output=True, check=False)
+    assert done.returncode == (2 if words == ["launch", "dask"] else 0), done.stderr
     assert {"fsspec", "psutil", "yaml", "cryptography"} & set(done.stderr.decode().split()) == set()
 
 
@@ -250,83 +231,58 @@ def test_upload_outputs_takes_source_and_manifest(calls: Callable[..., list[Any]
     )
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_script_waits_for_what_starts_nothing_ends_it_with_143(tmp_path: Path, number: int) -> None:
+    """Also one that comes while modules are being imported: quietly, whatever the signal."""
+    (tmp_path / "common").mkdir()
+    for name in ("oci_cluster", "requirements.txt"):
+        (tmp_path / "common" / name).symlink_to(COMMON / name)
+    # The first import that the door makes tells that it is there, and stays.
+    reader, writer = os.pipe()
+    (tmp_path / "logging.py").write_text(f"import os, time\nos.write({writer}, b'x')\ntime.sleep(60)\n")
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{COMMON}", "CLUSTER_PROGRAM": "launch.sh"}
+    command = [sys.executable, "-m", "oci_cluster", "launch"]
+    process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, pass_fds=[writer])
+    os.close(writer)
+    try:
+        assert os.read(reader, 1) == b"x"
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        os.close(reader)
+    assert (process.returncode, said) == (143, b"launch.sh: stopped\n")
+
+
 # --- Verbs of a launch ----------------------------------------------------------------------------------------------
 
 
-def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert door.main(["plan", "dask", "2", "--backend", "local", "--most-workers", "9", *arguments]) == 0
-    return dict(json.loads(capsys.readouterr().out))
+@pytest.mark.parametrize("verb", ["launch", "status", "list", "logs", "stop", "scale"])
+def test_verbs_of_people_get_their_words_as_they_were_typed(calls: Callable[..., list[Any]], verb: str) -> None:
+    """And their code is the process's."""
+    ran = calls(cli, "run", 7)
+    assert (door.main([verb, "a b", "--", "-h"]), ran) == (7, [(verb, ["a b", "--", "-h"])])
 
 
-def test_plan_prints_what_will_be_launched(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Flags, --env and the environment's settings become a plan, as JSON on stdout."""
-    plan = planned(capsys, "--set", "CLUSTER_NAME=mine", "--set", "NAMED_ARGS=k=v", "--env=A=b=c", "--env", "B=")
-    wanted = {
-        "CLUSTER_NAME": "mine",
-        "NAMED_ARGS": "k=v",
-        "A": "b=c",
-        "B": "",
-        "CODE_DIR": str(root / "dask" / "example"),
-    }
-    assert (plan["name"], {name: plan["environment"][name] for name in wanted}) == ("mine", wanted)
-
-
-@pytest.mark.usefixtures("root")
-def test_plan_reads_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings of the launcher's environment are read."""
-    monkeypatch.setenv("TIME_OUT", "7")
-    assert planned(capsys)["environment"]["TIMEOUT"] == "7"
-
-
-@pytest.mark.usefixtures("root")
-def test_plan_starts_relative_paths_here(capsys: pytest.CaptureFixture[str]) -> None:
-    """A script is looked for in the working directory."""
-    Path("my.py").touch()
-    environment = planned(capsys, "--set", "ENTRY_POINT=my.py")["environment"]
-    assert (environment["ENTRY_POINT"], environment["CODE_DIR"]) == ("my.py", str(Path.cwd().resolve()))
-
-
-@pytest.mark.usefixtures("root")
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["a", "b c", "d'e", ""],
-        ["--env", "A=b", "--set", "x", "-h", "--help"],
-        ["--", "-x", "--"],
-        ["--arguments", "--arguments"],
-        ["-1"],
-        [],
-    ],
-)
-def test_everything_after_arguments_is_the_entry_points(
-    capsys: pytest.CaptureFixture[str], arguments: list[str]
+def test_images_get_their_words_and_the_scripts_name(
+    calls: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Words after --arguments reach the entry point exactly, also those that look like ours."""
-    assert json.loads(planned(capsys, "--arguments", *arguments)["environment"]["ARGS"]) == arguments
-
-
-@pytest.mark.usefixtures("root")
-def test_without_arguments_args_of_the_environment_count(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the command line has none, ARGS gives the entry point's arguments."""
-    monkeypatch.setenv("ARGS", "a 'b c'")
-    assert json.loads(planned(capsys)["environment"]["ARGS"]) == ["a", "b c"]
-
-
-@pytest.mark.usefixtures("root")
-def test_plan_refuses_more_workers_than_the_backend_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    """--most-workers is the backend's limit: above it the launch is wrong usage, and nothing is on stdout."""
-    code = door.main(["plan", "dask", "10", "--backend", "local", "--most-workers", "9"])
-    limit = "'10' is not a whole number from 1 to 9, which is what the local backend takes"
-    assert (code, capsys.readouterr()) == (2, ("", f"oci_cluster: error: workers: {limit}; try 3\n"))
+    """Their messages begin with it."""
+    monkeypatch.setenv("CLUSTER_PROGRAM", "images.sh")
+    ran = calls(build, "run", 0)
+    assert door.main(["images", "build", "dask", "--to-push"]) == 0
+    assert door.main(["images"]) == 0
+    told = [(action, frameworks, dict(named)["to_push"]) for action, frameworks, *named in ran]
+    assert told == [("build", ["dask"], True), ("", [], False)]
+    dict(ran[0][2:])["say"]("hello")
+    assert capsys.readouterr().err == "images.sh: hello\n"
 
 
 def test_prepare_makes_the_frameworks_environment(
     root: Path, capsys: pytest.CaptureFixture[str], calls: Callable[..., list[Any]]
 ) -> None:
-    """Without --python the framework's own environment is made, and its interpreter printed."""
-    called = calls(environment, "ensure_framework", Path("/venv/bin/python"))
+    """Its interpreter is printed."""
+    called = calls(python_env, "ensure_framework", Path("/venv/bin/python"))
     assert (door.main(["prepare", "dask"]), capsys.readouterr().out) == (0, "/venv/bin/python\n")
     assert [call[:2] for call in called] == [(root, root / "dask" / "env.yaml")]
 
@@ -335,60 +291,10 @@ def test_prepare_talks_under_the_scripts_name(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Progress is on stderr, after the name of the script that called."""
-    monkeypatch.setenv("CLUSTER_PROGRAM", "launch.sh")
-    monkeypatch.setattr(environment, "ensure_framework", lambda *words: words[2]("making it") or root)
+    monkeypatch.setenv("CLUSTER_PROGRAM", "dev-setup.sh")
+    monkeypatch.setattr(python_env, "ensure_framework", lambda *words: words[2]("making it") or root)
     door.main(["prepare", "dask"])
-    assert capsys.readouterr() == (f"{root}\n", "launch.sh: making it\n")
-
-
-@pytest.fixture
-def own_python(tmp_path: Path) -> Path:
-    """Return the interpreter of an environment of the user's own."""
-    python = tmp_path / "my venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.touch(mode=0o755)
-    return python
-
-
-def test_prepare_takes_the_users_own_interpreter(
-    root: Path, own_python: Path, capsys: pytest.CaptureFixture[str], calls: Callable[..., list[Any]]
-) -> None:
-    """With --python only the launcher's own packages are installed, and nothing into the user's environment."""
-    asked = calls(environment, "missing_packages", [])
-    made = calls(environment, "ensure_tools")
-    made_too = calls(environment, "ensure_framework")
-    code = door.main(["prepare", "dask", "--python", str(own_python.parents[1])])
-    assert (code, capsys.readouterr().out) == (0, f"{own_python}\n")
-    assert (asked, made_too, [call[0] for call in made]) == ([(own_python, ["dask", "distributed"])], [], [root])
-
-
-@pytest.mark.usefixtures("root")
-def test_prepare_names_what_the_users_interpreter_lacks(
-    own_python: Path, capsys: pytest.CaptureFixture[str], calls: Callable[..., list[Any]]
-) -> None:
-    """Missing packages are named with the command that installs them, before anything is made."""
-    calls(environment, "missing_packages", ["dask", "distributed"])
-    made = calls(environment, "ensure_tools")
-    assert (door.main(["prepare", "dask", "--python", str(own_python)]), made) == (78, [])
-    lacks, install = f"{own_python} lacks dask, distributed", f"{own_python} -m pip install dask distributed"
-    assert capsys.readouterr() == ("", f"oci_cluster: error: --python {lacks}; install what is missing: {install}\n")
-
-
-def test_prepare_asks_for_nothing_where_the_framework_does(
-    root: Path, own_python: Path, calls: Callable[..., list[Any]]
-) -> None:
-    """A framework that requires no package is content with any interpreter."""
-    (root / "dask" / "settings.env").unlink()
-    asked = calls(environment, "missing_packages", [])
-    calls(environment, "ensure_tools")
-    assert (door.main(["prepare", "dask", "--python", str(own_python)]), asked) == (0, [(own_python, [])])
-
-
-@pytest.mark.usefixtures("root")
-def test_prepare_names_an_interpreter_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """A --python that cannot be run is wrong usage in one line, as it is for plan."""
-    assert door.main(["prepare", "dask", "--python", "none"]) == 2
-    assert capsys.readouterr().err.startswith("oci_cluster: error: --python none is not an executable")
+    assert capsys.readouterr() == (f"{root}\n", "dev-setup.sh: making it\n")
 
 
 def test_requirements_prints_one_package_a_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -399,307 +305,46 @@ def test_requirements_prints_one_package_a_line(root: Path, capsys: pytest.Captu
     )
 
 
-# --- Verbs of the local backend -------------------------------------------------------------------------------------
+# --- The runner -----------------------------------------------------------------------------------------------------
 
 
-def on_stdin(monkeypatch: pytest.MonkeyPatch, plan: dict[str, Any]) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(plan)))
+def test_the_runner_runs_the_nodes_of_a_directory(calls: Callable[..., list[Any]]) -> None:
+    """Its code is the verb's."""
+    called = calls(runner, "run_nodes", 0)
+    assert (door.main(["runner", "/c"]), called[0][0]) == (0, Path("/c"))
 
 
-def test_local_check_prints_what_would_be_run_without_secrets(
-    root: Path, capsys: pytest.CaptureFixture[str], calls: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+def test_an_agent_that_the_runner_forks_has_an_environment_of_its_own(
+    calls: Callable[..., list[Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan of stdin is checked; what a person sees of it has no secret."""
-    on_stdin(monkeypatch, {"name": "mine"})
-    called = calls(local, "check", {"name": "mine", "environment": {"API_TOKEN": "hunter2", "A": "b"}})
-    assert (door.main(["local-check"]), json.loads(capsys.readouterr().out)) == (
-        0,
-        {"name": "mine", "environment": {"API_TOKEN": "(not shown)", "A": "b"}},
+    """What libraries read of it is the node's; its expected failures are a line and a code, as anywhere."""
+    called = calls(runner, "run_nodes", 0)
+    door.main(["runner", "/c"])
+    monkeypatch.setenv("OF_THE_RUNNER", "1")
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    seen: list[Any] = []
+
+    def run_agent(environ: Any, logs: Path) -> int:
+        seen.append((dict(environ), dict(os.environ), logs))
+        msg = "bad settings"
+        raise SettingsError(msg)
+
+    monkeypatch.setattr(agent, "run_agent", run_agent)
+    door.main(["runner", "/c"])
+    own = {"MODE": "MAIN", "PATH": "/bin"}
+    assert (called[1][1](own), seen) == (78, [(own, own, Path("/c/logs"))])
+    assert capsys.readouterr().err == "oci_cluster: error: bad settings\n"
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    """The user's own, in which a terminal may still be."""
+    done = subprocess.run(
+        [sys.executable, "-m", "oci_cluster", "list"],
+        cwd=COMMON,
+        env={**os.environ, "CLUSTER_CWD": str(tmp_path / "gone"), "CLUSTER_PROGRAM": "list.sh"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert called == [({"name": "mine"}, root)]
-
-
-def test_local_submit_prints_the_clusters_name_alone(
-    root: Path, capsys: pytest.CaptureFixture[str], calls: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A detached launch prints one word that other scripts take."""
-    on_stdin(monkeypatch, {"name": "mine"})
-    called = calls(local, "submit", SimpleNamespace(name="mine"))
-    assert (door.main(["local-submit", "--python", "/my/python"]), capsys.readouterr()) == (0, ("mine\n", ""))
-    assert called == [({"name": "mine"}, root, Path("/my/python"))]
-
-
-def test_local_submit_follows_to_the_clusters_own_code(
-    root: Path, capsys: pytest.CaptureFixture[str], calls: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With --follow signals are taken over before anything starts, logs are shown, and the code is the cluster's."""
-    cluster = keep(root, "mine")
-    order: list[str] = []
-    monkeypatch.setattr(process, "Signals", lambda: order.append("signals") or SimpleNamespace(received=None))
-    monkeypatch.setattr(local, "submit", lambda *_: order.append("submit") or cluster)
-    nodes = [
-        {"node": "MAIN", "exit_code": 7, "state": "FAILED"},
-        {"node": "WORKER_1", "exit_code": 7, "state": "FAILED"},
-    ]
-    monkeypatch.setattr(local, "state", lambda _: {"running": False, "nodes": nodes})
-    killed = calls(local, "kill")
-    on_stdin(monkeypatch, {})
-    code = door.main(["local-submit", "--python", "/my/python", "--follow"])
-    shown = capsys.readouterr()
-    assert (code, order, killed, shown.out) == (
-        7,
-        ["signals", "submit"],
-        [],
-        "MAIN     | hello of MAIN\nWORKER_1 | hello of WORKER_1\n",
-    )
-    assert shown.err.splitlines()[0] == f"oci_cluster: cluster mine started: 2 nodes; files in {cluster.directory}"
-
-
-def test_local_runner_runs_the_nodes_of_a_directory(calls: Callable[..., list[Any]]) -> None:
-    """The runner's code is the verb's."""
-    called = calls(local, "run_nodes", 0)
-    assert (door.main(["local-runner", "/c"]), called) == (0, [(Path("/c"),)])
-
-
-def test_local_status_shows_the_only_running_cluster(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a name the running cluster is meant."""
-    keep(root, "ended")
-    keep(root, "mine")
-    running(monkeypatch, "mine")
-    assert door.main(["local-status"]) == 0
-    assert capsys.readouterr().out.startswith("mine  dask on local, IN_PROGRESS, started ")
-
-
-def test_local_status_as_json_is_for_programs(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """--json has all that is known of the cluster that is named."""
-    keep(root, "other")
-    keep(root, "mine")
-    running(monkeypatch, "mine", "other")
-    assert door.main(["local-status", "mine", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["name"], found["state"], [node["node"] for node in found["nodes"]]) == (
-        "mine",
-        "IN_PROGRESS",
-        ["MAIN", "WORKER_1"],
-    )
-
-
-def test_an_unknown_cluster_is_wrong_usage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A name that is not there is told with those that are (2)."""
-    keep(root, "mine")
-    assert (door.main(["local-status", "nope"]), capsys.readouterr().err) == (
-        2,
-        "oci_cluster: error: there is no cluster 'nope'; known: mine\n",
-    )
-
-
-@pytest.mark.parametrize(("flags", "names"), [([], ["mine"]), (["--all"], ["ended", "mine"])])
-def test_local_list_shows_what_runs(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, flags: list[str], names: list[str]
-) -> None:
-    """Running clusters are listed, with --all those that have ended too, the oldest first."""
-    keep(root, "mine", "2026-01-02T00:00:00Z")
-    keep(root, "ended")
-    running(monkeypatch, "mine")
-    assert door.main(["local-list", *flags]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["NAME", *names]
-
-
-def test_local_list_as_json_is_a_list(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """--json is a list also where nothing runs."""
-    keep(root, "ended")
-    running(monkeypatch)
-    codes = [door.main(["local-list", "--json"])]
-    empty = json.loads(capsys.readouterr().out)
-    codes.append(door.main(["local-list", "--json", "--all"]))
-    found = json.loads(capsys.readouterr().out)
-    assert (codes, empty, [(cluster["name"], cluster["exit_code"]) for cluster in found]) == (
-        [0, 0],
-        [],
-        [("ended", 76)],
-    )
-
-
-@pytest.fixture
-def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "Signals", lambda: SimpleNamespace(received=None, wait=lambda _: None))
-
-
-@pytest.mark.usefixtures("_no_signals")
-def test_local_logs_shows_what_there_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without -f the logs of all nodes are shown once, without colour where it is no terminal."""
-    keep(root, "mine")
-    assert (door.main(["local-logs", "mine"]), capsys.readouterr().out) == (
-        0,
-        "MAIN     | hello of MAIN\nWORKER_1 | hello of WORKER_1\n",
-    )
-
-
-@pytest.mark.usefixtures("_no_signals")
-def test_local_logs_follows_a_running_cluster(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With -f what is printed until the cluster's end is shown too."""
-    cluster = keep(root, "mine")
-    looks = iter([True, True, False])
-
-    def is_running(_: Cluster) -> bool:
-        with (cluster.directory / "logs" / "MAIN.log").open("a") as log:
-            log.write("more\n")
-        return next(looks)
-
-    monkeypatch.setattr(local, "is_running", is_running)
-    door.main(["local-logs", "-f", "--node", "MAIN"])
-    assert capsys.readouterr().out == "MAIN | hello of MAIN\n" + "MAIN | more\n" * 3
-
-
-@pytest.mark.usefixtures("_no_signals")
-def test_local_logs_shows_one_node(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--node leaves the others out."""
-    keep(root, "mine")
-    door.main(["local-logs", "mine", "--node=WORKER_1"])
-    assert capsys.readouterr().out == "WORKER_1 | hello of WORKER_1\n"
-
-
-@pytest.mark.parametrize("node", ["WORKER_9", "../../secret", "MAIN.log"])
-def test_local_logs_shows_no_other_file(root: Path, capsys: pytest.CaptureFixture[str], node: str) -> None:
-    """A node that is not in the cluster is wrong usage, named with those that are."""
-    keep(root, "mine")
-    assert (door.main(["local-logs", "mine", "--node", node]), capsys.readouterr()) == (
-        2,
-        ("", f"oci_cluster: error: mine has no node '{node}'; it has MAIN, WORKER_1\n"),
-    )
-
-
-@pytest.mark.parametrize(("flags", "delete"), [([], False), (["--delete"], True)])
-def test_local_stop_prints_what_it_stopped(
-    root: Path, capsys: pytest.CaptureFixture[str], calls: Callable[..., list[Any]], flags: list[str], *, delete: bool
-) -> None:
-    """The cluster that is named is stopped, with --delete removed too, and its name printed."""
-    cluster = keep(root, "mine")
-    called = calls(local, "stop")
-    assert (door.main(["local-stop", "mine", *flags]), capsys.readouterr().out) == (0, "mine\n")
-    assert [(call[0], call[2]) for call in called] == [(cluster, ("delete", delete))]
-
-
-@pytest.mark.parametrize("workers", ["+1", "-1", "3"])
-def test_local_scale_prints_how_many_workers_there_are(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, workers: str
-) -> None:
-    """The number alone is on stdout; talk is on stderr, under the script's name."""
-    cluster = keep(root, "mine")
-    monkeypatch.setenv("CLUSTER_PROGRAM", "scale.sh")
-    called: list[Any] = []
-
-    def scale(*words: Any, most: int) -> int:
-        words[3]("WORKER_2 started")
-        called.append((*words[:3], most))
-        return 2
-
-    monkeypatch.setattr(local, "scale", scale)
-    assert door.main(["local-scale", "--most-workers", "250", "--", "mine", workers]) == 0
-    assert capsys.readouterr() == ("2\n", "scale.sh: WORKER_2 started\n")
-    assert called == [(cluster, workers, root, 250)]
-
-
-def test_local_scale_of_an_unknown_cluster_is_wrong_usage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Told with those that are (2)."""
-    keep(root, "mine")
-    assert (door.main(["local-scale", "--most-workers", "250", "--", "nope", "3"]), capsys.readouterr()) == (
-        2,
-        ("", "oci_cluster: error: there is no cluster 'nope'; known: mine\n"),
-    )
-
-
-@pytest.mark.usefixtures("_no_signals")
-def test_local_logs_shows_nodes_that_were_added(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are in the backend's records, not in the plan."""
-    cluster = keep(root, "mine")
-    (cluster.directory / "logs" / "WORKER_2.log").write_text("hello of WORKER_2\n")
-    nodes = [{"node": name} for name in ("MAIN", "WORKER_1", "WORKER_2")]
-    (cluster.directory / "nodes.json").write_text(json.dumps({"runner_pid": 1, "nodes": nodes}))
-    assert door.main(["local-logs", "mine", "--node", "WORKER_2"]) == 0
-    assert door.main(["local-logs", "mine"]) == 0
-    alone, *merged = capsys.readouterr().out.splitlines()
-    assert (alone, merged[-1], len(merged)) == ("WORKER_2 | hello of WORKER_2", "WORKER_2 | hello of WORKER_2", 3)
-
-
-# --- Verbs of the backends oci and docker ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch, calls: Callable[..., list[Any]]) -> list[Any]:
-    """Return the calls of what installs the packages: they are where this process runs."""
-    return calls(environment, "ensure_oci_tools", Path(sys.prefix) / "bin" / "python")
-
-
-ELSEWHERE = [
-    (["check"], "check", {"json": False}),
-    (["check", "--json"], "check", {"json": True}),
-    (["prepare"], "prepare", {}),
-    (["submit"], "submit", {"follow": False}),
-    (["submit", "--follow"], "submit", {"follow": True}),
-    (["status"], "status", {"name": "", "json": False}),
-    (["status", "--json", "mine"], "status", {"name": "mine", "json": True}),
-    (["list", "--all", "--json"], "list", {"all": True, "json": True}),
-    (["logs", "mine", "-f", "--node", "MAIN"], "logs", {"name": "mine", "follow": True, "node": "MAIN"}),
-    (["stop", "--delete", "mine"], "stop", {"name": "mine", "delete": True}),
-    (["scale", "--most-workers", "9", "--", "mine", "-1"], "scale",
-     {"name": "mine", "workers": "-1", "most_workers": 9}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "name", "given"), ELSEWHERE)
-@pytest.mark.parametrize(("backend", "own"), [("oci", oci_verbs), ("docker", docker_verbs)])
-def test_a_verb_runs_where_its_packages_are(  # noqa: PLR0917 - pytest gives them by name
-    tools: list[Any],
-    calls: Callable[..., list[Any]],
-    backend: str,
-    own: Any,
-    words: list[str],
-    name: str,
-    given: dict[str, Any],
-) -> None:
-    """Those for OCI are made sure of first; the verb gets its words, and its code is the process's."""
-    is_own = hasattr(own, f"run_{name}")
-    ran = calls(own if is_own else verbs, f"run_{name}", 7)
-    assert door.main([f"{backend}-{words[0]}", *words[1:]]) == 7
-    ((*made, args, program),) = ran
-    assert made == ([] if is_own else [own.backend])
-    assert ({key: getattr(args, key) for key in given}, program) == (given, "oci_cluster")
-    assert len(tools) == (backend == "oci")
-
-
-def test_elsewhere_a_verb_of_oci_goes_on_where_its_packages_are(
-    root: Path, monkeypatch: pytest.MonkeyPatch, calls: Callable[..., list[Any]], tmp_path: Path
-) -> None:
-    """The same verb, in the launcher's own interpreter; relative paths begin where the user is."""
-
-    class ReplacedError(BaseException):
-        pass
-
-    (root / "common").mkdir()
-    python = tmp_path / "venv" / "bin" / "python"
-    calls(environment, "ensure_oci_tools", python)
-    replaced = calls(os, "execv", ReplacedError())
-    ran = calls(verbs, "run_list", 0)
-    monkeypatch.setenv("CLUSTER_CWD", "")
-    monkeypatch.setattr(sys, "argv", ["x", "oci-list", "--all"])
-    here = Path.cwd()
-    with pytest.raises(ReplacedError):
-        door.main(["oci-list", "--all"])
-    assert replaced == [(python, [str(python), "-m", "oci_cluster", "oci-list", "--all"])]
-    assert (os.environ["CLUSTER_CWD"], Path.cwd(), ran) == (str(here), root / "common", [])
-
-
-def test_packages_that_cannot_be_had_end_a_verb(calls: Callable[..., list[Any]], root: Path) -> None:
-    """69, and nothing was asked."""
-    calls(environment, "ensure_oci_tools", BackendError("no network"))
-    ran = calls(verbs, "run_list", 0)
-    assert (door.main(["oci-list"]), ran) == (69, [])
+    said = f"list.sh: error: the folder that you are in, {tmp_path}/gone: No such file or directory; go to another\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

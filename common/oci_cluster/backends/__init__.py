@@ -1,0 +1,33 @@
+"""Places where nodes can run. Each starts, shows and ends nodes, and decides nothing about clusters."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.base import Backend, IsStopped
+
+
+def known_backends() -> list[str]:
+    """Return the names of the backends that there are: each is a package beside this module."""
+    return sorted(path.parent.name for path in Path(__file__).parent.glob("*/backend.py"))
+
+
+def open_backend(name: str, root: Path, given: Mapping[str, str], is_stopped: IsStopped = lambda: False) -> Backend:
+    """Return the backend *name*, importing it and no other.
+
+    Args:
+        name: One of :func:`known_backends`.
+        root: The checkout.
+        given: Settings: environment and ``config.env``.
+        is_stopped: Whether the launcher has been told to stop.
+
+    Raises:
+        SettingsError: a setting that it needs is wrong.
+    """
+    module = importlib.import_module(f"oci_cluster.backends.{name}.backend")
+    backend: Backend = module.open_backend(root, given, is_stopped)
+    return backend

@@ -1,0 +1,154 @@
+"""What every place where nodes run must be able to do, and what those that share this machine have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan
+from oci_cluster.errors import UsageError
+from oci_cluster.system.console import Say
+
+# Whether the launcher has been told to stop.
+IsStopped = Callable[[], bool]
+
+# Node defaults that suit one machine: a look at a local file costs microseconds, and nobody pays for it.
+ONE_MACHINE_DEFAULTS = {"POLL_CEILING": "0.2", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
+
+
+def check_packages(plan: Plan) -> None:
+    """Check that *plan* adds no packages to nodes that bring theirs in an image.
+
+    Raises:
+        UsageError: it does; says how they get into the image.
+    """
+    if plan.packages:
+        listed = ", ".join(plan.packages)
+        msg = (
+            f"--with works with the backend local only; images have their packages from their build: list {listed} "
+            f"under 'pip:' in a file my.yaml, then make build-{plan.framework} EXTRA_ENV=my.yaml (docs/images.md)"
+        )
+        raise UsageError(msg)
+
+
+class LogCopy(Protocol):
+    """Brings the nodes' logs to this machine, as ``<node>.log`` in :attr:`directory`."""
+
+    directory: Path
+
+    def fetch(self) -> None:
+        """Copy what is new.
+
+        Raises:
+            ClusterError: the backend did not answer; the next call goes on from there.
+        """
+
+    def close(self) -> None:
+        """End the copying."""
+
+
+class LogsInPlace:
+    """Logs that are on this machine already."""
+
+    def __init__(self, directory: Path) -> None:
+        """Have them in *directory*."""
+        self.directory = directory
+
+    def fetch(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Backend(Protocol):
+    """One place where nodes can run. It starts, shows and ends nodes, and decides nothing about clusters.
+
+    Every method may raise what its backend says: UsageError, SettingsError, BackendError, NotPermittedError; those that
+    start or wait raise StoppedError when the launcher has been told to stop.
+    """
+
+    name: str
+    max_workers: int
+    """What it takes, with the source beside the number."""
+    poll_s: float
+    """Seconds between two calls of :meth:`states` while a cluster is followed."""
+    end_margin_s: float
+    """How much longer than its ``GRACE_PERIOD`` a node takes to end in order: to be told, to upload what it leaves."""
+    end_timeout_s: float
+    """How much longer the backend itself may take to end a node."""
+    is_this_machine: bool
+    """Whether its clusters are this machine's: then launches wait for each other, and the second sees the first."""
+    is_free_to_ask: bool
+    """Whether looking costs nothing: then a list tells all there is of each cluster, and a dry run checks the name."""
+    node_fields: Mapping[str, str]
+    """What ``--json`` shows of a node: fields of :class:`NodeState` under the names that this backend has for them."""
+    handle_name: str
+    """Its own word for :attr:`Cluster.handle`; empty where it has none."""
+
+    def check(self, plan: Plan | None = None) -> None:
+        """Raise where settings that every verb needs are missing or wrong; those of a launch, where there is a *plan*.
+
+        The standard library must be enough: this comes before anything is installed.
+        """
+
+    def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
+        """Return *plan* with what its nodes get here. Changes nothing; asks no service that would know the caller.
+
+        What of the user's goes to another machine is said.
+        """
+
+    def preview(self, plan: Plan, *, as_json: bool) -> str:
+        """Return what :meth:`start` would send for a placed *plan*: made by the same functions."""
+
+    def prepare(self, plan: Plan, say: Say) -> Plan:
+        """Make what nodes need on this machine; may take minutes. Interrupted, it leaves what the next call can use."""
+
+    def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
+        """Start *nodes* of a placed *plan*, main first: all, or an error; nothing twice. Later ones join what runs.
+
+        After an error :meth:`remove` finds what has been started.
+        """
+
+    def files(self, cluster: Cluster, plan: Plan) -> str:
+        """Return where a person finds what the nodes of *cluster* leave."""
+
+    def started(self, cluster: Cluster, plan: Plan) -> str:
+        """Return what a person is told of *cluster* when it has been started: where its files are, under which name."""
+
+    def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:
+        """Return how a program outside the cluster connects to it: on main's own machine by *words*, as main says."""
+
+    def find(self, name: str = "") -> list[Cluster]:
+        """Return the clusters that there are, or those called *name*, the oldest first.
+
+        Whatever became of their launchers, and from any checkout.
+        """
+
+    def load(self, cluster: Cluster) -> Plan:
+        """Return the placed plan of *cluster* as the backend tells it; checked, as anybody may have written it."""
+
+    def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
+        """Return the nodes of each cluster by its launch id, by rank; the requests do not grow with the clusters."""
+
+    def why_fixed(self, cluster: Cluster) -> str:
+        """Return why no worker of *cluster* can be added or ended, to be said after its name; empty where one can."""
+
+    def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
+        """Have *nodes* ended: TERM, their grace, KILL; *at_once* KILL. Does not wait.
+
+        May be called again. Nodes that have ended are no error.
+        """
+
+    def finish(self, cluster: Cluster, say: Say) -> None:
+        """After the end: bring what would be lost to the cluster's directory, leave nothing that runs or costs."""
+
+    def remove(self, cluster: Cluster, say: Say) -> None:
+        """Return when nothing is left of *cluster*, found by its launch id: nodes, files, records; none is as good."""
+
+    def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
+        """Return what copies the nodes' logs to *directory*; with *follow* what they print later, too."""
+
+    def close(self) -> None:
+        """End what runs of this launcher's own, and give up its claims."""

@@ -1,0 +1,1 @@
+"""The backend ``docker``: nodes are containers of an engine."""

@@ -1,0 +1,345 @@
+"""The backend ``docker``: a container for each node, a network and a volume for each cluster.
+
+What there is, is what the engine says: all of a cluster has its labels, and is found again from any checkout, whatever
+became of the launcher. When a cluster has ended, what is worth keeping is copied to the checkout, and nothing is left
+in the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from oci_cluster.backends.base import IsStopped
+from oci_cluster.backends.docker import commands, kept
+from oci_cluster.backends.docker.logs import ContainerLogs
+from oci_cluster.backends.docker.states import (
+    NODE_FIELDS,
+    Container,
+    cluster_of,
+    has_begun,
+    launch_of,
+    nodes_of,
+    plan_of,
+    state_of,
+)
+from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
+from oci_cluster.contract.config import SettingsReader, read_settings_file
+from oci_cluster.errors import StoppedError, UsageError
+from oci_cluster.system.console import Say
+from oci_cluster.system.engine import Engine, EngineError
+from oci_cluster.system.files import not_writable, write_whole
+
+# Containers that are started at once: each keeps a core of the engine's busy for most of a second.
+_AT_ONCE = 4
+# How often the engine is asked which containers a cluster has: another terminal may add some.
+_LIST_S = 5.0
+# What an agent needs itself when what it runs has had its grace.
+_MARGIN_S = 10.0
+_HAS_ENDED = "has ended; launch it again: scripts/launch.sh"
+
+
+def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) -> DockerBackend:
+    """Return the backend of the engine that *given* names, for the checkout *root*."""
+    defaults = read_settings_file(root / "scripts" / "backends" / "docker.env")
+    return DockerBackend(Engine(SettingsReader(given, defaults).text("DOCKER")), root, is_stopped=is_stopped)
+
+
+class DockerBackend:
+    """The clusters of one container engine."""
+
+    name = "docker"
+    # Each has a client of the engine that follows its log, which takes 38 MB (docker 20.10).
+    max_workers = 100
+    # A look is a call, which takes 40 ms of CPU (docker 20.10).
+    poll_s = 1.0
+    # The agent's own, and as much for the engine.
+    end_margin_s = 2 * _MARGIN_S
+    end_timeout_s = 0.0
+    is_this_machine = True
+    is_free_to_ask = False
+    node_fields = NODE_FIELDS
+    handle_name = ""
+
+    def __init__(
+        self,
+        engine: Engine,
+        root: Path,
+        *,
+        is_stopped: IsStopped = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Ask *engine*.
+
+        Args:
+            engine: Which runs the nodes.
+            root: The checkout, which keeps what ended clusters leave.
+            is_stopped: Whether the launcher has been told to stop.
+            clock: Monotonic seconds.
+        """
+        self._engine = engine
+        self._root = root
+        self._directory = clusters_dir(root)
+        self._is_stopped = is_stopped
+        self._clock = clock
+        # Ids of containers and, as they were last seen, the containers of nodes by name: each by launch id.
+        self._known: dict[str, list[str]] = {}
+        self._seen: dict[str, dict[str, Container]] = {}
+        self._listed_at = 0.0
+        # The client that was last started to end a container, by its id.
+        self._ending: dict[str, subprocess.Popen[bytes]] = {}
+
+    # --- Launch --------------------------------------------------------------------------------------------
+
+    def check(self, plan: Plan | None = None) -> None:
+        """Do nothing: nothing is installed for this backend."""
+
+    def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
+        """Return *plan* with what its nodes get as containers; the engine is asked for its size and its images.
+
+        Raises:
+            UsageError, SettingsError: something in *plan* cannot be run, or there is no image.
+            EngineError: the engine does not answer.
+        """
+        # `--env` gives settings, too: the engine may be named there.
+        self._engine = replace(self._engine, program=plan.settings.get("DOCKER") or self._engine.program)
+        return commands.place(plan, self._root, self._engine)
+
+    def preview(self, plan: Plan, *, as_json: bool) -> str:
+        """Return the commands of a launch, and the nodes' environment without secrets."""
+        return commands.preview(plan, self._root, self._engine, as_json=as_json)
+
+    def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - it takes no time
+        """Return *plan*: nodes bring their own environment, in their image."""
+        return plan
+
+    def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:  # noqa: ARG002 - seconds
+        """Start *nodes*: with main what they share, too. Of later ones that fail, this call leaves none.
+
+        Raises:
+            SettingsError: the labels of the others, by which later ones are started, are none of ours.
+            EngineError: the engine refused, or did not answer.
+            StoppedError: the launcher has been told to stop.
+        """
+        cluster = Cluster.of(plan, self._directory)
+        if any(node.role == "MAIN" for node in nodes):
+            try:
+                write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
+            except OSError as error:
+                raise not_writable(cluster.directory, error) from error
+            for words in commands.shared_commands(plan):
+                self._stop_if_told()
+                self._engine.call(*words)
+            self._run(plan, nodes, [])
+            kept.open_volumes(self._engine)
+        else:
+            self._add(cluster, commands.checked(plan), nodes)
+        return cluster
+
+    def _add(self, cluster: Cluster, plan: Plan, nodes: Sequence[Node]) -> None:
+        present = self._containers(cluster)
+        if "MAIN" not in present:
+            msg = f"{cluster.name} {_HAS_ENDED}"
+            raise UsageError(msg)
+        for node in nodes:
+            if node.name in present:  # its predecessor has its name; how that ended is in the work dir
+                self._engine.call("rm", "--volumes", str(present[node.name]["Id"]))
+        kept.make_directory(cluster)
+        started: list[str] = []
+        try:
+            self._run(plan, nodes, started)
+        except BaseException:
+            # Those of that name that run and were not started here are another scale.sh's.
+            names = [commands.container_name(plan.cluster_id, node.name) for node in nodes]
+            made = [container for container in self._engine.inspect(names) if not has_begun(container)]
+            if ids := {*started, *(str(container["Id"]) for container in made)}:
+                self._engine.call("rm", "--force", "--volumes", *sorted(ids))
+            raise
+
+    def _run(self, plan: Plan, nodes: Sequence[Node], started: list[str]) -> None:
+        """Start *nodes*, the first before the others, and note their ids; the first failure ends the starting."""
+        path = commands.environment_file(plan, self._root)
+        failed: list[BaseException] = []
+
+        def start(node: Node) -> None:
+            if failed or self._is_stopped():
+                return
+            try:
+                said = self._engine.call(*commands.node_command(self._engine, plan, node, path))
+                started.append(said.strip())
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        try:
+            write_whole(path, commands.environment_text(plan.environment))
+            start(nodes[0])
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                for _ in pool.map(start, nodes[1:]):
+                    pass
+        except OSError as error:
+            raise not_writable(path, error) from error
+        finally:
+            path.unlink(missing_ok=True)
+            self._known.clear()
+        self._stop_if_told()
+
+    def _stop_if_told(self) -> None:
+        if self._is_stopped():
+            msg = "stopped before all nodes were started"
+            raise StoppedError(msg)
+
+    def files(self, cluster: Cluster, plan: Plan) -> str:  # noqa: ARG002 - they come to one place
+        """Return the cluster's directory, to which they are copied in the end."""
+        return str(cluster.directory)
+
+    def started(self, cluster: Cluster, plan: Plan) -> str:
+        """Return the containers' names, and where the files will be."""
+        return f"containers {cluster.cluster_id}-...; files will be in {self.files(cluster, plan)}"
+
+    def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - it says nothing of that
+        """Return the command that runs a program beside main, where its files and its network are."""
+        main = commands.container_name(cluster.cluster_id, "MAIN")
+        return f"{shlex.quote(self._engine.program)} exec -it {main} env {words} python"
+
+    # --- State ---------------------------------------------------------------------------------------------
+
+    def find(self, name: str = "") -> list[Cluster]:
+        """Return the clusters that the engine has, and those that ended and are kept here; or those called *name*."""
+        containers = self._engine.inspect(self._engine.containers(commands.LAUNCH))
+        self._listed_at = self._clock()
+        known = [cluster for container in containers if (cluster := cluster_of(container, self._directory))]
+        found: dict[str, Cluster] = {}
+        for cluster in [*known, *kept_clusters(self._root, self.name)]:
+            found.setdefault(cluster.launch_id, cluster)
+        self._note(list(found), containers)
+        named = [cluster for cluster in found.values() if name in {"", cluster.name}]
+        return sorted(named, key=lambda cluster: cluster.age_key)
+
+    def load(self, cluster: Cluster) -> Plan:
+        """Return the plan as main's container tells it; of a cluster that has left the engine, as it was kept.
+
+        Raises:
+            UsageError: there is nothing of *cluster*.
+        """
+        if nodes := self._containers(cluster):
+            kept.open_volumes(self._engine)
+            return plan_of(cluster, nodes, self._root)
+        # Its cluster dir is what was copied.
+        return replace(Plan.load(cluster.directory, self._root), work_dir=f"file://{cluster.directory.parent}")
+
+    def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
+        """Return what the engine says of the nodes, or what was kept of those that have left it; one or two calls."""
+        self._inspect(clusters)
+        return {cluster.launch_id: self._states(cluster) for cluster in clusters}
+
+    def _states(self, cluster: Cluster) -> list[NodeState]:
+        nodes = self._seen[cluster.launch_id]
+        return [state_of(name, container) for name, container in nodes.items()] or kept.read_states(cluster)
+
+    def _containers(self, cluster: Cluster) -> dict[str, Container]:
+        """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""
+        self._inspect([cluster])
+        return self._seen[cluster.launch_id]
+
+    def _inspect(self, clusters: Sequence[Cluster]) -> None:
+        """Look at the containers of *clusters*: a call, and every few seconds another for which ones there are."""
+        wanted = [cluster.launch_id for cluster in clusters]
+        if self._clock() - self._listed_at >= _LIST_S:
+            self._known.clear()
+        if self._known.keys() >= set(wanted):
+            ids = [id_ for launch_id in wanted for id_ in self._known[launch_id]]
+        else:
+            ids = self._engine.containers(f"{commands.LAUNCH}={wanted[0]}" if len(wanted) == 1 else commands.LAUNCH)
+            self._listed_at = self._clock()
+        found = self._engine.inspect(ids)
+        self._note(wanted, found)
+        if len(found) != len(ids):  # some have gone just now
+            self._known.clear()
+
+    def _note(self, launch_ids: Sequence[str], found: Sequence[Container]) -> None:
+        """Keep which of the containers *found* are of which of *launch_ids*."""
+        for launch_id in launch_ids:
+            containers = [container for container in found if launch_of(container) == launch_id]
+            self._known[launch_id] = [str(container["Id"]) for container in containers]
+            self._seen[launch_id] = nodes_of(containers)
+
+    def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> ContainerLogs:
+        """Return what brings the nodes' logs to *directory*; with *follow* what they print later, too."""
+        # As the last look saw them: it costs a call.
+        nodes = lambda: self._seen.get(cluster.launch_id) or self._containers(cluster)  # noqa: E731 - one expression
+        return ContainerLogs(self._engine, nodes, cluster, directory, follow=follow)
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def why_fixed(self, cluster: Cluster) -> str:
+        """Return why there can be no more workers: main has ended and been removed, and with it what they are given."""
+        return "" if "MAIN" in self._containers(cluster) else _HAS_ENDED
+
+    def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
+        """Have the engine end *nodes*: each is told once, unless the client that told it has failed."""
+        self._known.clear()
+        found = self._containers(cluster)
+        ids = [str(found[name]["Id"]) for name in found if name in nodes and state_of(name, found[name]).is_running]
+        if at_once:
+            for id_ in ids:
+                with contextlib.suppress(EngineError):  # ended meanwhile; the next look tells
+                    self._engine.call("kill", id_)
+            return
+        ids = [id_ for id_ in ids if id_ not in self._ending or self._ending[id_].poll() not in {None, 0}]
+        if ids:
+            grace_s = plan_of(cluster, found, self._root).limits.grace_period_s + _MARGIN_S
+            client = self._engine.start("stop", "-t", f"{grace_s:.0f}", *ids, output=Path(os.devnull))
+            self._ending.update(dict.fromkeys(ids, client))
+
+    def finish(self, cluster: Cluster, say: Say) -> None:
+        """Copy what *cluster*, which has ended, leaves to the checkout, and remove it from the engine.
+
+        Raises:
+            ClusterError: not all could be copied; nothing has been removed.
+        """
+        with kept.alone(cluster):
+            self._known.clear()
+            if nodes := self._containers(cluster):
+                kept.copy_all(self._engine, cluster, plan_of(cluster, nodes, self._root), nodes)
+            self.remove(cluster, say)
+        say(f"logs and outputs are in {cluster.directory}")
+
+    def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - seconds
+        """Remove containers, network and volume of *cluster*; a part that does not exist counts as removed."""
+        if ids := self._engine.containers(f"{commands.LAUNCH}={cluster.launch_id}"):
+            with _none_is_fine():
+                self._engine.call("rm", "--force", "--volumes", *ids)
+        for what in ("network", "volume"):
+            with _none_is_fine():
+                self._engine.call(what, "rm", cluster.cluster_id)
+        self._known.clear()
+        self._seen.pop(cluster.launch_id, None)
+
+    def close(self) -> None:
+        """Return when the clients that end containers have done so."""
+        for client in self._ending.values():
+            try:
+                client.wait(_MARGIN_S)
+            except subprocess.TimeoutExpired:
+                client.kill()
+                client.wait()
+
+
+@contextmanager
+def _none_is_fine() -> Iterator[None]:
+    """Ignore an engine's refusal that says: nothing of that name exists any more."""
+    try:
+        yield
+    except EngineError as error:
+        if not error.is_absent:
+            raise

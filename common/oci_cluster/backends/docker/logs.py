@@ -1,0 +1,113 @@
+"""The nodes' logs, from the engine to files of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from oci_cluster.backends.docker.states import Container, state_of
+from oci_cluster.contract.cluster import Cluster
+from oci_cluster.contract.log_times import StampedLog, times_file
+from oci_cluster.system.engine import Engine
+
+# How long a client may take to print the rest of the log of a node that has ended; then the next call goes on.
+_REST_S = 10.0
+_BLOCK = 1 << 20
+
+
+def start_whole(engine: Engine, container: str, stamped: Path) -> subprocess.Popen[bytes]:
+    """Start what copies the log of *container* to the file *stamped*, each line after its time."""
+    return engine.start("logs", "--timestamps", container, output=stamped)
+
+
+def take_apart(stamped: Path, logs: Path, node: str) -> None:
+    """Make the log of *node* in the folder *logs*, and its times, anew of what was copied to the file *stamped*.
+
+    Whoever is killed meanwhile leaves what was there before: the engine may have nothing more to copy.
+    """
+    with tempfile.TemporaryDirectory(dir=logs, prefix=f".{node}.") as scratch:
+        made = [Path(scratch) / f"{node}.log", times_file(Path(scratch), node)]
+        for path in made:
+            path.touch()
+        log = StampedLog(Path(scratch), node)
+        with stamped.open("rb") as file:
+            while data := file.read(_BLOCK):
+                log.add(data)
+        log.flush()
+        # Not written over: another launcher's client may be writing there.
+        for path in made:
+            path.replace(logs / path.name)
+
+
+class ContainerLogs:
+    """The logs of a cluster's nodes, copied from the engine to a directory of this machine as they are printed."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        nodes: Callable[[], Mapping[str, Container]],
+        cluster: Cluster,
+        directory: Path,
+        *,
+        follow: bool,
+    ) -> None:
+        """Copy the logs of *cluster*.
+
+        Args:
+            engine: Which runs the nodes.
+            nodes: Returns their containers by node; where there are none any more, what was kept is copied.
+            cluster: What was launched.
+            directory: Where the logs go, as ``<node>.log``.
+            follow: Whether to copy what is printed later, too.
+        """
+        self.directory = directory
+        self._follow = follow
+        self._engine = engine
+        self._nodes = nodes
+        self._kept = cluster.directory / "logs"
+        self._clients: dict[str, subprocess.Popen[bytes]] = {}
+        self._stamped: dict[str, Path] = {}
+        self._done: set[str] = set()
+
+    def fetch(self) -> None:
+        """Have what is new copied: all of it, once a node has ended. What is not followed comes with its times.
+
+        Raises:
+            EngineError: the engine did not answer; the next call copies from the beginning.
+        """
+        nodes = self._nodes()
+        if not nodes and self._kept != self.directory and not self._clients:
+            for path in [*self._kept.glob("*.log"), *self._kept.glob("*.times")]:
+                shutil.copyfile(path, self.directory / path.name)
+        for node, container in nodes.items():
+            id_ = str(container["Id"])
+            is_whole = not self._follow or not state_of(node, container).is_running
+            client = self._clients.get(id_)
+            if client is None or (client.poll() is not None and id_ not in self._done):
+                client = self._start(node, id_, is_whole=is_whole)
+                self._clients[id_] = client
+            if is_whole and id_ not in self._done:
+                # It ends by itself at the end of the log.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    if client.wait(_REST_S) == 0:
+                        self._done.add(id_)
+                if stamped := self._stamped.get(id_):
+                    take_apart(stamped, self.directory, node)
+
+    def _start(self, node: str, container: str, *, is_whole: bool) -> subprocess.Popen[bytes]:
+        if is_whole:
+            self._stamped[container] = self.directory / f"{node}.stamped"
+            return start_whole(self._engine, container, self._stamped[container])
+        return self._engine.start("logs", "--follow", container, output=self.directory / f"{node}.log")
+
+    def close(self) -> None:
+        """End the copying."""
+        for client in self._clients.values():
+            client.kill()
+            client.wait()
+        for stamped in self._stamped.values():
+            stamped.unlink(missing_ok=True)

@@ -1,0 +1,188 @@
+"""What a container engine answered, as clusters, plans and the states of nodes. Nothing is asked here.
+
+Anybody may have written the labels of a container: one whose labels are none of ours is no node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.backends.docker import commands
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
+from oci_cluster.contract.names import rank_of
+from oci_cluster.contract.values import parse_name
+from oci_cluster.errors import ExitCode, SettingsError
+from oci_cluster.system.text import printable
+
+Container = Mapping[str, Any]
+"""What ``container inspect`` tells of one."""
+
+# What --json and the records show of a node.
+NODE_FIELDS: Mapping[str, str] = {
+    **{name: name for name in ("node", "state", "exit_code", "address")},
+    "ocid": "id",
+    **{name: name for name in ("details", "never_started")},
+}
+_NODE = re.compile(r"(MAIN)|(WORKER|PS)_([1-9][0-9]{0,5})")
+_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
+_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+# States of a container that will not run any more by itself: docker's and nerdctl's words, podman's `stopped`.
+_ENDED = {"exited", "dead", "stopped", "removing"}
+# Variables that image and engine give to every container.
+_ENGINES_OWN = {"PATH", "HOSTNAME", "HOME", "TERM", "container"}
+
+
+def labels_of(container: Container) -> dict[str, str]:
+    """Return the labels of *container*."""
+    labels = (container.get("Config") or {}).get("Labels") or {}
+    return {str(name): str(text) for name, text in labels.items()}
+
+
+def node_of(container: Container) -> Node | None:
+    """Return the node that *container* is; None where its label names none: the name becomes that of a log."""
+    found = _NODE.fullmatch(labels_of(container).get(commands.NODE, ""))
+    if found is None:
+        return None
+    return Node("MAIN", 0) if found[1] else Node(found[2], int(found[3]))
+
+
+def launch_of(container: Container) -> str:
+    """Return the launch id of *container*, which may be anybody's word."""
+    return labels_of(container).get(commands.LAUNCH, "")
+
+
+def nodes_of(containers: Sequence[Container]) -> dict[str, Container]:
+    """Return those of *containers* that are nodes, by the nodes' names, main first."""
+    found = {node.name: container for container in containers if (node := node_of(container))}
+    return {name: found[name] for name in sorted(found, key=rank_of)}
+
+
+def cluster_of(container: Container, clusters_dir: Path) -> Cluster | None:
+    """Return the cluster that *container* says to be a node of; None where that is none of ours.
+
+    Its name and launch id become names of files.
+    """
+    labels = labels_of(container)
+    name, launch_id = labels.get(commands.NAME, ""), launch_of(container)
+    created = labels.get(commands.CREATED, "")
+    try:
+        cluster_id = parse_name(f"{parse_name(name)}-{launch_id}")
+    except ValueError:
+        return None
+    if not _LAUNCH_ID.fullmatch(launch_id) or not _CREATED.fullmatch(created):
+        return None
+    return Cluster(
+        name=name,
+        launch_id=launch_id,
+        framework=printable(labels.get(commands.FRAMEWORK, "")),
+        backend="docker",
+        created=created,
+        project=printable(labels.get(commands.PROJECT, "")),
+        directory=clusters_dir / cluster_id,
+    )
+
+
+def plan_of(cluster: Cluster, nodes: Mapping[str, Container], root: Path) -> Plan:
+    """Return the plan of *cluster* as the containers of its *nodes* tell it.
+
+    Its settings and its code are main's labels as they stand: only a node that is to be started needs them, and
+    :func:`commands.checked` checks them then. A cluster whose code has gone can be looked at and ended.
+
+    Args:
+        cluster: What was found.
+        nodes: Its containers by node; without main's nothing is known of what the nodes were given.
+        root: The checkout, which has the frameworks.
+    """
+    main = nodes.get("MAIN", {})
+    labels = labels_of(main)
+    environment = {name: text for name, text in _environment_of(main).items() if name not in commands.OWN}
+    folder = root / _folder(cluster.framework)
+    try:
+        limits = limits_of(environment, folder)
+    except SettingsError:
+        # An image may add what is no value of a setting. Nodes refuse that themselves; they must be seen and ended.
+        limits = limits_of({}, folder)
+    return Plan(
+        name=cluster.name,
+        launch_id=cluster.launch_id,
+        framework=cluster.framework,
+        backend=cluster.backend,
+        created=cluster.created,
+        project=cluster.project,
+        nodes=tuple(node for container in nodes.values() if (node := node_of(container))),
+        environment=environment,
+        settings={name: labels.get(label, "") for name, label in commands.KEPT_SETTINGS.items()},
+        limits=limits,
+        work_dir=commands.work_dir(cluster.cluster_id),
+        placed={"image": str(main.get("Image", "")), "code": labels.get(commands.CODE, "")},
+    )
+
+
+def _folder(framework: str) -> str:
+    """Return the name of the folder of *framework*, of one that is not there where that is no name."""
+    try:
+        return parse_name(framework)
+    except ValueError:
+        return "none"
+
+
+def _environment_of(container: Container) -> dict[str, str]:
+    """Return a node's environment, with what its image and the engine add: they add the same to every node."""
+    pairs = [str(text).partition("=") for text in (container.get("Config") or {}).get("Env") or []]
+    return {name: text for name, _, text in pairs if name not in _ENGINES_OWN and "\n" not in text}
+
+
+def has_begun(container: Container) -> bool:
+    """Return whether *container* has been more than made."""
+    return _status(container) != "created"
+
+
+def _status(container: Container) -> str:
+    return str((container.get("State") or {}).get("Status", "")).lower()
+
+
+def state_of(name: str, container: Container) -> NodeState:
+    """Return what *container* tells of the node called *name* that it is."""
+    said = container.get("State") or {}
+    status = _status(container)
+    details = printable(said.get("Error") or "")
+    networks = (container.get("NetworkSettings") or {}).get("Networks") or {}
+    addresses = [str(network.get("IPAddress") or "") for network in networks.values()]
+    state, code, cause = State.IN_PROGRESS, None, ""
+    never_started = status == "created" and bool(details)
+    if never_started:
+        state, code = State.FAILED, int(ExitCode.UNAVAILABLE)
+    elif status in _ENDED:
+        code = int(said.get("ExitCode", ExitCode.LOST))
+        state = State.of_exit_code(code)
+        if said.get("OOMKilled"):
+            cause = details = "its memory ran out; set MEMORY higher, or leave it out"
+    return NodeState(
+        node=name,
+        state=state,
+        exit_code=code,
+        id=str(container.get("Id", "")),
+        address=printable(next(iter(filter(None, addresses)), "")),
+        details=details,
+        never_started=never_started,
+        cause=cause,
+    )
+
+
+def record_of(state: NodeState) -> dict[str, Any]:
+    """Return *state* as it is recorded for the time when the engine does not know of the node any more."""
+    record = {name: getattr(state, field) for name, field in NODE_FIELDS.items()}
+    return {**record, "cause": state.cause} if state.cause else record
+
+
+def recorded_state(record: Mapping[str, Any]) -> NodeState:
+    """Return the state that :func:`record_of` has recorded.
+
+    Raises:
+        ValueError, KeyError, TypeError: *record* is none.
+    """
+    found = {field: record[name] for name, field in NODE_FIELDS.items()}
+    return NodeState(**{**found, "state": State(record["state"]), "cause": str(record.get("cause", ""))})

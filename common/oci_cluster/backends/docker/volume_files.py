@@ -1,0 +1,144 @@
+"""The files in a container's volume, read and written through the engine, as an fsspec file system.
+
+The launcher cannot see a volume as files: the engine may run in a virtual machine, as another user, or elsewhere. One
+copy of a whole folder costs as much as one of a file, so a folder is copied at once, and asked for some time.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.config import conf
+
+from oci_cluster.backends.docker.commands import OUTPUTS
+from oci_cluster.contract.cluster_dir import MAX_BYTES
+from oci_cluster.errors import StorageError
+from oci_cluster.system.archive import ArchiveError, ArchiveTooLargeError, pack_file, read_files, unpack_beneath
+from oci_cluster.system.engine import PROTOCOL, Engine, EngineError
+
+# A look asks for several files; they are of one moment.
+_FRESH_S = 0.3
+# A folder of small files. What else a node puts there must not fill the launcher's memory.
+_MAX_BYTES = 64 * 2**20
+_MAX_FILES = 10_000
+# A file that is replaced while the engine packs it can end the archive early.
+_TRIES = 3
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def register(engine: Engine) -> None:
+    """Have ``engine://<container>/<path>`` URLs opened through *engine* from here on."""
+    fsspec.register_implementation(PROTOCOL, EngineFiles, clobber=True)
+    conf[PROTOCOL] = {"engine": engine}
+
+
+class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships no types
+    """Small files right below one folder of a container; what its nodes have left is hostile until checked."""
+
+    protocol = PROTOCOL
+    root_marker = ""
+    cachable = False
+
+    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
+        """Ask *engine*."""
+        super().__init__(**options)
+        self._engine = engine
+        self._clock = clock
+        self._folder = ""
+        self._files: dict[str, bytes] | None = None
+        self._read_at = 0.0
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:  # noqa: FBT001, FBT002 - fsspec's
+        """List the files of the folder *path*."""
+        files = self._files_of(self._strip_protocol(path))
+        # With their content: whoever compares listings sees a change of it.
+        entries = [
+            {"name": f"{path}/{name}", "size": len(body), "type": "file", "body": body} for name, body in files.items()
+        ]
+        return entries if detail else [entry["name"] for entry in entries]
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Describe the file *path*."""
+        return {"name": path, "size": len(self._body(path)), "type": "file"}
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        """Return what the file *path* holds."""
+        return self._body(path)[start:end]
+
+    def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
+        """Write *value* to the file *path*, in a folder that is there."""
+        folder, _slash, name = self._strip_protocol(path).rpartition("/")
+        # It will be root's, and the nodes' user must read it.
+        archive = pack_file(name, value, mode=0o644, modified_s=int(time.time()))
+        self._files = None
+        container, _slash, directory = folder.partition("/")
+        self._engine.call("cp", "-", f"{container}:/{directory}", stdin=archive)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - fsspec's
+        """Do nothing: nodes make their folders themselves, as the user that they run as."""
+
+    def _body(self, path: str) -> bytes:
+        folder, _slash, name = self._strip_protocol(path).rpartition("/")
+        files = self._files_of(folder)
+        if name not in files:
+            raise FileNotFoundError(path)
+        return files[name]
+
+    def _files_of(self, folder: str) -> dict[str, bytes]:
+        """Return the files of *folder*, as they are or were a moment ago."""
+        if self._files is None or self._folder != folder or self._clock() - self._read_at >= _FRESH_S:
+            self._files = self._copy(folder)
+            self._folder, self._read_at = folder, self._clock()
+        return self._files
+
+    def _copy(self, folder: str) -> dict[str, bytes]:
+        container, _slash, directory = folder.partition("/")
+        for left in reversed(range(_TRIES)):
+            try:
+                with self._engine.stream("cp", f"{container}:/{directory}", "-") as stream:
+                    return read_files(
+                        stream,
+                        names=_FILE_NAME,
+                        max_file_bytes=MAX_BYTES,
+                        max_bytes=_MAX_BYTES,
+                        max_files=_MAX_FILES,
+                    )
+            except EngineError as error:
+                if error.is_absent:
+                    raise FileNotFoundError(folder) from error
+                raise
+            except ArchiveTooLargeError as error:
+                most = f"{_MAX_BYTES >> 20} MiB or {_MAX_FILES} files"
+                msg = f"the cluster dir holds more than {most}; let your script write to $OUTPUT_DIR instead"
+                raise StorageError(msg) from error
+            except ArchiveError as error:
+                if not left:
+                    msg = f"{folder} cannot be read: {error}"
+                    raise StorageError(msg) from error
+        raise AssertionError
+
+
+def copy_outputs(engine: Engine, container: str, directory: Path) -> None:
+    """Copy the outputs in the volume of *container* to the folder ``outputs`` of *directory*.
+
+    Folders and plain files: a link may lead anywhere.
+
+    Raises:
+        EngineError: the engine did not answer.
+        StorageError: what it answered cannot be unpacked.
+        OSError: *directory* cannot be written.
+    """
+    try:
+        with engine.stream("cp", f"{container}:{OUTPUTS}", "-") as stream:
+            unpack_beneath(stream, directory, prefix=Path(OUTPUTS).name)
+    except EngineError as error:
+        if not error.is_absent:  # no node has come so far as to make the folder
+            raise
+    except ArchiveError as error:
+        msg = f"the outputs cannot be unpacked: {error}"
+        raise StorageError(msg) from error

@@ -1,0 +1,1 @@
+"""The backend ``local``: nodes are process trees of this machine."""

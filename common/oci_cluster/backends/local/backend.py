@@ -1,0 +1,374 @@
+"""The backend ``local``: nodes as process trees of this machine, with a runner in the place of the cloud service.
+
+The runner is one process for each cluster. It starts the agents, keeps what they print, records their exit codes and
+sweeps up after a node whose agent was killed. It decides nothing: the same agents run the same protocol everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, IsStopped, LogsInPlace
+from oci_cluster.backends.local import records
+from oci_cluster.backends.local.addresses import Addresses, check_ports
+from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, State, clusters_dir, kept_clusters
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.config import SettingsReader, framework_words
+from oci_cluster.contract.names import node_dir, rank_of
+from oci_cluster.contract.values import parse_files
+from oci_cluster.errors import BackendError, SettingsError, StoppedError, UsageError
+from oci_cluster.system.added_packages import with_packages
+from oci_cluster.system.console import Say
+from oci_cluster.system.files import not_writable, write_whole
+from oci_cluster.system.process import sweep_marked
+from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages
+from oci_cluster.system.redaction import without_secrets
+
+# How long the runner may take to have every agent started; far above the 0.1 s seen with 4 nodes.
+_START_TIMEOUT_S = 60.0
+# How long what is left of a cluster may take to be gone when its last node has ended.
+_END_TIMEOUT_S = 10.0
+# How long a cluster's directory may be away, as on a drive that is mounted again.
+_AWAY_S = 30.0
+
+
+def open_backend(root: Path, _given: Mapping[str, str], is_stopped: IsStopped) -> LocalBackend:
+    """Return the backend of this machine, for the checkout *root*."""
+    return LocalBackend(root, is_stopped=is_stopped)
+
+
+class LocalBackend:
+    """The clusters of this machine that were launched from one checkout."""
+
+    name = "local"
+    # Addresses 127.0.0.1 to 127.0.0.254, less main and some for a second cluster.
+    max_workers = 250
+    # Short enough to feel live, long enough to cost nothing.
+    poll_s = 0.1
+    end_margin_s = _END_TIMEOUT_S
+    end_timeout_s = 0.0
+    is_this_machine = True
+    is_free_to_ask = True
+    node_fields: Mapping[str, str] = {
+        **{name: name for name in ("node", "state", "exit_code")},
+        "pid": "id",
+        "address": "address",
+    }
+    handle_name = ""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        is_stopped: IsStopped = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Act for the checkout *root*.
+
+        Args:
+            root: The checkout.
+            is_stopped: Whether the launcher has been told to stop.
+            clock: Monotonic seconds.
+            sleep: Waits seconds; only tests give another.
+        """
+        self._root = root
+        self._directory = clusters_dir(root)
+        self._is_stopped = is_stopped
+        self._clock = clock
+        self._sleep = sleep
+        self._addresses: Addresses | None = None
+        #: Since when the directory of a launch, by its id, is not there.
+        self._away_since: dict[str, float] = {}
+
+    # --- Launch --------------------------------------------------------------------------------------------
+
+    def check(self, plan: Plan | None = None) -> None:
+        """Do nothing: nothing is installed for this backend."""
+
+    def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
+        """Return *plan* with what its nodes get on this machine: addresses, work dir, a share of CPUs and memory.
+
+        The addresses are claimed until :meth:`close`.
+
+        Raises:
+            BackendError: the addresses do not suffice.
+            SettingsError: a port is taken, the work dir is one that processes cannot share, or a setting is wrong.
+        """
+        work_dir = plan.work_dir or f"file://{self._directory}"
+        if work_dir.startswith("memory:"):
+            msg = f"nodes cannot share WORK_DIR {work_dir}: only one process sees it; use file:// or leave it unset"
+            raise SettingsError(msg)
+        _read_own(plan)
+        count = len(plan.nodes)
+        self.close()
+        self._addresses = Addresses(count)
+        check_ports(self._addresses.texts[0], plan.limits.ports)
+        directory = self._directory if self._directory.exists() else self._root
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise not_writable(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        cpus = max(1, (os.cpu_count() or 1) // count)
+        shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(_memory() // count)}
+        nodes = [
+            replace(node, address=address) for node, address in zip(plan.nodes, self._addresses.texts, strict=True)
+        ]
+        environment = {**ONE_MACHINE_DEFAULTS, **shares, **plan.environment, "WORK_DIR": work_dir}
+        return replace(plan, work_dir=work_dir, nodes=tuple(nodes), environment=environment)
+
+    def preview(self, plan: Plan, *, as_json: bool) -> str:  # noqa: ARG002 - there is no other form
+        """Return *plan* as it would be run on this machine now."""
+        return json.dumps({**plan.to_json(), "environment": without_secrets(plan.environment)}, indent=2)
+
+    def prepare(self, plan: Plan, say: Say) -> Plan:
+        """Return *plan* with the interpreter of its nodes: the user's own, or that of the framework's environment.
+
+        Raises:
+            SettingsError: the user's own lacks packages, or the work dir cannot be opened.
+            BackendError: the framework's cannot be made.
+        """
+        # One that nodes could not open is told before there are any.
+        ClusterDir(plan.url, plan.launch_id, plan.launch_key)
+        folder = self._root / plan.framework
+        torch, files = _read_own(plan)
+        needed = framework_words(folder, "REQUIRED_PACKAGES")
+        if plan.environment.get("ENTRY_POINT", "").endswith(".ipynb"):
+            files = [*files, self._root / "common" / "env-notebook.yaml"]
+            needed = [*needed, "nbconvert", "ipykernel"]
+        if not plan.python:
+            python = ensure_framework(self._root, folder / "env.yaml", say, torch)
+            if plan.packages or files:
+                python = with_packages(self._root, python, plan.packages, files, say, torch=torch)
+            return replace(plan, python=str(python))
+        if missing := missing_packages(Path(plan.python), needed):
+            command = f"{plan.python} -m pip install {' '.join(missing)}"
+            msg = f"--python {plan.python} lacks {', '.join(missing)}; install what is missing: {command}"
+            raise SettingsError(msg)
+        if plan.settings.get("EXTRA_ENV"):
+            say(f"EXTRA_ENV adds nothing to --python {plan.python}, which has the packages that you installed")
+        ensure_tools(self._root, say)
+        return plan
+
+    def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:  # noqa: ARG002 - it takes no time
+        """Start *nodes*: the first of a cluster by a runner of its own, later ones by that."""
+        cluster = Cluster.of(plan, self._directory)
+        if records.is_running(cluster.directory):
+            self._ask_runner(cluster, start=[node.rank for node in nodes])
+            return cluster
+        try:
+            write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
+        except OSError as error:
+            raise not_writable(cluster.directory, error) from error
+        self._start_runner(cluster)
+        return cluster
+
+    def _start_runner(self, cluster: Cluster) -> None:
+        log = cluster.directory / "logs" / "runner.log"
+        with log.open("ab") as output:
+            runner = subprocess.Popen(  # noqa: S603 - ourselves
+                [sys.executable, "-m", "oci_cluster", "runner", str(cluster.directory)],
+                env={**os.environ, records.RUNNER_MARK: cluster.launch_id},
+                cwd=cluster.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=self._addresses.descriptors() if self._addresses else (),
+                start_new_session=True,  # a Ctrl-C in the terminal is for the launcher, which ends the cluster in order
+            )
+        deadline = self._clock() + _START_TIMEOUT_S
+        while not records.read_records(cluster.directory)["nodes"]:
+            if runner.poll() is not None or self._clock() > deadline:
+                if self._is_stopped():  # a Ctrl-C that came while the runner was being forked has ended that
+                    msg = "stopped before any node had started"
+                    raise StoppedError(msg)
+                msg = f"the nodes of {cluster.name} could not be started: {_last_line(log)}"
+                raise BackendError(msg)
+            self._sleep(0.005)
+
+    def _ask_runner(self, cluster: Cluster, *, start: Sequence[int] = (), end: Sequence[str] = ()) -> None:
+        """Leave a request for the runner, wake it, and wait for its answer.
+
+        Raises:
+            BackendError: it could not do it, or does not answer.
+        """
+        request: dict[str, Any] = {"start": [*start], "end": [*end], "id": secrets.token_hex(8)}
+        path = cluster.directory / records.REQUEST
+        try:
+            write_whole(path, json.dumps(request))
+        except OSError as error:
+            raise not_writable(path, error) from error
+        # One that does not live says so by its silence.
+        _signal(cluster, records.read_records(cluster.directory)["runner_pid"], signal.SIGUSR1)
+        deadline = self._clock() + _START_TIMEOUT_S
+        while (answer := records.read_records(cluster.directory).get("answer") or {}).get("id") != request["id"]:
+            if self._clock() > deadline or not records.is_running(cluster.directory):
+                msg = f"the runner of {cluster.name} does not answer; see {cluster.directory}/logs/runner.log"
+                raise BackendError(msg)
+            self._sleep(0.02)
+        if answer.get("error"):
+            raise BackendError(str(answer["error"]))
+
+    def files(self, cluster: Cluster, plan: Plan) -> str:  # noqa: ARG002 - they are in one place
+        """Return the cluster's directory."""
+        return str(cluster.directory)
+
+    def started(self, cluster: Cluster, plan: Plan) -> str:
+        """Return where its files are."""
+        return f"files in {self.files(cluster, plan)}"
+
+    def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - main is on this machine
+        """Return *words*."""
+        return words
+
+    # --- State ---------------------------------------------------------------------------------------------
+
+    def find(self, name: str = "") -> list[Cluster]:
+        """Return the clusters that this checkout keeps, or those called *name*, the oldest first."""
+        return [cluster for cluster in kept_clusters(self._root, self.name) if name in {"", cluster.name}]
+
+    def load(self, cluster: Cluster) -> Plan:
+        """Return the plan in the cluster's directory."""
+        return Plan.load(cluster.directory, self._root)
+
+    def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
+        """Return what the runners have recorded.
+
+        A node without an exit code in a cluster that does not run any more was killed together with its runner.
+        """
+        return {cluster.launch_id: self._states(cluster) for cluster in clusters}
+
+    def _states(self, cluster: Cluster) -> list[NodeState]:
+        self._check_directory(cluster)
+        is_running = records.is_running(cluster.directory)  # before the records: what ends in between is recorded then
+        found = [
+            NodeState(
+                node=str(node["node"]),
+                state=State(node["state"]),
+                exit_code=node["exit_code"],
+                id=int(node["pid"]),
+                address=str(node.get("address", "")),
+                is_lost=node["exit_code"] is None and not is_running,
+            )
+            for node in records.read_records(cluster.directory)["nodes"]
+        ]
+        if not found and is_running:  # the runner is just beginning
+            found = [NodeState(node=name, state=State.ACCEPTED) for name in self.load(cluster).node_names]
+        return sorted(found, key=lambda state: rank_of(state.node))
+
+    def _check_directory(self, cluster: Cluster) -> None:
+        """Wait for a directory that is away: how the nodes ended stands there, and nowhere else.
+
+        Raises:
+            BackendError: it is not there, yet. Later it is taken for gone, and the nodes for lost.
+        """
+        if cluster.directory.exists():
+            self._away_since.pop(cluster.launch_id, None)
+        elif self._clock() - self._away_since.setdefault(cluster.launch_id, self._clock()) < _AWAY_S:
+            msg = f"{cluster.directory} is not there; bring it back"
+            raise BackendError(msg)
+
+    def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogsInPlace:  # noqa: ARG002 - it grows
+        """Return the logs in the cluster's directory, where the runner writes them."""
+        return LogsInPlace(cluster.directory / "logs")
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def why_fixed(self, cluster: Cluster) -> str:  # noqa: ARG002 - none is
+        """Return nothing: workers can be added and ended."""
+        return ""
+
+    def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
+        """Have the runner end *nodes*, or *at_once* all that runs of them: TERM, their grace, KILL."""
+        running = [state for state in self._states(cluster) if state.is_running]
+        wanted = [state for state in running if state.node in nodes]
+        if not wanted:
+            return
+        if at_once and wanted == running:
+            self._sweep_all(cluster)
+        elif at_once:
+            for state in wanted:
+                _signal(cluster, state.id, signal.SIGKILL)
+        elif wanted == running:  # it has a deadline for them, after which it kills
+            _signal(cluster, records.read_records(cluster.directory)["runner_pid"], signal.SIGTERM)
+        else:
+            self._ask_runner(cluster, end=[state.node for state in wanted])
+
+    def finish(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - it takes no time
+        """Return when neither runner nor anything that its nodes left is there."""
+        deadline = self._clock() + _END_TIMEOUT_S
+        while records.is_running(cluster.directory) and self._clock() < deadline:
+            self._sleep(0.02)
+        self._sweep_all(cluster)
+
+    def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - likewise
+        """End what runs of *cluster* at once, and remove its directory."""
+        self._sweep_all(cluster)
+        shutil.rmtree(cluster.directory, ignore_errors=True)
+
+    def _sweep_all(self, cluster: Cluster) -> None:
+        """Kill what is left of *cluster*, the runner first: found by its environment, whatever ties it has lost."""
+        names = {str(node["node"]) for node in records.read_records(cluster.directory)["nodes"]}
+        with contextlib.suppress(UsageError):  # a launch that failed may have kept none
+            names |= set(self.load(cluster).node_names)
+        sweep_marked({records.RUNNER_MARK: cluster.launch_id})
+        while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
+            self._sleep(0.05)
+        for node in names:
+            shutil.rmtree(node_dir(cluster.launch_id, node), ignore_errors=True)
+
+    def close(self) -> None:
+        """Give up the claims of this process; the runner holds its own."""
+        if self._addresses is not None:
+            self._addresses.close()
+
+
+def _read_own(plan: Plan) -> tuple[str, list[Path]]:
+    """Return the settings of this backend: ``TORCH``, and the files of ``EXTRA_ENV``.
+
+    Raises:
+        SettingsError: names every one that is wrong.
+    """
+    read = SettingsReader(plan.settings)
+    torch, files = read.setting("TORCH"), read.value("EXTRA_ENV", parse_files, list[Path]())
+    if read.problems:
+        msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
+        raise SettingsError(msg)
+    return torch, files
+
+
+def _signal(cluster: Cluster, pid: int | str | None, number: int) -> None:
+    """Send a signal to the runner of *cluster* or an agent of its; not to another program that has their pid by now."""
+    import psutil  # noqa: PLC0415 - 20 ms that most verbs do not spend
+
+    if not isinstance(pid, int):
+        return
+    with contextlib.suppress(psutil.Error):  # it does not live
+        process = psutil.Process(pid)
+        if process.environ().get(records.RUNNER_MARK) == cluster.launch_id:
+            process.send_signal(number)
+
+
+def _last_line(log: Path) -> str:
+    """Return the last words of a runner."""
+    try:
+        last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+    except OSError as error:
+        return str(error)
+    return last or "the runner did not answer"
+
+
+def _memory() -> int:
+    """Return this machine's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,100 @@
+"""What the runner records of its nodes, and what it is asked: files in the cluster's directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.contract.cluster import State
+from oci_cluster.contract.names import is_node
+from oci_cluster.system.files import is_locked
+
+FILE = "nodes.json"
+REQUEST = "scale.json"
+# Runner and agents share the lock of this file for as long as they live.
+LOCK = "runner.lock"
+# In the runner's environment, and so in that of the agents that it forks: they can be found when all else is lost.
+RUNNER_MARK = "CLUSTER_RUNNER"
+
+# How often a file is read that is being written: for a second in all.
+_READS = 100
+_EMPTY: Mapping[str, Any] = {"runner_pid": None, "nodes": []}
+# A record takes 120 bytes; the rest is room for a longer address.
+_NODE_BYTES = 256
+_OWN_BYTES = 1024
+
+
+class Records:
+    """The runner's own: how each node ended, written in place, in blocks that are taken beforehand.
+
+    A disk that fills up later cannot lose an exit code.
+    """
+
+    def __init__(self, directory: Path, nodes: int) -> None:
+        """Take room in *directory* for the records of so many *nodes*."""
+        self._file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        self._size = 0
+        self._take(_OWN_BYTES)
+        self.make_room(nodes)
+
+    def make_room(self, nodes: int) -> None:
+        """Take room for the records of more *nodes*."""
+        self._take(_NODE_BYTES * nodes)
+
+    def _take(self, size: int) -> None:
+        os.pwrite(self._file, b" " * size, self._size)
+        self._size += size
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Replace what is recorded."""
+        os.pwrite(self._file, json.dumps(record).encode().ljust(self._size), 0)
+
+
+def read_records(directory: Path) -> Mapping[str, Any]:
+    """Return what the runner in *directory* has recorded; no nodes where it has not begun, or the file is damaged."""
+    for _ in range(_READS):
+        try:
+            found = json.loads((directory / FILE).read_bytes())
+        except FileNotFoundError:
+            break
+        except ValueError:  # in the middle of being written
+            time.sleep(0.01)
+            continue
+        nodes = found.get("nodes") if isinstance(found, dict) else None
+        return {**_EMPTY, **found} if isinstance(nodes, list) and all(map(_is_record, nodes)) else _EMPTY
+    return _EMPTY
+
+
+def _is_record(found: Any) -> bool:
+    """Return whether *found* is what the runner records of a node."""
+    if not isinstance(found, dict):
+        return False
+    is_ended = found.get("exit_code") is None or isinstance(found["exit_code"], int)
+    is_named = isinstance(found.get("node"), str) and is_node(found["node"])
+    return is_named and is_ended and isinstance(found.get("pid"), int) and found.get("state") in list(State)
+
+
+def read_request(directory: Path) -> Mapping[str, Any]:
+    """Return what the runner in *directory* is asked: ``id``, the ranks to ``start``, the nodes to ``end``.
+
+    Empty where it is asked nothing, or somebody has written something else there.
+    """
+    try:
+        found = json.loads((directory / REQUEST).read_bytes())
+        request = {
+            "id": str(found["id"]),
+            "start": [int(rank) for rank in found["start"]],
+            "end": [*map(str, found["end"])],
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return request
+
+
+def is_running(directory: Path) -> bool:
+    """Return whether runner or agents of the cluster in *directory* live."""
+    return is_locked(directory / LOCK)

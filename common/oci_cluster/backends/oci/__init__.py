@@ -1,0 +1,1 @@
+"""The backend ``oci``: nodes are Job Runs of OCI Data Science."""

@@ -1,0 +1,375 @@
+"""The backend ``oci``: a Data Science Job for each cluster, a Job Run for each node.
+
+What there is, is what the service says: Jobs and runs are found again by their tags, from any machine, whatever became
+of the launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oci_cluster.backends.base import IsStopped, LogCopy
+from oci_cluster.backends.oci import requests, states
+from oci_cluster.backends.oci.code import Code, code_of, remove_code
+from oci_cluster.backends.oci.jobs import Jobs
+from oci_cluster.backends.oci.logs import SayOnce, ServiceLogs, StoredLogs
+from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, State, clusters_dir
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.names import CERTIFICATE, exit_file
+from oci_cluster.contract.outcome import outcome_of
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.values import parse_switch
+from oci_cluster.errors import ClusterError, UsageError
+from oci_cluster.system.console import Say
+from oci_cluster.system.files import not_writable, write_whole
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.oci.service import Service
+
+# How long what has just been created may be missing in a list.
+_APPEARS_S = 10.0
+# How late a signal may be seen in a pause.
+_SIGNAL_S = 0.2
+
+
+def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) -> OciBackend:
+    """Return the backend for the checkout *root*, in the compartment that *given*, its settings, names."""
+    logging.getLogger("oci").setLevel(logging.WARNING)  # the SDK tells of every request
+
+    def sleep(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        is_new = not is_stopped()
+        # Once stopped, what is being ended is waited for.
+        while (left := until - time.monotonic()) > 0 and not (is_new and is_stopped()):
+            time.sleep(min(left, _SIGNAL_S))
+
+    def open_service() -> Service:
+        from oci_cluster.backends.oci import service  # noqa: PLC0415 - a third of a second that a dry run does not spend
+
+        opened = service.Service(service.service_environ(given), is_stopped=is_stopped, sleep=sleep)
+        opened.use_for_storage()
+        return opened
+
+    return OciBackend(root, given.get("COMPARTMENT_OCID", ""), open_service, is_stopped=is_stopped, sleep=sleep)
+
+
+class OciBackend:
+    """The clusters of one compartment."""
+
+    name = "oci"
+    # The design's thousand nodes, of which one is main.
+    max_workers = 999
+    # A request or two each, for hours; the end is seen this much later.
+    poll_s = 2.0
+    # As long as a node takes to look, and to upload what its script has left.
+    end_margin_s = 30.0
+    # With grace and margin, the five minutes that the service is given to take a run down.
+    end_timeout_s = 260.0
+    is_this_machine = False
+    is_free_to_ask = False
+    node_fields: Mapping[str, str] = {
+        **{name: name for name in ("node", "state", "exit_code")},
+        "ocid": "id",
+        **{name: name for name in ("details", "never_started")},
+    }
+    handle_name = "job"
+
+    def __init__(
+        self,
+        root: Path,
+        compartment: str,
+        open_service: Callable[[], Service],
+        *,
+        is_stopped: IsStopped = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Act for the checkout *root*.
+
+        Args:
+            root: The checkout.
+            compartment: OCID of the compartment that is looked at; empty where nobody has named one.
+            open_service: Returns OCI's services, when they are asked for the first time.
+            is_stopped: Whether the launcher has been told to stop.
+            clock: Monotonic seconds.
+            sleep: Waits seconds; only tests give another.
+        """
+        self._root = root
+        self._jobs = Jobs(compartment, open_service, is_stopped=is_stopped, clock=clock, sleep=sleep)
+        self._is_stopped = is_stopped
+        self._clock = clock
+        self._sleep = sleep
+        # What is known of clusters, by Job: it does not change.
+        self._plans: dict[str, Plan] = {}
+        self._say_once = SayOnce()
+        # The Jobs of this launcher's launches; none for a launch of which there cannot be one.
+        self._launched: dict[str, str | None] = {}
+
+    # --- Launch --------------------------------------------------------------------------------------------
+
+    def check(self, plan: Plan | None = None) -> None:
+        """Raise SettingsError where no compartment is named, or with all that is missing or wrong in *plan*."""
+        if plan is None:
+            self._jobs.check_compartment()
+        else:
+            requests.settings_of(plan, self._root)
+
+    def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
+        """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known.
+
+        Raises:
+            UsageError, SettingsError: it cannot be sent.
+        """
+        placed = requests.place(plan, self._root, say)
+        self._jobs.compartment = placed.placed["compartment"]  # a flag may have named another than the environment
+        return placed
+
+    def preview(self, plan: Plan, *, as_json: bool) -> str:
+        """Return what a launch of *plan* would send: a script of oci-cli's commands, or JSON."""
+        return requests.preview(plan, self._root, as_json=as_json)
+
+    def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - nodes bring their environment, in their image
+        """Return *plan*: nodes need nothing of this machine."""
+        return plan
+
+    def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
+        """Start *nodes*: the first of a cluster in a Job that is made for them, later ones in that.
+
+        Raises:
+            SettingsError: something in *plan* cannot be sent.
+            ServiceError: OCI refused, or did not answer.
+            StoppedError: the launcher was told to stop.
+        """
+        if job := plan.placed.get("job"):
+            where = {name: plan.placed[name] for name in ("compartment", "project")}
+            bodies = {node.name: requests.job_run(plan, where, node, self._root, job) for node in nodes}
+            # A rank's next run is another request.
+            self._jobs.create_runs(job, bodies, plan.launch_id, incarnation=len(self._jobs.runs(job)))
+            return self._cluster(plan, job)
+        with tempfile.TemporaryDirectory() as scratch:
+            return self._start_first(plan, code_of(plan, Path(scratch)), say)
+
+    def _start_first(self, plan: Plan, code: Code, say: Say) -> Cluster:
+        self._launched[plan.launch_id] = None
+        settings = requests.settings_of(plan, self._root)
+        code.send(plan, say)
+        cidr = plan.settings["SUBNET_CIDR"]
+        if settings["subnet"] and not cidr:
+            cidr = self._jobs.service.subnet_cidr(settings["subnet"])
+        plan = replace(plan, environment=requests.node_environment(plan, code_uri=code.uri, subnet_cidr=cidr))
+        self._jobs.stop_if_told()
+        self._keep(plan)
+        job = self._create_job(plan, requests.job(plan, settings, self._root))
+        self._plans[job] = replace(plan, placed={**plan.placed, "job": job})
+        # Until the Job named it, a stop.sh --delete of its last user may have removed it.
+        code.send(plan, say)
+        bodies = requests.job_runs(plan, settings, self._root, job)
+        self._jobs.create_runs(job, bodies, plan.launch_id)
+        say(f"{len(bodies)} Job Runs created")
+        return self._cluster(plan, job)
+
+    def _cluster(self, plan: Plan, job: str) -> Cluster:
+        return replace(Cluster.of(plan, clusters_dir(self._root)), handle=job, style=plan.placed["style"])
+
+    def _keep(self, plan: Plan) -> None:
+        directory = Cluster.of(plan, clusters_dir(self._root)).directory
+        try:
+            write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
+        except OSError as error:
+            raise not_writable(directory, error) from error
+
+    def _create_job(self, plan: Plan, body: requests.JSON) -> str:
+        del self._launched[plan.launch_id]  # until it is answered, there may be one
+        try:
+            job = self._jobs.create(body, plan.launch_id)
+        except ServiceError as error:
+            if error.is_final:
+                self._launched[plan.launch_id] = None
+            raise
+        self._launched[plan.launch_id] = job
+        return job
+
+    def files(self, cluster: Cluster, plan: Plan) -> str:  # noqa: ARG002 - storage has them
+        """Return the cluster dir."""
+        return plan.url
+
+    def started(self, cluster: Cluster, plan: Plan) -> str:
+        """Return where what the nodes of *cluster* leave can be seen, and how long it may live, and cost."""
+        ttl = plan.environment.get("TTL", "")
+        end = f"ends after {ttl} at the latest (TTL)" if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
+        return f"files in {self.files(cluster, plan)}, Job {cluster.handle}; {end}"
+
+    def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - no login reaches main's files
+        """Return from where the cluster's addresses can be reached, and where its certificate is."""
+        certificate = f"{plan.url}/{CERTIFICATE}"
+        return f"from the cluster's subnet or through a tunnel, with {certificate}; see {plan.framework}/README.md"
+
+    # --- State ---------------------------------------------------------------------------------------------
+
+    def find(self, name: str = "") -> list[Cluster]:
+        """Return the clusters of the compartment, or those called *name*, the oldest first.
+
+        Of several Jobs of one launch the first. Jobs that have ended stay, so a list of all grows with every launch.
+        """
+        wanted = {"display_name": name} if name else {}
+        listed = self._jobs.listed(lifecycle_state="ACTIVE", **wanted)
+        jobs = [states.cluster_of(job, clusters_dir(self._root)) for job in listed]
+        found: dict[str, Cluster] = {}
+        for cluster in sorted(jobs, key=lambda cluster: cluster.age_key):
+            # Whoever copies a cluster's tags comes later, and does not take its place.
+            if name in {"", cluster.name}:
+                found.setdefault(cluster.launch_id, cluster)
+        return list(found.values())
+
+    def load(self, cluster: Cluster) -> Plan:
+        """Return what *cluster* was launched with, which only the Job itself tells.
+
+        Raises:
+            UsageError: the Job is not one that a launch has made.
+        """
+        if cluster.handle not in self._plans:
+            job = self._jobs.get(cluster.handle, cluster.name)
+            self._plans[cluster.handle] = states.plan_of(cluster, job, self._root, self.max_workers)
+        return self._plans[cluster.handle]
+
+    def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
+        """Return what the service says of the nodes of *clusters*, for one list of runs.
+
+        How each node of a run with node groups ended, is only known of a cluster that is asked for alone.
+        """
+        is_alone = len(clusters) == 1
+        runs = self._jobs.runs(clusters[0].handle if is_alone else "") if clusters else []
+        found = {}
+        for cluster in clusters:
+            own = [run for run in runs if run.job_id == cluster.handle]
+            created = self._jobs.created(cluster.handle)
+            if not _is_multinode(cluster):
+                found[cluster.launch_id] = states.states_of_runs(own, created)
+            elif (whole := states.state_of_group(own, created)) is None:
+                found[cluster.launch_id] = []
+            else:
+                nodes = self._nodes_of_group(cluster, whole) if is_alone and own else None
+                found[cluster.launch_id] = nodes or [whole] * states.size_of_group(own)
+        return found
+
+    def _nodes_of_group(self, cluster: Cluster, whole: NodeState) -> list[NodeState] | None:
+        """Return the states of nodes that share one run. Only the nodes' own files tell how each of them ended.
+
+        None for a Job that no launch has made.
+        """
+        try:
+            plan = self.load(cluster)
+        except UsageError:
+            return None
+        nodes = [replace(whole, node=name) for name in plan.node_names]
+        if whole.exit_code is None or whole.never_started or whole.state is State.SUCCEEDED:
+            return nodes
+        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        return [_as_told(state, cluster_dir) for state in nodes]
+
+    def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:  # noqa: ARG002 - each fetch is whole
+        """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging.
+
+        Raises:
+            UsageError: they are in neither.
+        """
+        plan = self.load(cluster)
+        if SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False):
+            return StoredLogs(ClusterDir(plan.url, cluster.launch_id, plan.launch_key), directory, self._say_once)
+        if not (group := plan.placed["log_group"]):
+            msg = f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
+            raise UsageError(msg)
+        return ServiceLogs(self._jobs, cluster.handle, group, directory)
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def why_fixed(self, cluster: Cluster) -> str:
+        """Return why the nodes of *cluster* stay, empty where they can be added and ended."""
+        why = "cannot grow or shrink: the service starts its nodes (OCI_JOB_STYLE=multinode)"
+        return why if _is_multinode(cluster) else ""
+
+    def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:  # noqa: ARG002
+        """Have the service end *nodes*: TERM, its own grace, KILL; it has no other way. One run is all nodes of it."""
+        runs = self._jobs.runs(cluster.handle)
+        listed = {run.id for run in runs}
+        is_all = _is_multinode(cluster) and bool(nodes)
+        self._jobs.cancel([run for run in runs if is_all or states.node_of(run) in nodes])
+        # A list may not hold yet what has just been created.
+        young = {node: run for node, run in self._jobs.created(cluster.handle).items() if run not in listed}
+        self._jobs.cancel_runs([run for node, run in young.items() if is_all or node in nodes])
+
+    def finish(self, cluster: Cluster, say: Say) -> None:
+        """Do nothing: a Job that has ended costs nothing, and stays to be looked at."""
+
+    def remove(self, cluster: Cluster, say: Say) -> None:
+        """Return when neither Job nor runs of *cluster* are left; of one that was found, nor its files.
+
+        Raises:
+            UsageError: the Job is not one that a launch has made.
+            ServiceError, BackendError: something may be left.
+        """
+        with self._jobs.cleaning_up():
+            if not cluster.handle:
+                self._remove_launched(cluster, say)
+                return
+            plan = self._load_if_there(cluster)
+            self._jobs.remove(cluster.handle)
+            if plan is not None:
+                ClusterDir(plan.url, cluster.launch_id, plan.launch_key).remove_all()
+                remove_code(plan, lambda digest: states.users_of_code(self._jobs.listed(), digest, cluster.handle), say)
+
+    def _load_if_there(self, cluster: Cluster) -> Plan | None:
+        try:
+            return self.load(cluster)
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+        return None
+
+    def _remove_launched(self, cluster: Cluster, say: Say) -> None:
+        """Delete the Job of a launch that has failed, whether its creation was answered or not."""
+        if cluster.launch_id in self._launched:
+            if job := self._launched[cluster.launch_id]:
+                self._jobs.remove(job)
+            return
+        deadline = self._clock() + _APPEARS_S
+        for delay in poll_delays(5.0, first_s=0.5):
+            listed = self._jobs.listed(display_name=cluster.name)
+            own = [job for job in listed if states.launch_id_of(job) == cluster.launch_id]
+            for job in own:
+                self._jobs.remove(job.id)
+            if own:
+                return
+            if self._clock() > deadline:
+                break
+            self._sleep(delay)
+        if not self._is_stopped():
+            say(f"a Job {cluster.name} may still appear later; it has no nodes, and costs nothing")
+
+    def close(self) -> None:
+        """Do nothing: no process of this launcher is left."""
+
+
+def _is_multinode(cluster: Cluster) -> bool:
+    return cluster.style == "multinode"
+
+
+def _as_told(state: NodeState, cluster_dir: ClusterDir) -> NodeState:
+    """Return *state* with the exit code that the node has left, where it has left one."""
+    with contextlib.suppress(ClusterError):
+        if (said := cluster_dir.read(exit_file(state.node))) is not None:
+            code = outcome_of(said).exit_code
+            # Main's 0 does not make a success of a run that the service calls failed.
+            if code or state.node != "MAIN":
+                return replace(state, exit_code=code)
+    return state

@@ -1,0 +1,129 @@
+"""The user's code on its way to the nodes: what of it goes, and what a person is told of that."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oci_cluster.contract.cluster import Plan
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.console import Say
+from oci_cluster.system.text import printable
+
+if TYPE_CHECKING:
+    from oci_cluster.system.code_files import CodeFiles
+
+# Lines of warning, or names in a line: more of them are not read.
+_MOST_TOLD = 5
+
+
+@dataclass(frozen=True)
+class Code:
+    """What code the nodes of a launch get."""
+
+    uri: str
+    """Their ``CODE_URI``; empty where they get none, or have it in their image."""
+    archive: Path | None = None
+    """What is to be put there; None where that is not the launcher's business."""
+    said: Sequence[str] = ()
+    """What a person is told before it goes."""
+
+    def send(self, plan: Plan, say: Say) -> None:
+        """Put the archive where the nodes of *plan* fetch it, unless it is there."""
+        if self.archive is None:
+            return
+        folder, _, name = self.uri.partition("#")[0].rpartition("/")
+        storage = ClusterDir(folder, plan.launch_id, plan.launch_key)
+        if not storage.is_there(name):
+            say(f"sending the code in {plan.code_dir}: {self.archive.stat().st_size / 1000:.0f} kB")
+            storage.upload(self.archive, name)
+
+
+def code_of(plan: Plan, scratch: Path) -> Code:
+    """Return the code of *plan*; an archive is made in the folder *scratch*.
+
+    Raises:
+        SettingsError: it cannot be sent, or an ignore file leaves out what is to be run.
+    """
+    if plan.code_uri:
+        return Code("" if plan.code_uri == "image" else plan.code_uri)
+    if not plan.code_dir:
+        return Code("")
+    # May need packages that are still to come.
+    from oci_cluster.system.archive import pack_code  # noqa: PLC0415
+    from oci_cluster.system.code_files import code_files  # noqa: PLC0415
+
+    folder, archive = Path(plan.code_dir), scratch / "code.tar.gz"
+    files = code_files(folder)
+    _check_entry(plan, folder, files)
+    digest = pack_code(folder, files.paths, archive)
+    uri = f"{plan.work_dir.rstrip('/')}/code/{digest}.tar.gz#sha256={digest}"
+    return Code(uri, archive, [*_summary(folder, files, archive), *_warnings(folder, files)])
+
+
+def digest_of(plan: Plan) -> str:
+    """Return the digest of the archive in ``WORK_DIR/code`` that the placed *plan* names; empty where it names none."""
+    folder = re.escape(f"{plan.work_dir.rstrip('/')}/code/")
+    found = re.fullmatch(rf"{folder}([0-9a-f]{{64}})\.tar\.gz#sha256=\1", plan.environment.get("CODE_URI", ""))
+    return found[1] if found else ""
+
+
+def remove_code(plan: Plan, users: Callable[[str], Sequence[str]], say: Say) -> None:
+    """Remove the archive of the code of *plan* from ``WORK_DIR/code``, unless somebody else uses it.
+
+    Args:
+        plan: Of a cluster whose Job is gone.
+        users: Returns the names of the clusters whose nodes get the archive of a digest.
+        say: Is told where it stays.
+    """
+    if not (digest := digest_of(plan)):
+        return
+    folder = f"{plan.work_dir.rstrip('/')}/code"
+    if others := users(digest):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        say(f"the code of {plan.name} stays in {folder}: {others[0]}{more} may use it")
+        return
+    ClusterDir(folder, plan.launch_id, plan.launch_key).remove(f"{digest}.tar.gz")
+
+
+def _check_entry(plan: Plan, folder: Path, files: CodeFiles) -> None:
+    """Raise where what is to be run is there, and does not go: each node would say that it is not."""
+    entry, module = plan.environment.get("ENTRY_POINT", ""), plan.environment.get("ENTRY_MODULE", "")
+    places = [f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__main__.py"] if module else [entry]
+    for name in places:
+        if name and (folder / name).is_file() and (why := files.why_left_out(name)):
+            what = f"ENTRY_MODULE {module}" if module else f"ENTRY_POINT {entry}"
+            msg = f"{what} would not be sent to the nodes: {why}; change that line, or give the file another name"
+            raise SettingsError(msg)
+
+
+def _summary(folder: Path, files: CodeFiles, archive: Path) -> Iterator[str]:
+    size = sum(path.lstat().st_size for path in files.paths if not path.is_symlink())
+    count = f"{len(files.paths)} file{'s' if len(files.paths) != 1 else ''}"
+    ignored = sum("is never sent" not in why for why in files.left_out.values())
+    stays = [f"{ignored} names by its ignore files" if ignored > 1 else "1 name by its ignore files"] if ignored else []
+    if files.keys:
+        more = len(files.keys) - _MOST_TOLD
+        stays.append(", ".join(files.keys[:_MOST_TOLD]) + (f" and {more} more" if more > 0 else ""))
+    yield printable(
+        f"code in {folder}: {count} with {size} bytes, {archive.stat().st_size} bytes compressed"
+        + (f"; left out: {'; '.join(stays)}" if stays else ""),
+        2000,
+    )
+
+
+def _warnings(folder: Path, files: CodeFiles) -> Iterator[str]:
+    from oci_cluster.system.key_scan import look_for_keys  # noqa: PLC0415 - where code is sent
+
+    found = look_for_keys(files.paths)
+    for path, what in itertools.islice(found, _MOST_TOLD):
+        name = path.relative_to(folder).as_posix()
+        line = f"warning: {name} has what looks like {what}, and goes to WORK_DIR; .gitignore can keep it here"
+        yield printable(line)
+    if more := sum(1 for _ in found):
+        yield f"warning: {more} more files have what looks like a key"

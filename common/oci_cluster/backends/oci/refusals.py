@@ -1,0 +1,113 @@
+"""What the refusals of OCI's services mean to a person: what to do, and what the launcher ends with."""
+
+from __future__ import annotations
+
+import json
+
+from oci_cluster.errors import ClusterError, ExitCode
+
+
+class ServiceError(ClusterError):
+    """A service refused a request, or did not answer it."""
+
+    def __init__(self, message: str, *, status: int = 0, code: str = "", exit_code: int = ExitCode.UNAVAILABLE) -> None:
+        """Keep what the service said: HTTP *status* (0 where it said nothing) and its own *code*."""
+        super().__init__(message, exit_code=exit_code)
+        self.status = status
+        self.code = code
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the service has answered that it does not do what was asked: it has not been done."""
+        return 400 <= self.status < 500 and self.status != 429
+
+
+def refused(what: str, status: int, code: str, message: str, request: object) -> ServiceError:
+    """Return what to raise where a service has refused to do *what*: with its words, and with what to do."""
+    return _error(what, status, code, message, f"{message} ({status} {code}, request {request})")
+
+
+def cli_refused(what: str, stderr: str) -> ServiceError:
+    """Return what to raise where oci-cli has failed to do *what*, out of what it printed."""
+    start = stderr.find("{")
+    try:
+        said = json.loads(stderr[start : stderr.rindex("}") + 1])
+        text = f"{said['message']} ({said['status']} {said['code']}, request {said.get('opc-request-id')})"
+        return _error(what, int(said["status"]), str(said["code"]), text, text)
+    except (ValueError, KeyError, TypeError):
+        lines = [line for line in stderr.splitlines() if line.strip()]
+        text = lines[-1][:500] if lines else "oci-cli said nothing"
+        return _error(what, 0, "", text, text)
+
+
+def _error(what: str, status: int, code: str, message: str, text: str) -> ServiceError:
+    advice = _advice(status, code, message)
+    return ServiceError(f"cannot {what}: {text}{advice}", status=status, code=code, exit_code=_exit_code(status, code))
+
+
+def _exit_code(status: int, code: str) -> int:
+    if status in {401, 403, 404}:
+        return ExitCode.NOT_PERMITTED
+    is_limit = any(word in code.lower() for word in ("limit", "quota", "capacity"))
+    return ExitCode.SETTINGS if status == 400 and not is_limit else ExitCode.UNAVAILABLE
+
+
+# What to do about what a service says, by status and what is in its code or text. The first that fits is said.
+_ADVICE: tuple[tuple[int, str, str], ...] = (
+    (
+        401,
+        "",
+        (
+            "OCI does not know you: check profile, fingerprint and key (OCI_CLI_PROFILE, ~/.oci/config) and this"
+            " machine's clock; a session's token is renewed with: oci session refresh"
+        ),
+    ),
+    (
+        404,
+        "notauthorizedornotfound",
+        (
+            "check the OCID; or ask for the policies: allow group <yours> to manage data-science-family in compartment"
+            " <its name>, and: allow group <yours> to use virtual-network-family in compartment <its name>"
+        ),
+    ),
+    (
+        400,
+        "limitexceeded",
+        "choose another SHAPE or fewer workers, or ask for a higher limit (Limits, Quotas and Usage)",
+    ),
+    (400, "quotaexceeded", "choose another SHAPE or fewer workers, or ask for a higher quota"),
+    (429, "", "the service has throttled this launch for minutes; launch again later, or fewer nodes"),
+    (0, "limit", "choose another SHAPE or fewer workers, or ask for a higher limit (Limits, Quotas and Usage)"),
+)
+
+
+def _advice(status: int, code: str, text: str) -> str:
+    said = f"{code} {text}".lower()
+    for its_status, word, advice in _ADVICE:
+        if its_status in {0, status} and word in said:
+            return f"; {advice}"
+    return ""
+
+
+# What to do about what a Job Run says of itself when it never ran. The wording of the service is not known: by words.
+_RUN_ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("image", "pull"),
+        (
+            "push it (make push), or let the runs read it: allow dynamic-group <theirs> to read repos in compartment"
+            " <its name>"
+        ),
+    ),
+    (("capacity",), "choose another SHAPE, another region, or a CAPACITY_RESERVATION_OCID; or try again later"),
+    (("limit", "quota"), "choose another SHAPE or fewer workers, or ask for a higher limit"),
+    (("subnet", "address"), "choose a SUBNET_OCID with more free addresses, or fewer workers"),
+)
+
+
+def run_advice(details: str) -> str:
+    """Return what to do about a run that could not be started for the reason *details*; empty where nobody knows."""
+    said = details.lower()
+    for words, advice in _RUN_ADVICE:
+        if any(word in said for word in words):
+            return advice
+    return ""

@@ -1,0 +1,261 @@
+"""How the launcher asks OCI's services: who it is, what it repeats, and what their refusals mean to a person.
+
+The SDK that oci-cli brings is used without its own retries: those know nothing of ``retry-after``, and try again for
+ten minutes what will never be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import oci
+import requests
+from oci.auth import signers
+from oci.circuit_breaker import NoCircuitBreakerStrategy
+from oci.retry import NoneRetryStrategy
+
+from oci_cluster.backends.oci.refusals import ServiceError, cli_refused, refused
+from oci_cluster.contract import oci_storage
+from oci_cluster.errors import SettingsError, StoppedError
+
+# Seconds to connect, and between two bytes of an answer.
+_TIMEOUTS_S = (10, 60)
+# How long one request is repeated in all: longer than a passing outage, shorter than anybody waits for a prompt.
+# Chosen, not measured: what the real service throttles is not known here.
+PATIENCE_S = 180.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
+_REPEATED_STATUS = {429, 500, 502, 503, 504}
+# What an outcome is not known of: the request may have been done.
+_NO_ANSWER = (oci.exceptions.RequestException, oci.exceptions.ConnectTimeout, requests.exceptions.RequestException)
+
+
+class Service:
+    """OCI's services, as one launcher sees them."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        is_stopped: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Prepare to ask.
+
+        Args:
+            environ: Says who asks, in oci-cli's own variables (``OCI_CLI_PROFILE``, ``OCI_CLI_AUTH``, ...).
+            is_stopped: Whether nothing more is wanted: a request that fails then is not repeated.
+            clock: Monotonic seconds.
+            sleep: Waits seconds; only tests give another.
+        """
+        self._environ = environ
+        self._is_stopped = is_stopped
+        self._is_cleaning_up = False
+        self._clock = clock
+        self._sleep = sleep
+
+    # --- Who asks ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def identity(self) -> tuple[dict[str, Any], Any]:
+        """The SDK's configuration and signer, by the rules of oci-cli.
+
+        Raises:
+            SettingsError: there is no usable identity; says what oci-cli would need.
+        """
+        path = self._environ.get("OCI_CLI_CONFIG_FILE") or oci.config.DEFAULT_LOCATION
+        profile = self._environ.get("OCI_CLI_PROFILE") or oci.config.DEFAULT_PROFILE
+        kind = self._environ.get("OCI_CLI_AUTH") or "api_key"
+        region = self._environ.get("OCI_CLI_REGION")
+        try:
+            if kind in {"instance_principal", "resource_principal"}:
+                signer = (
+                    signers.InstancePrincipalsSecurityTokenSigner()
+                    if kind == "instance_principal"
+                    else signers.get_resource_principals_signer()
+                )
+                return {"region": region or signer.region}, signer
+            if kind not in {"api_key", "security_token"}:
+                known = "api_key, security_token, instance_principal, resource_principal"
+                msg = f"OCI_CLI_AUTH is '{kind}'; known are {known}"
+                raise SettingsError(msg)
+            config = oci.config.from_file(path, profile)
+            if region:
+                config["region"] = region
+            if kind == "api_key":
+                oci.config.validate_config(config)
+                return config, None
+            key = oci.signer.load_private_key_from_file(config["key_file"], config.get("pass_phrase"))
+            token = Path(config["security_token_file"]).expanduser().read_text().strip()
+            return config, signers.SecurityTokenSigner(token, key)
+        except SettingsError:
+            raise
+        except (
+            Exception
+        ) as error:  # the SDK raises much: files, keys, its own errors, a metadata service that is not there
+            msg = (
+                f"no identity for OCI: OCI_CLI_AUTH={kind}, profile {profile} of {path}: {_first_line(error)}; "
+                "make one: oci setup config (API key) or oci session authenticate (OCI_CLI_AUTH=security_token)"
+            )
+            raise SettingsError(msg) from error
+
+    @property
+    def region(self) -> str:
+        """The region that is asked, such as ``us-ashburn-1``."""
+        return str(self.identity[0]["region"])
+
+    def use_for_storage(self) -> None:
+        """Have ``oci://`` URLs of this process opened with the same identity."""
+        config, signer = self.identity
+        oci_storage.configure(config=dict(config), **({"signer": signer, "region": self.region} if signer else {}))
+
+    @cached_property
+    def data_science(self) -> Any:
+        """The client of Data Science."""
+        return self._client(oci.data_science.DataScienceClient)
+
+    @cached_property
+    def _network(self) -> Any:
+        return self._client(oci.core.VirtualNetworkClient)
+
+    def _client(self, kind: Any) -> Any:
+        config, signer = self.identity
+        options: dict[str, Any] = {"signer": signer} if signer is not None else {}
+        try:
+            return kind(
+                config,
+                retry_strategy=NoneRetryStrategy(),
+                circuit_breaker_strategy=NoCircuitBreakerStrategy(),
+                timeout=_TIMEOUTS_S,
+                **options,
+            )
+        except (oci.exceptions.ClientError, OSError, ValueError) as error:
+            msg = f"the key of this identity cannot be used ({config.get('key_file')}): {_first_line(error)}"
+            raise SettingsError(msg) from error
+
+    # --- Asking --------------------------------------------------------------------------------------------
+
+    def call(
+        self, what: str, request: Callable[..., Any], *args: Any, repeat_also: Sequence[str] = (), **kwargs: Any
+    ) -> Any:
+        """Return the service's response to *request*, repeated while it is busy, broken or silent.
+
+        Args:
+            what: What is wanted, for messages: ``create the Job``.
+            request: A method of an SDK client.
+            args: Its arguments.
+            repeat_also: Codes of refusals that pass by themselves.
+            kwargs: Its named arguments. One with ``opc_retry_token`` is done once however often it is repeated.
+
+        Raises:
+            ServiceError: refused, or not answered within ``PATIENCE_S``.
+            StoppedError: it failed, and the launcher has been told to stop.
+        """
+        deadline = self._clock() + PATIENCE_S
+        for pause_s in _pauses():
+            try:
+                return request(*args, **kwargs)
+            except oci.exceptions.ServiceError as error:
+                failure = refused(what, int(error.status), str(error.code), str(error.message), error.request_id)
+                is_passing = error.status in _REPEATED_STATUS or error.code in repeat_also
+                asked_for_s = _retry_after(error.headers)
+            except _NO_ANSWER as error:
+                failure = ServiceError(f"cannot {what}: no answer from OCI in {self.region}: {_first_line(error)}")
+                is_passing, asked_for_s = True, 0.0
+            if not is_passing:
+                raise failure
+            if self._is_stopped() and not self._is_cleaning_up:
+                raise StoppedError(f"stopped while trying again: {failure}") from failure
+            if self._clock() >= deadline:
+                raise failure
+            self._sleep(max(pause_s, asked_for_s))
+        raise AssertionError  # _pauses never ends
+
+    @contextmanager
+    def cleaning_up(self) -> Iterator[None]:
+        """Repeat requests even after a signal to stop: they end what this launcher has started."""
+        self._is_cleaning_up = True
+        try:
+            yield
+        finally:
+            self._is_cleaning_up = False
+
+    def all_pages(self, what: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Return the items of all pages of a list."""
+        items: list[Any] = []
+        page: dict[str, str] = {}
+        while True:
+            response = self.call(what, request, *args, **kwargs, **page)
+            items += response.data
+            if not response.has_next_page:
+                return items
+            page = {"page": response.next_page}
+
+    def subnet_cidr(self, subnet: str) -> str:
+        """Return the addresses of the subnet that *subnet*, an OCID, names."""
+        response = self.call(f"look up SUBNET_OCID {subnet}", self._network.get_subnet, subnet)
+        return str(response.data.cidr_block)
+
+    def cli(self, what: str, *words: str) -> dict[str, Any]:
+        """Run oci-cli with *words*; return the JSON object that it prints, {} where it prints none.
+
+        Raises:
+            ServiceError: it failed; holds what the service said.
+        """
+        command = [str(Path(sys.executable).with_name("oci")), *words]
+        done = subprocess.run(  # noqa: S603 - the program beside this interpreter
+            command,
+            env={
+                **self._environ,
+                "SUPPRESS_LABEL_WARNING": "True",
+                "OCI_CLI_SUPPRESS_FILE_PERMISSIONS_WARNING": "True",
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            start_new_session=True,  # a Ctrl-C is for the launcher, which must know how this ended
+        )
+        if done.returncode == 0:
+            try:
+                return dict(json.loads(done.stdout)) if done.stdout.strip() else {}
+            except (ValueError, TypeError) as error:
+                msg = f"cannot {what}: oci-cli printed '{done.stdout[:100]}', which is not a JSON object"
+                raise ServiceError(msg) from error
+        raise cli_refused(what, done.stderr)
+
+
+def _pauses() -> Iterator[float]:
+    """Yield seconds between two tries, growing; spread, so that what was refused together does not come back so."""
+    longest = _FIRST_PAUSE_S
+    while True:
+        yield random.uniform(longest / 2, longest)  # noqa: S311 - no secret
+        longest = min(2 * longest, _LONGEST_PAUSE_S)
+
+
+def _retry_after(headers: Mapping[str, str] | None) -> float:
+    """Return how many seconds the service asks clients to wait; 0 if it gives no number."""
+    try:
+        return min(float((headers or {}).get("retry-after", 0)), _LONGEST_PAUSE_S * 3)
+    except ValueError:
+        return 0.0
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def service_environ(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment, with what ``config.env`` says of oci-cli's own variables."""
+    return {**{key: text for key, text in settings.items() if key.startswith("OCI_CLI_")}, **os.environ}

@@ -1,0 +1,225 @@
+"""What Data Science answers of Jobs and Job Runs, as clusters and states of nodes. Nobody is asked here.
+
+Whoever may write in the compartment can write tags: none of them is a name before it has been checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.backends.oci.refusals import run_advice
+from oci_cluster.backends.oci.requests import (
+    TAG_CODE,
+    TAG_FRAMEWORK,
+    TAG_LAUNCH,
+    TAG_NAME,
+    TAG_NODE,
+    TAG_PROJECT,
+    TAG_SIZE,
+    TAG_STYLE,
+)
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
+from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.names import rank_of
+from oci_cluster.contract.values import parse_count, parse_name
+from oci_cluster.errors import ExitCode, SettingsError, UsageError
+from oci_cluster.system.text import printable
+
+_ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
+_GONE = {"DELETING", "DELETED"}
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_NODE = re.compile(r"MAIN|(WORKER|PS)_[1-9][0-9]{0,5}")
+_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
+_SIZE = re.compile(r"\d{1,4}")
+_EXIT_CODE = re.compile(r"exit code (\d{1,3})\b")
+# Whose code is known though the service tells none.
+_CODES = {State.SUCCEEDED: ExitCode.OK, State.CANCELED: ExitCode.STOPPED, State.DELETED: ExitCode.LOST}
+
+
+# --- Jobs -----------------------------------------------------------------------------------------------------------
+
+
+def is_cluster(job: Any) -> bool:
+    """Return whether *job*, as a list has it, is a cluster that has not been deleted.
+
+    Its tags become names of files, and anybody may have written them.
+    """
+    tags = job.freeform_tags or {}
+    return job.lifecycle_state not in _GONE and _is_name(tags.get(TAG_NAME, "")) and _is_launch_id(tags)
+
+
+def _is_launch_id(tags: Mapping[str, str]) -> bool:
+    return _LAUNCH_ID.fullmatch(tags.get(TAG_LAUNCH, "")) is not None
+
+
+def _is_name(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(parse_name(text))
+    return False
+
+
+def launch_id_of(job: Any) -> str:
+    """Return the launch that the Job of a cluster was made by."""
+    return str(job.freeform_tags[TAG_LAUNCH])
+
+
+def cluster_of(job: Any, clusters_dir: Path) -> Cluster:
+    """Return the cluster that *job*, as a list has it, is; it would be kept in *clusters_dir*."""
+    tags = job.freeform_tags
+    cluster = Cluster(
+        name=tags[TAG_NAME],
+        launch_id=tags[TAG_LAUNCH],
+        framework=printable(tags.get(TAG_FRAMEWORK, "")),
+        backend="oci",
+        created=job.time_created.strftime(_TIME),
+        project=printable(tags.get(TAG_PROJECT, "")),
+        directory=clusters_dir,
+        handle=str(job.id),
+        style=tags.get(TAG_STYLE, "runs"),
+    )
+    return replace(cluster, directory=clusters_dir / cluster.cluster_id)
+
+
+def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
+    """Return the clusters whose nodes may get the archive of *digest*, out of *jobs*, less the Job *removed*, an OCID.
+
+    A Job that has ended counts: somebody may start a run of it. One that does not say what it names counts, too: an
+    older launcher has made it.
+    """
+    others = [job for job in jobs if job.id != removed]
+    return [job.freeform_tags[TAG_NAME] for job in others if job.freeform_tags.get(TAG_CODE, digest) == digest]
+
+
+def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int) -> Plan:
+    """Return what *cluster* was launched with, as its *job* tells.
+
+    Args:
+        cluster: What its tags tell.
+        job: The whole Job.
+        root: The checkout, which has the frameworks.
+        max_workers: More than these nobody has launched.
+
+    Raises:
+        UsageError: the Job is not one that a launch has made. Files are removed by the name that it gives.
+    """
+    details = job.job_configuration_details
+    if groups := getattr(job.job_node_configuration_details, "job_node_group_configuration_details_list", None):
+        details = groups[0].job_configuration_details
+    environment = dict(getattr(details, "environment_variables", None) or {})
+    problem = f"the Job of {cluster.name} ({cluster.handle}) is not one that launch.sh has made"
+    if environment.get("CLUSTER_ID") != cluster.cluster_id or not environment.get("WORK_DIR"):
+        raise UsageError(problem)
+    framework = cluster.framework if _is_name(cluster.framework) else "none"
+    read = SettingsReader(environment)
+    workers, servers = (
+        read.value(name, lambda text: parse_count(text, maximum=max_workers), 0)
+        for name in ("WORKER_COUNT", "PS_COUNT")
+    )
+    if read.problems:
+        msg = f"{problem}: {printable('; '.join(read.problems))}"
+        raise UsageError(msg)
+    try:
+        limits = limits_of(environment, root / framework)
+    except SettingsError as error:
+        msg = f"{problem}: {printable(error)}"
+        raise UsageError(msg) from error
+    log_group = getattr(getattr(job, "job_log_configuration_details", None), "log_group_id", None)
+    return Plan(
+        name=cluster.name,
+        launch_id=cluster.launch_id,
+        framework=cluster.framework,
+        backend=cluster.backend,
+        created=cluster.created,
+        project=cluster.project,
+        nodes=(
+            Node("MAIN", 0),
+            *(Node("WORKER", rank) for rank in range(1, workers + 1)),
+            *(Node("PS", rank) for rank in range(workers + 1, workers + servers + 1)),
+        ),
+        environment=environment,
+        settings={},
+        limits=limits,
+        work_dir=environment["WORK_DIR"],
+        placed={
+            "job": cluster.handle,
+            "compartment": str(job.compartment_id),
+            "project": str(job.project_id),
+            "log_group": log_group or "",
+            "style": cluster.style,
+        },
+    )
+
+
+# --- Job Runs -------------------------------------------------------------------------------------------------------
+
+
+def is_going(run: Any) -> bool:
+    """Return whether *run* has not ended."""
+    return run.lifecycle_state not in _ENDED
+
+
+def node_of(run: Any) -> str:
+    """Return the name of the node that *run* is, empty where its tags name none."""
+    name = (run.freeform_tags or {}).get(TAG_NODE, "")
+    return name if _NODE.fullmatch(name) else ""
+
+
+def states_of_runs(runs: Sequence[Any], created: Mapping[str, str]) -> list[NodeState]:
+    """Return the states of nodes that are a run each, by rank: the last run of each is the node.
+
+    Args:
+        runs: All runs of the Job, as a list has them.
+        created: The runs that this launcher has created, by node. A list may not hold them yet: those have not ended.
+    """
+    latest = {name: run for run in sorted(runs, key=_age) if (name := node_of(run))}
+    found = {name: _state_of(name, run) for name, run in latest.items()}
+    known = {run.id for run in runs}
+    found |= {name: NodeState(name, State.ACCEPTED) for name, ocid in created.items() if ocid not in known}
+    return sorted(found.values(), key=lambda state: rank_of(state.node))
+
+
+def state_of_group(runs: Sequence[Any], created: Mapping[str, str]) -> NodeState | None:
+    """Return the state of the one run that all nodes of a cluster are, under the name of main; None without one."""
+    if runs:
+        return _state_of("MAIN", max(runs, key=_age))
+    return NodeState("MAIN", State.ACCEPTED) if created else None
+
+
+def size_of_group(runs: Sequence[Any]) -> int:
+    """Return how many nodes the last of *runs* says to have."""
+    size = (max(runs, key=_age).freeform_tags or {}).get(TAG_SIZE, "") if runs else ""
+    return int(size) if _SIZE.fullmatch(size) else 1
+
+
+def _age(run: Any) -> tuple[str, str]:
+    """Return the sort key of a run, the time when it was accepted; a run that is just being made may have none."""
+    return (run.time_accepted.isoformat() if run.time_accepted else "9999", run.id)
+
+
+def _state_of(name: str, run: Any) -> NodeState:
+    word = str(run.lifecycle_state)
+    # A word that is new in the service is not one of an end.
+    state = State(word) if word in State.__members__ else State.IN_PROGRESS
+    details = printable(run.lifecycle_details or "")
+    code: int | None = _CODES.get(state)
+    never_started = False
+    if state is State.FAILED:
+        told = _EXIT_CODE.search(details)
+        # Without a code of its own it never ran: no image, no capacity. That is no exit code of anybody's script.
+        never_started = told is None
+        code = int(told[1]) if told and 1 <= int(told[1]) <= 255 else ExitCode.UNAVAILABLE
+        if never_started and (advice := run_advice(details)):
+            details = f"{details}; {advice}"
+    return NodeState(
+        name,
+        state,
+        exit_code=None if code is None else int(code),
+        id=str(run.id),
+        details=details,
+        never_started=never_started,
+    )

@@ -1,0 +1,1 @@
+"""What node and launcher must agree on: ``common/README.md``, as code."""

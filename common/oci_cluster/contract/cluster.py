@@ -1,0 +1,336 @@
+"""What travels between launcher and backends: a plan, the cluster that was launched, the states of its nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.contract.config import SettingsReader, framework_defaults
+from oci_cluster.contract.names import node_name
+from oci_cluster.contract.settings import min_workers_of
+from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
+from oci_cluster.errors import ExitCode, NotPermittedError, SettingsError, UsageError
+
+SCHEMA = 1
+FILE = "cluster.json"
+
+
+class State(str, Enum):
+    """What a backend says of a node, in the words of OCI Data Science."""
+
+    ACCEPTED = "ACCEPTED"
+    IN_PROGRESS = "IN_PROGRESS"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+    # Those that only the service itself uses.
+    CANCELING = "CANCELING"
+    NEEDS_ATTENTION = "NEEDS_ATTENTION"
+    DELETED = "DELETED"
+
+    def __str__(self) -> str:
+        """Return the word itself, in every version of Python."""
+        return self.value
+
+    @classmethod
+    def of_exit_code(cls, code: int) -> State:
+        """Return the state of a node that has ended with *code*."""
+        return {int(ExitCode.OK): cls.SUCCEEDED, int(ExitCode.STOPPED): cls.CANCELED}.get(code, cls.FAILED)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node that is to run; its *address* is empty where the node itself finds it."""
+
+    role: str
+    rank: int
+    address: str = ""
+
+    @property
+    def name(self) -> str:
+        """``MAIN``, ``WORKER_2``, ``PS_4``."""
+        return node_name(self.role, self.rank)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What this node alone is given."""
+        own = {"MODE": self.role, "NODE_RANK": str(self.rank)}
+        return {**own, "NODE_NAME": self.name, "NODE_ADDRESS": self.address} if self.address else own
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The settings of a cluster that its launcher obeys, too. Times are seconds; 0 as *ttl_s* is no limit."""
+
+    min_workers: int
+    workers_to_begin: int
+    """Fewer workers than these cannot become ready: all, where main waits for every address."""
+    timeout_s: float
+    ttl_s: float
+    grace_period_s: float
+    ports: Mapping[str, int]
+    """The single ports of main, by setting: the framework's ``*_PORT``."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a launch will do, decided and checked before anything is done. A changed plan is a new one."""
+
+    name: str
+    launch_id: str
+    framework: str
+    backend: str
+    created: str
+    project: str
+    """The name of the folder that it was launched from."""
+    nodes: tuple[Node, ...]
+    environment: Mapping[str, str]
+    """What every node is given."""
+    settings: Mapping[str, str]
+    """The backend's own."""
+    limits: Limits
+    work_dir: str = ""
+    code_dir: str = ""
+    code_uri: str = ""
+    python: str = ""
+    """The nodes' interpreter, where they are processes of this machine."""
+    packages: tuple[str, ...] = ()
+    """What is added to the packages of the framework's environment, where the nodes are processes of this machine."""
+    placed: Mapping[str, str] = field(default_factory=dict)
+    """What the backend has added, in its own words."""
+
+    @property
+    def cluster_id(self) -> str:
+        """What names its files, and all that it has in a backend."""
+        return f"{self.name}-{self.launch_id}"
+
+    @property
+    def url(self) -> str:
+        """Its cluster dir."""
+        return f"{self.work_dir.rstrip('/')}/{self.cluster_id}"
+
+    @property
+    def launch_key(self) -> str:
+        """What its nodes sign with; empty for a cluster that an older version has launched."""
+        return self.environment.get("LAUNCH_KEY", "")
+
+    @property
+    def node_names(self) -> list[str]:
+        """The nodes that it was launched with, main first."""
+        return [node.name for node in self.nodes]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as ``cluster.json`` holds it."""
+        return {
+            "schema": SCHEMA,
+            "launch_id": self.launch_id,
+            "cluster_id": self.cluster_id,
+            "name": self.name,
+            "framework": self.framework,
+            "backend": self.backend,
+            "created": self.created,
+            "work_dir": self.work_dir,
+            "python": self.python,
+            "project": self.project,
+            "code_dir": self.code_dir,
+            "code_uri": self.code_uri,
+            "settings": dict(self.settings),
+            "environment": dict(self.environment),
+            "nodes": [{"node": node.name, "environment": node.environment} for node in self.nodes],
+            **({"packages": list(self.packages)} if self.packages else {}),
+            **({"placed": dict(self.placed)} if self.placed else {}),
+        }
+
+    @classmethod
+    def load(cls, directory: Path, root: Path) -> Plan:
+        """Return the plan whose ``cluster.json`` is in *directory*; *root* has the frameworks.
+
+        Raises:
+            UsageError: there is none.
+        """
+        try:
+            found = json.loads((directory / FILE).read_text())
+            if not isinstance(found, dict) or not {"name", "launch_id", "cluster_id", "created"} <= set(found):
+                msg = "not what launch.sh writes"
+                raise ValueError(msg)
+            nodes = [node["environment"] for node in found.get("nodes", [])]
+            environment = {str(name): str(text) for name, text in found.get("environment", {}).items()}
+            plan = cls(
+                name=str(found["name"]),
+                launch_id=str(found["launch_id"]),
+                framework=str(found.get("framework", "")),
+                backend=str(found.get("backend", "local")),
+                created=str(found["created"]),
+                project=str(found.get("project", "")),
+                nodes=tuple(
+                    Node(own["MODE"], int(own["NODE_RANK"]), str(own.get("NODE_ADDRESS", ""))) for own in nodes
+                ),
+                environment=environment,
+                settings=dict(found.get("settings", {})),
+                limits=limits_of(environment, root / str(found.get("framework") or "none")),
+                work_dir=str(found.get("work_dir", "")),
+                code_dir=str(found.get("code_dir", "")),
+                code_uri=str(found.get("code_uri", "")),
+                python=str(found.get("python", "")),
+                placed=dict(found.get("placed", {})),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
+            msg = f"there is no cluster in {directory}: {error}"
+            raise UsageError(msg) from error
+        if found["cluster_id"] != plan.cluster_id:
+            msg = f"there is no cluster in {directory}: not what launch.sh writes"
+            raise UsageError(msg)
+        return plan
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster that was launched: what tags, labels or ``cluster.json`` tell; enough to find it and to end it."""
+
+    name: str
+    launch_id: str
+    framework: str
+    backend: str
+    created: str
+    project: str
+    directory: Path
+    """Its folder in this checkout, which may not be there."""
+    handle: str = ""
+    """The backend's own id of it, such as the Job's OCID."""
+    style: str = ""
+    """Which of the backend's ways to run nodes it was launched in."""
+
+    @classmethod
+    def of(cls, plan: Plan, clusters_dir: Path) -> Cluster:
+        """Return the cluster that *plan* is launched as, kept in *clusters_dir*."""
+        directory = clusters_dir / plan.cluster_id
+        return cls(plan.name, plan.launch_id, plan.framework, plan.backend, plan.created, plan.project, directory)
+
+    @property
+    def cluster_id(self) -> str:
+        """See :attr:`Plan.cluster_id`."""
+        return f"{self.name}-{self.launch_id}"
+
+    @property
+    def age_key(self) -> tuple[str, str]:
+        """What clusters are sorted by, the oldest first."""
+        return self.created, self.launch_id
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """What a backend says of one node."""
+
+    node: str
+    state: State
+    exit_code: int | None = None
+    """None until it has ended; and for a node of which nobody knows how it ended, see *is_lost*."""
+    id: str | int = ""
+    """The backend's own: one for each life of a node, which its replacement does not have."""
+    address: str = ""
+    details: str = ""
+    """What the backend itself says of it, fit for a terminal."""
+    never_started: bool = False
+    """Whether the backend could not start it: its exit code is then that of no script."""
+    cause: str = ""
+    """Why it ended, where its exit code does not tell: its memory ran out."""
+    is_lost: bool = False
+    """Whether it is gone without an exit code: killed together with whoever would have recorded one."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended, or not begun."""
+        return self.exit_code is None and not self.is_lost
+
+
+def any_running(states: Sequence[NodeState]) -> bool:
+    """Return whether a cluster of these nodes runs."""
+    return any(node.is_running for node in states)
+
+
+def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) -> int:
+    """Return the cluster's exit code: main's, or 76 when main was killed or is not known to have ended.
+
+    Args:
+        states: The backend's word on each node.
+        stop: The ``stop`` file. A main whose *entry point* was killed says so there; one that was killed itself cannot.
+    """
+    code = _code_of_main(states)
+    if code is None:
+        return ExitCode.LOST
+    if was_main_killed(states) and (stop is None or stop.get("exit_code") != code):
+        return ExitCode.LOST
+    return int(code)
+
+
+def was_main_killed(states: Sequence[NodeState]) -> bool:
+    """Return whether main ended by a signal: itself or its entry point, which only the ``stop`` file tells."""
+    code = _code_of_main(states)
+    return code is not None and code > 128 and code != ExitCode.STOPPED  # 128 + the signal, as shells have it
+
+
+def _code_of_main(states: Sequence[NodeState]) -> int | None:
+    return next((state.exit_code for state in states if state.node == "MAIN"), None)
+
+
+def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
+    """Return the limits that the nodes' *environment*, or else the framework in *framework_folder*, sets.
+
+    Raises:
+        SettingsError: a value is none; names all of them.
+    """
+    defaults = framework_defaults(framework_folder)
+    read = SettingsReader(environment, defaults)
+    worker_count = read.value("WORKER_COUNT", parse_count, 0)
+    waits_for_all = [read.value(name, parse_switch, False) for name in ("GANG", "WAIT_FOR_ADDRESSES")]
+    fewest = min_workers_of(read, worker_count)
+    limits = Limits(
+        min_workers=fewest,
+        workers_to_begin=worker_count if any(waits_for_all) else fewest,
+        timeout_s=read.value("TIMEOUT", parse_duration, 600.0),
+        ttl_s=read.value("TTL", parse_duration, 0.0),
+        grace_period_s=read.value("GRACE_PERIOD", parse_duration, 10.0),
+        ports={name: read.value(name, _port) for name in defaults if name.endswith("_PORT")},
+    )
+    if read.problems:
+        raise SettingsError("; ".join(read.problems))
+    return limits
+
+
+def _port(text: str) -> int:
+    return parse_count(text, minimum=1, maximum=65535)
+
+
+def clusters_dir(root: Path) -> Path:
+    """Return where the checkout *root* keeps what it knows of clusters: plans, logs, outputs."""
+    return root / ".clusters"
+
+
+def kept_clusters(root: Path, backend: str) -> list[Cluster]:
+    """Return the clusters of *backend* that the checkout *root* keeps, the oldest first.
+
+    One that is just being written is not one yet.
+
+    Raises:
+        NotPermittedError: the place where they are kept cannot be read.
+    """
+    place = clusters_dir(root)
+    try:
+        paths = list(place.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:  # nobody may take this for "nothing runs"
+        msg = f"{place} cannot be read: {error.strerror}; it is another user's: work in a checkout of your own"
+        raise NotPermittedError(msg) from error
+    found = []
+    for path in paths:
+        with contextlib.suppress(UsageError):
+            plan = Plan.load(path, root)
+            if plan.backend == backend:
+                found.append(replace(Cluster.of(plan, place), directory=path))
+    return sorted(found, key=lambda cluster: cluster.age_key)

@@ -1,0 +1,302 @@
+"""Files that the nodes of a cluster leave for each other in the cluster dir, on any fsspec file system."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oci_cluster.contract.signing import OLDER, UNSIGNED, Signer, derived_key
+from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
+from oci_cluster.system.local_files import LocalFiles
+
+T = TypeVar("T")
+
+SCHEMA = 1
+# Far above what any node writes; keeps a hostile file from filling a node's memory.
+MAX_BYTES = 1 << 20
+
+
+class ClusterDir:
+    """One cluster dir, seen by one launch.
+
+    Every method makes one or two storage requests, none waits or retries: that is the caller's loop. One file-system
+    instance serves for life, and its listing cache is invalidated before each listing; one that holds a connection is
+    opened anew after a request that failed.
+
+    Raises (all methods):
+        StorageError: storage did not answer the question; nothing is known. Try again later.
+        NotPermittedError: storage refused for good.
+    """
+
+    def __init__(self, url: str, launch_id: str, launch_key: str) -> None:
+        """Open the cluster dir at *url* for the launch *launch_id*.
+
+        Args:
+            url: The cluster dir.
+            launch_id: Of the launch.
+            launch_key: ``LAUNCH_KEY``, with which all that is published is signed; empty where the launch has none.
+
+        Raises:
+            SettingsError: fsspec has no file system for *url*, or its package is not installed.
+        """
+        self._fs, self._path = _open(url)
+        self._is_connection_lost = False
+        self._launch_key = launch_key
+        self.url = url
+        self.launch_id = launch_id
+        self._signer = Signer(self.key_for("exchange"))
+        #: Why a file that is there could not be used when it was last read, by file name.
+        self.unusable: dict[str, str] = {}
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Those of :attr:`unusable` that somebody else has written, or put back."""
+        return {name: why for name, why in self.unusable.items() if why in {UNSIGNED, OLDER}}
+
+    def key_for(self, purpose: str) -> bytes:
+        """Return this launch's key for *purpose*; see :func:`derived_key`."""
+        return derived_key(self._launch_key, self.launch_id, purpose)
+
+    @property
+    def local_path(self) -> Path | None:
+        """The cluster dir as a directory of this machine, or None where it is not one."""
+        return Path(self._path) if isinstance(self._fs, LocalFiles) else None
+
+    def create(self) -> None:
+        """Make the cluster dir, where directories are a thing that is made; an existing one is left as it is."""
+        self._write("", lambda path: self._fs.makedirs(path, exist_ok=True))
+
+    def publish(self, name: str, **fields: Any) -> int:
+        """Write *fields* to the file *name*, whole and signed; return its counter. A reader sees all of it or none."""
+        body, counter = self._signer.sign(name, {"schema": SCHEMA, "launch_id": self.launch_id, **fields})
+        self._write(name, lambda path: self._fs.pipe_file(path, body))
+        return counter
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Return the fields of the file *name*, or None: absent, not of this launch, put back, or (still) half-written.
+
+        Why a file that is there was not used is kept in :attr:`unusable`. Among the fields are ``schema``,
+        ``launch_id`` and ``counter``, which is greater in each file that a writer has published.
+
+        Raises:
+            SettingsError: this launch wrote the file in a schema that is not ours.
+        """
+        self.unusable.pop(name, None)
+        try:
+            body = self._ask(name, lambda path: self._fs.cat_file(path, 0, MAX_BYTES + 1))
+        except FileNotFoundError:
+            return None
+        try:
+            fields = _object(body)
+            # In the "try": what was nested just deep enough to be read may be too deep to be written once more.
+            why = (
+                self._signer.refusal(name, fields)
+                if fields.get("launch_id") == self.launch_id
+                else f"of another launch ({str(fields.get('launch_id'))[:64]!r})"
+            )
+        except (ValueError, RecursionError) as error:
+            fields, why = {}, f"not usable ({error})"
+        if why:
+            self.unusable[name] = why
+            return None
+        if fields.get("schema") != SCHEMA:
+            msg = (
+                f"{self.url}/{name} has schema {str(fields.get('schema'))[:64]!r}, this node knows {SCHEMA};"
+                " run the same version on every node and launcher"
+            )
+            raise SettingsError(msg)
+        return fields
+
+    def is_there(self, name: str) -> bool:
+        """Return whether the file *name* exists, at the price of one small request.
+
+        Not fsspec's ``exists()``: in ocifs that answers False on *any* error, an outage included.
+        """
+        self._fs.invalidate_cache()  # some file systems answer from their last listing
+        try:
+            self._ask(name, lambda path: self._fs.info(path))  # noqa: PLW0108 - the file system of then, which may be another
+        except FileNotFoundError:
+            return False
+        return True
+
+    def listing(self) -> dict[str, str]:
+        """Return a fingerprint of every file in the cluster dir, by name: it changes whenever the file does."""
+        self._fs.invalidate_cache()
+        try:
+            entries = self._ask("", lambda path: self._fs.ls(path, detail=True))
+        except FileNotFoundError:
+            return {}
+        return {
+            str(entry["name"]).rstrip("/").rpartition("/")[2]: repr(sorted(entry.items(), key=str)) for entry in entries
+        }
+
+    def remove(self, name: str) -> None:
+        """Delete the file *name*; one that is not there is as good as deleted."""
+
+        def remove(path: str) -> None:
+            try:
+                self._fs.rm_file(path)
+            except NotImplementedError:  # ocifs has rm alone
+                self._fs.rm(path)
+
+        try:
+            self._ask(name, remove)
+        except FileNotFoundError:
+            return
+        except StorageError:  # what some file systems (ftp) say of a file that is not there
+            if self.is_there(name):
+                raise
+
+    def remove_all(self) -> None:
+        """Delete the cluster dir with all that is in it; one that is not there is as good as deleted."""
+        self._fs.invalidate_cache()
+        try:
+            self._ask("", lambda path: self._fs.rm(path, recursive=True))
+        except FileNotFoundError:
+            return
+
+    def write_bytes(self, name: str, body: bytes) -> None:
+        """Write *body* to the file *name*, whole, in a folder of the cluster dir."""
+
+        def write(path: str) -> None:
+            if isinstance(self._fs, LocalFiles):  # elsewhere folders are no thing that is made
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(path, body)
+
+        self._write(name, write)
+
+    def read_bytes(self, name: str, start: int) -> bytes:
+        """Return what the file *name* holds from byte *start* on, ``MAX_BYTES`` at most; nothing if it is gone."""
+        try:
+            return bytes(self._ask(name, lambda path: self._fs.cat_file(path, start, start + MAX_BYTES)))
+        except FileNotFoundError:
+            return b""
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the size in bytes of every file in a *folder* of the cluster dir, by name; {} if there is none."""
+        self._fs.invalidate_cache()
+        try:
+            entries = self._ask(folder, lambda path: self._fs.ls(path, detail=True))
+        except FileNotFoundError:
+            return {}
+        return {
+            str(entry["name"]).rpartition("/")[2]: int(entry["size"] or 0)
+            for entry in entries
+            if entry.get("type") != "directory"
+        }
+
+    def is_used(self, folder: str) -> bool:
+        """Return whether anything is in a *folder* of the cluster dir, in one request."""
+        self._fs.invalidate_cache()
+        try:
+            entries = self._ask(folder, lambda path: self._fs.ls(path, detail=True))
+        except FileNotFoundError:
+            return False
+        # Some object stores list a folder in itself.
+        return any(str(entry["name"]).rstrip("/").rpartition("/")[2] != folder for entry in entries)
+
+    def upload(self, source: Path, name: str) -> None:
+        """Copy the file *source* of this machine to *name* in the cluster dir."""
+
+        def put(path: str) -> None:
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.put_file(str(source), path)
+
+        self._write(name, put)
+
+    def _write(self, name: str, request: Callable[[str], T]) -> T:
+        try:
+            return self._ask(name, request)
+        except FileNotFoundError as error:  # no bucket, or a cluster dir whose storage has gone away
+            msg = f"{self.url}: {error}"
+            raise StorageError(msg) from error
+
+    def _ask(self, name: str, request: Callable[[str], T]) -> T:
+        path = f"{self._path}/{name}" if name else self._path
+        if self._is_connection_lost:
+            self._fs, _ = _open(self.url, skip_instance_cache=True)
+            self._is_connection_lost = False
+        try:
+            return request(path)
+        except FileNotFoundError as error:
+            if self.url.startswith("oci://"):
+                from oci_cluster.contract import oci_storage  # noqa: PLC0415 - see __init__
+
+                if advice := oci_storage.refusal(error):
+                    msg = f"{self.url}/{name}: {error}; {advice}"
+                    raise StorageError(msg) from error
+            raise
+        # fsspec passes on whatever its file systems raise (OSError, SDK and HTTP errors of many packages): this is the
+        # one door to them. All mean that storage did not answer, which callers may retry but never read as "absent".
+        except Exception as error:
+            if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
+                msg = f"{self.url}/{name}: {error}; allow this node to write there, or set another WORK_DIR"
+                raise NotPermittedError(msg) from error
+            self._is_connection_lost = self.url.partition("://")[0] in _CONNECTED
+            msg = f"{self.url}/{name}: {type(error).__name__}: {error}"
+            raise StorageError(msg) from error
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that *body* holds.
+
+    Raises:
+        ValueError, RecursionError: it holds none, or is too large.
+    """
+    if len(body) > MAX_BYTES:
+        msg = f"larger than {MAX_BYTES} bytes"
+        raise ValueError(msg)
+    fields = json.loads(body)
+    if not isinstance(fields, dict):
+        msg = "not a JSON object"
+        raise ValueError(msg)
+    return fields
+
+
+# File systems that hold one connection. Where an answer did not come in time it stays broken, or gives every later
+# request the answer to the one before. Others have HTTP clients, which connect again by themselves.
+_CONNECTED = {"ftp", "sftp", "ssh"}
+
+
+def _open(url: str, **options: bool) -> tuple[Any, str]:
+    """Return the file system of *url*, opened with fsspec's *options*, and the path there."""
+    protocol, _, path = url.partition("://")
+    if protocol == "file" and "::" not in url:
+        return LocalFiles(), str(Path(path).absolute())
+    import fsspec  # noqa: PLC0415 - 0.1 s of CPU, which clusters of one machine do not spend
+
+    try:
+        if protocol == "oci":
+            from oci_cluster.contract import oci_storage  # noqa: PLC0415 - its packages are where such URLs are used
+
+            oci_storage.configure()
+        file_system, path = fsspec.url_to_fs(url, **options)
+    except (ImportError, ValueError) as error:
+        msg = f"WORK_DIR {url}: {error}"
+        raise SettingsError(msg) from error
+    except OSError as error:  # some file systems (ftp) connect here
+        msg = f"{url}: {type(error).__name__}: {error}"
+        raise StorageError(msg) from error
+    if "file" in (file_system.protocol if isinstance(file_system.protocol, tuple) else (file_system.protocol,)):
+        return LocalFiles(), path
+    if protocol == "ftp":
+        _fail_where_the_server_cannot_answer(file_system.ftp)
+    return file_system, path
+
+
+def _fail_where_the_server_cannot_answer(ftp: Any) -> None:
+    """Have the connection *ftp* raise what fsspec does not take for "no such file", which it reads in every refusal."""
+    from ftplib import error_temp  # noqa: PLC0415 - where it is used
+
+    receive = ftp.getresp
+
+    def getresp() -> str:
+        try:
+            return str(receive())
+        except error_temp as error:  # 4xx: busy, going down, no connection for the data
+            raise ConnectionError(str(error)) from error
+
+    ftp.getresp = getresp

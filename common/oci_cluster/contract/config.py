@@ -1,0 +1,175 @@
+"""Where settings stand: environment, ``config.env``, the ``settings.env`` of a framework."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oci_cluster.contract.settings_table import SETTINGS
+from oci_cluster.errors import SettingsError
+
+T = TypeVar("T")
+
+
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
+
+
+SETTINGS_FILE = "settings.env"
+
+
+FRAMEWORK_KEYS = frozenset({"REQUIRED_PACKAGES", "SETTING_VALUES", "UNUSED_SETTINGS"})
+"""What a framework's file says of the framework itself. These are no settings, and no node gets them."""
+
+
+ALIASES: Mapping[str, tuple[str, ...]] = {name: row.aliases for name, row in SETTINGS.items() if row.aliases}
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A line in which nothing is quoted, as most are; shlex, which reads the others, is slow.
+_PLAIN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=([A-Za-z0-9_%+,./:@=-]*)")
+# A line up to its comment: a # outside quotes that begins a word, as in a shell. For shlex each # outside quotes is
+# one, which would cut CODE_URI=https://.../code.tar#sha256=... short.
+_BEFORE_COMMENT = re.compile(r"""([^\s'"\\#]|(?<=\S)\#|\s+(?!\#)|'[^']*'|"(\\.|[^"\\])*"|\\.|['"\\])*""")
+
+
+def read_settings_file(path: Path) -> dict[str, str]:
+    """Return the ``KEY=VALUE`` lines of *path* (``settings.env``, ``config.env``).
+
+    The file is read, never run: values may be quoted as in a shell, but nothing is expanded.
+
+    Raises:
+        SettingsError: the file cannot be read, or a line is something else; names file, line and setting.
+    """
+    values: dict[str, str] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path} cannot be read: {error}"
+        raise SettingsError(msg) from error
+    for number, line in enumerate(lines, start=1):
+        if plain := _PLAIN.fullmatch(line):
+            values[plain[1]] = plain[2]
+            continue
+        if not line or line.startswith("#"):
+            continue
+        try:
+            before = _BEFORE_COMMENT.match(line)
+            words = shlex.split(before[0] if before else line)
+        except ValueError as error:
+            msg = f"{path}:{number}: {error}: {_shown(line)}"
+            raise SettingsError(msg) from error
+        if not words:
+            continue
+        key, equals, value = words[0].partition("=")
+        if len(words) > 1 or not equals or not _VARIABLE.fullmatch(key):
+            msg = f"{path}:{number}: expected KEY=VALUE (quote a value with spaces), got: {_shown(line)}"
+            raise SettingsError(msg)
+        values[key] = value
+    return values
+
+
+def _shown(line: str) -> str:
+    """Return what an error shows of *line*: the value may be a password."""
+    name, equals, _ = line.strip().partition("=")
+    return f"{name}=..." if equals else "a line without ="
+
+
+def read_config(root: Path) -> dict[str, str]:
+    """Return what ``config.env`` of the checkout *root* sets; {} where there is none.
+
+    Raises:
+        SettingsError: it cannot be used.
+    """
+    path = root / "config.env"
+    return read_settings_file(path) if path.exists() else {}
+
+
+class SettingsReader:
+    """Reads typed values out of an environment and collects every complaint on the way."""
+
+    def __init__(self, *sources: Mapping[str, str]) -> None:
+        """Look in *sources* one after the other, in each under a setting's name and its aliases."""
+        self.sources = list(sources)
+        self.problems: list[str] = []
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return the setting as it stands; an empty value counts as not given."""
+        for source in self.sources:
+            for key in (name, *ALIASES.get(name, ())):
+                if source.get(key, ""):
+                    return source[key]
+        return default
+
+    def value(self, name: str, parse: Callable[[str], T], default: T | None = None) -> T:
+        """Return the setting parsed; without *default* it must be given.
+
+        A problem is noted, not raised. What is returned then is of no use, and :meth:`check` refuses it.
+        """
+        text = self.text(name)
+        if not text and default is not None:
+            return default
+        try:
+            if not text:
+                msg = "is not set"
+                raise ValueError(msg)
+            return parse(text)
+        except ValueError as error:
+            self.problems.append(f"{name}: {error}" if text else f"{name} {error}")
+            return default  # type: ignore[return-value]
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """Return the setting *name* of the table, parsed and by default as its row says.
+
+        Args:
+            name: Its first name.
+            default: What stands for a setting that is not given, where that depends on others; a value, not a text.
+        """
+        row = SETTINGS[name]
+        if default is None and row.default is not None:
+            default = row.parse(row.default) if row.default else ""
+        return self.value(name, row.parse, default)
+
+    def check(self) -> None:
+        """Raise one :class:`SettingsError` that holds every problem noted so far, if there are any."""
+        if self.problems:
+            msg = "bad settings: " + "; ".join(self.problems) + " (common/README.md lists them all)"
+            raise SettingsError(msg)
+
+
+def framework_dir(name: str, root: Path = PROJECT_ROOT) -> Path:
+    """Return the folder of framework *name*.
+
+    Raises:
+        ValueError: there is no such folder, or it has no start scripts; the message lists those that do.
+    """
+    known = sorted(path.parent.name for path in root.glob("*/start-master.sh"))
+    if name not in known:
+        msg = f"unknown framework '{name}'; this checkout has: {', '.join(known) or 'none'}"
+        raise ValueError(msg)
+    return root / name
+
+
+def framework_defaults(folder: Path) -> dict[str, str]:
+    """Return the settings that the framework in *folder* declares, with their defaults; empty: it has none.
+
+    Raises:
+        SettingsError: its ``settings.env`` cannot be used.
+    """
+    return {name: text for name, text in _framework_file(folder).items() if name not in FRAMEWORK_KEYS}
+
+
+def framework_words(folder: Path, key: str) -> list[str]:
+    """Return the words, commas between, of *key* of :data:`FRAMEWORK_KEYS` in the file of the framework in *folder*.
+
+    Raises:
+        SettingsError: its ``settings.env`` cannot be used.
+    """
+    return [word for word in _framework_file(folder).get(key, "").split(",") if word]
+
+
+def _framework_file(folder: Path) -> dict[str, str]:
+    path = folder / SETTINGS_FILE
+    return read_settings_file(path) if path.exists() else {}

@@ -1,0 +1,55 @@
+"""Names that node and launcher share: of nodes, of their directories, of the files in the cluster dir."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+ROLES = ("MAIN", "WORKER", "PS")
+
+_NODE = re.compile(r"MAIN|(WORKER|PS)_[1-9][0-9]{0,6}")
+
+
+def node_name(mode: str, rank: int) -> str:
+    """Return the node's name in files, logs and messages: ``MAIN``, ``WORKER_2``, ``PS_4``."""
+    return "MAIN" if mode == "MAIN" else f"{mode}_{rank}"
+
+
+def node_dir(launch_id: str, node: str) -> Path:
+    """Return *node*'s private directory: known beforehand, so that a backend can remove it for a killed agent."""
+    return Path(tempfile.gettempdir()) / f"{launch_id}-{node}"
+
+
+def is_node(text: str) -> bool:
+    """Return whether *text* is the name of a node."""
+    return _NODE.fullmatch(text) is not None
+
+
+def rank_of(node: str) -> int:
+    """Return the rank of the node that is called *node*."""
+    return 0 if node == "MAIN" else int(node.rpartition("_")[2])
+
+
+STOP = "stop"
+
+
+READY = "MAIN_ready.json"
+
+
+CERTIFICATE = "MAIN_certificate.json"
+
+
+def config_file(node: str) -> str:
+    """Return the name of *node*'s configuration."""
+    return f"{node}_config.json"
+
+
+def heartbeat_file(node: str) -> str:
+    """Return the name of *node*'s heartbeat."""
+    return f"{node}_heartbeat.json"
+
+
+def exit_file(node: str) -> str:
+    """Return the name of *node*'s last word."""
+    return f"{node}_exit.json"

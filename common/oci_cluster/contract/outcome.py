@@ -1,0 +1,26 @@
+"""How a node, or a cluster, ended: what files and backends tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oci_cluster.errors import ExitCode
+from oci_cluster.system.text import printable
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a node, or the cluster, ended."""
+
+    exit_code: int
+    reason: str
+
+
+def outcome_of(fields: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that a file's *fields* tell; an ``exit_code`` that is none never is a success."""
+    code = fields.get("exit_code")
+    if type(code) is not int or not 0 <= code <= 255:  # True is an int too
+        code = ExitCode.BUG
+    return Outcome(code, printable(fields.get("reason"), 1000))

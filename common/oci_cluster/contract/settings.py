@@ -1,0 +1,188 @@
+"""A node's settings: the environment read once, checked, and turned into one frozen object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir
+from oci_cluster.contract.names import node_dir, node_name
+from oci_cluster.contract.setting import Setting
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What one node was told. Durations are seconds; 0 for ``ttl_s`` means no limit."""
+
+    mode: str
+    rank: int
+    worker_count: int
+    ps_count: int
+    min_workers: int
+    framework: str
+    framework_dir: Path
+    work_dir: str
+    cluster_id: str
+    cluster_name: str
+    launch_id: str
+    launch_key: str
+    entry_point: str
+    entry_module: str
+    entry_args: tuple[str, ...]
+    code_dir: Path
+    code_uri: str
+    output_dir: str
+    output_folders: tuple[str, ...]
+    output_interval_s: float
+    timeout_s: float
+    ephemeral: bool
+    ttl_s: float
+    grace_period_s: float
+    heartbeat_interval_s: float
+    heartbeat_timeout_s: float
+    poll_ceiling_s: float
+    wait_for_addresses: bool
+    find_interface: bool
+    entry_on_all: bool
+    gang: bool
+    max_restarts: int
+    cluster_tls: bool
+    node_logs: bool
+    max_log_bytes: int
+    address: str
+    nodes_metadata: str
+    subnet_cidr: str
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this node leads the cluster."""
+        return self.mode == "MAIN"
+
+    @property
+    def node(self) -> str:
+        """This node's name, see :func:`node_name`."""
+        return node_name(self.mode, self.rank)
+
+    @property
+    def cluster_url(self) -> str:
+        """The cluster dir, as an fsspec URL."""
+        return f"{self.work_dir.rstrip('/')}/{self.cluster_id}"
+
+    @property
+    def other_nodes(self) -> tuple[str, ...]:
+        """Names of all nodes but main: workers have ranks 1 to N, parameter servers those after."""
+        workers = [node_name("WORKER", rank) for rank in range(1, self.worker_count + 1)]
+        first_ps = self.worker_count + 1
+        servers = [node_name("PS", rank) for rank in range(first_ps, first_ps + self.ps_count)]
+        return (*workers, *servers)
+
+
+def min_workers_of(read: SettingsReader, worker_count: int) -> int:
+    """Return how few workers a cluster can do with; the only place that knows of ``MIN_NODES``.
+
+    Args:
+        read: The first of its sources that names ``MIN_WORKERS`` or ``MIN_NODES``, which counts main too, decides; of
+            both in one source, ``MIN_WORKERS``. What is wrong with it is noted in its problems.
+        worker_count: The answer where nobody names either.
+    """
+    for source in read.sources:
+        if source.get("MIN_WORKERS"):
+            return int(read.setting("MIN_WORKERS", worker_count) or 0)
+        if source.get("MIN_NODES"):
+            return int(read.setting("MIN_NODES", worker_count + 1) or 1) - 1
+    return worker_count
+
+
+def checked(read: SettingsReader, settings: Iterable[Setting]) -> dict[str, str]:
+    """Return the texts of those *settings* that *read* has; what is wrong with them is noted in its problems."""
+    given: dict[str, str] = {}
+    for row in settings:
+        if text := read.text(row.name):
+            read.value(row.name, row.parse)
+            given[row.name] = text
+    return given
+
+
+def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> NodeSettings:
+    """Return the settings of this node.
+
+    Args:
+        environ: The environment of the process. The framework's ``settings.env`` supplies defaults.
+        root: Where the framework folders are.
+
+    Raises:
+        SettingsError: names every variable that is missing or wrong, in one message.
+    """
+    read = SettingsReader(environ)
+    folder = read.value("FRAMEWORK", lambda name: framework_dir(name, root))
+    read.sources.append(framework_defaults(folder) if not read.problems else {})
+
+    mode, worker_count, work_dir = read.setting("MODE"), read.setting("WORKER_COUNT"), read.setting("WORK_DIR")
+    cluster_id = read.setting("CLUSTER_ID")
+    ephemeral, gang = read.setting("EPHEMERAL"), read.setting("GANG")
+    settings = NodeSettings(
+        mode=mode,
+        rank=0 if mode == "MAIN" else read.setting("NODE_RANK"),
+        worker_count=worker_count,
+        ps_count=read.setting("PS_COUNT"),
+        min_workers=min_workers_of(read, worker_count or 0),
+        framework=read.text("FRAMEWORK"),
+        framework_dir=folder,
+        work_dir=work_dir,
+        cluster_id=cluster_id,
+        cluster_name=read.setting("CLUSTER_NAME", cluster_id or "-"),
+        launch_id=read.setting("LAUNCH_ID"),
+        launch_key=read.setting("LAUNCH_KEY"),
+        entry_point="" if read.text("ENTRY_MODULE") else read.setting("ENTRY_POINT", None if ephemeral else ""),
+        entry_module=read.setting("ENTRY_MODULE"),
+        entry_args=(*read.setting("ARGS", []), *read.setting("NAMED_ARGS", [])),
+        code_dir=read.setting("CODE_DIR", _default_code_dir(read)),
+        code_uri=read.setting("CODE_URI"),
+        output_dir=read.setting("OUTPUT_DIR"),
+        output_folders=tuple(read.setting("OUTPUT_FOLDERS")),
+        output_interval_s=read.setting("OUTPUT_INTERVAL"),
+        timeout_s=read.setting("TIMEOUT"),
+        ephemeral=ephemeral,
+        ttl_s=read.setting("TTL"),
+        grace_period_s=read.setting("GRACE_PERIOD"),
+        heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL"),
+        heartbeat_timeout_s=read.setting("HEARTBEAT_TIMEOUT"),
+        poll_ceiling_s=read.setting("POLL_CEILING"),
+        wait_for_addresses=read.setting("WAIT_FOR_ADDRESSES") or gang,
+        find_interface=read.setting("FIND_INTERFACE"),
+        entry_on_all=read.setting("ENTRY_ON") or gang,
+        gang=gang,
+        max_restarts=read.setting("MAX_RESTARTS"),
+        cluster_tls=read.setting("CLUSTER_TLS"),
+        node_logs=read.setting("NODE_LOGS"),
+        max_log_bytes=read.setting("MAX_LOG_BYTES"),
+        address=read.setting("NODE_ADDRESS"),
+        nodes_metadata=read.setting("CLUSTER_NODES_METADATA_FILE"),
+        subnet_cidr=read.setting("SUBNET_CIDR"),
+    )
+    _check_together(read, settings)
+    read.check()
+    return settings
+
+
+def _check_together(read: SettingsReader, settings: NodeSettings) -> None:
+    """Note what is wrong with values that are right each by itself."""
+    if not read.problems and settings.min_workers > settings.worker_count:
+        read.problems.append(
+            f"MIN_WORKERS (MIN_NODES less main): {settings.min_workers} is more than"
+            f" WORKER_COUNT ({settings.worker_count})"
+        )
+    if not read.problems and settings.heartbeat_timeout_s <= 2 * settings.heartbeat_interval_s:
+        read.problems.append(
+            f"HEARTBEAT_TIMEOUT: {settings.heartbeat_timeout_s:g} s must be more than twice HEARTBEAT_INTERVAL"
+            f" ({settings.heartbeat_interval_s:g} s), else one late heartbeat ends the cluster"
+        )
+
+
+def _default_code_dir(read: SettingsReader) -> Path:
+    """Return where an image has the user's code, or where this node, alone, puts what it fetches."""
+    if not read.text("CODE_URI"):
+        return Path("/code")
+    mode = read.text("MODE").upper()
+    return node_dir(read.text("LAUNCH_ID"), "MAIN" if mode == "MAIN" else f"{mode}_{read.text('NODE_RANK')}") / "code"

@@ -1,0 +1,385 @@
+"""Every setting there is, once: its names, its default, what it must look like, and who gets it.
+
+Agents read it through :mod:`oci_cluster.contract.settings`, the launcher through :data:`PASSED_ON`, :data:`DECIDED` and
+:data:`FLAGS` too. Files that name settings for people (``config.env.example``, ``scripts/backends/*.env``, tables of
+``common/README.md``) are held to it by tests. What a framework adds is in its own ``settings.env``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.contract.setting import Receiver, Setting
+from oci_cluster.contract.values import (
+    parse_address,
+    parse_args,
+    parse_count,
+    parse_duration,
+    parse_entry_on,
+    parse_folders,
+    parse_module,
+    parse_name,
+    parse_named_args,
+    parse_network,
+    parse_role,
+    parse_switch,
+    parse_torch,
+    parse_url,
+)
+
+_parse_positive = partial(parse_count, minimum=1)
+
+
+def _decided(name: str, meaning: str, parse: Callable[[str], Any] = str, **more: Any) -> Setting:
+    return Setting(name, Receiver.DECIDED, meaning, parse, is_for_config=False, **{"default": None, **more})
+
+
+def _given(name: str, meaning: str, parse: Callable[[str], Any] = str, default: str = "", **more: Any) -> Setting:
+    return Setting(name, Receiver.AS_GIVEN, meaning, parse, default, **more)
+
+
+def _resolved(name: str, meaning: str, parse: Callable[[str], Any] = str, **more: Any) -> Setting:
+    return Setting(name, Receiver.RESOLVED, meaning, parse, **more)
+
+
+def _image(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+    return Setting(name, Receiver.IMAGES, meaning, default=default, **more)
+
+
+def _docker(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+    return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults={"docker": default}, **more)
+
+
+def _oci(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+    return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults={"oci": default}, **more)
+
+
+# In this order a launch hands them on.
+_NODES = (
+    _decided("MODE", "role: `MAIN`, `WORKER` or `PS`", parse_role, aliases=("OCI__MODE",)),
+    _decided(
+        "NODE_RANK",
+        "0 is main; kept for the node's life and reused by its replacement",
+        _parse_positive,
+        computed_default="0 on main, else required",
+        aliases=("RANK", "OCI__RANK"),
+    ),
+    _decided(
+        "WORKER_COUNT",
+        "workers that the launch asked for, main not counted",
+        parse_count,
+        aliases=("OCI__WORKER_COUNT",),
+    ),
+    _decided("FRAMEWORK", "folder with the start scripts, beside `common/`"),
+    _decided("CLUSTER_ID", "names the cluster dir: `WORK_DIR/CLUSTER_ID`", parse_name, aliases=("JOB_OCID",)),
+    _decided("LAUNCH_ID", "random, one per launch; every file that bears another one is ignored", parse_name),
+    _decided(
+        "LAUNCH_KEY",
+        "random, one per launch; what nodes of this launch, and nobody else, sign with."
+        " Without it `LAUNCH_ID` takes its place, which is no secret, and the node warns",
+        default="",
+    ),
+    _decided("NODE_ADDRESS", "this node's address; not looked for when given", parse_address, default=""),
+    _resolved(
+        "PS_COUNT",
+        "parameter servers; their ranks follow the workers'",
+        parse_count,
+        default="0",
+        aliases=("OCI__PS_COUNT",),
+        flag="--ps",
+    ),
+    _resolved(
+        "MIN_WORKERS",
+        "the cluster ends when fewer can be left",
+        parse_count,
+        computed_default="`WORKER_COUNT`",
+        example="3",
+    ),
+    _resolved(
+        "MIN_NODES",
+        "the same, counted with main; where both are given, `MIN_WORKERS` wins",
+        _parse_positive,
+        computed_default="`MIN_WORKERS` + 1",
+        is_for_config=False,
+    ),
+    _resolved(
+        "CLUSTER_NAME",
+        "for people",
+        parse_name,
+        computed_default="`CLUSTER_ID`",
+        flag="--name",
+        is_flag_only=True,
+        is_for_config=False,
+    ),
+    _resolved(
+        "EPHEMERAL",
+        "`1`: the cluster ends with its entry point; `0`: it stays until it is stopped or its TTL is over",
+        parse_switch,
+        default="1",
+        aliases=("OCI__EPHEMERAL",),
+        flag="--keep",
+    ),
+    _resolved(
+        "ENTRY_POINT",
+        "the user's script, relative to `CODE_DIR` or absolute",
+        default=None,
+        computed_default="required if `EPHEMERAL=1`",
+        aliases=("ENTRY_SCRIPT", "OCI__ENTRY_SCRIPT"),
+        flag="--entry",
+        is_flag_only=True,
+        example="train.py",
+    ),
+    _resolved(
+        "ENTRY_MODULE",
+        "the module that is run as `python -m`, with `CODE_DIR` as the root of imports; wins over `ENTRY_POINT`",
+        parse_module,
+        flag="--module",
+        is_flag_only=True,
+        example="package.train",
+    ),
+    _resolved(
+        "ARGS",
+        "its arguments: a JSON list, or one shell-quoted string",
+        parse_args,
+        aliases=("OCI__ENTRY_SCRIPT_ARGS",),
+        flag="-- ARGUMENT...",
+        is_flag_only=True,
+        example="--epochs 10",
+    ),
+    _resolved(
+        "CODE_DIR",
+        "where the user's code is; the working directory of the start script",
+        Path,
+        computed_default="`/code`, with `CODE_URI` a private directory",
+        aliases=("OCI__CODE_DIR",),
+        flag="--code",
+        is_flag_only=True,
+        example="src",
+    ),
+    _given("MAX_RESTARTS", "with `GANG=1`: how often the gang is started again after a failure", parse_count, "0"),
+    _given(
+        "ENTRY_ON",
+        "`all`: every node runs the entry point, so a failure is traced to its first cause",
+        parse_entry_on,
+        default="main",
+        is_for_config=False,
+    ),
+    _given(
+        "GANG",
+        "`1`: all nodes start, and start again, together; implies `ENTRY_ON=all` and `WAIT_FOR_ADDRESSES=1`",
+        parse_switch,
+        default="0",
+        is_for_config=False,
+    ),
+    _given(
+        "FIND_INTERFACE",
+        "`1`: the network interface of this node's address is looked up",
+        parse_switch,
+        default="0",
+        is_for_config=False,
+    ),
+    _given(
+        "NAMED_ARGS",
+        "more of them: a JSON object, or `k=v` pairs; each becomes `--k v`",
+        parse_named_args,
+        aliases=("OCI__ENTRY_SCRIPT_KWARGS",),
+        example="lr=0.1 seed=7",
+    ),
+    _given(
+        "OUTPUT_DIR",
+        "what the entry point writes; uploaded to `<cluster dir>/outputs/<node>` unless `WORK_DIR` is `file://`",
+        computed_default="`<cluster dir>/outputs` on `file://`, else `outputs` in the node's private directory",
+        aliases=("OCI__SYNC_DIR",),
+        example="/data/outputs",
+    ),
+    _given(
+        "OUTPUT_FOLDERS",
+        "folders of the code, commas between, that the entry point writes to: they are in `OUTPUT_DIR`",
+        parse_folders,
+        flag="--outputs",
+        example="checkpoints,runs",
+    ),
+    _given(
+        "OUTPUT_INTERVAL", "between two uploads; there is always a last one, which is waited for", parse_duration, "60"
+    ),
+    _given(
+        "TIMEOUT",
+        "longest wait for main, for the other nodes and for ready, each counted from this node's start",
+        parse_duration,
+        "600",
+        aliases=("TIME_OUT", "OCI__TIMEOUT"),
+    ),
+    _given(
+        "TTL",
+        "the cluster's longest life; on OCI a day by default",
+        parse_duration,
+        "0",
+        aliases=("LIFE_SPAN", "OCI__LIFE_SPAN"),
+        flag="--ttl",
+        backend_defaults={"oci": "1d"},
+    ),
+    _given("GRACE_PERIOD", "between TERM and KILL", parse_duration, default="10"),
+    _given("HEARTBEAT_INTERVAL", "between two heartbeats", parse_duration, default="5"),
+    _given("HEARTBEAT_TIMEOUT", "a node whose heartbeat has not changed for so long is lost", parse_duration, "60"),
+    _given(
+        "POLL_CEILING", "polling starts at a tenth of this, 0.2 s at most, and backs off to this", parse_duration, "5"
+    ),
+    _given(
+        "MAX_LOG_BYTES",
+        "bytes of what a node prints that are kept, on every disk that has its log; further output is counted and"
+        " dropped; 0 keeps all",
+        partial(parse_count, maximum=10**15),
+        default="1073741824",
+    ),
+    _given(
+        "WAIT_FOR_ADDRESSES",
+        "`1`: main waits for every node's address before any start script runs",
+        parse_switch,
+        default="0",
+        is_for_config=False,
+    ),
+    _given(
+        "CLUSTER_TLS",
+        "`1`: main makes a certificate for this launch and hands it to every node",
+        parse_switch,
+        default="0",
+        example="1",  # Dask's default
+    ),
+    Setting(
+        "WORK_DIR",
+        Receiver.PLACED,
+        "any fsspec URL",
+        parse_url,
+        default=None,
+        aliases=("OCI__WORK_DIR",),
+        example="file:///data/clusters",
+    ),
+    Setting(
+        "CODE_URI",
+        Receiver.PLACED,
+        "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>` or `git+<URL>@<ref>`",
+        example="git+https://example.com/me/project@v1",
+    ),
+    Setting(
+        "NODE_LOGS",
+        Receiver.PLACED,
+        "`1`: all that the node prints goes to the cluster dir too",
+        parse_switch,
+        default="0",
+        backend_defaults={"oci": "1"},
+        example="1",
+    ),
+    Setting(
+        "CLUSTER_NODES_METADATA_FILE",
+        Receiver.PLACED,
+        'set by OCI\'s node groups: a list of `{"Rank", "IPAddress"}`, in which this node\'s rank has its address;'
+        " waited for",
+        is_for_config=False,
+    ),
+    Setting(
+        "SUBNET_CIDR",
+        Receiver.PLACED,
+        "the address inside it is this node's",
+        parse_network,
+        backend_defaults={"oci": ""},
+        example="10.0.1.0/24",
+    ),
+)
+_OTHERS = (
+    Setting("NODE_NAME", Receiver.SCRIPT, "`MAIN`, `WORKER_<rank>`, `PS_<rank>`", is_for_config=False),
+    Setting(
+        "BACKEND", Receiver.LAUNCHER, "where nodes run: `local`, `docker` or `oci`", default="local", flag="--backend"
+    ),
+    Setting("PYTHON", Receiver.LAUNCHER, "Python that makes `.venv`", default="python3"),
+    _image(
+        "REGISTRY",
+        "where images go: `<region>.ocir.io/<namespace>/<folder>`. Their names are `REGISTRY/<framework>:TAG`",
+        example="iad.ocir.io/<namespace>/training",
+    ),
+    _image("TAG", "the images' tag", computed_default="the output of `git describe`, else `dev`", example="1"),
+    _image(
+        "EXTRA_ENV",
+        "more environment files, besides the framework's: `EXTRA_ENV=my.yaml`, or several, separated by blanks",
+        example="my.yaml",
+        backend_defaults={"local": ""},
+    ),
+    _image(
+        "TORCH",
+        "`cpu`: PyTorch's own build for CPUs, a fifth of the size of PyPI's",
+        parse=parse_torch,
+        example="cpu",
+        backend_defaults={"local": ""},
+    ),
+    _image(
+        "ENV_FILE",
+        "an environment file instead of the framework's",
+        computed_default="`<framework>/env.yaml`",
+        example="pytorch/env-gpu.yaml",
+    ),
+    _image("SYSTEM_PACKAGES", "Debian packages: `'git libgl1'`", example="git libgl1"),
+    _image("BASE_IMAGE", "another base, see [below](#another-base)", "python:3.11-slim-bookworm"),
+    _image("RUN_AS", "the uid of the user; `0` is root", "1000"),
+    _image("PLATFORM", "the platform of OCI's x86 shapes, also when you build on an ARM machine", "linux/amd64"),
+    _image(
+        "BUILD_FLAGS",
+        "more options for the engine's `build`: `'--network host'`, `--no-cache`",
+        example="--network host",
+    ),
+    Setting(
+        "IMAGE",
+        Receiver.BACKEND,
+        "the image of the nodes; `{framework}` in it stands for the framework's name",
+        backend_defaults={"docker": "", "oci": ""},
+        example="iad.ocir.io/<namespace>/training/{framework}:1",
+    ),
+    _docker("DOCKER", "the engine's program", "docker"),
+    _docker("CPUS", "CPUs that each node may use", example="2"),
+    _docker("MEMORY", "memory that each node may use", example="4g"),
+    _docker("SHM_SIZE", "size of each node's `/dev/shm`", "1g"),
+    _docker("GPUS", "GPUs of each node, as `--gpus` takes them", example="all"),
+    _docker("HARDENED", "0: nodes may write to their image, and have the engine's usual capabilities", "1"),
+    _docker("PUBLISH", "ports of main on this machine's 127.0.0.1, blanks between", example="8787"),
+    _oci("COMPARTMENT_OCID", "compartment of the Job; needed", example="ocid1.compartment.oc1..aaaa"),
+    _oci("PROJECT_OCID", "Data Science project of the Job; needed", example="ocid1.datascienceproject.oc1.iad.aaaa"),
+    _oci("SUBNET_OCID", "a regional private subnet of the nodes", example="ocid1.subnet.oc1.iad.aaaa"),
+    _oci("SHAPE", "each node's machine", "VM.Standard.E4.Flex"),
+    _oci("OCPUS", "cores of a flexible shape; 0 for others", "4"),
+    _oci("MEMORY_GBS", "memory of a flexible shape; 0 for others", "64"),
+    _oci("STORAGE_GBS", "size of each node's disk", "100"),
+    _oci(
+        "CAPACITY_RESERVATION_OCID",
+        "capacity that is reserved for the nodes",
+        example="ocid1.capacityreservation.oc1.iad.aaaa",
+    ),
+    _oci("LOG_GROUP_OCID", "log group of OCI Logging", example="ocid1.loggroup.oc1.iad.aaaa"),
+    _oci("LOG_OCID", "a log in that group; without it each node has one of its own", example="ocid1.log.oc1.iad.aaaa"),
+    _oci(
+        "STORAGE_MOUNTS",
+        "what every node has under `/mnt/<name>`, several apart by blanks",
+        example="data=oci://bucket@namespace/prefix shared=fss:<mount target OCID>:<export OCID>",
+    ),
+    _oci(
+        "MAX_RUNTIME",
+        "after this long the service ends a node",
+        computed_default="the TTL and ten minutes",
+        example="6h",
+    ),
+    _oci("OCI_JOB_STYLE", "`runs`: a Job Run for each node; `multinode`: one Job Run", "runs"),
+    Setting("OCI_CLI_CONFIG_FILE", Receiver.BACKEND, "oci-cli's own: its configuration file", is_for_config=False),
+    Setting("OCI_CLI_PROFILE", Receiver.BACKEND, "oci-cli's own: the profile in that file", default="DEFAULT"),
+    Setting("OCI_CLI_REGION", Receiver.BACKEND, "oci-cli's own: another region", example="us-ashburn-1"),
+    Setting("OCI_CLI_AUTH", Receiver.BACKEND, "oci-cli's own: how requests are signed", default="api_key"),
+)
+
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (*_NODES, *_OTHERS)}
+PASSED_ON: tuple[Setting, ...] = tuple(row for row in _NODES if row.receiver is Receiver.AS_GIVEN)
+"""What a launch hands to every node as it was given; where it was not, the agent's own default applies."""
+DECIDED = frozenset(name for name, row in SETTINGS.items() if row.receiver in {Receiver.DECIDED, Receiver.SCRIPT})
+"""What ``--env`` must not give, because the launcher or the agent decides it."""
+FLAGS: Mapping[str, str] = {name: row.flag for name, row in SETTINGS.items() if row.flag}
+"""The flag of ``launch.sh`` that gives a setting, by the setting's name."""
+FLAG_ONLY = frozenset(name for name, row in SETTINGS.items() if row.is_flag_only)
+"""What ``--env`` must not give, because its flag does."""

@@ -1,0 +1,232 @@
+"""What a setting's text means: one parser for each kind of value."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import shlex
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from oci_cluster.contract.names import ROLES
+
+# Nine digits: 31 years even in seconds; more is a slip, and in the end infinity, which no wait can take.
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)")
+
+
+_UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that *text* names: ``90``, ``90s``, ``1.5m``, ``2h`` or ``1d``.
+
+    Raises:
+        ValueError: anything else, negative numbers included.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if not match:
+        msg = f"'{text}' is not a duration; write seconds, or a number with s, m, h or d, such as 90s or 2h"
+        raise ValueError(msg)
+    return float(match[1]) * _UNIT_S[match[2]]
+
+
+def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int:
+    """Return *text* as a whole number of *minimum* to *maximum*.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if not re.fullmatch(r"-?\d{1,18}", text.strip()) or not minimum <= int(text) <= maximum:
+        msg = f"'{text}' is not a whole number from {minimum} to {maximum}"
+        raise ValueError(msg)
+    return int(text)
+
+
+def parse_switch(text: str) -> bool:
+    """Return whether *text* switches something on: ``1 true yes on`` against ``0 false no off``.
+
+    Raises:
+        ValueError: it is none of these. (In ADS the text ``False`` was true.)
+    """
+    word = text.strip().lower()
+    if word in {"1", "true", "yes", "on"}:
+        return True
+    if word in {"0", "false", "no", "off"}:
+        return False
+    msg = f"'{text}' is neither 1 nor 0"
+    raise ValueError(msg)
+
+
+def parse_entry_on(text: str) -> bool:
+    """Return whether *text* has the entry point run on ``all`` nodes, not on ``main`` alone.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text not in {"main", "all"}:
+        msg = f"'{text}' is neither main nor all"
+        raise ValueError(msg)
+    return text == "all"
+
+
+def parse_name(text: str) -> str:
+    """Return *text* if it can be a file's name everywhere.
+
+    Raises:
+        ValueError: other characters than letters, digits and ``. _ -``, or more than 255 of them.
+    """
+    if not _NAME.fullmatch(text) or len(text) > 255:
+        msg = f"'{text}' is not a name of letters, digits and . _ - (255 at most)"
+        raise ValueError(msg)
+    return text
+
+
+def parse_module(text: str) -> str:
+    """Return *text* if it names a module, as ``python -m`` takes it.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not _MODULE.fullmatch(text):
+        msg = f"'{text}' is not the name of a module, such as package.train"
+        raise ValueError(msg)
+    if text.endswith(".py"):
+        msg = f"'{text}' is a file's name; a module is named without .py: {text.removesuffix('.py')}"
+        raise ValueError(msg)
+    return text
+
+
+def parse_torch(text: str) -> str:
+    """Return *text*, which build of PyTorch is installed, if it can be named.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if text != "cpu":
+        msg = f"'{text}' is not cpu, the only build that can be named; leave it out for the one that pip finds"
+        raise ValueError(msg)
+    return text
+
+
+def parse_files(text: str) -> list[Path]:
+    """Return the files that *text* names, blanks between; relative ones are in the folder that the user is in.
+
+    Raises:
+        ValueError: one is not there.
+    """
+    found = [Path(word).expanduser() for word in shlex.split(text)]
+    if missing := [str(path) for path in found if not path.is_file()]:
+        msg = f"there is no file {', '.join(missing)} in {Path.cwd()}"
+        raise ValueError(msg)
+    return found
+
+
+def parse_folders(text: str) -> list[str]:
+    """Return the folders that *text* names, commas between, each once and as it is called inside the code.
+
+    Raises:
+        ValueError: one leads out of the code, or is all of it.
+    """
+    found = []
+    for word in text.split(","):
+        path = PurePosixPath(word.strip())
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            msg = f"'{word.strip()}' is not a folder inside the code, such as checkpoints"
+            raise ValueError(msg)
+        found.append(str(path))
+    return list(dict.fromkeys(found))
+
+
+def parse_args(text: str) -> list[str]:
+    """Return the argument list that ``ARGS`` holds: a JSON list, or one shell-quoted string.
+
+    Raises:
+        ValueError: a list that is not one of plain values, or unbalanced quotes.
+    """
+    if text.lstrip().startswith("["):
+        try:
+            values = json.loads(text)
+        except ValueError:
+            pass  # `[a-z]* file` is a shell-quoted string that happens to begin with a bracket
+        else:
+            return [_plain(value) for value in values]
+    return shlex.split(text)
+
+
+def parse_named_args(text: str) -> list[str]:
+    """Return ``--k v`` for each pair of ``NAMED_ARGS``: a JSON object, or shell-quoted ``k=v`` words.
+
+    Raises:
+        ValueError: neither of these.
+    """
+    if text.lstrip().startswith("{"):
+        pairs = [(_plain(key), _plain(value)) for key, value in json.loads(text).items()]
+    else:
+        pairs = []
+        for word in shlex.split(text):
+            key, equals, value = word.partition("=")
+            if not equals or not key:
+                msg = f"'{word}' is not of the form k=v"
+                raise ValueError(msg)
+            pairs.append((_plain(key), _plain(value)))
+    return [part for key, value in pairs for part in (f"--{key}", value)]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        msg = f"{json.dumps(value)} is not a string or a number; quote it"
+        raise ValueError(msg)
+    text = str(value)
+    if "\0" in text:
+        msg = f"{text!r} holds a NUL character"
+        raise ValueError(msg)
+    return text
+
+
+def parse_role(text: str) -> str:
+    """Return the role that *text* names, in capitals.
+
+    Raises:
+        ValueError: there is no such role.
+    """
+    if text.upper() not in ROLES:
+        msg = f"'{text}' is not one of {', '.join(ROLES)}"
+        raise ValueError(msg)
+    return text.upper()
+
+
+def parse_url(text: str) -> str:
+    """Return *text* if it is a URL.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not re.match(r"[a-z][a-z0-9+.-]*://", text):
+        msg = f"'{text}' is not an fsspec URL such as file:///data/work or oci://bucket@namespace/work"
+        raise ValueError(msg)
+    return text
+
+
+def parse_address(text: str) -> str:
+    """Return *text* as an IP address is written.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return str(ipaddress.ip_address(text.strip()))
+
+
+def parse_network(text: str) -> str:
+    """Return *text*, addresses in CIDR notation, as the network that they are of.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return str(ipaddress.ip_network(text.strip(), strict=False))

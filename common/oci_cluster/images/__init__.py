@@ -1,0 +1,1 @@
+"""What ``make build push`` runs, what runs inside a build, and the record of what was pushed."""

@@ -1,0 +1,121 @@
+"""What can be chosen for images, and what git tells of the checkout that they are built from."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oci_cluster.contract.config import SettingsReader, read_config
+from oci_cluster.contract.values import parse_files
+from oci_cluster.errors import SettingsError
+
+# Where an image goes that is for this machine alone: podman puts `localhost/` before such names anyway.
+_LOCAL_REGISTRY = "localhost/oci-cluster"
+_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9.-]*(:\d{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What can be chosen for images; ``config.env.example`` explains each."""
+
+    engine: str
+    registry: str
+    tag: str
+    platform: str
+    base_image: str
+    env_file: str
+    extra_env: Sequence[Path]
+    torch: str
+    code_dir: str
+    run_as: str
+    system_packages: str
+    flags: Sequence[str]
+
+    def name(self, framework: str) -> str:
+        """Return the name of *framework*'s image."""
+        return f"{self.registry or _LOCAL_REGISTRY}/{framework}:{self.tag}"
+
+
+def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
+    """Return what environment and ``config.env`` choose.
+
+    Raises:
+        SettingsError: names everything that cannot be.
+    """
+    read = SettingsReader(environ, read_config(root))
+
+    def inside(text: str) -> str:
+        path = Path(text).expanduser().resolve()
+        if not path.exists() or not path.is_relative_to(root.resolve()):
+            msg = (
+                f"'{text}' is outside {root}, and a build sees nothing else; copy it there, or name a folder in {root}"
+            )
+            raise ValueError(msg)
+        return str(path.relative_to(root.resolve()))
+
+    choices = Choices(
+        engine=read.text("DOCKER", "docker"),
+        registry=read.value("REGISTRY", _registry, ""),
+        tag=read.value("TAG", _tag, "") or default_tag(root),
+        platform=read.text("PLATFORM", "linux/amd64"),
+        base_image=read.text("BASE_IMAGE"),
+        env_file=read.value("ENV_FILE", inside, ""),
+        extra_env=read.value("EXTRA_ENV", parse_files, list[Path]()),
+        torch=read.setting("TORCH"),
+        code_dir=read.value("CODE_DIR", inside, ""),
+        run_as=read.text("RUN_AS"),
+        system_packages=read.text("SYSTEM_PACKAGES"),
+        flags=read.value("BUILD_FLAGS", shlex.split, list[str]()),
+    )
+    if read.problems:
+        msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
+        raise SettingsError(msg)
+    return choices
+
+
+def default_tag(root: Path) -> str:
+    """Return the tag where none is chosen: git's own description of what is checked out, `dev` without git."""
+    described = _git(root, "describe", "--tags", "--always", "--dirty")
+    return described if _TAG.fullmatch(described) else "dev"
+
+
+def revision(root: Path) -> str:
+    """Return the commit that is checked out in *root*, with `-dirty` where files have changed; empty without git."""
+    return _git(root, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+
+
+def source(root: Path) -> str:
+    """Return the URL that *root* was cloned from, without a password; empty where git knows none."""
+    return re.sub(r"(?<=://)[^/@]*@", "", _git(root, "remote", "get-url", "origin"))
+
+
+def with_dockerfile(root: Path) -> list[str]:
+    """Return the frameworks of the checkout *root* that images can be built of."""
+    return sorted(path.parent.name for path in root.glob("*/Dockerfile"))
+
+
+def _git(root: Path, *arguments: str) -> str:
+    with contextlib.suppress(OSError):
+        done = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=False)  # noqa: S603, S607
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
+
+
+def _registry(text: str) -> str:
+    if not _REPOSITORY.fullmatch(text.rstrip("/")):
+        msg = f"'{text}' is not a registry such as iad.ocir.io/mynamespace/training"
+        raise ValueError(msg)
+    return text.rstrip("/")
+
+
+def _tag(text: str) -> str:
+    if not _TAG.fullmatch(text):
+        msg = f"'{text}' is not a tag: letters, digits, _ . - and 128 of them at most"
+        raise ValueError(msg)
+    return text

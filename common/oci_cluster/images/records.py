@@ -1,0 +1,68 @@
+"""What is known of the images that were built here: one file for each framework in ``.images`` of the checkout.
+
+``make build push`` writes them, launches read them. Only the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.files import write_whole
+
+# As any file of a checkout: the process's mask holds.
+MODE = 0o666
+
+
+def records_dir(root: Path) -> Path:
+    """Return where the checkout *root* keeps its records."""
+    return root / ".images"
+
+
+def read(framework: str, root: Path) -> dict[str, str] | None:
+    """Return the record of *framework*'s image, None where none was built here.
+
+    It has ``image``, the name with its tag; ``id``, the engine's own name for exactly what was built; ``digest``, the
+    registry's for exactly what was pushed, empty until then; ``built``, the time; and ``base``, the base image with its
+    digest, where a registry gave that.
+    """
+    try:
+        record: Any = json.loads((records_dir(root) / f"{framework}.json").read_text())
+    except (FileNotFoundError, ValueError):  # none, or of a build that was killed
+        return None
+    names = ("image", "id", "digest", "built")
+    return record if isinstance(record, dict) and all(isinstance(record.get(name), str) for name in names) else None
+
+
+def of_built(framework: str, root: Path) -> dict[str, str]:
+    """Return the record of *framework*'s image.
+
+    Raises:
+        SettingsError: none was built here.
+    """
+    if record := read(framework, root):
+        return record
+    msg = f"no image of {framework} has been built here; make build-{framework}"
+    raise SettingsError(msg)
+
+
+def write(framework: str, root: Path, record: Mapping[str, str]) -> None:
+    """Replace the record of *framework*'s image, whole."""
+    path = records_dir(root) / f"{framework}.json"
+    path.parent.mkdir(exist_ok=True)
+    write_whole(path, json.dumps(record, indent=2) + "\n", mode=MODE)
+
+
+def pushed_image(name: str, framework: str, root: Path) -> str:
+    """Return *name*, or where it is empty the image of *framework* that was pushed last, by its digest.
+
+    A *name* with the tag that was pushed last gets its digest, too: a cluster runs what was pushed, whatever the tag
+    has become since. Empty where there is neither.
+    """
+    record = read(framework, root)
+    if record is None or not record["digest"] or name not in {"", record["image"]}:
+        return name
+    return f"{record['image']}@{record['digest']}"

@@ -1,0 +1,156 @@
+"""What talks to the registry: whether it knows who pushes, pushes, and what comes back of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
+from oci_cluster.images import records
+from oci_cluster.images.choices import Choices
+from oci_cluster.images.client import Client
+from oci_cluster.system.text import now
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def check_login(choices: Choices, environ: Mapping[str, str]) -> None:
+    """Check that there is a login for a registry which needs one.
+
+    Raises:
+        NotPermittedError: it wants a login.
+    """
+    host = choices.registry.partition("/")[0]
+    name = host.partition(":")[0]
+    if name == "localhost" or name.startswith("127.") or has_credentials(host, environ):
+        return
+    try:
+        urllib.request.urlopen(f"https://{host}/v2/", timeout=10).close()
+    except urllib.error.HTTPError as error:
+        if error.code in {401, 403}:
+            msg = (
+                f"not logged in to {host}: {choices.engine} login {host} "
+                "(OCI: the password is an auth token, docs/images.md)"
+            )
+            raise NotPermittedError(msg) from error
+    except OSError:
+        return  # the engine may reach it where this machine does not: the push itself will tell
+
+
+def has_credentials(host: str, environ: Mapping[str, str]) -> bool:
+    """Return whether docker's or podman's own files say how to log in to *host*."""
+    home = Path(environ.get("HOME", "/"))
+    files = [Path(environ.get("DOCKER_CONFIG") or home / ".docker", "config.json")]
+    if runtime := environ.get("XDG_RUNTIME_DIR"):
+        files.append(Path(runtime, "containers", "auth.json"))
+    files += [home / ".config" / "containers" / "auth.json", Path(environ.get("REGISTRY_AUTH_FILE") or os.devnull)]
+    for path in files:
+        try:
+            config = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        # A store for all registries is asked by the engine alone.
+        if config.get("credsStore") or host in config.get("credHelpers", {}):
+            return True
+        if any(key == host or key.startswith((f"{host}/", f"https://{host}")) for key in config.get("auths", {})):
+            return True
+    return False
+
+
+def push(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
+    """Push the images of *frameworks* that were built last, and record their digests.
+
+    Raises:
+        SettingsError: one has not been built.
+        NotPermittedError: the registry refused.
+        BackendError: it did not answer, or failed.
+    """
+    found = {framework: _built(framework, choices.name(framework), client.root) for framework in frameworks}
+    client.for_each(frameworks, lambda framework: _push(client, framework, found[framework]))
+
+
+def _built(framework: str, name: str, root: Path) -> dict[str, str]:
+    record = records.read(framework, root)
+    if record is None or record["image"] != name:
+        last = f"; the last one was {record['image']}" if record else ""
+        msg = f"{name} has not been built here{last}; make build-{framework}"
+        raise SettingsError(msg)
+    return record
+
+
+def _push(client: Client, framework: str, record: Mapping[str, str]) -> None:
+    image = record["image"]
+    with tempfile.TemporaryDirectory() as scratch:
+        digest_file = Path(scratch, "digest")
+        own = ["--digestfile", str(digest_file)] if client.engine.is_podman else []
+        client.run(framework, "push", *own, image)
+        digest = digest_file.read_text().strip() if client.engine.is_podman else _digest(client, image)
+    if digest == record["digest"]:
+        client.say(f"{framework}: {image}@{digest} is in the registry")
+        return
+    records.write(framework, client.root, {**record, "digest": digest})
+    client.say(f"{framework}: pushed {image}@{digest}")
+
+
+def _digest(client: Client, image: str) -> str:
+    """Return the digest of *image*, which was pushed, in its own repository."""
+    return _reference(client, image, "pushed").rpartition("@")[2]
+
+
+def _reference(client: Client, image: str, done: str) -> str:
+    """Return *image* by its digest in its own repository; the engine may know it in others, too."""
+    repository = image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
+    listed = json.loads(client.ask("image", "inspect", "--format", "{{json .RepoDigests}}", image))
+    for reference in listed or []:
+        name, _, digest = str(reference).partition("@")
+        # podman writes a name of Docker Hub out: docker.io/library/python.
+        if repository in {name, name.removeprefix("docker.io/library/")} and _DIGEST.fullmatch(digest):
+            return str(reference)
+    msg = f"{client.program} does not tell the digest of {image}, which was {done}; it has {listed}"
+    raise BackendError(msg)
+
+
+def pinned_base(client: Client, base: str) -> str:
+    """Return the lines of ``config.env`` that name the image *base* by the digest that its registry has for it now.
+
+    Raises:
+        SettingsError: *base* names a digest already.
+        BackendError: its registry does not have it, or does not answer.
+    """
+    if "@" in base:
+        msg = f"BASE_IMAGE={base} names a digest already; to renew it, make pin-base BASE_IMAGE=<name>:<tag>"
+        raise SettingsError(msg)
+    client.ask("pull", "--quiet", base)
+    return f"# {base}, as its registry had it at {now()}\nBASE_IMAGE={_reference(client, base, 'pulled')}"
+
+
+def pull_check(client: Client, frameworks: Sequence[str]) -> None:
+    """Pull what was pushed, by its digest, and see that it is what was built and that it starts.
+
+    Raises:
+        SettingsError: one has not been pushed.
+        BackendError: the registry does not have it, or it is another, or it does not start.
+    """
+    client.for_each(frameworks, lambda framework: _pull_check(client, framework))
+
+
+def _pull_check(client: Client, framework: str) -> None:
+    record = records.of_built(framework, client.root)
+    if not record["digest"]:
+        msg = f"{record['image']} has not been pushed; make push-{framework}"
+        raise SettingsError(msg)
+    reference = f"{record['image'].rpartition(':')[0]}@{record['digest']}"
+    client.ask("pull", "--quiet", reference)
+    pulled = client.ask("image", "inspect", "--format", "{{.Id}}", reference)
+    if pulled.removeprefix("sha256:") != record["id"].removeprefix("sha256:"):
+        msg = f"{reference} is {pulled}, built here was {record['id']}; make push-{framework}"
+        raise BackendError(msg)
+    proof = ["python", "-I", "-c", "import ocifs"]
+    client.ask("run", "--rm", "--pull", "never", "--network", "none", reference, *proof)
+    client.say(f"{framework}: {reference} can be pulled, and starts")

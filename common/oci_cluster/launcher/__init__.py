@@ -1,0 +1,1 @@
+"""From a command line to a cluster, and back to a person. Knows backends by their protocol only."""

@@ -1,0 +1,383 @@
+"""The verbs that people run, from the words of a command line to what they see: ``launch status list logs stop scale``.
+
+Each script of that name is its header, which is the help, and a call of the verb here. Only the standard library is
+imported before the launcher's own environment is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oci_cluster.backends import known_backends, open_backend
+from oci_cluster.contract.config import PROJECT_ROOT, read_config
+from oci_cluster.contract.settings_table import FLAGS
+from oci_cluster.errors import ClusterError, ExitCode, StoppedError, UsageError
+from oci_cluster.launcher.command_line import OPTIONS, CommandLine, check_words, parse, usage
+from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.packages import packages_of
+from oci_cluster.launcher.planning import Request, make_plan
+from oci_cluster.launcher.variables import variables_of
+from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr
+from oci_cluster.system.python_env import ensure_backend_tools, ensure_tools
+from oci_cluster.system.redaction import redact
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.base import Backend, IsStopped, LogCopy
+    from oci_cluster.contract.cluster import Cluster, Plan
+    from oci_cluster.launcher.follow import Follower
+    from oci_cluster.launcher.logs import MergedLogs, Output
+    from oci_cluster.system.process import Signals
+
+# Modules are imported by the verb that needs them: `stop` must not pay for what `launch` does.
+# ruff: noqa: PLC0415
+
+# Options of `launch` that give a setting.
+_SETTINGS = {flag: setting for setting, flag in FLAGS.items() if f"{flag}=" in OPTIONS["launch"]}
+
+
+def run(verb: str, words: Sequence[str]) -> int:
+    """Run one of the verbs in :data:`OPTIONS`; return its exit code.
+
+    Raises:
+        ClusterError: what is said to the person.
+    """
+    line = parse(verb, words)
+    check_words(verb, line)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _stop_at_once)
+    if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb == "launch":
+        _end_with(int(shell))
+    verbs = {"launch": _launch, "status": _status, "list": _list, "logs": _logs, "stop": _stop, "scale": _scale}
+    return verbs[verb](line)
+
+
+def _stop_at_once(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # once: a second one must not cut short what ends the first
+    raise KeyboardInterrupt
+
+
+def _end_with(shell: int) -> None:
+    """Have this process told to stop when the script's *shell*, which passes signals on to it, is killed (Linux)."""
+    from oci_cluster.system.process import die_with_parent
+
+    die_with_parent(signal.SIGTERM)
+    if os.getppid() != shell:  # that was just now
+        raise KeyboardInterrupt
+
+
+# --- launch ---------------------------------------------------------------------------------------------------------
+
+
+class _Interrupt:
+    """What a signal does to a launch: it ends the steps that start nothing; from :meth:`note` on it is only noted."""
+
+    signals: Signals | None = None
+
+    def note(self) -> Signals:
+        """Have signals noted from here on: whatever has been started is ended in order."""
+        from oci_cluster.system.process import Signals
+
+        # Calls of programs end all the time: their end must not cut every wait short.
+        self.signals = Signals(children=False)
+        return self.signals
+
+    def is_stopped(self) -> bool:
+        """Return whether one has been noted."""
+        return self.signals is not None and self.signals.received is not None
+
+
+def _launch(line: CommandLine) -> int:
+    say, interrupt = say_to_stderr(program()), _Interrupt()
+    backend = _open(line, interrupt.is_stopped)
+    lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
+    try:
+        plan = _plan(line, backend)
+        backend.check(plan)
+        _equip(backend)
+        plan = backend.place(plan, say)
+        if backend.is_free_to_ask:
+            lifecycle.check_name(plan.name)
+        if line.has("--dry-run"):
+            print(redact(backend.preview(plan, as_json=line.has("--json"))))
+            return 0
+        plan = backend.prepare(plan, say)
+        _continue_in(ensure_tools(PROJECT_ROOT, say))  # which has just been made, where this is the first launch
+        return _run(line, lifecycle, backend, plan, interrupt.note())
+    finally:
+        backend.close()
+
+
+def _run(line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals) -> int:
+    """Launch *plan* and show it to its end, or detach from it; whatever fails, nothing goes on that nobody follows."""
+    from oci_cluster.launcher.guard import Guard
+
+    say = say_to_stderr(program())
+    guard = Guard(backend.name, plan.cluster_id)
+    try:
+        cluster = lifecycle.launch(plan)
+        try:
+            code = 0
+            if not line.has("--detach"):
+                code = _follow(backend, cluster, plan, say, signals)
+            elif line.has("--wait") and (failed := _wait(backend, cluster, plan, say, signals)):
+                code = failed
+            elif signals.received is None:
+                print(_status_json(lifecycle, backend, cluster) if line.has("--json") else cluster.name, flush=True)
+            else:
+                lifecycle.stop(cluster)
+                code = ExitCode.STOPPED
+        except BaseException as error:
+            say(f"ending {cluster.name}, which nobody can follow")
+            lifecycle.stop(cluster)
+            if isinstance(error, BrokenPipeError):
+                discard(sys.stdout)
+                msg = "the reader of the output has gone"
+                raise StoppedError(msg, exit_code=128 + signal.SIGPIPE) from error
+            raise
+    finally:
+        guard.dismiss()
+    return code
+
+
+def _plan(line: CommandLine, backend: Backend) -> Plan:
+    settings = {setting: line.value(option) for option, setting in _SETTINGS.items() if line.has(option)}
+    if line.has("--keep"):
+        settings["EPHEMERAL"] = "0"
+    framework, workers = line.words
+    environment = variables_of(line.typed, os.environ, Path.cwd())
+    python = line.value("--python")
+    packages = packages_of(line.given.get("--with", []), python)
+    request = Request(framework, workers, backend.name, settings, environment, line.rest, python, packages)
+    where = {"root": PROJECT_ROOT, "cwd": Path.cwd()}
+    return make_plan(request, os.environ, **where, max_workers=backend.max_workers, say=say_to_stderr(program()))
+
+
+def _follow(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals) -> int:
+    """Show *cluster* to its end; return its exit code."""
+    from oci_cluster.launcher.follow import Follower
+
+    say(f"cluster {cluster.name} started: {len(plan.nodes)} nodes; {backend.started(cluster, plan)}")
+    copy = backend.logs(cluster, cluster.directory / "logs", follow=True)
+
+    def lost(error: Exception) -> None:
+        why = "the reader of the logs has gone" if isinstance(error, BrokenPipeError) else error
+        say(f"{why}; {cluster.name} is followed to its end without them; Ctrl-C stops it")
+
+    merged = _merged(copy, plan.node_names, LastingOutput(lost))
+    follower = Follower(backend, cluster, plan, say=say, signals=signals)
+    try:
+        code = follower.run(merged, copy)
+    finally:
+        copy.close()
+    return _finish(follower, code, say)
+
+
+def _wait(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals) -> int:
+    """Return 0 when *cluster* is ready; its exit code where it ended instead."""
+    from oci_cluster.launcher.follow import Follower
+
+    follower = Follower(backend, cluster, plan, say=say, signals=signals)
+    code = follower.until_ready()
+    return 0 if code is None else _finish(follower, code, say)
+
+
+def _finish(follower: Follower, code: int, say: Say) -> int:
+    """Bring what a cluster that has ended with *code* leaves; say how it ended; return the launch's exit code."""
+    if (failure := follower.finish()) is not None:
+        say(f"error: {failure}")
+        code = code or failure.exit_code
+    follower.tell_end()
+    return code
+
+
+# --- The other verbs ------------------------------------------------------------------------------------------------
+
+
+def _status(line: CommandLine) -> int:
+    from oci_cluster.launcher.report import status_text
+
+    backend, lifecycle, cluster = _chosen(line)
+    if line.has("--json"):
+        print(_status_json(lifecycle, backend, cluster))
+    else:
+        print(status_text(_describe(lifecycle, backend, cluster)))
+    return 0
+
+
+def _describe(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> dict[str, object]:
+    from oci_cluster.launcher.report import describe
+
+    return describe(backend, cluster, backend.load(cluster), lifecycle.states(cluster))
+
+
+def _status_json(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> str:
+    return json.dumps(_describe(lifecycle, backend, cluster), indent=2)
+
+
+def _list(line: CommandLine) -> int:
+    from oci_cluster.launcher.report import describe, list_text, overview, unreadable
+
+    backend = _opened(line)
+    clusters = backend.find()
+    states = backend.states(clusters)
+    found = []
+    for cluster in clusters:
+        try:  # one that is damaged must not hide the others
+            of_it = states[cluster.launch_id]
+            if backend.is_free_to_ask:
+                found.append(describe(backend, cluster, backend.load(cluster), of_it))
+            else:
+                found.append(overview(backend, cluster, of_it))
+        except ClusterError as error:
+            found.append(unreadable(cluster, str(error)))
+    shown = [cluster for cluster in found if line.has("--all") or cluster["exit_code"] is None]
+    print(json.dumps(shown, indent=2) if line.has("--json") else list_text(shown))
+    return 0
+
+
+def _logs(line: CommandLine) -> int:
+    from oci_cluster.launcher.logs import show_logs, starts_of_tail
+    from oci_cluster.system.process import Signals
+
+    lines = line.number("--tail")
+    backend, lifecycle, cluster = _chosen(line)
+    nodes = [state.node for state in lifecycle.states(cluster)]
+    node, follow = line.value("--node"), line.has("-f", "--follow")
+    if node and node not in nodes:
+        msg = f"{cluster.name} has no node '{node}'; it has {', '.join(nodes)}"
+        raise UsageError(msg)
+    with tempfile.TemporaryDirectory() as scratch:
+        shown = [node] if node else nodes
+        tail = None
+        if lines is not None:
+            with tempfile.TemporaryDirectory() as other:
+                tail = starts_of_tail(backend.logs(cluster, Path(other), follow=False), shown, lines)
+        copy = backend.logs(cluster, Path(scratch), follow=follow)
+        merged = _merged(copy, shown)
+        try:
+            is_running = (lambda: lifecycle.is_running(cluster)) if follow else (lambda: False)
+            show_logs(merged, is_running, Signals(children=False), fetch=copy.fetch, poll_s=backend.poll_s, tail=tail)
+        finally:
+            copy.close()
+            backend.close()
+    return 0
+
+
+def _stop(line: CommandLine) -> int:
+    say = say_to_stderr(program())
+    older_than_s = line.seconds("--older-than")
+    backend = _opened(line)
+    lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
+    try:
+        if line.has("--ended", "--older-than"):
+            clusters = lifecycle.choose_all(ended=line.has("--ended"), older_than_s=older_than_s)
+        else:
+            chosen = [lifecycle.choose(name) for name in line.words or [""]]
+            clusters = list({cluster.launch_id: cluster for cluster in chosen}.values())
+        for cluster in clusters:
+            backend.load(cluster)  # one that cannot be stopped is told before any is
+        return _stop_each(clusters, lifecycle, say, delete=line.has("--delete"))
+    finally:
+        backend.close()
+
+
+def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, say: Say, *, delete: bool) -> int:
+    """Stop *clusters*, one after the other; return the exit code of the first that could not be, after the others."""
+    code = 0
+    for cluster in clusters:
+        try:
+            lifecycle.stop(cluster, delete=delete)
+        except ClusterError as error:
+            if len(clusters) == 1:
+                raise
+            say(f"error: {cluster.name}: {error}")
+            code = code or error.exit_code
+        else:
+            print(cluster.name, flush=True)
+    return code
+
+
+def _scale(line: CommandLine) -> int:
+    backend, lifecycle, cluster = _chosen(line)
+    try:
+        print(lifecycle.scale(cluster, line.words[1]))
+    finally:
+        backend.close()
+    return 0
+
+
+def _chosen(line: CommandLine) -> tuple[Backend, Lifecycle, Cluster]:
+    """Return the cluster that the command line names, and what acts on it."""
+    backend = _opened(line)
+    lifecycle = Lifecycle(backend, PROJECT_ROOT, say_to_stderr(program()))
+    return backend, lifecycle, lifecycle.choose(line.words[0] if line.words else "")
+
+
+def end_orphan(backend_name: str, cluster_id: str) -> None:
+    """End the cluster whose launcher was killed, if it is there."""
+    say = say_to_stderr(program())
+    backend = open_backend(backend_name, PROJECT_ROOT, _given(), lambda: False)
+    lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
+    try:
+        lifecycle.stop(lifecycle.choose(cluster_id), reason="its launcher was killed")
+    finally:
+        backend.close()
+
+
+def _merged(copy: LogCopy, nodes: Sequence[str], out: Output | None = None) -> MergedLogs:
+    from oci_cluster.launcher.logs import MergedLogs
+
+    return MergedLogs(copy.directory, nodes, out or sys.stdout, colour=is_terminal(sys.stdout, os.environ))
+
+
+# --- Where the launcher itself runs ---------------------------------------------------------------------------------
+
+
+def _opened(line: CommandLine) -> Backend:
+    """Return the backend that was asked for, with all that it needs."""
+    backend = _open(line)
+    backend.check()
+    _equip(backend)
+    return backend
+
+
+def _open(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
+    """Return the backend that was asked for, on the command line or in a setting."""
+    given = _given()
+    name = line.value("--backend") if line.has("--backend") else given.get("BACKEND") or "local"
+    if name not in (known := known_backends()):
+        raise usage(f"unknown backend '{name}'; there is: {' '.join(known)}")
+    return open_backend(name, PROJECT_ROOT, given, is_stopped)
+
+
+def _equip(backend: Backend) -> None:
+    """Go on where the packages are that *backend* needs, which may take a minute: what can be refused, has been."""
+    if python := ensure_backend_tools(PROJECT_ROOT, backend.name, say_to_stderr(program())):
+        _continue_in(python)
+
+
+def _given() -> dict[str, str]:
+    """Return the settings of ``config.env`` and of the environment; an empty variable counts as not given."""
+    return {**read_config(PROJECT_ROOT), **{name: text for name, text in os.environ.items() if text}}
+
+
+def use_own_environment() -> None:
+    """Go on in the launcher's own environment, made anew where it is gone; return where this is it already."""
+    _continue_in(ensure_tools(PROJECT_ROOT, say_to_stderr(program())))
+
+
+def _continue_in(python: Path) -> None:
+    """Execute this program again in the environment of *python*, unless it is the one that it runs in."""
+    if Path(sys.prefix).resolve() == python.parents[1].resolve():
+        return
+    os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh: no modules are looked for there
+    os.chdir(PROJECT_ROOT / "common")
+    os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter

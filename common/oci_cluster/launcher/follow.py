@@ -1,0 +1,262 @@
+"""What a person sees of a cluster: its nodes' logs as one, a line for each phase, and the exit code in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from oci_cluster.backends.base import Backend, LogCopy
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.names import READY, STOP, config_file
+from oci_cluster.contract.outcome import outcome_of
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.errors import BackendError, ClusterError, ExitCode
+from oci_cluster.launcher.lifecycle import request_stop
+from oci_cluster.launcher.logs import MergedLogs
+from oci_cluster.launcher.report import facts_of, has_left, outputs_of
+from oci_cluster.system.console import Say
+from oci_cluster.system.process import Signals, describe
+
+# How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
+_LAST_LOOKS = 8
+# A wrapper such as make passes on what the terminal has sent already; only a later Ctrl-C is a second one.
+_SAME_SIGNAL_S = 1.0
+
+
+class Follower:
+    """Follows one cluster to its end."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        cluster: Cluster,
+        plan: Plan,
+        *,
+        say: Say,
+        signals: Signals,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare to follow *cluster*.
+
+        Args:
+            backend: Where its nodes run.
+            cluster: What was launched.
+            plan: What it was launched with.
+            say: Shows a line of progress.
+            signals: Ctrl-C and TERM.
+            clock: Monotonic seconds.
+        """
+        self._backend = backend
+        self._cluster = cluster
+        self._plan = plan
+        self._say = say
+        self._signals = signals
+        self._clock = clock
+        self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        self._started_at = clock()
+        self._ready = False
+        self._arrived = 0
+        self._ended: set[tuple[str, int | str]] = set()
+        self._refused: set[str] = set()
+        self._stopping = False
+        self._is_blind = False
+        self._signalled_at = -_SAME_SIGNAL_S
+        self._ending = ""
+
+    def run(self, merged: MergedLogs, copy: LogCopy) -> int:
+        """Follow until every node has ended; return the cluster's exit code.
+
+        Args:
+            merged: Shows the nodes' logs.
+            copy: Brings them to where *merged* reads them.
+        """
+        while True:
+            self._obey()
+            nodes = self._poll()
+            if nodes is None:
+                self._signals.wait(self._backend.poll_s)
+                continue
+            for node in nodes:
+                merged.add(node.node)
+            with contextlib.suppress(ClusterError):  # the next call brings what this one could not
+                copy.fetch()
+            merged.copy_new()
+            self._show_phase()
+            self._show_ended(nodes)
+            if not any_running(nodes):
+                break
+            self._give_up_if_hopeless(nodes)
+            self._signals.wait(self._backend.poll_s)
+        self._fetch_last_logs(copy)
+        merged.finish()
+        return self._end(nodes)
+
+    def until_ready(self) -> int | None:
+        """Follow, without the logs, until the cluster is ready; return None then, its exit code if it ended before."""
+        while True:
+            self._obey()
+            nodes = self._poll()
+            if nodes is not None:
+                self._show_phase()
+                if self._ready:
+                    return None
+                self._show_ended(nodes)
+                if not any_running(nodes):
+                    return self._end(nodes)
+                self._give_up_if_hopeless(nodes)
+            self._signals.wait(self._backend.poll_s)
+
+    def _end(self, nodes: Sequence[NodeState]) -> int:
+        stop = self._read_stop()
+        code = cluster_code(nodes, stop)
+        why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
+        self._ending = f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}"
+        return code
+
+    def finish(self) -> ClusterError | None:
+        """Bring what the cluster, which has ended, leaves; return why that failed.
+
+        It is asked for again for 20 s: an engine that is being started again answers soon.
+        """
+        failure: ClusterError | None = None
+        for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
+            try:
+                self._backend.finish(self._cluster, self._say)
+            except BackendError as error:
+                if failure is None:
+                    self._say(f"{error}; trying again")
+                failure = error
+                self._signals.wait(delay)
+            except ClusterError as error:
+                return error
+            else:
+                return None
+        return failure
+
+    def tell_end(self) -> None:
+        """Say how the cluster ended, and where what it has left is: to be called when that has been brought."""
+        outputs = outputs_of(self._cluster, self._plan)
+        self._say(self._ending + (f"; outputs in {outputs}" if outputs else ""))
+
+    def _poll(self) -> list[NodeState] | None:
+        """Return the nodes' states; None when the backend does not answer, which says nothing about the nodes."""
+        try:
+            nodes = self._backend.states([self._cluster])[self._cluster.launch_id]
+        except ClusterError as error:
+            if not self._is_blind:
+                self._say(f"cannot look at {self._cluster.name}: {error}; trying again")
+            self._is_blind = True
+            return None
+        if self._is_blind:
+            self._say(f"{self._cluster.name} answers again")
+        self._is_blind = False
+        return nodes
+
+    def _fetch_last_logs(self, copy: LogCopy) -> None:
+        problem = ""
+        for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
+            try:
+                copy.fetch()
+            except ClusterError as error:
+                problem = str(error)
+                self._signals.wait(delay)
+            else:
+                return
+        self._say(f"the last lines of the logs are missing: {problem}")
+
+    def _give_up_if_hopeless(self, nodes: Sequence[NodeState]) -> None:
+        """Stop a cluster that lacks nodes which the backend could not start: the others would wait for TIMEOUT."""
+        if self._ready or self._stopping:
+            return
+        failed = [node for node in nodes if node.never_started]
+        left = sum(node.node.startswith("WORKER") and not node.never_started for node in nodes)
+        is_needed = any(not node.node.startswith("WORKER") for node in failed)  # main, and parameter servers
+        if not failed or (left >= self._plan.limits.workers_to_begin and not is_needed):
+            return
+        self._stopping = True
+        reason = f"{failed[0].node} could not be started: {failed[0].details}"
+        self._say(f"{reason}; stopping the other nodes")
+        request_stop(self._backend, self._cluster, self._plan, reason, failed[0].exit_code or ExitCode.UNAVAILABLE)
+
+    def _seconds(self) -> str:
+        return f"{self._clock() - self._started_at:.1f} s"
+
+    def _obey(self) -> None:
+        if self._signals.received is None:
+            return
+        self._signals.received = None
+        if self._clock() - self._signalled_at < _SAME_SIGNAL_S:
+            return
+        self._signalled_at = self._clock()
+        if self._stopping:
+            self._say("ending the cluster at once")
+            try:
+                self._backend.end(self._cluster, self._running(), at_once=True)
+            except ClusterError as error:
+                self._say(f"the cluster could not be ended: {error}; press Ctrl-C to try again")
+            return
+        self._stopping = True
+        self._say(f"stopping cluster {self._cluster.name}; Ctrl-C again ends it at once")
+        try:
+            reason = "stopped by the launcher (Ctrl-C or a signal)"
+            request_stop(self._backend, self._cluster, self._plan, reason)
+        except ClusterError as error:
+            self._stopping = False
+            self._say(f"the cluster could not be asked to stop: {error}; press Ctrl-C to try again")
+
+    def _show_phase(self) -> None:
+        if self._ready:
+            return
+        try:
+            ready = self._cluster_dir.read(READY)
+            listing = self._cluster_dir.listing()
+        except ClusterError:
+            return  # only a line of progress; the nodes themselves say what is wrong with the work dir
+        self._show_refused()
+        others = self._plan.node_names[1:]
+        arrived = sum(config_file(node) in listing for node in others)
+        if ready is not None:
+            self._ready = True
+            told = facts_of(self._backend, self._cluster, self._plan, ready)
+            facts = "; ".join(f"{name} {value}" for name, value in told.items())
+            self._say(f"ready after {self._seconds()}" + (f"; {facts}" if facts else ""))
+        elif arrived != self._arrived and STOP not in listing:
+            self._arrived = arrived
+            self._say(f"{arrived} of {len(others)} workers arrived")
+
+    def _show_refused(self) -> None:
+        """Say once of each file that somebody else writes into the work dir."""
+        for name, why in self._cluster_dir.refused.items():
+            if name not in self._refused:
+                self._refused.add(name)
+                self._say(f"{name} ignored: {why}")
+
+    def _show_ended(self, nodes: Sequence[NodeState]) -> None:
+        """Name each node that did not end as the cluster did."""
+        new = [node for node in nodes if node.exit_code is not None and (node.node, node.id) not in self._ended]
+        stop = self._read_stop() if new else None
+        outcome = outcome_of(stop).exit_code if stop else 0
+        for node in new:
+            self._ended.add((node.node, node.id))
+            if has_left(node, outcome):
+                self._say(f"{node.node} has left")
+                continue
+            if node.exit_code != outcome or node.cause:
+                why = node.details if node.never_started else describe(node.exit_code or 0)
+                self._say(f"{node.node} ended with {node.exit_code} ({node.cause or why})")
+
+    def _running(self) -> list[str]:
+        states = self._backend.states([self._cluster])[self._cluster.launch_id]
+        return [state.node for state in states if state.is_running]
+
+    def _read_stop(self) -> Mapping[str, Any] | None:
+        try:
+            stop = self._cluster_dir.read(STOP)
+        except ClusterError:
+            return None  # the backend has told how the nodes ended; this would only have said why
+        self._show_refused()
+        return stop

@@ -1,0 +1,273 @@
+"""What becomes of a cluster, from its launch to its end: written once, for every backend."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from oci_cluster.backends.base import Backend
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, any_running, clusters_dir
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.names import STOP, rank_of
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.errors import BackendError, ClusterError, ExitCode, StoppedError, UsageError
+from oci_cluster.launcher.planning import free_ranks, scaled_workers
+from oci_cluster.system.console import Say
+from oci_cluster.system.files import locked, not_writable
+from oci_cluster.system.text import now, seconds_since
+
+_TELL_AGAIN_S = 10.0
+
+
+class Lifecycle:
+    """Launches, finds, scales and ends the clusters of one backend."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        root: Path,
+        say: Say,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Act for the checkout *root* on *backend*.
+
+        Args:
+            backend: Where the nodes run.
+            root: The checkout, which keeps logs and outputs.
+            say: Shows a line of progress.
+            clock: Monotonic seconds.
+            sleep: Waits seconds; only tests give another.
+        """
+        self._backend = backend
+        self._root = root
+        self._say = say
+        self._clock = clock
+        self._sleep = sleep
+
+    # --- Launch --------------------------------------------------------------------------------------------
+
+    def launch(self, plan: Plan) -> Cluster:
+        """Start the cluster of a placed *plan*; on any failure nothing of it is left, or what is left is named.
+
+        Raises:
+            UsageError: a cluster of that name runs.
+            ClusterError: what the backend says.
+        """
+        with self._one_at_a_time():
+            self.check_name(plan.name)
+            cluster = Cluster.of(plan, clusters_dir(self._root))
+            self._make_directory(cluster)
+            try:
+                return self._backend.start(plan, plan.nodes, self._say)
+            except BaseException as error:  # Ctrl-C too: a cluster is started whole, or not at all
+                self._roll_back(cluster, error)
+                raise
+
+    def check_name(self, name: str) -> None:
+        """Raise where a cluster called *name* runs."""
+        if self._running(self._backend.find(name)):
+            msg = f"a cluster named '{name}' is running; choose another --name, or end it: {self._stop_command(name)}"
+            raise UsageError(msg)
+
+    def _one_at_a_time(self) -> AbstractContextManager[object]:
+        if not self._backend.is_this_machine:
+            return contextlib.nullcontext()
+        return locked(clusters_dir(self._root) / ".lock")
+
+    def _make_directory(self, cluster: Cluster) -> None:
+        try:
+            cluster.directory.parent.mkdir(exist_ok=True)
+            cluster.directory.mkdir(mode=0o700)
+            (cluster.directory / "logs").mkdir()
+            (cluster.directory / "outputs").mkdir()
+        except OSError as error:
+            if not isinstance(error, FileExistsError):  # then it is not ours
+                shutil.rmtree(cluster.directory, ignore_errors=True)
+            raise not_writable(cluster.directory, error) from error
+
+    def _roll_back(self, cluster: Cluster, error: BaseException) -> None:
+        """Remove what has been started of *cluster*, whether the backend answered or not."""
+        if not self._backend.is_free_to_ask:  # else it takes no time that would have to be explained
+            self._say(f"{error}" if isinstance(error, StoppedError) else "the launch failed; ending what was started")
+        try:
+            self._backend.remove(cluster, self._say)
+        except ClusterError as problem:
+            what = "may still be running" + ("" if self._backend.is_this_machine else " and cost money")
+            command = self._stop_command(cluster.name, "--delete")
+            self._say(f"NOT ENDED: {cluster.name} {what} ({problem}); end it: {command}")
+            return
+        shutil.rmtree(cluster.directory, ignore_errors=True)
+
+    def _stop_command(self, *words: str) -> str:
+        backend = [] if self._backend.name == "local" else ["--backend", self._backend.name]
+        return " ".join(["scripts/stop.sh", *words, *backend])
+
+    # --- Find ----------------------------------------------------------------------------------------------
+
+    def choose(self, name: str) -> Cluster:
+        """Return the cluster called *name*: the running one, else the latest. No *name*: the only one that runs.
+
+        Raises:
+            UsageError: none or several fit; names those that there are.
+        """
+        clusters = self._backend.find()
+        running = self._running(clusters)
+        if not name:
+            if len(running) == 1:
+                return running[0]
+            names = ", ".join(cluster.name for cluster in running) or "none"
+            msg = f"which cluster? running: {names}; scripts/list.sh --all shows those that have ended"
+            raise UsageError(msg)
+        fitting = [cluster for cluster in running if cluster.name == name] or [
+            cluster for cluster in clusters if name in {cluster.name, cluster.cluster_id}
+        ]
+        if not fitting:
+            known = ", ".join(dict.fromkeys(cluster.name for cluster in clusters)) or "none"
+            msg = f"there is no cluster '{name}'; known: {known}"
+            raise UsageError(msg)
+        return fitting[-1]
+
+    def choose_all(self, *, ended: bool, older_than_s: float) -> list[Cluster]:
+        """Return the clusters that run, or those that have *ended*; of these, those launched so long ago at least."""
+        clusters = self._backend.find()
+        running = {cluster.launch_id for cluster in self._running(clusters)}
+        return [
+            cluster
+            for cluster in clusters
+            if (cluster.launch_id in running) is not ended and seconds_since(cluster.created) >= older_than_s
+        ]
+
+    def states(self, cluster: Cluster) -> list[NodeState]:
+        """Return what the backend says of the nodes of *cluster*."""
+        return self._backend.states([cluster])[cluster.launch_id]
+
+    def is_running(self, cluster: Cluster) -> bool:
+        """Return whether any node of *cluster* has not ended."""
+        return any_running(self.states(cluster))
+
+    def _running(self, clusters: Sequence[Cluster]) -> list[Cluster]:
+        states = self._backend.states(clusters) if clusters else {}
+        return [cluster for cluster in clusters if any_running(states[cluster.launch_id])]
+
+    # --- Scale ---------------------------------------------------------------------------------------------
+
+    def scale(self, cluster: Cluster, text: str) -> int:
+        """Add workers to *cluster*, or end some; return how many there are then.
+
+        A lost worker's rank is given to its replacement. Those with the highest ranks are ended.
+
+        Args:
+            cluster: What was launched.
+            text: ``+1``, ``-1`` or the number of workers.
+
+        Raises:
+            UsageError: *cluster* has ended, or *text* cannot be.
+            BackendError: there is no room, or nodes did not end.
+        """
+        with self._one_at_a_time():
+            if why := self._backend.why_fixed(cluster):
+                msg = f"{cluster.name} {why}"
+                raise UsageError(msg)
+            plan = self._backend.load(cluster)
+            states = self.states(cluster)
+            if not any_running(states):
+                msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
+                raise UsageError(msg)
+            names = list(dict.fromkeys([*plan.node_names, *(state.node for state in states)]))
+            running = [state.node for state in states if state.is_running]
+            workers = sorted(rank_of(node) for node in running if node.startswith("WORKER"))
+            limits = {"minimum": plan.limits.min_workers, "maximum": self._backend.max_workers}
+            wanted = scaled_workers(text, len(workers), **limits)
+            added = [Node("WORKER", rank) for rank in free_ranks(names, running, wanted - len(workers))]
+            ended = [f"WORKER_{rank}" for rank in workers[wanted:]]
+            if added:
+                self._backend.start(plan, added, self._say)
+            if ended:
+                self._backend.end(cluster, ended)
+        for node in added:
+            self._say(f"{node.name} started")
+        if ended:
+            self._say(f"ending {', '.join(sorted(ended))}")
+            patience_s = self._patience_s(plan) + self._backend.end_timeout_s
+            if left := self._wait_for_end(cluster, patience_s, set(ended)):
+                command = self._stop_command(cluster.name)
+                msg = f"{', '.join(sorted(left))} did not end; end the whole cluster: {command}"
+                raise BackendError(msg)
+        return wanted
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def stop(self, cluster: Cluster, *, delete: bool = False, reason: str = "stopped by stop.sh") -> None:
+        """End *cluster* and return when nothing of it runs; one that has ended is as good as stopped.
+
+        First by the ``stop`` file, so that its nodes end in order; then by the backend: TERM, in the end KILL.
+
+        Args:
+            cluster: What was launched.
+            delete: Remove its logs and outputs as well.
+            reason: Why, as its nodes and `status` tell it.
+        """
+        plan = self._backend.load(cluster)
+        if self.is_running(cluster):
+            self._say(f"stopping {cluster.name}")
+            request_stop(self._backend, cluster, plan, reason)
+            if left := self._wait_for_end(cluster, self._patience_s(plan)):
+                self._say(f"{cluster.name} has not ended by itself; ending its nodes")
+                self._end_by_force(cluster, left, self._patience_s(plan))
+        if delete:
+            self._backend.remove(cluster, self._say)
+            shutil.rmtree(cluster.directory, ignore_errors=True)
+        else:
+            self._backend.finish(cluster, self._say)
+
+    def _end_by_force(self, cluster: Cluster, nodes: set[str], patience_s: float) -> None:
+        """Have the backend end *nodes* and return when none runs.
+
+        Raises:
+            BackendError: one still does.
+        """
+        deadline = self._clock() + 2 * patience_s + self._backend.end_timeout_s
+        while nodes and self._clock() < deadline:
+            # Told again: a node that was just being started may not have been there to be told.
+            self._backend.end(cluster, nodes)
+            nodes = self._wait_for_end(cluster, _TELL_AGAIN_S)
+        if nodes:
+            self._backend.end(cluster, nodes, at_once=True)
+            nodes = self._wait_for_end(cluster, patience_s)
+        if nodes:
+            names = ", ".join(sorted(nodes))
+            msg = f"{names} of {cluster.name} did not end; try again: {self._stop_command(cluster.name)}"
+            raise BackendError(msg)
+
+    def _patience_s(self, plan: Plan) -> float:
+        return plan.limits.grace_period_s + self._backend.end_margin_s
+
+    def _wait_for_end(self, cluster: Cluster, patience_s: float, nodes: Collection[str] | None = None) -> set[str]:
+        """Wait until *nodes*, or all, of *cluster* have ended; return those that have not in time."""
+        deadline = self._clock() + patience_s
+        for delay in poll_delays(self._backend.poll_s, first_s=0.05):
+            running = {state.node for state in self.states(cluster) if state.is_running}
+            left = running if nodes is None else running & set(nodes)
+            if not left or self._clock() > deadline:
+                return left
+            self._sleep(delay)
+        raise AssertionError  # poll_delays never ends
+
+
+def request_stop(
+    backend: Backend, cluster: Cluster, plan: Plan, reason: str, exit_code: int = ExitCode.STOPPED
+) -> None:
+    """Ask the nodes of *cluster* to stop, by the ``stop`` file. If it cannot be written, have the backend end them."""
+    try:
+        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        if cluster_dir.read(STOP) is None:
+            cluster_dir.publish(STOP, reason=reason, exit_code=int(exit_code), time=now())
+    except ClusterError:
+        running = [state.node for state in backend.states([cluster])[cluster.launch_id] if state.is_running]
+        backend.end(cluster, running)

@@ -1,0 +1,223 @@
+"""The nodes' logs as one, each line after its node's name."""
+
+from __future__ import annotations
+
+import codecs
+import heapq
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from oci_cluster.backends.base import LogCopy
+from oci_cluster.contract.log_times import read_times, times_file
+from oci_cluster.system.process import Signals
+from oci_cluster.system.text import harmless
+
+# The time of lines that came after the last time that was noted.
+_NOW = float("inf")
+# How much is read at once: a log may be larger than this machine's memory.
+_BLOCK = 1 << 16
+
+# Between two looks at logs and records of this machine: short enough to feel live, long enough to cost nothing.
+_POLL_S = 0.1
+
+
+# A line without an end is shown after so many characters, so that none is held that fills the memory.
+_MAX_CHARACTERS = 1 << 16
+
+
+_COLOURS = (
+    36,
+    32,
+    33,
+    35,
+    34,
+)  # cyan, green, yellow, magenta, blue; the same node has the same one in every run
+
+
+class Output(Protocol):
+    """What logs are written to."""
+
+    def write(self, text: str, /) -> object:
+        """Write *text*."""
+
+    def flush(self) -> None:
+        """Write what has been held back."""
+
+
+class MergedLogs:
+    """The logs of all nodes, each line with its node's name before it."""
+
+    def __init__(self, directory: Path, nodes: Sequence[str], out: Output, *, colour: bool = False) -> None:
+        """Merge ``<node>.log`` in *directory* for each of *nodes* into *out*."""
+        self._directory = directory
+        self._out = out
+        self._colour = colour
+        self._width = 0
+        self._files: dict[str, Path] = {}
+        self._offsets: dict[str, int] = {}
+        self._rests: dict[str, str] = {}
+        # Incremental: a look may come in the middle of a letter of several bytes.
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self._colours: dict[str, int] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: str) -> None:
+        """Merge the log of *node* too, from its beginning; one that is merged already stays as it is."""
+        if node in self._files:
+            return
+        self._width = max(self._width, len(node))
+        if self._colour:
+            self._colours[node] = _COLOURS[len(self._files) % len(_COLOURS)]
+        self._files[node] = self._directory / f"{node}.log"
+        self._offsets[node] = 0
+        self._rests[node] = ""
+        self._decoders[node] = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def copy_old(self, tail: Mapping[str, int] | None = None) -> None:
+        """Write the whole lines that are there, in the order in which they were printed, as far as that is known.
+
+        To be called first, if at all. Lines of different nodes within a tenth of a second, and of nodes whose times
+        are not known, are in the order of the nodes.
+
+        Args:
+            tail: Where to begin, in bytes by node; see :func:`starts_of_tail`.
+        """
+        self._offsets.update(tail or {})
+        for _, node, line in heapq.merge(*(self._timed(node) for node in self._files), key=lambda entry: entry[0]):
+            self._offsets[node] += len(line)
+            self._write(node, line.decode(errors="replace").removesuffix("\n"))
+        self._out.flush()
+
+    def _timed(self, node: str) -> Iterator[tuple[float, str, bytes]]:
+        """Yield the whole lines of the log of *node* with their times; 0 where none is known."""
+        path, offset = self._files[node], self._offsets[node]
+        times: Iterator[tuple[float, int]] = read_times(times_file(path.parent, node))
+        moment, size = next(times, (0.0, sys.maxsize))
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(offset)
+            for line in iter(lambda: file.readline(_MAX_CHARACTERS), b""):
+                if not line.endswith(b"\n"):  # it has no end yet, or is too long to be held: copy_new goes on from here
+                    return
+                offset += len(line)
+                while size < offset:
+                    moment, size = next(times, (_NOW, sys.maxsize))
+                yield moment, node, line
+
+    def copy_new(self) -> None:
+        """Write the whole lines that the nodes have printed since the last call."""
+        for node, path in self._files.items():
+            try:
+                with path.open("rb") as file:
+                    left = file.seek(0, os.SEEK_END) - self._offsets[node]
+                    file.seek(self._offsets[node])
+                    # No further than it is long now: one that grows fast must not keep the others waiting.
+                    while left > 0 and (new := file.read(min(left, _BLOCK))):
+                        left -= len(new)
+                        self._add(node, new)
+            except FileNotFoundError:
+                continue
+        self._out.flush()
+
+    def _add(self, node: str, new: bytes) -> None:
+        self._offsets[node] += len(new)
+        # A carriage return redraws a line on a terminal; in a merged log the last drawing is the line.
+        lines = (self._rests[node] + self._decoders[node].decode(new)).split("\n")
+        self._rests[node] = lines.pop()
+        for line in lines:
+            self._write(node, line)
+        if len(self._rests[node]) > _MAX_CHARACTERS:
+            self._write(node, self._rests[node])
+            self._rests[node] = ""
+
+    def finish(self) -> None:
+        """Write what is left, also lines that were never ended."""
+        self.copy_new()
+        for node, rest in self._rests.items():
+            if rest:
+                self._write(node, rest)
+        self._rests = dict.fromkeys(self._rests, "")
+        self._out.flush()
+
+    def _write(self, node: str, line: str) -> None:
+        prefix = f"{node:<{self._width}} |"
+        if node in self._colours:
+            prefix = f"\033[{self._colours[node]}m{prefix}\033[0m"
+        shown = harmless(line.rstrip("\r").rpartition("\r")[2], colour=self._colour)
+        self._out.write(f"{prefix} {shown}\n" if shown else f"{prefix}\n")
+
+
+def starts_of_tail(whole: LogCopy, nodes: Sequence[str], lines: int) -> dict[str, int]:
+    """Return where the last so many *lines* of the log of each of *nodes* begin, in bytes.
+
+    Args:
+        whole: A copy of the logs that is not followed: one that is may have come half-way.
+        nodes: The nodes that are shown.
+        lines: How many; 0 is none of those that are there.
+
+    Raises:
+        ClusterError: the backend did not bring the logs.
+    """
+    try:
+        whole.fetch()
+        return {node: _start_of_tail(whole.directory / f"{node}.log", lines) for node in nodes}
+    finally:
+        whole.close()
+
+
+def _start_of_tail(path: Path, lines: int) -> int:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return 0
+    with file:
+        end = file.seek(0, os.SEEK_END)
+        if not lines:
+            return end
+        # What the last line ends with, if it does, begins no other line.
+        left, start = lines, max(0, end - 1)
+        while start > 0:
+            block = min(start, _BLOCK)
+            file.seek(start - block)
+            text = file.read(block)
+            at = len(text)
+            while (at := text.rfind(b"\n", 0, at)) >= 0:
+                left -= 1
+                if left <= 0:
+                    return start - block + at + 1
+            start -= block
+    return 0
+
+
+def show_logs(
+    logs: MergedLogs,
+    is_running: Callable[[], bool],
+    signals: Signals,
+    *,
+    fetch: Callable[[], object] = lambda: None,
+    poll_s: float = _POLL_S,
+    tail: Mapping[str, int] | None = None,
+) -> None:
+    """Show *logs*, and new lines as long as *is_running* returns true. Ctrl-C ends this function, not the cluster.
+
+    *fetch* brings them to where *logs* looks, every *poll_s* seconds; *tail* says where each begins.
+    """
+    is_first = True
+    while True:
+        is_last = not is_running() or signals.received is not None
+        fetch()
+        if is_first:
+            logs.copy_old(tail)
+        if is_last:
+            break
+        is_first = False
+        logs.copy_new()
+        signals.wait(poll_s)
+    logs.finish()

@@ -1,0 +1,257 @@
+"""What a launch will do, decided and checked before anything is done. Only the standard library is imported here."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oci_cluster.contract.cluster import Node, Plan, limits_of
+from oci_cluster.contract.config import (
+    SettingsReader,
+    framework_defaults,
+    framework_dir,
+    read_config,
+    read_settings_file,
+)
+from oci_cluster.contract.names import rank_of
+from oci_cluster.contract.settings import checked, min_workers_of
+from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, PASSED_ON
+from oci_cluster.contract.values import (
+    parse_count,
+    parse_name,
+)
+from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.launcher.setting_checks import SettingChecks
+from oci_cluster.launcher.user_code import check_outputs, find_code, find_interpreter
+from oci_cluster.system.console import Say
+from oci_cluster.system.text import now
+
+# For people to type and tables to show; with the launch id it must be a file's name.
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line, as it was typed."""
+
+    framework: str
+    workers: str
+    backend: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings given by flags: they win over environment and ``config.env``."""
+    environment: Sequence[str] = ()
+    """``K=V`` of each ``--env``."""
+    arguments: Sequence[str] | None = None
+    """The entry point's arguments, where the command line gave any."""
+    python: str = ""
+    """Interpreter of the user's own environment; empty: ours is made."""
+    packages: Sequence[str] = ()
+    """What is added to ours."""
+
+
+def make_plan(
+    request: Request, environ: Mapping[str, str], *, root: Path, cwd: Path, max_workers: int, say: Say = lambda _: None
+) -> Plan:
+    """Return the cluster that *request* describes.
+
+    Args:
+        request: The command line.
+        environ: The launcher's environment; ``config.env`` in *root* fills in what it lacks.
+        root: The checkout, or the user's project.
+        cwd: Where relative paths start.
+        max_workers: What the backend can take.
+        say: Is told of what may be a mistake.
+
+    Raises:
+        UsageError, SettingsError: an option, or a setting, is wrong; names the value, the limit and the next step.
+    """
+    folder, workers, extra, python = _typed(request, root, cwd, max_workers)
+    flags = dict(request.settings)
+    if request.arguments is not None:
+        flags["ARGS"] = json.dumps(list(request.arguments))
+    given = SettingsReader(flags, extra, environ, read_config(root))
+    backend_defaults = _backend_defaults(request.backend, root)
+    read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
+    read.problems += _check(given, folder, request.backend, say)
+    launch_id = secrets.token_hex(4)
+    name = read.value("CLUSTER_NAME", _cluster_name, f"{folder.name}-{launch_id[:4]}")
+    servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
+    code_dir, entry = find_code(read, folder, cwd, ephemeral=ephemeral)
+    check_outputs(read, code_dir)
+    passed_on = _passed_on(given, read, folder, workers)
+    work_dir = read.setting("WORK_DIR", "")
+    backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
+    _complain(read.problems, request)
+    environment = {
+        **passed_on,
+        **{key: text for key, text in extra.items() if key not in {"MIN_WORKERS", "MIN_NODES"}},
+        **_decided(folder.name, launch_id, name, workers),
+        "PS_COUNT": str(servers),
+        "EPHEMERAL": str(int(ephemeral)),
+        **entry,
+        "ARGS": json.dumps(arguments),
+        "CODE_DIR": str(code_dir),
+    }
+    return Plan(
+        name=name,
+        launch_id=launch_id,
+        framework=folder.name,
+        backend=request.backend,
+        created=now(),
+        project=root.resolve().name[:_LONGEST_NAME],
+        nodes=_nodes(workers, servers),
+        environment=environment,
+        settings=backend_settings,
+        limits=limits_of(environment, folder),
+        work_dir=work_dir,
+        code_dir=str(code_dir) if read.text("CODE_DIR") or ephemeral else "",
+        code_uri=given.text("CODE_URI") or backend_settings.get("CODE_URI", ""),
+        python=python,
+        packages=tuple(request.packages),
+    )
+
+
+def _typed(request: Request, root: Path, cwd: Path, max_workers: int) -> tuple[Path, int, dict[str, str], str]:
+    """Return the framework's folder, how many workers, the variables of ``--env``, and the user's interpreter."""
+    try:
+        folder = framework_dir(request.framework.rstrip("/"), root)  # tab completion turns dask into dask/
+        workers = _workers(request.workers, request.backend, max_workers)
+        extra = dict(_pair(text) for text in request.environment)
+        return folder, workers, extra, str(find_interpreter(request.python, cwd)) if request.python else ""
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _backend_defaults(backend: str, root: Path) -> dict[str, str]:
+    """Return the settings that *backend* declares, with their defaults."""
+    file = root / "scripts" / "backends" / f"{backend}.env"
+    return read_settings_file(file) if file.exists() else {}
+
+
+def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:
+    return {name: read.text(name) for name in names}
+
+
+def _check(given: SettingsReader, folder: Path, backend: str, say: Say) -> list[str]:
+    """Return what is wrong with settings beyond their form; what may be a mistake is said.
+
+    Args:
+        given: What flags, ``--env``, the environment and ``config.env`` set, in this order.
+        folder: The framework's.
+        backend: Where nodes are to run.
+        say: Shows a line.
+    """
+    _, typed, environ, config = given.sources
+    checks = SettingChecks(folder, backend, typed, given)
+    for name, meant in checks.nearly_settings(environ).items():
+        say(f"note: {name} in the environment is not a setting; did you mean {meant}?")
+    return checks.problems(config)
+
+
+def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[str, str]:
+    """Return what the launch itself decides for all nodes."""
+    return {
+        "FRAMEWORK": framework,
+        "LAUNCH_ID": launch_id,
+        "LAUNCH_KEY": secrets.token_hex(32),
+        "CLUSTER_ID": f"{name}-{launch_id}",
+        "CLUSTER_NAME": name,
+        "WORKER_COUNT": str(workers),
+    }
+
+
+def _passed_on(given: SettingsReader, read: SettingsReader, folder: Path, workers: int) -> dict[str, str]:
+    """Return the settings that every node gets as somebody gave them; *read* has the framework's defaults too."""
+    # What the framework declares goes to the nodes where somebody has given it; its defaults are there already.
+    declared = {key: text for key in framework_defaults(folder) if key != "MIN_WORKERS" and (text := given.text(key))}
+    # Translated here: nodes are never given MIN_NODES.
+    has_minimum = any(read.text(name) for name in ("MIN_WORKERS", "MIN_NODES"))
+    minimum = min_workers_of(read, workers)
+    fewest = {"MIN_WORKERS": str(minimum)} if has_minimum else {}
+    if not read.problems and minimum > workers:
+        read.problems.append(f"MIN_WORKERS (MIN_NODES less main): {minimum} is more than the {workers} of this launch")
+    return {**declared, **fewest, **checked(read, PASSED_ON)}
+
+
+def _nodes(workers: int, servers: int) -> tuple[Node, ...]:
+    """Return main, the workers, and the parameter servers, whose ranks follow the workers'."""
+    others = [Node("WORKER", rank) for rank in range(1, workers + 1)]
+    others += [Node("PS", rank) for rank in range(workers + 1, workers + servers + 1)]
+    return (Node("MAIN", 0), *others)
+
+
+def free_ranks(known: Sequence[str], running: Sequence[str], count: int) -> list[int]:
+    """Return *count* ranks for new workers: those of lost ones first, then the next that no node has had."""
+    lost = sorted(rank_of(node) for node in known if node.startswith("WORKER") and node not in running)
+    next_rank = 1 + max(rank_of(node) for node in known)
+    return [*lost, *range(next_rank, next_rank + max(count, 0))][: max(count, 0)]
+
+
+def scaled_workers(text: str, now: int, *, minimum: int, maximum: int) -> int:
+    """Return how many workers *text* asks for, *now* being there: ``+2``, ``-1``, or the number itself.
+
+    Raises:
+        UsageError: it is none of these, or leads out of *minimum* to *maximum*.
+    """
+    sign = text[:1] if text[:1] in {"+", "-"} else ""
+    try:
+        number = parse_count(text.removeprefix(sign))
+    except ValueError:
+        msg = f"'{text}' is not a number of workers; write 4, +1 or -1"
+        raise UsageError(msg) from None
+    wanted = now + number if sign == "+" else now - number if sign == "-" else number
+    if not minimum <= wanted <= maximum:
+        msg = (
+            f"{wanted} workers are not possible; choose {minimum} to {maximum} ({now} now); "
+            "MIN_WORKERS sets the minimum"
+        )
+        raise UsageError(msg)
+    return wanted
+
+
+def _workers(text: str, backend: str, maximum: int) -> int:
+    try:
+        return parse_count(text, minimum=1, maximum=maximum)
+    except ValueError as error:
+        msg = f"workers: {error}, which is what the {backend} backend takes; try 3"
+        raise ValueError(msg) from error
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        msg = f"--env '{text}' is not NAME=VALUE"
+        raise ValueError(msg)
+    if name in DECIDED:
+        msg = f"--env {name} is decided by the launch itself; leave it out"
+        raise ValueError(msg)
+    if name in FLAG_ONLY:
+        msg = f"--env {name} is not accepted; use {FLAGS[name]} instead"
+        raise ValueError(msg)
+    return name, value
+
+
+def _cluster_name(text: str) -> str:
+    """Return *text*, if it is a valid name also with the launch id added, and short enough for a table."""
+    if len(text) > _LONGEST_NAME:
+        msg = f"'{text}' has {len(text)} characters, {_LONGEST_NAME} at most"
+        raise ValueError(msg)
+    return parse_name(text)
+
+
+def _complain(problems: Sequence[str], request: Request) -> None:
+    """Raise for *problems*. If an option gave the value, raise UsageError and name the option."""
+    said = []
+    for problem in problems:
+        name = problem.replace(":", " ").partition(" ")[0]
+        flag = FLAGS.get(name) if name in request.settings else None
+        said.append(problem.replace(name, flag, 1) if flag else problem)
+    if any(text.startswith("--") for text in said):
+        raise UsageError("; ".join(said))
+    if said:
+        msg = f"bad settings: {'; '.join(said)} (config.env.example explains each)"
+        raise SettingsError(msg)

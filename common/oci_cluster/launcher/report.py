@@ -1,0 +1,244 @@
+"""Clusters and their nodes as tables for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.backends.base import Backend
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code, was_main_killed
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.names import READY, STOP, heartbeat_file
+from oci_cluster.errors import ClusterError, ExitCode
+from oci_cluster.system.redaction import redact
+from oci_cluster.system.text import printable, seconds_since
+
+# What a node is that was ended alone, on purpose; the other words are the backend's.
+LEFT = "LEFT"
+
+
+def facts_of(backend: Backend, cluster: Cluster, plan: Plan, ready: Mapping[str, Any]) -> dict[str, str]:
+    """Return main's facts out of the fields of ``MAIN_ready.json``, fit for a terminal.
+
+    What main says of a connection holds on main; *backend* says how that is done from here.
+    """
+    facts = ready.get("facts")
+    told = {printable(name): printable(value) for name, value in facts.items()} if isinstance(facts, dict) else {}
+    if "connect" in told:
+        told["connect"] = backend.connect(cluster, plan, told["connect"])
+    return told
+
+
+def outputs_of(cluster: Cluster, plan: Plan) -> str:
+    """Return where a person finds what the entry points of *cluster* have left; empty where that is nothing.
+
+    Args:
+        cluster: One that has ended, and whose files have been brought.
+        plan: What it was launched with.
+    """
+    kept = cluster.directory / "outputs"
+    try:
+        if _has_files(kept):  # brought there, or written there
+            return str(kept)
+        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        if cluster_dir.local_path is None:
+            return f"{plan.url}/outputs" if cluster_dir.is_used("outputs") else ""
+        path = Path(plan.environment.get("OUTPUT_DIR") or cluster_dir.local_path / "outputs")
+        return str(path) if _has_files(path) else ""
+    except (ClusterError, OSError):  # the work dir is away: what is not known is not told
+        return ""
+
+
+def _has_files(path: Path) -> bool:
+    return path.is_dir() and any(path.iterdir())
+
+
+def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[NodeState]) -> dict[str, Any]:
+    """Return all that is known of *cluster*: what was launched, what the backend says, what its nodes say.
+
+    Args:
+        backend: Where its nodes run.
+        cluster: What was launched.
+        plan: What it was launched with.
+        states: The backend's word on its nodes.
+    """
+    cluster_dir, unreadable = None, ""
+    try:
+        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+    except ClusterError as error:  # its work dir is away, or needs a package that is not here
+        unreadable = str(error)
+    placed = {node.name: node.address for node in plan.nodes}
+    stop = _read(cluster_dir, STOP)
+    code = _code(states, stop or None)
+    found = {
+        "name": cluster.name,
+        "framework": cluster.framework,
+        "backend": cluster.backend,
+        "state": state_word(code),
+        "exit_code": code,
+        "reason": stop.get("reason"),
+        "created": cluster.created,
+        "directory": backend.files(cluster, plan),
+        "facts": facts_of(backend, cluster, plan, _read(cluster_dir, READY)) if code is None else {},
+        "nodes": [
+            {"address": state.address, **_node(backend, state, code), "phase": _phase(cluster_dir, state)}
+            for state in (replace(state, address=state.address or placed.get(state.node, "")) for state in states)
+        ],
+        **({"unreadable": unreadable} if unreadable else {}),
+        **({"refused": cluster_dir.refused} if cluster_dir is not None and cluster_dir.refused else {}),
+    }
+    return _redacted(found)
+
+
+def unreadable(cluster: Cluster, why: str) -> dict[str, Any]:
+    """Return what a list tells of *cluster* where its backend cannot say more."""
+    known = {"name": cluster.name, "framework": cluster.framework, "backend": cluster.backend, "state": "UNKNOWN"}
+    return _redacted({**known, "exit_code": None, "created": cluster.created, "nodes": [], "unreadable": why})
+
+
+def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
+    """Return what a list tells of *cluster* where each file of its nodes costs a request: `stop` alone is asked for.
+
+    And that only of a main that was killed: what a list says of it must be what launch.sh and status.sh have said.
+    """
+    has_to_ask = was_main_killed(states) and not any_running(states)
+    code = _code(states, _stop_of(backend, cluster) if has_to_ask else None)
+    found = {
+        "name": cluster.name,
+        "framework": cluster.framework,
+        "backend": cluster.backend,
+        "state": state_word(code),
+        "exit_code": code,
+        "created": cluster.created,
+        "nodes": [_node(backend, state, code) for state in states],
+        **({backend.handle_name: cluster.handle} if backend.handle_name else {}),
+    }
+    return _redacted(found)
+
+
+def _stop_of(backend: Backend, cluster: Cluster) -> Mapping[str, Any] | None:
+    try:
+        plan = backend.load(cluster)
+        return _read(ClusterDir(plan.url, cluster.launch_id, plan.launch_key), STOP) or None
+    except ClusterError:
+        return None  # nothing is known of it: a main that was killed, then
+
+
+def _redacted(found: dict[str, Any]) -> dict[str, Any]:
+    """Return *found* without passwords: the work dir's URL may have one, and stands in errors and reasons, too."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: shown(inside) for name, inside in value.items()}
+        if isinstance(value, list):
+            return [shown(inside) for inside in value]
+        return redact(value) if type(value) is str else value
+
+    return {name: shown(value) for name, value in found.items()}
+
+
+def _code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) -> int | None:
+    return None if any_running(states) else int(cluster_code(states, stop))
+
+
+def state_word(code: int | None) -> str:
+    """Return the state of a cluster that ended with *code*, None while it runs: a stop by request is no failure."""
+    if code is None:
+        return "IN_PROGRESS"
+    return {int(ExitCode.OK): "SUCCEEDED", int(ExitCode.STOPPED): "STOPPED"}.get(code, "FAILED")
+
+
+def has_left(state: NodeState, code: int | None) -> bool:
+    """Return whether a node was ended alone, as `scale.sh` does, in a cluster of this exit *code*; None: that runs."""
+    return state.node != "MAIN" and state.exit_code == ExitCode.STOPPED and code != ExitCode.STOPPED and not state.cause
+
+
+def _node(backend: Backend, state: NodeState, code: int | None) -> dict[str, Any]:
+    shown = {name: getattr(state, field) for name, field in backend.node_fields.items()}
+    if has_left(state, code):
+        shown["state"] = LEFT
+    return {**shown, "cause": state.cause} if state.cause else shown
+
+
+def status_text(found: Mapping[str, Any]) -> str:
+    """Return what ``status.sh`` shows of a cluster that :func:`describe_cluster` has described."""
+    what = f"{found['framework']} on {found['backend']}"
+    head = f"{found['name']}  {what}, {_ending(found)}, started {_ago(found['created'])} ago"
+    lines = [head, *([f"reason: {printable(found['reason'])}"] if found["reason"] else [])]
+    lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
+    lines += [f"unreadable: {printable(found['unreadable'])}"] if "unreadable" in found else []
+    lines += [f"ignored: {name}: {why}" for name, why in found.get("refused", {}).items()]
+    lines += [f"files: {found['directory']}", ""]
+    rows = [
+        [
+            n["node"],
+            n["address"],
+            n["state"],
+            "" if n["state"] == LEFT else _text(n["exit_code"]),
+            printable(n["phase"]),
+        ]
+        for n in found["nodes"]
+    ]
+    return "\n".join([*lines, table(["NODE", "ADDRESS", "STATE", "EXIT", "PHASE"], rows)])
+
+
+def list_text(clusters: Sequence[Mapping[str, Any]]) -> str:
+    """Return what ``list.sh`` shows."""
+    rows = [
+        [
+            c["name"],
+            c["framework"],
+            c["backend"],
+            c["state"],
+            _text(c["exit_code"]),
+            str(len(c["nodes"])),
+            _ago(c["created"]),
+        ]
+        for c in clusters
+    ]
+    shown = table(["NAME", "FRAMEWORK", "BACKEND", "STATE", "EXIT", "NODES", "AGE"], rows)
+    return "\n".join(
+        [shown, *(f"{c['name']}: unreadable: {printable(c['unreadable'])}" for c in clusters if "unreadable" in c)]
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return *rows* under *head* in columns, two blanks apart."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    )
+
+
+def _ending(found: Mapping[str, Any]) -> str:
+    return f"{found['state']} with {found['exit_code']}" if found["exit_code"] else str(found["state"])
+
+
+def _phase(cluster_dir: ClusterDir | None, state: NodeState) -> str:
+    if state.exit_code is not None:
+        return "ended"
+    name = heartbeat_file(state.node)
+    said = _read(cluster_dir, name)
+    return "unknown" if cluster_dir is not None and name in cluster_dir.refused else str(said.get("phase", "starting"))
+
+
+def _read(cluster_dir: ClusterDir | None, name: str) -> Mapping[str, Any]:
+    """Return the file's fields, none where the work dir cannot tell: a report shows what it can."""
+    try:
+        return (cluster_dir and cluster_dir.read(name)) or {}
+    except ClusterError:
+        return {}
+
+
+def _text(code: int | None) -> str:
+    return "" if code is None else str(code)
+
+
+def _ago(created: str) -> str:
+    seconds = seconds_since(created)
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,153 @@
+"""What is wrong with settings as a person gave them, beyond the form of their values: told before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from oci_cluster.contract.config import SettingsReader, framework_defaults, framework_words
+from oci_cluster.contract.setting import Receiver, Setting
+from oci_cluster.contract.settings_table import DECIDED, SETTINGS
+from oci_cluster.contract.values import parse_count, parse_duration
+
+# How alike two names are that one person means: MAX_RESTART and MAX_RESTARTS have 0.96, MAX_NODES and MIN_NODES 0.78.
+_ALIKE = 0.9
+# Names that scripts of every framework may have for themselves, though one framework has a setting of that name.
+_ANYBODYS = re.compile(r"TF_.*|HOROVOD_.*|LOG_LEVEL")
+# Why a framework has no use for a setting that most have.
+_WHY_UNUSED = {
+    "CLUSTER_TLS": "encrypts nothing",
+    "EPHEMERAL": "has no service that could stay",
+    "MAX_RESTARTS": "starts nothing again",
+    "PS_COUNT": "has no parameter servers",
+}
+
+
+def _number(text: str, minimum: int) -> None:
+    parse_count(text, minimum=minimum)
+
+
+def _range(text: str) -> None:
+    first, _, last = text.partition(":")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        msg = f"'{text}' is not two numbers, the smaller first, such as 8700:8800"
+        raise ValueError(msg)
+
+
+# The words in capitals that stand in SETTING_VALUES for many values.
+_FORMS = {
+    "COUNT": lambda text: _number(text, 0),
+    "POSITIVE": lambda text: _number(text, 1),
+    "DURATION": parse_duration,
+    "RANGE": _range,
+}
+
+
+def check_form(form: str, text: str) -> None:
+    """Raise ValueError where *text* has not the *form* of ``SETTING_VALUES``: words and names of forms, | between.
+
+    ``auto|POSITIVE`` takes ``auto`` and 1 or more.
+    """
+    words = form.split("|")
+    if text in words and text not in _FORMS:
+        return
+    named = [word for word in words if word in _FORMS]
+    literal = [word for word in words if word not in _FORMS]
+    try:
+        for word in named:
+            _FORMS[word](text)
+    except ValueError as error:
+        msg = f"{error}, nor {' nor '.join(literal)}" if literal else str(error)
+        raise ValueError(msg) from error
+    if not named:
+        msg = f"'{text}' is not one of {', '.join(literal)}"
+        raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class SettingChecks:
+    """The checks of one launch."""
+
+    folder: Path
+    """The framework's."""
+    backend: str
+    typed: Mapping[str, str]
+    """What ``--env`` gives."""
+    given: SettingsReader
+    """All that somebody has given: flags first, then :attr:`typed`, the environment and ``config.env``."""
+
+    @cached_property
+    def _declared(self) -> dict[str, list[str]]:
+        """The settings of each framework of the checkout, by its name."""
+        folders = (path.parent for path in sorted(self.folder.parent.glob("*/start-master.sh")))
+        return {folder.name: list(framework_defaults(folder)) for folder in folders}
+
+    def problems(self, config: Mapping[str, str]) -> list[str]:
+        """Return what is wrong, in words; each begins with the setting, or with ``--env`` and the setting.
+
+        Args:
+            config: What ``config.env`` sets.
+        """
+        return [
+            *(f"--env {problem}" for problem in [*self._misspelt(self.typed), *self._others_settings()]),
+            *(f"config.env: {problem}" for problem in self._misspelt(config)),
+            *self._unused(),
+            *self._forms(),
+        ]
+
+    def _misspelt(self, names: Collection[str]) -> Iterable[str]:
+        for name, meant in self.nearly_settings(names).items():
+            yield f"{name} is not a setting; did you mean {meant}? If {name} is your script's own, give {meant} too"
+
+    def nearly_settings(self, names: Collection[str]) -> dict[str, str]:
+        """Return those of *names* that are nearly a setting of this launch; not where that is among *names* too."""
+        rows = [row for row in SETTINGS.values() if self._is_used(row)]
+        usable = {name for row in rows for name in (row.name, *row.aliases)} | {*framework_defaults(self.folder)}
+        found = {}
+        for name in names:
+            alike = [] if name in SETTINGS else difflib.get_close_matches(name.upper(), usable, 1, _ALIKE)
+            if alike and alike[0] not in names:
+                found[name] = alike[0]
+        return found
+
+    def _is_used(self, row: Setting) -> bool:
+        """Return whether this launch could be given the setting."""
+        if row.receiver is Receiver.BACKEND:
+            return self.backend in row.backend_defaults
+        return row.receiver is not Receiver.IMAGES and (row.name not in DECIDED)
+
+    def _others_settings(self) -> Iterable[str]:
+        """Yield what is a setting of another framework or backend alone."""
+        for name in self.typed:
+            row = SETTINGS.get(name)
+            backends = sorted(row.backend_defaults) if row and row.receiver is Receiver.BACKEND else []
+            if backends and self.backend not in backends:
+                where = " and ".join(backends)
+                yield f"{name} is a setting of the backend {where}; {self.backend} does not use it: leave it out"
+            owners = [framework for framework, declared in self._declared.items() if name in declared]
+            if owners and row is None and self.folder.name not in owners and not _ANYBODYS.fullmatch(name):
+                owner = " and ".join(owners)
+                yield f"{name} is a setting of {owner}; {self.folder.name} does not use it: leave it out"
+
+    def _unused(self) -> Iterable[str]:
+        for name in framework_words(self.folder, "UNUSED_SETTINGS"):
+            # A config.env that several frameworks share may say how often those start again that can.
+            sources = self.given.sources[:2] if name == "MAX_RESTARTS" else self.given.sources
+            read = SettingsReader(*sources)
+            default = SettingsReader().setting(name)
+            if read.text(name) and read.setting(name) != default and not read.problems:
+                yield f"{name} is not for {self.folder.name}, which {_WHY_UNUSED[name]}; leave it out"
+
+    def _forms(self) -> Iterable[str]:
+        """Yield which of the framework's own settings have values that it cannot use."""
+        for word in framework_words(self.folder, "SETTING_VALUES"):
+            name, _, form = word.partition("=")
+            if text := self.given.text(name):
+                try:
+                    check_form(form, text)
+                except ValueError as error:
+                    yield f"{name}: {error}"

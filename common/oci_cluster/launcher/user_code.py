@@ -1,0 +1,147 @@
+"""What the user brings: the folder of the code, the entry point in it, an interpreter."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.settings_table import FLAGS
+from oci_cluster.contract.values import parse_module
+from oci_cluster.system.text import printable
+
+# The longest that a Python may take to start, from a slow network drive.
+_ANSWER_S = 60.0
+
+
+def find_interpreter(text: str, cwd: Path) -> Path:
+    """Return the interpreter that ``--python`` names: itself, or the folder of its environment.
+
+    Raises:
+        ValueError: there is none.
+    """
+    path = cwd / Path(text).expanduser()
+    if "/" not in text and not path.exists():
+        path = Path(shutil.which(text) or path)  # python3.11, as a shell finds it
+    path = path / "bin" / "python" if path.is_dir() else path
+    if not os.access(path, os.X_OK):
+        msg = f"--python {text} is not an executable; give a Python interpreter, or an environment's folder"
+        raise ValueError(msg)
+    # -I: what lies in this folder is none of its modules.
+    asked = [str(path), "-I", "-c", "print('a Python')"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, errors="replace", timeout=_ANSWER_S, check=False)  # noqa: S603
+        answer = done.stdout if done.stdout == "a Python\n" else done.stderr.strip().rpartition("\n")[2]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        answer = str(error)
+    if answer != "a Python\n":
+        said = printable(answer) or "it does not answer as one"
+        msg = f"--python {text} is not a Python that can be run: {said}; give one, or an environment's folder"
+        raise ValueError(msg)
+    return path.absolute()  # not resolved: a venv's python is a link that must stay one
+
+
+def find_code(read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool) -> tuple[Path, dict[str, str]]:
+    """Return the code directory, and the setting that says what of it is run: ``ENTRY_POINT`` or ``ENTRY_MODULE``.
+
+    What is wrong with them is added to *read*'s problems.
+    """
+    code, (module, entry) = read.text("CODE_DIR"), _asked_for(read)
+    if code and not (cwd / code).is_dir():
+        read.problems.append(f"CODE_DIR: '{code}' is not a directory")
+    if not ephemeral:
+        for name, what in (("ENTRY_MODULE", module), ("ENTRY_POINT", entry)):
+            if read.sources[0].get(name):  # typed, not standing in some file
+                read.problems.append(
+                    f"{name} '{what}' would not be run: with --keep a cluster runs no script; leave it out"
+                )
+        return (cwd / code).resolve(), {"ENTRY_POINT": ""}  # what its workers import is where its user is
+    if module:
+        return _find_module(read, (cwd / code).resolve(), module)
+    if not entry:
+        example = folder / "example"
+        if code:
+            read.problems.append(
+                f"CODE_DIR '{code}' has no entry point: say with --entry which file in it is to be run"
+            )
+        elif not (example / "train.py").is_file():
+            read.problems.append(f"ENTRY_POINT is not set, {folder.name} has no example; give your script: --entry")
+        return example, {"ENTRY_POINT": "train.py"}
+    code_dir, entry_point = _find_entry_point(read, code, entry, cwd)
+    # Nodes of this machine inherit what the launcher's environment has, and a module would win there.
+    hidden = {"ENTRY_MODULE": ""} if read.text("ENTRY_MODULE") else {}
+    return code_dir, {"ENTRY_POINT": entry_point, **hidden}
+
+
+def check_outputs(read: SettingsReader, code_dir: Path) -> None:
+    """Check that the folders of outputs hide no files of *code_dir*; what is wrong is added to *read*'s problems."""
+    for folder in SettingsReader(*read.sources).setting("OUTPUT_FOLDERS", []):  # bad ones are noted elsewhere
+        path = code_dir / folder
+        if path.is_dir() and any(not inside.name.startswith(".") for inside in path.iterdir()):
+            read.problems.append(
+                f"OUTPUT_FOLDERS: '{path}' has files, which the nodes would not see there; "
+                "move them to another folder, or name another"
+            )
+
+
+def _asked_for(read: SettingsReader) -> tuple[str, str]:
+    """Return the module and the script that are named: one at most, by the first place that names any."""
+    for source in read.sources:
+        here = SettingsReader(source)
+        module, entry = here.text("ENTRY_MODULE"), here.text("ENTRY_POINT")
+        if module and entry:
+            read.problems.append(
+                f"ENTRY_MODULE '{module}' and {FLAGS['ENTRY_POINT']} '{entry}':"
+                " only one of them can be run; leave one out"
+            )
+        if module or entry:
+            return module, entry
+    return "", ""
+
+
+def _find_module(read: SettingsReader, code_dir: Path, module: str) -> tuple[Path, dict[str, str]]:
+    path = code_dir.joinpath(*module.split("."))
+    try:
+        parse_module(module)
+    except ValueError as error:
+        read.problems.append(f"ENTRY_MODULE: {error}")
+    else:
+        is_file = path.with_name(f"{path.name}.py").is_file()
+        if path.is_dir() and not is_file and not (path / "__main__.py").is_file():
+            read.problems.append(
+                f"ENTRY_MODULE: '{module}' is a package without __main__.py; name a module in it: {module}.NAME"
+            )
+        elif not is_file and not path.is_dir():
+            read.problems.append(
+                f"ENTRY_MODULE: there is no module '{module}' in '{code_dir}'; its root is named with --code DIR"
+            )
+    return code_dir, {"ENTRY_MODULE": module}
+
+
+def _find_entry_point(read: SettingsReader, code: str, entry: str, cwd: Path) -> tuple[Path, str]:
+    # As typed from here, the way completion gives it; else as it is called inside the code directory.
+    looked_at = [cwd / entry, cwd / code / entry] if code else [cwd / entry]
+    for path in looked_at:
+        if path.is_file():
+            directory = (cwd / code).resolve() if code else path.resolve().parent
+            if path.resolve().is_relative_to(directory):
+                if problem := _why_not_run(path):
+                    read.problems.append(f"ENTRY_POINT: {problem}")
+                elif path.suffix == ".ipynb" and (read.text("ARGS") or read.text("NAMED_ARGS")):
+                    read.problems.append("ARGS: a notebook takes no arguments; give it variables: --env NAME=VALUE")
+                return directory, str(path.resolve().relative_to(directory))
+        elif path.is_dir():
+            read.problems.append(f"ENTRY_POINT: '{entry}' is a folder; name the script: --code {entry} --entry FILE")
+            return cwd, entry
+    where = f" or '{code}'" if code else ""
+    read.problems.append(f"ENTRY_POINT: there is no file '{entry}' in '{cwd}'{where}; give the path of your script")
+    return cwd, entry
+
+
+def _why_not_run(path: Path) -> str:
+    """Return why start scripts could not run the entry point *path*; empty if they can."""
+    if path.suffix not in {".py", ".ipynb"} and not os.access(path, os.X_OK):
+        return f"'{path.name}' is not executable; allow it: chmod +x {path.name}"
+    return ""

@@ -1,0 +1,291 @@
+"""The agent: the one small process that runs on every node. ``common/README.md`` describes a node's life."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.log_times import times_file
+from oci_cluster.contract.names import node_dir
+from oci_cluster.contract.outcome import Outcome
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.settings import NodeSettings, read_settings
+from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
+from oci_cluster.node.address import address_of_rank, local_addresses, pick_address
+from oci_cluster.node.pulse import NoAnswer, Pulse
+from oci_cluster.node.relay import Relay
+from oci_cluster.node.role import Restart, Role
+from oci_cluster.node.script import Script
+from oci_cluster.system.process import Children, Signals
+from oci_cluster.system.redaction import redact
+
+if TYPE_CHECKING:
+    from oci_cluster.node.outputs import Uploads
+    from oci_cluster.node.own_log import OwnLog
+
+log = logging.getLogger("agent")
+
+_NO_KEY = (
+    "LAUNCH_KEY is not set: whoever can write to the WORK_DIR can command this node;"
+    " give all nodes of the launch the same random one"
+)
+
+
+class Agent:
+    """One node, from its start to its exit code."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        environ: Mapping[str, str],
+        *,
+        cluster_dir: ClusterDir,
+        children: Children,
+        signals: Signals,
+        own_log: OwnLog | None = None,
+        relay: Relay | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Prepare a node.
+
+        Args:
+            settings: What the node was told.
+            environ: What its start script inherits.
+            cluster_dir: The cluster dir.
+            children: Starts, reaps and ends processes.
+            signals: TERM and INT, and the wait that they interrupt.
+            own_log: Has what this node prints, where that is to be in the cluster dir too.
+            relay: Writes what this node prints, and has what it printed last; None where nothing stands between.
+            clock: Monotonic seconds.
+            wall_clock: Unix seconds, for what other machines compare.
+        """
+        self._settings = settings
+        self._environ = environ
+        self._node_dir = node_dir(settings.launch_id, settings.node)
+        self._pulse = Pulse(
+            settings,
+            cluster_dir=cluster_dir,
+            signals=signals,
+            own_log=own_log,
+            relay=relay,
+            clock=clock,
+            wall_clock=wall_clock,
+        )
+        self._script = Script(
+            settings, environ, children=children, pulse=self._pulse, node_dir=self._node_dir, relay=relay
+        )
+        self._role = _role(settings, self._script, self._pulse)
+        self._uploads = self._make_uploads(children)
+        self._has_told_of_code = False
+
+    def run(self) -> int:
+        """Live the node's whole life and return its exit code. Whatever happens, it tears down."""
+        try:
+            outcome = self._live()
+        except ClusterError as error:
+            outcome = Outcome(error.exit_code, str(error))
+        except OSError as error:  # of this machine: storage has errors of its own
+            outcome = Outcome(ExitCode.UNAVAILABLE, f"{self._settings.node}: {error}; make room there or allow it")
+        # A bug: still nothing may be left running, and it must not look like success.
+        except Exception as error:
+            log.exception("bug in the agent")
+            outcome = Outcome(ExitCode.BUG, f"bug in the agent of {self._settings.node}: {error!r}")
+        return self._tear_down(outcome)
+
+    # --- Start ---------------------------------------------------------------------------------------------
+
+    def _live(self) -> Outcome:
+        settings, pulse = self._settings, self._pulse
+        self._node_dir.mkdir(mode=0o700)
+        # First: from here on this node can report to the others what goes wrong.
+        pulse.wait_for("WORK_DIR", self._create_cluster_dir)
+        address = settings.address or self._find_address()
+        log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
+        if not settings.launch_key:
+            log.warning(_NO_KEY)
+        self._provide_code()
+        own = {
+            "node": settings.node,
+            "rank": settings.rank,
+            "address": address,
+            "facts": self._script.facts(address),
+        }
+        while True:
+            ending = self._attempt(own)
+            if isinstance(ending, Outcome):
+                return ending
+            self._end_attempt(ending)
+
+    def _create_cluster_dir(self) -> bool:
+        self._pulse.cluster_dir.create()
+        self._pulse.has_joined = True
+        return True
+
+    def _find_address(self) -> str:
+        settings = self._settings
+        if not settings.nodes_metadata:
+            return pick_address(local_addresses(), settings.subnet_cidr)
+        path = Path(settings.nodes_metadata)
+        return self._pulse.wait_for(settings.nodes_metadata, lambda: address_of_rank(path, settings.rank))
+
+    def _provide_code(self) -> None:
+        settings = self._settings
+        if settings.code_uri:
+            self._pulse.wait_for("the code", self._fetch_code)
+        if not settings.code_dir.is_dir():
+            msg = f"CODE_DIR {settings.code_dir} is not a directory"
+            raise SettingsError(msg)
+        # Whether a module is there, Python itself knows best: it may be an installed one.
+        if settings.entry_point and settings.ephemeral and not (settings.code_dir / settings.entry_point).is_file():
+            msg = f"ENTRY_POINT {settings.entry_point} is not a file in CODE_DIR {settings.code_dir}"
+            raise SettingsError(msg)
+
+    def _fetch_code(self) -> bool:
+        """Return whether the code is there now; storage that does not answer is asked again until TIMEOUT is over."""
+        from oci_cluster.node.code import NoCodeError, fetch_code  # noqa: PLC0415 - tarfile, hashlib: where it is used
+
+        try:
+            fetch_code(self._settings.code_uri, self._settings.code_dir, environ=self._environ)
+        except StorageError as error:
+            if self._pulse.left_s <= 0:
+                raise NoCodeError(str(error)) from error
+            if not self._has_told_of_code:
+                self._has_told_of_code = True
+                log.warning("%s; trying again", redact(str(error)))
+            return False
+        return True
+
+    def _make_uploads(self, children: Children) -> Uploads | None:
+        """Return what uploads outputs; None where they are in the cluster dir already."""
+        if self._pulse.cluster_dir.local_path is not None:
+            return None
+        from oci_cluster.node.outputs import Uploads  # noqa: PLC0415 - where outputs are uploaded
+
+        return Uploads(
+            self._environ,
+            self._script.output_dir,
+            self._node_dir / "uploaded.json",
+            interval_s=self._settings.output_interval_s,
+            children=children,
+            wait=self._pulse.wait,
+            clock=self._pulse.clock,
+        )
+
+    # --- Attempts ------------------------------------------------------------------------------------------
+
+    def _attempt(self, own: Mapping[str, Any]) -> Outcome | Restart:
+        """Run the start script once, together with the other nodes; return how that ended."""
+        self._script.start(own["address"], self._role.join(own))
+        self._pulse.phase = "running"
+        if self._uploads is not None:
+            self._uploads.begin()
+        return self._supervise()
+
+    def _supervise(self) -> Outcome | Restart:
+        delays = poll_delays(self._settings.poll_ceiling_s)
+        while True:
+            self._pulse.obey()
+            if (code := self._script.newly_ended()) is not None:
+                if (outcome := self._role.ended(code)) is not None:
+                    return outcome
+                # The cluster's end is near: poll as often as at its beginning.
+                delays = poll_delays(self._settings.poll_ceiling_s, first_s=0.05)
+            self._pulse.live()
+            if (ending := self._role.poll()) is not None:
+                return ending
+            if self._uploads is not None:
+                self._uploads.poll()
+            self._pulse.wait_until_beat(next(delays))
+
+    def _end_attempt(self, restart: Restart) -> None:
+        """End this node's part in the attempt, so that all can begin the next together."""
+        self._role.restart(restart)
+        self._pulse.phase = "restarting"
+        self._pulse.beat()  # the other nodes learn at once of main's next attempt
+        self._script.end(self._pulse.wait_beating)
+        self._pulse.restart_timeout()
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def _tear_down(self, outcome: Outcome) -> int:
+        pulse = self._pulse
+        log.info("ending with %d: %s", outcome.exit_code, outcome.reason)
+        pulse.phase = "stopping"
+        is_announced = pulse.has_joined and self._role.announce(outcome)
+        self._script.end(pulse.wait)
+        if self._uploads is not None and (failure := self._uploads.finish()):
+            left = self._script.rescue_outputs()
+            reason = (
+                f"outputs of {self._settings.node} could not be uploaded: {failure}; they are in {left} on that node"
+            )
+            log.error("%s", reason)
+            outcome = outcome if outcome.exit_code else Outcome(ExitCode.UNAVAILABLE, reason)
+        if pulse.has_joined:
+            self._say_goodbye(outcome, is_announced=is_announced)
+        pulse.close_log()
+        shutil.rmtree(self._node_dir, ignore_errors=True)
+        return outcome.exit_code
+
+    def _say_goodbye(self, outcome: Outcome, *, is_announced: bool) -> None:
+        # Main's word is worth repeating for as long as anybody would still listen to it.
+        give_up_at = self._pulse.clock() + self._settings.heartbeat_timeout_s
+        for delay in poll_delays(self._settings.poll_ceiling_s):
+            is_announced = is_announced or self._role.announce(outcome)
+            if is_announced and not isinstance(self._pulse.ask(lambda: self._role.leave(outcome)), NoAnswer):
+                break
+            error = self._pulse.outages.error
+            if self._pulse.clock() >= give_up_at or isinstance(error, NotPermittedError):
+                log.error("the other nodes could not be told: %s", error)
+                break
+            self._pulse.wait(delay)
+
+
+def _role(settings: NodeSettings, script: Script, pulse: Pulse) -> Role:
+    """Return this node's role; a worker has no use for main's module, nor main for a worker's."""
+    if settings.is_main:
+        from oci_cluster.node.main import Main  # noqa: PLC0415
+
+        return Main(settings, script=script, pulse=pulse)
+    from oci_cluster.node.worker import Worker  # noqa: PLC0415
+
+    return Worker(settings, script=script, pulse=pulse)
+
+
+def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
+    """Run this process as the agent of the node that *environ* describes; return its exit code.
+
+    Whoever calls it has set up logging, and stdout and stderr: of this process nothing else is read. Where stdout is
+    the node's log in the folder *logs*, the times of its lines are kept beside it.
+
+    Raises:
+        SettingsError: the settings do not make a node.
+    """
+    settings = read_settings(environ)
+    own_log = None
+    if settings.node_logs:
+        from oci_cluster.node.own_log import OwnLog  # noqa: PLC0415 - where the backend keeps no logs by itself
+
+        own_log = OwnLog(settings.launch_id, settings.node)
+    times = logs and times_file(logs, settings.node)
+    stamped = own_log.path if own_log else None
+    relay = Relay(settings.node, times=times, stamped=stamped, max_bytes=settings.max_log_bytes)
+    try:
+        agent = Agent(
+            settings,
+            environ,
+            cluster_dir=ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key),
+            children=Children(),
+            signals=Signals(),
+            own_log=own_log,
+            relay=relay,
+        )
+        return agent.run()
+    finally:
+        relay.finish()

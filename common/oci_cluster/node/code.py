@@ -1,0 +1,136 @@
+"""The user's code, fetched by the node itself: a change of it needs no new image."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote
+
+from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
+from oci_cluster.system.archive import ArchiveError, unpack
+from oci_cluster.system.redaction import redact
+
+_TAR_URI = re.compile(r"(?P<url>[^#]+)#sha256=(?P<digest>[0-9a-f]{64})")
+# A ref begins with a letter or digit: one that begins with a dash would be an option to git.
+_GIT_URI = re.compile(r"git\+(?P<url>.+)@(?P<ref>[A-Za-z0-9][A-Za-z0-9._/-]*)")
+_WITH_LOGIN = re.compile(r"(?P<scheme>https?://)(?P<user>[^/@:\s]*)(:(?P<password>[^/@\s]*))?@(?P<rest>.*)", re.DOTALL)
+# What says that there is no such archive, or no package for such a URL.
+_FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ImportError, ValueError)
+# Run by git where the server asks who it is; sh has printf itself, so that no command line holds a password.
+_HELPER = """!printf 'username=%s\\npassword=%s\\n' "$CODE_URI_USER" "$CODE_URI_PASSWORD"; :"""
+
+
+class NoCodeError(ClusterError):
+    """The code cannot be had, and another try would not change that."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeout_s: float = 600.0) -> None:
+    """Put the code that *uri* names into the directory *target*, which must be empty or absent.
+
+    Args:
+        uri: ``<fsspec URL of a tar>#sha256=<hex>`` (compressed or not), or ``git+<URL>@<branch, tag or commit>``.
+        target: Where it goes. Nothing is put there before all of it has been fetched and checked.
+        environ: What git runs in.
+        git_timeout_s: Longest time for git. Source of the default: design document 5.2, TIMEOUT.
+
+    Raises:
+        SettingsError: *uri* has another form, its content has another hash, or an archive reaches outside *target*.
+        NoCodeError, NotPermittedError: there is none, or git cannot fetch it; storage refuses.
+        StorageError: storage did not answer, which another try may change.
+    """
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(target.iterdir())
+    except OSError as error:
+        msg = f"CODE_DIR {target} cannot hold the code: {error}"
+        raise SettingsError(msg) from error
+    if not is_empty:
+        msg = f"CODE_DIR {target} is not empty; fetched code needs a directory of its own"
+        raise SettingsError(msg)
+    with tempfile.TemporaryDirectory(dir=target, prefix=".fetched-") as scratch:
+        fetched = Path(scratch) / "code"
+        if tar := _TAR_URI.fullmatch(uri):
+            _fetch_tar(tar["url"], tar["digest"], fetched)
+        elif git := _GIT_URI.fullmatch(uri):
+            _fetch_git(git["url"], git["ref"], fetched, environ, git_timeout_s)
+        else:
+            msg = f"CODE_URI '{uri}' is neither <URL of a tar>#sha256=<64 hex digits> nor git+<URL>@<ref>"
+            raise SettingsError(msg)
+        for path in fetched.iterdir():
+            path.rename(target / path.name)
+
+
+def _fetch_tar(url: str, digest: str, target: Path) -> None:
+    import fsspec  # noqa: PLC0415 - see cluster_dir.py
+
+    archive = target.with_suffix(".tar")
+    try:
+        fs, path = fsspec.url_to_fs(url)
+        fs.get_file(path, str(archive))
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    except Exception as error:  # whatever the file system raises: see ClusterDir._ask
+        msg = f"CODE_URI {url}: {type(error).__name__}: {error}"
+        if isinstance(error, _FINAL):
+            raise NoCodeError(msg) from error
+        if isinstance(error, PermissionError):
+            raise NotPermittedError(msg) from error
+        raise StorageError(msg) from error
+    if found != digest:
+        msg = f"CODE_URI {url} has sha256 {found}, expected {digest}; upload it again or correct the URI"
+        raise SettingsError(msg)
+    target.mkdir()
+    try:
+        unpack(archive, target)
+    except (ArchiveError, OSError) as error:
+        msg = f"CODE_URI {url} cannot be unpacked: {error}"
+        raise SettingsError(msg) from error
+
+
+def _fetch_git(url: str, ref: str, target: Path, environ: Mapping[str, str], timeout_s: float) -> None:
+    bare, environ = _without_login(url, environ)
+    # init + fetch takes branches, tags and commits alike; clone --branch knows no commits.
+    commands = (
+        ["git", "init", "--quiet", str(target)],
+        ["git", "-C", str(target), "fetch", "--quiet", "--depth=1", "--", bare, ref],
+        ["git", "-C", str(target), "checkout", "--quiet", "FETCH_HEAD"],
+    )
+    for command in commands:
+        try:
+            # No terminal: a prompt for a password would wait for ever.
+            subprocess.run(  # noqa: S603 - an argument list, no shell
+                command,
+                check=True,
+                env=environ,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            detail = (getattr(error, "stderr", "") or str(error)).strip()
+            # It goes to logs and to the stop file. The error itself, whose text has the command, is not told with it.
+            raise NoCodeError(redact(f"CODE_URI git+{url}@{ref}: {detail}")) from None
+
+
+def _without_login(url: str, environ: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Return *url* for a command line, which others on the machine can read, and the environment with its password."""
+    found = _WITH_LOGIN.fullmatch(url)
+    if not found:
+        return url, environ
+    number = int(environ.get("GIT_CONFIG_COUNT") or 0)
+    login = {
+        "CODE_URI_USER": unquote(found["user"]),
+        "CODE_URI_PASSWORD": unquote(found["password"] or ""),
+        "GIT_CONFIG_COUNT": str(number + 2),
+        f"GIT_CONFIG_KEY_{number}": "credential.helper",
+        f"GIT_CONFIG_VALUE_{number}": "",  # no other helper is asked, and none keeps it
+        f"GIT_CONFIG_KEY_{number + 1}": "credential.helper",
+        f"GIT_CONFIG_VALUE_{number + 1}": _HELPER,
+    }
+    return found["scheme"] + found["rest"], {**environ, **login}

@@ -1,0 +1,322 @@
+"""Who is still alive, judged by heartbeats that change: on the reader's own clock, as clocks of machines differ."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oci_cluster.contract.names import exit_file, heartbeat_file
+from oci_cluster.contract.outcome import outcome_of
+from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.errors import ExitCode, LostError
+
+log = logging.getLogger("agent")
+
+# Returns the fields of a file; None where it cannot say, and is asked again the next time.
+Read = Callable[[str], Mapping[str, Any] | None]
+
+
+class MainWatch:
+    """Main, as another node sees it."""
+
+    def __init__(self, timeout_s: float, moment: float) -> None:
+        """Count main as alive at *moment*, and as lost after *timeout_s* seconds of silence."""
+        self._timeout_s = timeout_s
+        self._beat: Any = None
+        self._alive_at = moment
+        self._observed_at = moment
+
+    def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> None:
+        """Take note of main's *heartbeat* at *moment*.
+
+        Args:
+            heartbeat: Its fields; None where there is none.
+            moment: Now.
+            answered: Whether storage answered. Where it did not, the time since the last observation is storage's
+                silence, not main's.
+
+        Raises:
+            LostError: main has been silent for too long.
+        """
+        if not answered:
+            self._alive_at += moment - self._observed_at
+        elif heartbeat is not None and heartbeat.get("beat") != self._beat:
+            self._beat = heartbeat.get("beat")
+            self._alive_at = moment
+        self._observed_at = moment
+        silence = moment - self._alive_at
+        if silence > self._timeout_s:
+            msg = f"main lost: no heartbeat for {silence:.0f} s (HEARTBEAT_TIMEOUT {self._timeout_s:g} s)"
+            raise LostError(msg)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How one node failed."""
+
+    node: str
+    exit_code: int
+    reason: str
+    time: float
+    """When, in Unix seconds by that node's own clock."""
+    noticed_at: float = field(compare=False)
+    """When main saw it, on main's own monotonic clock."""
+    attempt: int = 0
+    """The attempt in which it failed."""
+    has_left: bool = True
+    """Whether the node itself is gone, not only its attempt at the entry point."""
+
+    is_silence: bool = False
+    """Whether the node has said nothing: its heartbeat has stopped."""
+
+    @property
+    def may_be_a_consequence(self) -> bool:
+        """Whether a peer's loss would look like this: an exception (1), an abort (134 = 128 + SIGABRT), a lost main."""
+        return self.exit_code in {1, 134, ExitCode.LOST} and not self.is_silence
+
+    def told(self, how: str = "") -> str:
+        """Return the reason with its node: after the node and *how*, unless it begins with the node itself."""
+        return self.reason if self.reason.startswith(f"{self.node}: ") else f"{self.node}{how}: {self.reason}"
+
+
+# Failures so close together count as simultaneous. Launchers of ranks look at them every tenth of a second and take up
+# to a second to end; clocks kept by NTP are some milliseconds apart.
+_SAME_MOMENT_S = 2.0
+
+
+def first_cause(failures: Sequence[Failure]) -> Failure:
+    """Return the failure that brought on the others: the first, unless another of that moment explains it better."""
+    first = min(failures, key=lambda failure: failure.time)
+    moment = [failure for failure in failures if failure.time - first.time <= _SAME_MOMENT_S]
+    return min(moment, key=lambda failure: (failure.may_be_a_consequence, failure.time))
+
+
+class NodesWatch:
+    """The other nodes, as main sees them: who is present, who has joined, who has failed."""
+
+    def __init__(
+        self, settings: NodeSettings, *, wall_clock: Callable[[], float], unusable: Mapping[str, str] | None = None
+    ) -> None:
+        """Watch the nodes that *settings* ask for, and those that join them.
+
+        Args:
+            settings: Of main.
+            wall_clock: Unix seconds.
+            unusable: Why a file that is there could not be used when it was last read, by file name.
+        """
+        self._settings = settings
+        self._wall_clock = wall_clock
+        self._unusable = {} if unusable is None else unusable
+        self._expected = frozenset(settings.other_nodes)
+        # Latest fingerprint of each heartbeat, and when it changed.
+        self._alive: dict[str, tuple[str, float]] = {}
+        # Fingerprint of each configuration: where it changes, the node has been started anew.
+        self._configs: dict[str, str] = {}
+        # Counters: of the configuration with which a node has begun, and of the last heartbeat that was read.
+        self._begun: dict[str, int] = {}
+        self._proved: dict[str, int] = {}
+        # Fingerprint of the heartbeat, and when, at a node's last proof; those whose heartbeat somebody else writes.
+        self._proofs: dict[str, tuple[str, float]] = {}
+        self._doubted: set[str] = set()
+        self._told: set[str] = set()
+        self.failures: dict[str, Failure] = {}
+        self.attempt = 0
+        self._observed_at = 0.0
+
+    @property
+    def seen(self) -> list[str]:
+        """Nodes that have shown a heartbeat."""
+        return list(self._alive)
+
+    @property
+    def missing(self) -> list[str]:
+        """Nodes that the launch asked for and that are not present."""
+        present = {*self._configs, *self._alive}
+        return [node for node in self._settings.other_nodes if node not in present or self._has_left(node)]
+
+    @property
+    def members(self) -> list[str]:
+        """Nodes that have not left, by role and rank: asked for and still expected, or joined later."""
+        joined = [node for node in self._configs if node not in self._expected]
+        nodes = [*self._settings.other_nodes, *joined]
+        return sorted((node for node in nodes if not self._has_left(node)), key=_by_role_and_rank)
+
+    def begin(self, attempt: int) -> None:
+        """Forget failed attempts, not nodes that are gone: all that are left start again."""
+        self.attempt = attempt
+        self.failures = {node: failure for node, failure in self.failures.items() if failure.has_left}
+
+    def observe(self, listing: Mapping[str, str], moment: float, read: Read) -> list[str]:
+        """Take note of the cluster dir's *listing* at *moment*; return the nodes that have joined since the last one.
+
+        Args:
+            listing: Fingerprints by file name, see :meth:`ClusterDir.listing`.
+            moment: Now.
+            read: Returns the fields of a file; None where it cannot say, and is asked again the next time.
+        """
+        self._observed_at = moment
+        joined = self._joined(listing, read)
+        for node in self.members:
+            failure = self._reported(node, listing, moment, read)
+            if failure is None or not failure.has_left:
+                failure = self._silent(node, listing, moment, read) or failure
+            if failure is not None and failure != self.failures.get(node):
+                self.failures[node] = failure
+                if failure.has_left and failure.exit_code == ExitCode.STOPPED:  # scale.sh, and nothing is wrong
+                    log.info("%s left: %s", node, failure.reason)
+                    continue
+                what = "lost" if failure.has_left else "failed"
+                log.warning("%s %s: %s (code %d)", node, what, failure.reason, failure.exit_code)
+        return joined
+
+    def count_outage(self, moment: float) -> None:
+        """Take note that storage did not answer at *moment*: the time since it did is its silence, no node's."""
+        pause = moment - self._observed_at
+        self._observed_at = moment
+        self._alive = {node: (latest, changed_at + pause) for node, (latest, changed_at) in self._alive.items()}
+
+    def check(self) -> None:
+        """Raise where too few nodes are left.
+
+        Raises:
+            LostError: fewer than ``MIN_WORKERS`` workers, or a parameter server is gone. Its exit code is that of the
+                first cause, 76 if that vanished without a word.
+        """
+        gone = [failure for failure in self.failures.values() if failure.has_left]
+        servers_gone = any(failure.node.startswith("PS") for failure in gone)
+        workers = sum(node.startswith("WORKER") for node in self.members)
+        if gone and (servers_gone or workers < self._settings.min_workers):
+            cause = first_cause(gone)
+            names = ", ".join(failure.node for failure in gone)
+            msg = f"{names} lost, MIN_WORKERS is {self._settings.min_workers}; first {cause.told()}"
+            raise LostError(msg, exit_code=cause.exit_code)
+
+    def _has_left(self, node: str) -> bool:
+        return node in self.failures and self.failures[node].has_left
+
+    def _joined(self, listing: Mapping[str, str], read: Read) -> list[str]:
+        joined = []
+        for name, fingerprint in listing.items():
+            node = name.removesuffix("_config.json")
+            if node == name or not _MEMBER.fullmatch(node) or self._configs.get(node) == fingerprint:
+                continue
+            is_expected = node in self._expected and node not in self._configs
+            if not is_expected:
+                if (config := read(name)) is None:
+                    continue  # of another launch, or not whole yet
+                self._begun[node] = config.get("counter", 0)
+            self._configs[node] = fingerprint
+            self._alive.pop(node, None)
+            joined.append(node)
+        joined += [node for node in self._alive if self._has_left(node) and self._beats_again(node, listing, read)]
+        for node in joined:
+            if self.failures.pop(node, None):
+                log.info("%s is back", node)
+        return sorted(joined, key=_by_role_and_rank)
+
+    def _beats_again(self, node: str, listing: Mapping[str, str], read: Read) -> bool:
+        """Return whether a node that was taken for lost was only cut off."""
+        latest, _ = self._alive[node]
+        has_changed = exit_file(node) not in listing and listing.get(heartbeat_file(node), latest) != latest
+        return has_changed and bool(self._is_proved(node, read))
+
+    def prove_one(self, listing: Mapping[str, str], moment: float, read: Read) -> None:
+        """Read the heartbeat of the node whose last proof is the oldest.
+
+        A *listing* tells that a heartbeat has changed, and not who has changed it. One file at *moment*, and so one
+        request for each heartbeat of main, whatever the size of the cluster.
+        """
+        nodes = [node for node in self.members if heartbeat_file(node) in listing and node not in self._doubted]
+        if not nodes:
+            return
+        node = min(nodes, key=lambda node: self._proofs.get(node, ("", -1.0))[1])
+        heartbeat = listing[heartbeat_file(node)]
+        proved, _ = self._proofs.get(node, ("", moment))
+        is_proved = self._is_proved(node, read)
+        self._proofs[node] = (proved if is_proved is None else heartbeat, moment)
+        if is_proved is False and (heartbeat_file(node) in self._unusable or proved not in {"", heartbeat}):
+            self._doubted.add(node)
+
+    def _is_proved(self, node: str, read: Read) -> bool | None:
+        """Return whether *node* itself has written its heartbeat since one of it was read; None where nobody knows."""
+        name = heartbeat_file(node)
+        fields = read(name)
+        if fields is None:
+            return False if name in self._unusable else None
+        counter = fields.get("counter", 0)
+        is_new = bool(counter > self._proved.get(node, 0))
+        if is_new:
+            self._proved[node] = counter
+            self._doubted.discard(node)
+        return is_new
+
+    def _reported(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
+        """Return the failure that *node* itself reports."""
+        fields = read(exit_file(node)) if exit_file(node) in listing else None
+        # One from before it began is its predecessor's, whom somebody else makes speak.
+        if fields is None or fields.get("counter", 0) < self._begun.get(node, 0):
+            return None
+        has_left = fields.get("has_left") is not False
+        if not has_left and fields.get("attempt") != self.attempt:
+            return None
+        outcome = outcome_of(fields)
+        time = _seconds(fields.get("time"))
+        if time is None:  # when main first saw it
+            time = self.failures[node].time if node in self.failures else self._wall_clock()
+        return Failure(
+            node,
+            outcome.exit_code or ExitCode.LOST,  # success before the cluster's end is a contradiction
+            outcome.reason,
+            time,
+            moment,
+            attempt=self.attempt,
+            has_left=has_left,
+        )
+
+    def _silent(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
+        """Return the failure that *node*'s silence means."""
+        # A file that somebody has deleted does not change either.
+        heartbeat = listing.get(heartbeat_file(node), self._alive.get(node, (None,))[0])
+        if heartbeat is None:
+            return None  # has not come yet: the start script waits for it, and names it if it does not come
+        latest, changed_at = self._alive.setdefault(node, (heartbeat, moment))
+        if heartbeat != latest:
+            if node not in self._doubted or self._is_proved(node, read) is not False:
+                self._alive[node] = (heartbeat, moment)
+                return None
+            self._alive[node] = (heartbeat, changed_at)
+            if node not in self._told:
+                self._told.add(node)
+                log.warning("%s changes, but %s does not write it: that counts for nothing", heartbeat_file(node), node)
+        silence = moment - changed_at
+        if silence <= self._settings.heartbeat_timeout_s:
+            return None
+        return Failure(
+            node,
+            ExitCode.LOST,
+            f"no heartbeat for {silence:.0f} s",
+            self._wall_clock() - silence,
+            moment,
+            self.attempt,
+            is_silence=True,
+        )
+
+
+_MEMBER = re.compile(r"(WORKER|PS)_([1-9][0-9]{0,6})")
+
+
+def is_member(node: str) -> bool:
+    """Return whether *node* is the name of a worker or of a parameter server."""
+    return _MEMBER.fullmatch(node) is not None
+
+
+def _seconds(value: Any) -> float | None:
+    """Return *value* as Unix seconds, None where no clock shows it: a bool, NaN, beyond the year 5138."""
+    return float(value) if type(value) in {int, float} and 0 <= value < 1e11 else None
+
+
+def _by_role_and_rank(node: str) -> tuple[bool, int]:
+    return node.startswith("PS"), int(node.rpartition("_")[2])

@@ -1,0 +1,255 @@
+"""Main: publishes what all nodes need, watches the others, and decides what failures mean."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from oci_cluster.contract.names import CERTIFICATE, READY, STOP, config_file
+from oci_cluster.contract.outcome import Outcome
+from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.errors import ExitCode, LostError, SettingsError, TimedOutError
+from oci_cluster.node.liveness import Failure, NodesWatch, first_cause
+from oci_cluster.node.nodes_dir import checked_address
+from oci_cluster.node.pulse import NoAnswer, Pulse
+from oci_cluster.node.role import Restart
+from oci_cluster.node.script import Script
+from oci_cluster.system.redaction import redact
+from oci_cluster.system.text import now
+
+log = logging.getLogger("agent")
+
+# How long main waits at least for what other nodes report of a failure: launchers of ranks end within a second of it,
+# and storage takes some tenths to show it.
+_MIN_PATIENCE_S = 3.0
+# A node that hangs never reports. A healthy one does, but where machines are busy and time-outs of a framework run from
+# different moments, later than others: 17 s after an attempt of 33 s has been seen. What slows its report
+# has slowed the attempt, so it may take as long as that did; an attempt of hours is worth a minute more.
+_MAX_PATIENCE_S = 60.0
+
+
+class Main:
+    """The node that leads the cluster."""
+
+    def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
+        """Watch the other nodes from now on."""
+        self._settings = settings
+        self._script = script
+        self._pulse = pulse
+        self._nodes = NodesWatch(settings, wall_clock=pulse.wall_clock, unusable=pulse.cluster_dir.unusable)
+        # Frameworks whose start scripts know the other nodes; with those that do not, main reads no configurations.
+        self._reads_configs = settings.wait_for_addresses or script.has_facts
+        self._configs: dict[str, dict[str, Any]] = {}
+        self._unread: set[str] = set()
+        # Nodes that have come since the attempt began, and those that it began with.
+        self._newcomers: list[str] = []
+        self._participants: frozenset[str] = frozenset()
+        self._failure: Failure | None = None
+        self._restarts = 0
+        self._is_ready = False
+        pulse.after_beat = self._observe
+        pulse.while_waiting = self._nodes.check
+
+    # --- Start ---------------------------------------------------------------------------------------------
+
+    def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Publish what the other nodes need of main for this attempt, and return it."""
+        settings, pulse = self._settings, self._pulse
+        config: dict[str, Any] = {**own, "tls": settings.cluster_tls, "attempt": pulse.attempt}
+        if settings.wait_for_addresses:
+            config["nodes"] = self._wait_for_addresses()
+            # Which of the nodes' configurations this one answers: none of an earlier attempt does.
+            config["answers"] = {node: self._configs[node]["counter"] for node in config["nodes"]}
+            self._participants = frozenset(config["nodes"])
+        if settings.cluster_tls and pulse.attempt == 0:
+            from oci_cluster.node.certificate import encrypted, make_certificate  # noqa: PLC0415 - where it is asked for
+
+            certificate, key = make_certificate(settings.cluster_name, wall_clock=pulse.wall_clock)
+            self._script.hand_certificate(certificate, key)
+            passphrase = pulse.cluster_dir.key_for("certificate").hex().encode()
+            pulse.publish(CERTIFICATE, certificate=certificate, key=encrypted(key, passphrase))
+        pulse.publish(config_file("MAIN"), **config)
+        self._script.nodes_dir.put("MAIN", config)
+        return config
+
+    def _wait_for_addresses(self) -> dict[str, str]:
+        """Return the address of every other node, by name, when all have come to this attempt."""
+        attempt = self._pulse.attempt
+
+        def missing() -> list[str]:
+            present = {node for node, config in self._configs.items() if config.get("attempt", 0) == attempt}
+            return [node for node in self._nodes.members if node not in present]
+
+        def poll() -> bool:
+            self._take_note(self._pulse.cluster_dir.listing())
+            self._nodes.check()
+            return not missing()
+
+        self._pulse.wait_for("the other nodes", poll, lambda: f"missing: {', '.join(missing())}")
+        self._newcomers.clear()
+        return {node: checked_address(self._configs[node], node) for node in self._nodes.members}
+
+    # --- The other nodes -----------------------------------------------------------------------------------
+
+    def _observe(self) -> None:
+        """List the cluster dir."""
+        listing = self._pulse.ask(self._pulse.cluster_dir.listing)
+        if isinstance(listing, NoAnswer):
+            self._nodes.count_outage(self._pulse.clock())
+        else:
+            self._take_note(listing)
+            self._nodes.prove_one(listing, self._pulse.clock(), self._pulse.read)
+
+    def _take_note(self, listing: Mapping[str, str]) -> None:
+        """Take note of who is present, and have start scripts on main see it."""
+        joined = self._nodes.observe(listing, self._pulse.clock(), self._pulse.read)
+        self._script.hand_members(self._nodes.members)
+        if not self._reads_configs:
+            return
+        self._unread |= set(joined)
+        for node in sorted(self._unread):
+            config = self._pulse.read(config_file(node))
+            if config is not None:
+                self._unread.discard(node)
+                self._configs[node] = config
+                self._script.nodes_dir.put(node, config)
+        self._newcomers += [node for node in joined if node not in self._newcomers]
+        for node in self._configs.keys() - set(self._nodes.members):
+            del self._configs[node]
+            self._script.nodes_dir.remove(node)
+
+    # --- Supervision ---------------------------------------------------------------------------------------
+
+    def ended(self, code: int) -> Outcome | None:
+        """Return the outcome of a success; a failure :meth:`poll` judges, together with those of other nodes."""
+        if code == 0:
+            return Outcome(ExitCode.OK, self._why_ended(code))
+        self._failure = self._own_failure(code)
+        return None
+
+    def poll(self) -> Outcome | Restart | None:
+        """Return what failures and newcomers mean, None while all is well; say when the cluster is ready."""
+        settings, nodes = self._settings, self._nodes
+        shortage: LostError | None = None
+        try:
+            nodes.check()
+        except LostError as error:
+            shortage = error
+        # Who was lost before the attempt began has no part in it.
+        has_failed = settings.gang and any(
+            failure.attempt == self._pulse.attempt and node in self._participants
+            for node, failure in nodes.failures.items()
+        )
+        if self._failure or shortage or has_failed:
+            return self._judge(shortage)
+        if settings.gang and self._newcomers:
+            return Restart(f"{', '.join(self._newcomers)} joined", is_failure=False)
+        self._poll_ready()
+        return None
+
+    def _judge(self, shortage: LostError | None) -> Outcome | Restart:
+        """Return what one or several failures mean; *shortage* where too few nodes are left."""
+        settings = self._settings
+        if not settings.entry_on_all:
+            if self._failure is None:
+                raise shortage or AssertionError
+            return Outcome(self._failure.exit_code, self._failure.reason)
+        outcome = self._first_cause()
+        # A node that was taken away on purpose has not failed.
+        is_failure = outcome.exit_code != ExitCode.STOPPED
+        if settings.gang and not shortage and (self._restarts < settings.max_restarts or not is_failure):
+            return Restart(outcome.reason, is_failure)
+        return outcome
+
+    def _first_cause(self) -> Outcome:
+        """Return the outcome that the first of several failures means, waiting for what other nodes still report."""
+        nodes, pulse = self._nodes, self._pulse
+        noticed_at = pulse.clock()
+        ran_s = noticed_at - self._script.started_at
+        patience_s = min(max(_MIN_PATIENCE_S, ran_s), _MAX_PATIENCE_S)
+        recent = noticed_at - self._settings.heartbeat_interval_s - _MIN_PATIENCE_S
+        while True:
+            if self._failure is None and (code := self._script.exit_code):
+                self._failure = self._own_failure(code)
+            all_failures = [*nodes.failures.values(), *([self._failure] if self._failure else [])]
+            failures = [failure for failure in all_failures if failure.noticed_at >= recent] or all_failures
+            reported = {failure.node for failure in failures if failure.exit_code != ExitCode.LOST}
+            # Parameter servers have no end of their own: they neither follow the others nor hang.
+            others = [node for node in nodes.members if not node.startswith("PS")]
+            unreported = [node for node in ("MAIN", *others) if node not in reported]
+            is_clear = any(not failure.may_be_a_consequence for failure in failures)
+            waited_s = pulse.clock() - noticed_at
+            if is_clear or not unreported or waited_s >= patience_s:
+                break
+            pulse.obey()
+            pulse.wait_beating(min(0.2, patience_s - waited_s))
+            listing = pulse.ask(pulse.cluster_dir.listing)
+            if not isinstance(listing, NoAnswer):
+                self._take_note(listing)
+        cause = first_cause(failures)
+        reason = cause.reason if cause is self._failure else cause.told(" failed first")
+        if unreported and not is_clear:
+            names = ", ".join(unreported)
+            reason += f"; {names} had not failed {patience_s:.0f} s later, which is what a hang looks like"
+        return Outcome(cause.exit_code, reason)
+
+    def _own_failure(self, code: int) -> Failure:
+        return Failure("MAIN", code, self._why_ended(code), self._pulse.wall_clock(), self._pulse.clock())
+
+    def _why_ended(self, code: int) -> str:
+        what = "the entry point" if self._settings.ephemeral else "the service on main"
+        return self._script.why_ended(code, what)
+
+    def _poll_ready(self) -> None:
+        """Publish once that the cluster is ready.
+
+        Raises:
+            TimedOutError: it was not within ``TIMEOUT``.
+        """
+        if self._is_ready:
+            return
+        pulse, facts = self._pulse, self._script.ready()
+        if facts is None:
+            if pulse.left_s <= 0:
+                missing, seen = ", ".join(self._nodes.missing), ", ".join(self._nodes.seen)
+                what = f"missing: {missing}" if missing else f"nodes seen: {seen or 'none'}"
+                msg = f"the cluster was not ready within {self._settings.timeout_s:g} s (TIMEOUT); {what}"
+                raise TimedOutError(msg)
+        elif not isinstance(pulse.ask(lambda: pulse.cluster_dir.publish(READY, facts=facts)), NoAnswer):
+            log.info("ready after %.1f s", pulse.clock() - pulse.started_at)
+            pulse.phase = "ready"
+            self._is_ready = True
+
+    def restart(self, restart: Restart) -> None:
+        """Begin the next attempt: main's heartbeat tells of it."""
+        self._restarts += restart.is_failure
+        counted = f"restart {self._restarts} of {self._settings.max_restarts}"
+        log.warning("%s: %s", counted if restart.is_failure else "starting again", restart.reason)
+        self._pulse.attempt += 1
+        self._nodes.begin(self._pulse.attempt)
+        self._failure = None
+        self._is_ready = False
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def announce(self, outcome: Outcome) -> bool:
+        """Write ``stop`` unless this launch has one; return whether it is there now."""
+        cluster_dir = self._pulse.cluster_dir
+
+        def publish() -> bool:
+            try:
+                is_stopped = cluster_dir.read(STOP) is not None
+            except SettingsError:  # a stop file of another schema is a stop file all the same
+                is_stopped = True
+            if not is_stopped:
+                cluster_dir.publish(STOP, reason=redact(outcome.reason), exit_code=outcome.exit_code, time=now())
+            return True
+
+        return self._pulse.ask(publish) is True
+
+    def leave(self, outcome: Outcome) -> None:
+        """Publish how main has ended; nobody needs the certificate any more."""
+        self._pulse.publish_exit(outcome, time=self._pulse.wall_clock(), has_left=True)
+        if self._settings.cluster_tls:
+            self._pulse.cluster_dir.remove(CERTIFICATE)

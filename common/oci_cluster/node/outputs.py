@@ -1,0 +1,180 @@
+"""What an entry point leaves in ``OUTPUT_DIR``, copied to the cluster dir where that is not on this machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.settings import read_settings
+from oci_cluster.errors import StorageError
+from oci_cluster.system.files import write_whole
+from oci_cluster.system.process import Children, describe
+
+log = logging.getLogger("outputs")
+agent_log = logging.getLogger("agent")
+
+
+class Uploads:
+    """Uploads of this node's outputs: each by a child, so that heartbeats go on."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        source: Path,
+        manifest: Path,
+        *,
+        interval_s: float,
+        children: Children,
+        wait: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Prepare them.
+
+        Args:
+            environ: What the uploading process runs in: it describes this node, and where this package is.
+            source: ``OUTPUT_DIR``.
+            manifest: See :func:`upload_outputs`.
+            interval_s: ``OUTPUT_INTERVAL``.
+            children: Starts and reaps processes.
+            wait: Waits seconds, for a signal at the longest.
+            clock: Monotonic seconds.
+        """
+        self._environ = environ
+        self._source = source
+        self._command = [sys.executable, "-m", "oci_cluster", "upload-outputs", str(source), str(manifest)]
+        self._interval_s = interval_s
+        self._children = children
+        self._wait = wait
+        self._clock = clock
+        self._pid: int | None = None
+        self._next_at: float | None = None
+
+    def begin(self) -> None:
+        """Take note that a start script runs: from now on there can be outputs."""
+        self._next_at = self._clock() + self._interval_s
+
+    def poll(self) -> None:
+        """Start an upload if one is due."""
+        if self._next_at is None or self._clock() < self._next_at:
+            return
+        if self._pid is not None and self._children.code(self._pid) is None:
+            return
+        if self._has_outputs():
+            self._next_at = self._clock() + self._interval_s
+            self._pid = self._start()
+
+    def finish(self) -> str:
+        """Upload what is left, and wait for it; return what went wrong, empty where nothing is lost."""
+        if self._next_at is None or not self._has_outputs():
+            return ""
+        agent_log.info("uploading outputs")
+        try:
+            pid = self._start()
+        except OSError as error:
+            return str(error)
+        while (code := self._children.code(pid)) is None:
+            self._wait(1.0)
+        return describe(code) if code else ""
+
+    def _has_outputs(self) -> bool:
+        """Return whether there is anything to upload: an upload costs a process, with a client of storage."""
+        return next((path for path in self._source.rglob("*") if path.is_file()), None) is not None
+
+    def _start(self) -> int:
+        return self._children.start(self._command, environ=self._environ, cwd=Path("/"))
+
+
+def upload_outputs(
+    cluster_dir: ClusterDir,
+    source: Path,
+    prefix: str,
+    manifest: Path,
+    *,
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Upload every file under *source* that is new or changed since the last call; return how many there were.
+
+    Args:
+        cluster_dir: The cluster dir.
+        source: ``OUTPUT_DIR``. Links are not followed: they may lead anywhere.
+        prefix: Where in the cluster dir the files go, e.g. ``outputs/WORKER_2``.
+        manifest: File of this machine that remembers size and time of what has been uploaded.
+        timeout_s: How long failing requests are repeated, in all.
+        clock: Monotonic seconds.
+        sleep: Waits seconds; only tests give another.
+
+    Raises:
+        StorageError: something could not be uploaded within *timeout_s*.
+        NotPermittedError: storage refused; not repeated.
+    """
+    done = _read_manifest(manifest)
+    deadline = clock() + timeout_s
+    uploaded = 0
+    for path in sorted(source.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        name = path.relative_to(source).as_posix()
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            continue  # a temporary file that has got its name meanwhile
+        # Taken before the upload: a file that grows meanwhile differs next time.
+        mark = [state.st_size, state.st_mtime_ns]
+        if done.get(name) == mark:
+            continue
+        if not _upload(cluster_dir, path, f"{prefix}/{name}", deadline=deadline, clock=clock, sleep=sleep):
+            continue
+        done[name] = mark
+        write_whole(manifest, json.dumps(done))
+        uploaded += 1
+    return uploaded
+
+
+def _upload(
+    cluster_dir: ClusterDir,
+    path: Path,
+    name: str,
+    *,
+    deadline: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> bool:
+    """Upload one file, repeating what fails until *deadline*; return False for one that has gone away meanwhile."""
+    delays = poll_delays(5.0)
+    while True:
+        try:
+            cluster_dir.upload(path, name)
+        except StorageError as error:
+            if not path.exists():
+                return False
+            if clock() >= deadline:
+                raise
+            log.warning("%s; trying again", error)
+            sleep(next(delays))
+        else:
+            return True
+
+
+def _read_manifest(path: Path) -> dict[str, list[int]]:
+    """Return what has been uploaded; nothing where that is not known: then everything is uploaded once more."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def upload_node_outputs(environ: Mapping[str, str], source: Path, manifest: Path) -> None:
+    """Upload the outputs of the node that *environ* describes, once; see :func:`upload_outputs`."""
+    settings = read_settings(environ)
+    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
+    prefix = f"outputs/{settings.node}"
+    count = upload_outputs(cluster_dir, source, prefix, manifest, timeout_s=settings.timeout_s)
+    log.info("uploaded=%d", count)

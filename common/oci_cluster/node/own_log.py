@@ -1,0 +1,72 @@
+"""What this node prints, copied to the cluster dir: ``contract/node_logs.py`` says in which form."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.node_logs import FOLDER, PART_BYTES, sealed
+
+# Between two writes: young nodes are watched.
+_YOUNG_S, _YOUNG_INTERVAL_S, _INTERVAL_S = 60.0, 1.0, 5.0
+
+
+class OwnLog:
+    """The log of this node in a file, which the relay writes: what a script prints must not wait for storage."""
+
+    def __init__(
+        self,
+        launch_id: str,
+        node: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Make the file.
+
+        Args:
+            launch_id: Of the node's launch.
+            node: Its name.
+            clock: Monotonic seconds.
+            wall_clock: Unix seconds: parts of a node's log are in the order of its starts.
+        """
+        self._prefix = f"{FOLDER}/{node}.{int(wall_clock() * 1000)}"
+        self._clock = clock
+        self._began_at = self._ship_at = clock()
+        self._part = 0
+        self._part_start = 0
+        self._shipped = 0
+        descriptor, name = tempfile.mkstemp(prefix=f"{launch_id}-{node}-", suffix=".log")
+        os.close(descriptor)
+        self.path = Path(name)
+
+    def is_due(self) -> bool:
+        """Return whether there is something to ship, every few seconds at most."""
+        now = self._clock()
+        if now < self._ship_at or self.path.stat().st_size == self._shipped:
+            return False
+        self._ship_at = now + (_YOUNG_INTERVAL_S if now - self._began_at < _YOUNG_S else _INTERVAL_S)
+        return True
+
+    def ship(self, cluster_dir: ClusterDir) -> None:
+        """Write what is new to the cluster dir."""
+        size = self.path.stat().st_size
+        while self._shipped < size:
+            end = min(size, self._part_start + PART_BYTES)
+            with self.path.open("rb") as file:
+                file.seek(self._part_start)
+                body = file.read(end - self._part_start)
+            name = f"{self._prefix}.{self._part:06}.log"
+            cluster_dir.write_bytes(name, sealed(cluster_dir, name, body))
+            self._shipped = end
+            if end - self._part_start == PART_BYTES:
+                self._part += 1
+                self._part_start = end
+
+    def close(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)

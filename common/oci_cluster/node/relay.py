@@ -1,0 +1,349 @@
+"""All that a node prints goes through here: its lines stay whole, and its last ones can be asked for."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from oci_cluster.contract.log_times import Stamper, TimesWriter
+from oci_cluster.node.log_bound import LogBound
+from oci_cluster.system.process import name_process
+
+# After so long a line without an end gets one: a progress bar draws its line again and again, for as long as an epoch.
+CUT_S = 10.0
+# What is kept of the last output: a page of C++ stack or of a launcher's report may follow upon a traceback.
+TAIL_BYTES = 32 << 10
+# What a pipe holds (Linux).
+_CHUNK = 64 << 10
+# An answer takes microseconds, unless the log cannot be written; and the last lines are in a pipe of this machine.
+_ANSWER_S = 5.0
+_FORGET, _TELL = b"f", b"t"
+# Noted instead of obeyed: TERM to the whole group, as some engines send it, must not cost the last lines.
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Lines:
+    """What the script and the agent print, as one text in which no line of one continues one of the other."""
+
+    def __init__(self, mark: bytes, clock: Callable[[], float]) -> None:
+        """Begin at the beginning of a line.
+
+        Args:
+            mark: Stands before each line of the agent's, and in nothing else; its first byte comes in it once.
+            clock: Monotonic seconds.
+        """
+        self._mark = mark
+        self._clock = clock
+        self._held = b""
+        self._open_since: float | None = None
+        # Whether the last line end is one that was put in: the script's own, if it comes now, would be a second one.
+        self._is_cut = False
+        self._of_agent = b""
+
+    @property
+    def due_s(self) -> float | None:
+        """Seconds until :meth:`tick` has something to do; None where it has not."""
+        return None if self._open_since is None else max(0.0, self._open_since + CUT_S - self._clock())
+
+    def add(self, data: bytes) -> bytes:
+        """Return what to write for the next *data*."""
+        data = self._held + data
+        cut_at = self._begun_mark(data)
+        self._held, data = data[cut_at:], data[:cut_at]
+        if self._mark not in data:
+            return self._script(data)
+        first, *others = data.split(self._mark)
+        written = self._script(first)
+        for text in others:
+            line, end, more = text.partition(b"\n")
+            self._of_agent += line + end
+            written += self._cut() + line + end + self._script(more)
+        return written
+
+    def take_agents(self) -> bytes:
+        """Return the lines of the agent's that have been added since the last call."""
+        lines, self._of_agent = self._of_agent, b""
+        return lines
+
+    def _begun_mark(self, data: bytes) -> int:
+        """Return where a mark begins that *data* has only the beginning of; the length of *data* where none does."""
+        start = data.rfind(self._mark[:1], -len(self._mark))
+        return start if start >= 0 and self._mark.startswith(data[start:]) and data[start:] != self._mark else len(data)
+
+    def _script(self, data: bytes) -> bytes:
+        if data and self._is_cut:
+            self._is_cut = False
+            data = data.removeprefix(b"\r\n" if data.startswith(b"\r") else b"\n")
+        if data.endswith(b"\n"):
+            self._open_since = None
+        elif data and (self._open_since is None or b"\n" in data):
+            self._open_since = self._clock()
+        return data
+
+    def tick(self) -> bytes:
+        """Return the end of a line that has had none for too long."""
+        return self._cut() if self.due_s == 0.0 else b""
+
+    def end(self) -> bytes:
+        """Return what ends the last line."""
+        return self._held + (self._cut() or (b"\n" if self._held else b""))
+
+    def _cut(self) -> bytes:
+        if self._open_since is None:
+            return b""
+        self._open_since = None
+        self._is_cut = True
+        return b"\n"
+
+
+class Tail:
+    """The last bytes of all that was added."""
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        self._kept = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Keep *data*, and forget the oldest for it."""
+        self._kept += data
+        if len(self._kept) > 4 * TAIL_BYTES:  # not with every line
+            del self._kept[:-TAIL_BYTES]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._kept.clear()
+
+    def bytes(self) -> bytes:
+        """Return what is kept, ``TAIL_BYTES`` at most."""
+        return bytes(self._kept[-TAIL_BYTES:])
+
+
+class Relay:
+    """A process between this one, with its start script, and what their output goes to.
+
+    It is a copy of this process, and nobody's child: the agent, which ends whatever is left of its own, does not end
+    it. It ends when nobody is left who could print. What a script prints never waits for the agent. Script and agent
+    write to one pipe, so that all is in the order of events; the agent's lines have a mark, which is taken off.
+    """
+
+    def __init__(
+        self, node: str, *, times: Path | None = None, stamped: Path | None = None, max_bytes: int = 0
+    ) -> None:
+        """Begin. To be called before this process adopts orphans.
+
+        Args:
+            node: The node's name.
+            times: Where stdout is a file, the file that tells when it was written: see `contract/log_times.py`.
+            stamped: A file that gets all of it too, each line after its time.
+            max_bytes: How much of it is written, see :class:`LogBound`; 0 is all.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        mark = f"\x1e{os.urandom(8).hex()}\x1f"
+        printed, output = os.pipe()
+        told, self._tell = os.pipe()
+        self._answers, answers = os.pipe()
+        self._saved = os.dup(1), os.dup(2)
+        # Until they are ignored there.
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+        if (child := os.fork()) == 0:
+            try:
+                if os.fork() == 0:
+                    for descriptor in (output, self._tell, self._answers, *self._saved):
+                        os.close(descriptor)
+                    files = {"times": times, "stamped": stamped}
+                    _Copying(node, mark.encode(), printed, told, answers, **files, bound=LogBound(max_bytes)).run()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+        for descriptor in (printed, told, answers):
+            os.close(descriptor)
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
+        os.close(output)
+        self._marked = [_Marked(handler, mark) for handler in logging.getLogger().handlers if _is_stderr(handler)]
+        self._is_over = False
+
+    def forget(self) -> None:
+        """Forget what has been printed so far: another attempt begins."""
+        self._say(_FORGET)
+
+    def tail(self) -> str:
+        """Return the last lines that have been printed; nothing where the relay does not answer."""
+        if not self._say(_TELL):
+            return ""
+        deadline = time.monotonic() + _ANSWER_S
+        answer = b""
+        while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
+            left_s = deadline - time.monotonic()
+            new = os.read(self._answers, _CHUNK) if select.select([self._answers], [], [], max(0.0, left_s))[0] else b""
+            if not new:
+                self._tell_no_more()
+                return ""
+            answer += new
+        return answer[4:].decode(errors="replace")
+
+    def finish(self) -> None:
+        """Return when all is written. What this process prints from here on goes where it went before."""
+        if self._is_over:
+            return
+        self._is_over = True
+        for marked in self._marked:
+            marked.undo()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor, saved in zip((1, 2), self._saved, strict=True):
+            os.dup2(saved, descriptor)
+            os.close(saved)
+        self._tell_no_more()
+        select.select([self._answers], [], [], _ANSWER_S)  # readable when it has ended
+        os.close(self._answers)
+
+    def _say(self, what: bytes) -> bool:
+        if self._tell < 0:
+            return False
+        try:
+            os.write(self._tell, what)
+        except BrokenPipeError:  # somebody has killed it
+            self._tell_no_more()
+            return False
+        return True
+
+    def _tell_no_more(self) -> None:
+        if self._tell >= 0:
+            os.close(self._tell)
+            self._tell = -1
+
+
+def _is_stderr(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr
+
+
+class _Marked(logging.Formatter):
+    """What formats the lines of a handler, each with a mark before it."""
+
+    def __init__(self, handler: logging.Handler, mark: str) -> None:
+        self._handler = handler
+        self._formatter = handler.formatter or logging.Formatter()
+        self._mark = mark
+        handler.setFormatter(self)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._mark + self._formatter.format(record)
+
+    def undo(self) -> None:
+        self._handler.setFormatter(self._formatter)
+
+
+class _Log:
+    """Where what is printed goes."""
+
+    def __init__(self, descriptor: int, stamper: Stamper | None = None) -> None:
+        self._descriptor = descriptor
+        self._stamper = stamper
+        self._lost = 0
+
+    def write(self, data: bytes) -> bool:
+        """Write *data*; what cannot be written (full disk) is lost and counted, and ends nothing."""
+        text = f"\n{self._lost} bytes of this log could not be written\n".encode() + data if self._lost else data
+        left = memoryview(self._stamper.add(text) if self._stamper else text)
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except OSError:
+                self._lost += len(data)
+                if self._stamper:
+                    self._stamper.is_open = True  # half of it may be there
+                return False
+        self._lost = 0
+        return True
+
+
+class _Copying:
+    """What the relay's process does."""
+
+    def __init__(
+        self,
+        node: str,
+        mark: bytes,
+        printed: int,
+        told: int,
+        answers: int,
+        *,
+        times: Path | None,
+        stamped: Path | None,
+        bound: LogBound,
+    ) -> None:
+        self._printed = printed
+        self._told = told
+        self._answers = answers
+        self._lines = Lines(mark, time.monotonic)
+        self._tail = Tail()
+        self._bound = bound
+        self._log = _Log(1)
+        self._stamped = _Log(os.open(stamped, os.O_WRONLY | os.O_APPEND), Stamper()) if stamped else None
+        self._has_ended = False
+        self._times = TimesWriter(times) if times else None
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
+        gc.disable()  # what is there stays shared with the agent
+        name_process(f"log {node}")
+        os.set_blocking(printed, False)
+
+    def run(self) -> None:
+        """Write what is printed to stdout, until nobody is left who could print; do what is told."""
+        sources = [self._printed, self._told]
+        while not self._has_ended:
+            ready = select.select(sources, [], [], self._lines.due_s)[0]
+            # All of it: what a script printed before it ended has to be in the answer to what is asked then.
+            while self._pass_on():
+                pass
+            if self._told in ready and not self._obey():
+                sources.remove(self._told)
+            self._keep(self._lines.tick())
+        self._keep(self._lines.end())
+        self._write(self._bound.end())
+        if self._times is not None:
+            self._times.close()
+
+    def _pass_on(self) -> bool:
+        """Write what is there; return whether there may be more."""
+        try:
+            data = os.read(self._printed, _CHUNK)
+        except BlockingIOError:
+            return False
+        self._has_ended = not data
+        shown = self._lines.add(data)
+        self._tail.add(shown)
+        self._keep(shown)
+        return len(data) == _CHUNK
+
+    def _obey(self) -> bool:
+        """Do what the agent wants; return whether it may want more."""
+        what = os.read(self._told, 1)
+        if what == _TELL:
+            body = self._tail.bytes()
+            os.write(self._answers, len(body).to_bytes(4, "big") + body)
+        elif what == _FORGET:
+            self._tail.clear()
+        return bool(what)
+
+    def _keep(self, shown: bytes) -> None:
+        self._write(self._bound.take(shown, self._lines.take_agents()))
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._log.write(data) and self._times is not None:
+            self._times.note(os.lseek(1, 0, os.SEEK_CUR))
+        if self._stamped is not None:
+            self._stamped.write(data)

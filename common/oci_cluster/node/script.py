@@ -1,0 +1,353 @@
+"""The start script of this node: what it is given, its start, what it says, its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import shlex
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
+from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.errors import SettingsError, TimedOutError
+from oci_cluster.node.address import interface_of
+from oci_cluster.node.liveness import is_member
+from oci_cluster.node.nodes_dir import NodesDir, checked_address, parse_facts
+from oci_cluster.node.pulse import Pulse
+from oci_cluster.system.files import write_whole
+from oci_cluster.system.process import Children, describe
+from oci_cluster.system.text import printable
+
+if TYPE_CHECKING:
+    from oci_cluster.node.relay import Relay
+
+log = logging.getLogger("agent")
+
+_STDERR = 2
+# How a launcher of ranks says which of them it was.
+_RANK = re.compile(r"rank (\d+)")
+
+
+class Script:
+    """The framework's start script for this node, run once for each attempt; ``common/README.md`` says what it gets."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        environ: Mapping[str, str],
+        *,
+        children: Children,
+        pulse: Pulse,
+        node_dir: Path,
+        relay: Relay | None = None,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            settings: What the node was told.
+            environ: What the script inherits.
+            children: Starts, reaps and ends processes.
+            pulse: The node's life beside it.
+            node_dir: The private directory of this node; made before anything runs.
+            relay: Has what the script printed last, where something stands between.
+        """
+        self._settings = settings
+        self._environ = environ
+        self._children = children
+        self._pulse = pulse
+        self._node_dir = node_dir
+        self._relay = relay
+        self._pid: int | None = None
+        self._is_over = False
+        self._members: str | None = None
+        #: When it was started last, on the monotonic clock.
+        self.started_at = 0.0
+        self.nodes_dir = NodesDir(node_dir / "nodes")
+        self._own_outputs = node_dir / "outputs"
+        local_path = pulse.cluster_dir.local_path
+        self.output_dir = Path(settings.output_dir or (local_path / "outputs" if local_path else self._own_outputs))
+
+    # --- Facts ---------------------------------------------------------------------------------------------
+
+    @property
+    def has_facts(self) -> bool:
+        """Whether the framework has facts about each node for the others."""
+        return self._facts_script.exists()
+
+    @property
+    def _facts_script(self) -> Path:
+        return self._settings.framework_dir / "node-facts.sh"
+
+    def facts(self, address: str) -> dict[str, str]:
+        """Return the framework's facts about this node, for the others; runs its ``node-facts.sh``.
+
+        Raises:
+            SettingsError: that cannot be started, or has failed; with its exit code.
+            TimedOutError: it does not end.
+        """
+        if not self.has_facts:
+            return {}
+        name, path = self._facts_script.name, self._node_dir / "facts"
+        with path.open("wb") as output:
+            pid = self._start_child([str(self._facts_script)], self._basic_environ(address), output=output.fileno())
+        try:
+            while (code := self._children.code(pid)) is None:
+                self._pulse.obey()
+                if (left_s := self._pulse.left_s) <= 0:
+                    msg = f"{name} did not end within {self._settings.timeout_s:g} s (TIMEOUT)"
+                    raise TimedOutError(msg)
+                self._pulse.wait(min(1.0, left_s))
+        finally:
+            self._end_child(pid, self._pulse.wait)
+        if code:
+            raise SettingsError(self.reason() or f"{name} ended: {describe(code)}", exit_code=code)
+        return parse_facts(path.read_text(errors="replace"))
+
+    # --- Start ---------------------------------------------------------------------------------------------
+
+    def hand_certificate(self, certificate: str, key: str) -> None:
+        """Give the script the launch's certificate and its key, as files that only this user can read."""
+        write_whole(self._node_dir / "certificate.pem", certificate)
+        write_whole(self._node_dir / "key.pem", key)
+
+    def hand_encrypted(self, certificate: str, key: str, passphrase: bytes) -> None:
+        """Do the same with an encrypted *key*.
+
+        A copy of this process opens it: what that takes, 8 MB, the agent of a worker has no other use for.
+
+        Raises:
+            SettingsError: *passphrase* does not open it.
+        """
+
+        def hand() -> int:
+            from oci_cluster.node.certificate import decrypted  # noqa: PLC0415 - the copy has it, and ends
+
+            self.hand_certificate(certificate, decrypted(key, passphrase))
+            return 0
+
+        pid = self._children.fork(
+            hand, name="open key", cwd=self._node_dir, output=_STDERR, parent_death_signal=signal.SIGKILL
+        )
+        while (code := self._children.code(pid)) is None:
+            self._pulse.wait(1.0)
+        if code:
+            msg = f"the key of the launch's certificate cannot be opened: {describe(code)}; the log says why"
+            raise SettingsError(msg)
+
+    def hand_members(self, nodes: Sequence[str]) -> None:
+        """Tell the script on main which other nodes have not left, a name in each line; it waits for no others."""
+        text = "".join(f"{node}\n" for node in nodes)
+        if text != self._members:
+            write_whole(self._node_dir / "members", text)
+            self._members = text
+
+    def start(self, address: str, main: Mapping[str, Any]) -> None:
+        """Start it for the attempt that *main*'s configuration describes, on this node's *address*.
+
+        Raises:
+            SettingsError: it cannot be started, or *main* holds what is no address.
+        """
+        name = "start-master.sh" if self._settings.is_main else "start-worker.sh"
+        for said in ("ready", "reason", "entry-point-ended", "entry-point-printed"):
+            (self._node_dir / said).unlink(missing_ok=True)
+        if self._relay is not None:
+            self._relay.forget()
+        environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
+        environ |= _ads_environ(self._settings, environ)
+        if main.get("tls"):
+            environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
+            environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
+        self._pid = self._start_child([str(self._settings.framework_dir / name)], environ)
+        self._is_over = False
+        self.started_at = self._pulse.clock()
+
+    def _basic_environ(self, address: str) -> dict[str, str]:
+        """Return what every script of the framework gets on this node."""
+        settings, node_dir = self._settings, self._node_dir
+        args_file = node_dir / "entry-args"
+        args_file.write_bytes(b"".join(os.fsencode(arg) + b"\0" for arg in settings.entry_args))
+        is_own = self.output_dir == self._own_outputs
+        self.output_dir.mkdir(mode=0o700 if is_own else 0o777, parents=True, exist_ok=True)
+        environ = {
+            **framework_defaults(settings.framework_dir),
+            **self._environ,
+            "MODE": settings.mode,
+            "NODE_NAME": settings.node,
+            "NODE_RANK": str(settings.rank),
+            "WORKER_COUNT": str(settings.worker_count),
+            "PS_COUNT": str(settings.ps_count),
+            "MIN_WORKERS": str(settings.min_workers),
+            "CLUSTER_NAME": settings.cluster_name,
+            "LAUNCH_ID": settings.launch_id,
+            "LAUNCH_KEY": settings.launch_key,
+            "NODE_ADDRESS": address,
+            "ENTRY_POINT": settings.entry_point or settings.entry_module,
+            "ENTRY_MODULE": settings.entry_module,
+            "ENTRY_ARGS_FILE": str(args_file),
+            "CODE_DIR": str(self._working_dir()),
+            "OUTPUT_DIR": str(self.output_dir),
+            "NODE_DIR": str(node_dir),
+            "CLIENT_DIR": str(self._pulse.cluster_dir.local_path or node_dir),
+            "NODES_DIR": str(self.nodes_dir.path),
+            "READY_FILE": str(node_dir / "ready"),
+            "TIMEOUT": str(max(1, round(self._pulse.left_s))),
+            "GRACE_PERIOD": f"{settings.grace_period_s:f}".rstrip("0").rstrip("."),
+            "ATTEMPT": str(self._pulse.attempt),
+            "EPHEMERAL": str(int(settings.ephemeral)),
+            "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
+        }
+        if settings.find_interface:
+            environ["NODE_INTERFACE"] = interface_of(address)
+        return environ
+
+    def _working_dir(self) -> Path:
+        """Return the directory in which scripts run: the user's code, or one that shows it and keeps its outputs."""
+        settings, own = self._settings, self._node_dir / "working"
+        if not settings.output_folders:
+            return settings.code_dir
+        if not own.exists():
+            from oci_cluster.node.working_dir import make_working_dir  # noqa: PLC0415 - where it is asked for
+
+            make_working_dir(own, settings.code_dir, settings.output_folders, self.output_dir)
+        return own
+
+    def _peers(self, main: Mapping[str, Any]) -> dict[str, str]:
+        """Return the addresses of all nodes, as main's configuration has them; {} where this framework needs none."""
+        settings = self._settings
+        if not settings.wait_for_addresses:
+            return {}
+        nodes = {str(node): text for node, text in addresses_in(main).items() if is_member(str(node))}
+        addresses = {node: checked_address({"address": text}, node) for node, text in nodes.items()}
+        same_role = [node for node in addresses if node.startswith(settings.mode)] or [settings.node]
+        return {
+            "WORKER_ADDRESSES": ",".join(text for node, text in addresses.items() if node.startswith("WORKER")),
+            "PS_ADDRESSES": ",".join(text for node, text in addresses.items() if node.startswith("PS")),
+            "ROLE_INDEX": str(same_role.index(settings.node)) if settings.node in same_role else "",
+        }
+
+    def _start_child(self, command: list[str], environ: Mapping[str, str], output: int | None = None) -> int:
+        try:
+            pid = self._children.start(command, environ=environ, cwd=self._working_dir(), output=output, errors=_STDERR)
+        except OSError as error:
+            msg = f"{command[0]} cannot be started: {error}"
+            raise SettingsError(msg) from error
+        log.debug("started=%s pid=%d", command[0], pid)
+        return pid
+
+    # --- What it says --------------------------------------------------------------------------------------
+
+    def ready(self) -> dict[str, str] | None:
+        """Return the facts of a cluster that is ready; None while it is not."""
+        path = self._node_dir / "ready"
+        return parse_facts(path.read_text(errors="replace")) if path.exists() else None
+
+    def reason(self) -> str:
+        """Return why it says that it ended; empty where it does not."""
+        return self._said("reason")
+
+    def why_ended(self, code: int, what: str) -> str:
+        """Return why it has ended by itself with *code*: its own reason, the error it printed, or that *what* ended.
+
+        An entry point that a signal ended has had no last words; what it printed before was something else.
+        """
+        if reason := self.reason():
+            return reason
+        how = self._said("entry-point-ended")
+        # Of several ranks, one that ended with another code than an exception's may have printed none.
+        has_words = code == 1 if how else 0 < code <= 128
+        if has_words:
+            from oci_cluster.node.last_error import last_error  # noqa: PLC0415 - where something has failed
+
+            code_dir = self._settings.code_dir
+            places = [code_dir, (code_dir / (self._settings.entry_point or ".")).parent]
+            rank = _RANK.match(how)
+            node, printed = self._printed()
+            if error := last_error(printed, places, rank=rank[1] if rank else ""):
+                return f"{node}: {error}" + (f"; {how}" if how else "")
+        return how or f"{what} ended: {describe(code)}"
+
+    def _printed(self) -> tuple[str, str]:
+        """Return the node whose entry point has failed, and what that printed last."""
+        path = self._node_dir / "entry-point-printed"
+        if path.exists():
+            node, _, printed = path.read_text(errors="replace").partition("\n")
+            return printable(node, 80), printed
+        return self._settings.node, self._relay.tail() if self._relay is not None else ""
+
+    def _said(self, name: str) -> str:
+        path = self._node_dir / name
+        return printable(path.read_text(errors="replace").strip()) if path.exists() else ""
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def rescue_outputs(self) -> Path:
+        """Return where the outputs stay when this node has ended: its own directory would be removed with them."""
+        if self.output_dir == self._own_outputs and self.output_dir.is_dir():
+            # Beside it, where a full disk has room for a name.
+            name = f"{self._node_dir.name}-outputs-{secrets.token_hex(4)}"
+            self.output_dir = self.output_dir.rename(self._node_dir.with_name(name))
+        return self.output_dir
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the last one that was started; None while it runs, and where none was."""
+        return None if self._pid is None else self._children.code(self._pid)
+
+    def newly_ended(self) -> int | None:
+        """Return its exit code when it has ended by itself, once."""
+        if self._is_over or (code := self.exit_code) is None:
+            return None
+        self._is_over = True
+        log.debug("start script ended: %s", describe(code))
+        return code
+
+    def end(self, wait: Callable[[float], None]) -> None:
+        """End it, and all that it has left: TERM, ``GRACE_PERIOD``, KILL. *wait* waits seconds meanwhile."""
+        if self._pid is not None:
+            code = self._end_child(self._pid, wait)
+            log.debug("start script ended: %s", describe(code))
+            self._pid = None
+
+    def _end_child(self, pid: int, wait: Callable[[float], None]) -> int:
+        return self._children.end(pid, self._settings.grace_period_s, wait=wait, clock=self._pulse.clock)
+
+
+def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the addresses by node in *main*'s configuration, unchecked; {} where it holds none."""
+    nodes = main.get("nodes")
+    return nodes if isinstance(nodes, dict) else {}
+
+
+def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what of *environ* scripts written for ADS's distributed training read, under the names that ADS has.
+
+    Not ``RANK``, which ADS gives too: where nothing else is set, libraries take it for a rank of PyTorch's.
+    """
+    own_address = {} if settings.is_main else {"OCI__WORKER_IP": environ["NODE_ADDRESS"]}
+    return {
+        "OCI__CLUSTER_TYPE": settings.framework.upper(),
+        "OCI__ENTRY_SCRIPT": environ["ENTRY_POINT"],
+        "OCI__ENTRY_SCRIPT_ARGS": shlex.join(settings.entry_args),
+        "OCI__MAIN_IP": environ["MAIN_ADDRESS"],
+        "OCI__SYNC_DIR": environ["OUTPUT_DIR"],
+        "OCI__WORK_DIR": settings.work_dir,
+        "tmpdir": settings.cluster_url,
+        **own_address,
+        **{
+            f"OCI__{name}": environ[name]
+            for name in ("CODE_DIR", "EPHEMERAL", "MODE", "PS_COUNT", "TIMEOUT", "WORKER_COUNT")
+        },
+    }
+
+
+def _python_path(settings: NodeSettings, code_dir: Path, inherited: str) -> str:
+    """Return the start script's ``PYTHONPATH``: the user's code, and what was there but for this package."""
+    # Python looks in a script's own folder first. What workers unpickle may have been imported from there.
+    folder = (code_dir / settings.entry_point).parent if settings.entry_point else code_dir
+    kept = [entry for entry in inherited.split(os.pathsep) if entry and Path(entry) != PROJECT_ROOT / "common"]
+    return os.pathsep.join(dict.fromkeys([str(folder), str(code_dir), *kept]))

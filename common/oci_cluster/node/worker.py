@@ -1,0 +1,164 @@
+"""A worker, or a parameter server: follows main from attempt to attempt, and reports to it what goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from oci_cluster.contract.names import CERTIFICATE, config_file, exit_file, heartbeat_file
+from oci_cluster.contract.outcome import Outcome
+from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.errors import StorageError
+from oci_cluster.node.liveness import MainWatch
+from oci_cluster.node.pulse import NoAnswer, Pulse
+from oci_cluster.node.role import Restart
+from oci_cluster.node.script import Script, addresses_in
+
+log = logging.getLogger("agent")
+
+# What a heartbeat may tell of attempts: far above any MAX_RESTARTS, so that a hostile one cannot end all that follow.
+_MAX_ATTEMPTS = 1_000_000_000
+
+
+class Worker:
+    """Every node but main."""
+
+    def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
+        """Follow main, once that is heard of."""
+        self._settings = settings
+        self._script = script
+        self._pulse = pulse
+        self._main: MainWatch | None = None
+        # The latest attempt that main's heartbeat has shown.
+        self._mains_attempt = 0
+        # The counter of this node's last configuration.
+        self._asked = 0
+        self._failed_at: float | None = None
+        # What is yet to be reported to main: storage did not take it.
+        self._unreported: Outcome | None = None
+        pulse.after_beat = self._observe
+
+    # --- Start ---------------------------------------------------------------------------------------------
+
+    def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Make this node known, and return main's configuration: of the attempt that this node takes part in."""
+        node, pulse = self._settings.node, self._pulse
+        while True:
+            pulse.attempt = self._mains_attempt
+            self._unreported = self._failed_at = None
+            pulse.wait_for(f"storage to remove {exit_file(node)}", self._retract_exit)
+            self._asked = pulse.publish(config_file(node), **own, attempt=pulse.attempt)
+            main = pulse.wait_for(config_file("MAIN"), self._main_config)
+            if self._mains_attempt == pulse.attempt:
+                break
+        self._watch_main()
+        if main.get("tls"):
+            pair = pulse.wait_for(CERTIFICATE, lambda: pulse.cluster_dir.read(CERTIFICATE))
+            passphrase = pulse.cluster_dir.key_for("certificate").hex().encode()
+            self._script.hand_encrypted(str(pair.get("certificate")), str(pair.get("key")), passphrase)
+        self._script.nodes_dir.put("MAIN", main)
+        return main
+
+    def _retract_exit(self) -> bool:
+        """Remove what this node's rank has said at an end that was not the last: of an attempt, or its predecessor."""
+        cluster_dir, node = self._pulse.cluster_dir, self._settings.node
+        if not self._asked:
+            # From here on, what this node says is later than its predecessor's words, even where its clock is behind.
+            cluster_dir.read(heartbeat_file(node))
+        name = exit_file(node)
+        # Else nodes that may not delete would end here, with nothing to delete.
+        if cluster_dir.read(name) is not None or name in cluster_dir.unusable:
+            cluster_dir.remove(name)
+        return True
+
+    def _main_config(self) -> dict[str, Any] | None:
+        """Return main's configuration where this node takes part in its attempt, or has to come to a later one."""
+        main, attempt = self._pulse.cluster_dir.read(config_file("MAIN")), self._pulse.attempt
+        if main is None or not self._settings.gang:
+            return main
+        # Main lives; its heartbeat tells when there is an attempt that this node has not heard of.
+        self._watch_main()
+        if self._mains_attempt > attempt:
+            return main
+        answers = main.get("answers")
+        is_answer = isinstance(answers, dict) and answers.get(self._settings.node) == self._asked
+        takes_part = main.get("attempt") == attempt and self._settings.node in addresses_in(main)
+        # One that does not answer is of an earlier life of this rank's: somebody has put it back.
+        return main if takes_part and is_answer else None
+
+    def _watch_main(self) -> None:
+        self._main = self._main or MainWatch(self._settings.heartbeat_timeout_s, self._pulse.clock())
+
+    # --- Supervision ---------------------------------------------------------------------------------------
+
+    def _observe(self) -> None:
+        """Read main's heartbeat.
+
+        Raises:
+            LostError: main has been silent for too long.
+            StorageError: nothing but errors for ``TIMEOUT``: nobody else could end this node.
+        """
+        if self._unreported is not None:
+            self._report(self._unreported)
+        if self._main is None:
+            return
+        heartbeat = self._pulse.ask(lambda: self._pulse.cluster_dir.read(heartbeat_file("MAIN")))
+        if isinstance(heartbeat, NoAnswer):
+            self._main.observe(None, self._pulse.clock(), answered=False)
+        else:
+            self._main.observe(heartbeat, self._pulse.clock(), answered=True)
+            attempt = (heartbeat or {}).get("attempt")
+            if self._settings.gang and type(attempt) is int and attempt < _MAX_ATTEMPTS:
+                self._mains_attempt = max(self._mains_attempt, attempt)
+        outages = self._pulse.outages
+        if outages.error is not None and outages.duration_s > self._settings.timeout_s:
+            msg = f"no answer for {self._settings.timeout_s:g} s (TIMEOUT): {outages.error}"
+            raise StorageError(msg, exit_code=outages.error.exit_code)
+
+    def ended(self, code: int) -> Outcome | None:
+        """Return the outcome that the end of the start script means, None where main decides."""
+        settings, pulse = self._settings, self._pulse
+        if code == 0:
+            # Not believed: a worker whose main has died may well leave with 0. The stop file, or main's silence, tells.
+            log.info("waiting for the cluster's outcome")
+            pulse.phase = "waiting"
+            return None
+        failure = Outcome(code, self._script.why_ended(code, "its start script"))
+        self._failed_at = pulse.wall_clock()
+        pulse.phase = "failed" if settings.gang else "stopping"
+        self._report(failure)
+        if settings.gang:
+            log.warning("%s; waiting for main, which may start again", failure.reason)
+            return None
+        patience_until = pulse.clock() + settings.grace_period_s
+        while pulse.clock() < patience_until:
+            pulse.obey()  # raises the cluster's own outcome, when main has said it
+            pulse.wait(0.2)
+        return failure
+
+    def _report(self, failure: Outcome) -> None:
+        """Say that the start script has failed; where storage does not take it, with the next heartbeat."""
+        failed_at, has_left = self._failed_at or self._pulse.wall_clock(), not self._settings.gang
+        answer = self._pulse.ask(lambda: self._pulse.publish_exit(failure, time=failed_at, has_left=has_left))
+        self._unreported = failure if isinstance(answer, NoAnswer) else None
+
+    def poll(self) -> Restart | None:
+        """Return what main's heartbeat has told a worker of a gang."""
+        if self._mains_attempt > self._pulse.attempt:
+            return Restart("main has begun another attempt", is_failure=False)
+        return None
+
+    def restart(self, restart: Restart) -> None:
+        """Log why; which attempt it is :meth:`join` finds out."""
+        log.info("starting again: %s", restart.reason)
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def announce(self, _: Outcome) -> bool:
+        """Return True: the cluster's end is main's to announce."""
+        return True
+
+    def leave(self, outcome: Outcome) -> None:
+        """Publish how this node has ended: its last word."""
+        self._pulse.publish_exit(outcome, time=self._failed_at or self._pulse.wall_clock(), has_left=True)

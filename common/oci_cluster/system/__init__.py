@@ -1,0 +1,1 @@
+"""This machine's programs and files. Knows no cluster."""

@@ -1,0 +1,192 @@
+"""Folders as tar files: the same files make the same bytes; what is unpacked stays in its folder.
+
+Whoever unpacks here catches `ArchiveError` for what is wrong with an archive, `OSError` for what is wrong with a disk,
+and never asks which of Python's modules has found it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from oci_cluster.errors import SettingsError
+
+if sys.version_info >= (3, 12):
+    import tarfile
+else:  # extraction filters came with 3.11.4 only: Debian 12 has 3.11.2
+    from backports import tarfile
+
+__all__ = [
+    "MAX_CODE_BYTES",
+    "ArchiveError",
+    "ArchiveTooLargeError",
+    "pack_code",
+    "pack_file",
+    "read_files",
+    "tarfile",
+    "unpack",
+    "unpack_beneath",
+]
+
+# Code, not data: above that a launch would be slower than an image.
+MAX_CODE_BYTES = 100 * 2**20
+
+
+class ArchiveError(Exception):
+    """An archive that is broken, is none, or holds what must not be unpacked."""
+
+
+class ArchiveTooLargeError(ArchiveError):
+    """An archive that holds more than its reader has room for."""
+
+
+# --- Packing ----------------------------------------------------------------------------------------------------------
+
+
+def pack_code(source: Path, paths: Sequence[Path], target: Path) -> str:
+    """Write the files and links *paths* of the folder *source* as a compressed tar to *target*; return its sha256.
+
+    The same files make the same bytes, whoever packs them and when. *paths* are in an order that lasts; see
+    ``system/code_files.py`` for which they are.
+
+    Raises:
+        SettingsError: they are too large, cannot be read, or hold a link that leads out of *source*.
+    """
+    total = 0
+    with (
+        target.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in paths:
+            name = path.relative_to(source).as_posix()
+            entry = tar.gettarinfo(path, name)
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            entry.mtime = 0
+            entry.mode = 0o755 if entry.mode & 0o100 else 0o644
+            total += entry.size
+            if total > MAX_CODE_BYTES:
+                msg = (
+                    f"the code in {source} is more than {MAX_CODE_BYTES >> 20} MiB ({name} made it so); "
+                    "name a smaller folder with --code, and keep data in a bucket"
+                )
+                raise SettingsError(msg)
+            try:
+                tarfile.data_filter(entry, str(source))
+                if entry.isreg():
+                    with path.open("rb") as content:
+                        tar.addfile(entry, content)
+                else:
+                    tar.addfile(entry)
+            except (tarfile.TarError, OSError) as error:
+                msg = f"{path} cannot be sent to the nodes: {error}; move it out of {source}, or name another --code"
+                raise SettingsError(msg) from error
+    return hashlib.sha256(target.read_bytes()).hexdigest()
+
+
+def pack_file(name: str, content: bytes, *, mode: int, modified_s: int) -> bytes:
+    """Return a tar file that holds one file.
+
+    Args:
+        name: Its name, without folders.
+        content: What it holds.
+        mode: Its permissions. Its owner is root.
+        modified_s: When it was written, Unix seconds.
+    """
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mtime, entry.mode = len(content), modified_s, mode
+        tar.addfile(entry, io.BytesIO(content))
+    return archive.getvalue()
+
+
+# --- Unpacking --------------------------------------------------------------------------------------------------------
+
+
+def unpack(archive: Path, directory: Path) -> None:
+    """Unpack all of the file *archive*, compressed or not, into *directory*, owned by whoever runs this.
+
+    Paths and links that leave *directory*, devices and pipes are refused; set-id bits are dropped.
+
+    Raises:
+        ArchiveError: it is broken, or holds what is refused. What came before may have been unpacked.
+        OSError: it cannot be read, or *directory* cannot be written.
+    """
+    with _archive_errors(), tarfile.open(archive) as tar:
+        tar.extractall(directory, filter="data")
+
+
+def unpack_beneath(stream: IO[bytes], directory: Path, *, prefix: str) -> None:
+    """Unpack folders and plain files of the archive *stream* that stand beneath *prefix* into *directory*.
+
+    Links, which may lead anywhere, and all else are left out. Of folders neither times nor permissions are taken over:
+    one that may not be written would keep its own files out.
+
+    Args:
+        stream: The archive, not compressed; read once, from where it stands.
+        directory: Where it goes; *prefix* stays part of the names.
+        prefix: A folder of the archive, such as ``outputs``.
+
+    Raises:
+        ArchiveError: it is broken, or a name leads out of *directory*. What came before has been unpacked.
+        OSError: *directory* cannot be written.
+    """
+    with _archive_errors(), tarfile.open(fileobj=stream, mode="r|") as tar:
+        for entry in tar:
+            if entry.name.startswith(f"{prefix}/") and (entry.isreg() or entry.isdir()):
+                tar.extract(entry, directory, filter="data", set_attrs=entry.isreg())
+
+
+def read_files(
+    stream: IO[bytes], *, names: re.Pattern[str], max_file_bytes: int, max_bytes: int, max_files: int
+) -> dict[str, bytes]:
+    """Return the plain files right below the one folder that the archive *stream* holds, by name.
+
+    Args:
+        stream: The archive, not compressed; read once, from where it stands.
+        names: What the whole name of a file that is returned looks like.
+        max_file_bytes: A longer file is cut off after one byte more, so that its reader sees that it is too long.
+        max_bytes: Most that all files may have together, whether wanted or not.
+        max_files: Most files that may be wanted.
+
+    Raises:
+        ArchiveError: it is broken.
+        ArchiveTooLargeError: there is more than *max_bytes* or *max_files* allow.
+    """
+    files: dict[str, bytes] = {}
+    total = 0
+    with _archive_errors(), tarfile.open(fileobj=stream, mode="r|") as tar:
+        for entry in tar:
+            _folder, slash, name = entry.name.removeprefix("./").partition("/")
+            total += entry.size
+            if total > max_bytes:
+                msg = f"more than {max_bytes} bytes ('{entry.name}' made it so)"
+                raise ArchiveTooLargeError(msg)
+            if slash and entry.isreg() and names.fullmatch(name):
+                if len(files) == max_files:
+                    msg = f"more than {max_files} files ('{entry.name}' made it so)"
+                    raise ArchiveTooLargeError(msg)
+                content = tar.extractfile(entry)
+                files[name] = content.read(max_file_bytes + 1) if content else b""
+    return files
+
+
+@contextmanager
+def _archive_errors() -> Iterator[None]:
+    """Have one error for all that the modules for tar files, and for each compression, raise."""
+    # Not imported for this: where no archive is compressed so, it is not needed.
+    of_lzma = getattr(sys.modules.get("lzma"), "LZMAError", EOFError)
+    try:
+        yield
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, of_lzma) as error:
+        raise ArchiveError(str(error)) from error

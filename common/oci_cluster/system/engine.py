@@ -1,0 +1,253 @@
+"""The container engine's command line: docker, podman, nerdctl or what else has their commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from oci_cluster.errors import BackendError, NotPermittedError
+from oci_cluster.system.text import printable
+
+# Of URLs that oci_cluster.backends.docker.volume_files opens: PROTOCOL://<container>/<path>.
+PROTOCOL = "engine"
+# The longest that an engine may take to answer: to start a container took 1.2 s on a busy machine of 2 cores.
+_TIMEOUT_S = 120.0
+# What clients say where nobody answers, in lower case: docker 20.10 and 28, podman 4.3, nerdctl 1.7.
+_NOBODY = ("cannot connect to", "connection refused", "connect: no such file", "error during connect", "cannot access ")
+# Both of what clients say of a container, network or volume that is not there, and of a path in a container.
+_ABSENT = ("no such", "could not find the file", "not found", "does not exist")
+
+
+class EngineError(BackendError):
+    """The engine refused, or did not answer.
+
+    Attributes:
+        said: What its client has printed, for the few answers that callers must tell apart.
+    """
+
+    def __init__(self, message: str, said: str = "") -> None:
+        """Keep what the client *said* beside the *message* for people."""
+        super().__init__(message)
+        self.said = said
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it answered that there is no such thing: a container, network, volume, or path in a container."""
+        return any(words in self.said.lower() for words in _ABSENT)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine where an engine's containers run."""
+
+    cpus: int
+    memory: int
+    """Bytes."""
+    keeps_users: bool
+    """Whether a container's uid is the machine's: neither a rootless engine nor one that maps users."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A container engine, by the program that talks to it; a call takes 40 ms of CPU (docker 20.10)."""
+
+    program: str
+    environ: Mapping[str, str] | None = field(default=None, compare=False)
+    """The client's environment; None: this process's own."""
+
+    @property
+    def is_podman(self) -> bool:
+        """Whether it is podman, which says and takes some things in another way."""
+        return "podman" in Path(self.program).name
+
+    def call(self, *words: str, stdin: bytes = b"", timeout_s: float | None = _TIMEOUT_S) -> str:
+        """Run the engine's command *words* and return what it prints; None as *timeout_s* waits as long as it takes.
+
+        Raises:
+            EngineError: it failed, did not answer within *timeout_s*, or there is no engine.
+            NotPermittedError: this user may not talk to the engine.
+        """
+        try:
+            # In a session of its own: a Ctrl-C in the terminal is for the launcher, which ends the cluster in order.
+            done = subprocess.run(  # noqa: S603 - an argument list, no shell
+                [self.program, *words],
+                env=self.environ,
+                input=stdin,
+                capture_output=True,
+                timeout=timeout_s,
+                start_new_session=True,
+                check=False,
+            )
+        except OSError as error:
+            raise self._missing(error) from error
+        except subprocess.TimeoutExpired as error:
+            msg = f"{self._shown(words)} did not answer within {timeout_s:g} s; look at the engine: {self.program} info"
+            raise EngineError(msg) from error
+        if done.returncode != 0:
+            raise self._failure(words, done.stderr)
+        return done.stdout.decode(errors="replace")
+
+    def inspect(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what the engine knows of those containers of *names* that there are."""
+        if not names:
+            return []
+        try:
+            text = self.call("container", "inspect", *names)
+        except EngineError as error:
+            if not error.is_absent:
+                raise
+            if len(names) == 1:
+                return []
+            # One has been removed just now, and clients differ in what they print then.
+            return [found for name in names for found in self.inspect([name])]
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            msg = f"the answer of {self.program} container inspect is not JSON: {printable(text, 80)}"
+            raise EngineError(msg) from error
+        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+    def containers(self, label: str) -> list[str]:
+        """Return the ids of all containers with *label*, ``name`` or ``name=value``, whether they run or not."""
+        return self.call("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}").split()
+
+    def machine(self) -> Machine:
+        """Return what the machine has where containers run, which may be another one than this.
+
+        Raises:
+            EngineError: it does not answer.
+        """
+        found = self._info()
+        try:
+            host = found.get("host", {})  # podman's
+            options = " ".join(map(str, found.get("SecurityOptions") or []))
+            is_rootless = "name=rootless" in options or bool(host and host.get("security", {}).get("rootless", True))
+            return Machine(
+                cpus=int(found.get("NCPU") or host["cpus"]),
+                memory=int(found.get("MemTotal") or host["memTotal"]),
+                keeps_users=not is_rootless and "name=userns" not in options,
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            msg = f"{self.program} info does not tell CPUs and memory; is '{self.program}' docker, podman or nerdctl?"
+            raise EngineError(msg) from error
+
+    def place(self) -> Path | None:
+        """Return where the engine keeps images, which may be another machine's directory; None where it does not tell.
+
+        Raises:
+            EngineError: it does not answer.
+        """
+        found = self._info()
+        store = found.get("store")  # podman's
+        place = found.get("DockerRootDir") or (store.get("graphRoot") if isinstance(store, dict) else None)
+        return Path(str(place)) if place else None
+
+    def _info(self) -> dict[str, Any]:
+        text = self.call("info", "--format", "{{json .}}")
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            msg = (
+                f"the answer of {self.program} info is not a JSON object: {printable(text, 80)}; "
+                f"is '{self.program}' docker, podman or nerdctl?"
+            )
+            raise EngineError(msg)
+        if errors := found.get("ServerErrors"):  # docker's client tells of itself, and succeeds, where nobody answers
+            raise self._failure(["info"], "\n".join(map(str, errors)).encode())
+        return found
+
+    def image_user(self, image: str) -> str | None:
+        """Return the user of *image*: a uid, a name or, for root, nothing; None where the engine has no such image."""
+        try:
+            found = json.loads(self.call("image", "inspect", image))
+            return str(found[0].get("Config", {}).get("User") or "").partition(":")[0]
+        except EngineError as error:
+            if not error.is_absent:
+                raise
+            return None
+        except (ValueError, LookupError, AttributeError) as error:
+            msg = f"the answer of {self.program} image inspect is not one that docker, podman or nerdctl give"
+            raise EngineError(msg) from error
+
+    @contextmanager
+    def stream(self, *words: str) -> Iterator[IO[bytes]]:
+        """Give what the command *words* prints, as it comes; what is not read is not waited for.
+
+        Raises:
+            EngineError: it failed, or there is no engine.
+        """
+        with tempfile.TemporaryFile() as errors:
+            try:
+                client = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+                    [self.program, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise self._missing(error) from error
+            assert client.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
+            try:
+                yield client.stdout
+                client.stdout.read()  # what stands behind the end of an archive
+            except BaseException:
+                # Rather than what a reader makes of an answer that has ended early: why it has.
+                has_ended = not client.stdout.read(1)
+                if not has_ended:
+                    client.kill()
+                if client.wait() > 0 and has_ended:
+                    errors.seek(0)
+                    raise self._failure(words, errors.read()) from None
+                raise
+            finally:
+                client.stdout.close()
+            if client.wait() != 0:
+                errors.seek(0)
+                raise self._failure(words, errors.read())
+
+    def start(self, *words: str, output: Path) -> subprocess.Popen[bytes]:
+        """Start the command *words*; what it prints is written to the file *output*, from its beginning on."""
+        with output.open("wb") as file:
+            try:
+                return subprocess.Popen(  # noqa: S603 - an argument list, no shell
+                    [self.program, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise self._missing(error) from error
+
+    def _missing(self, error: OSError) -> EngineError:
+        msg = (
+            f"the container engine '{self.program}' cannot be run: {error.strerror}; install Docker or Podman, "
+            "or name the one you have: DOCKER=podman"
+        )
+        return EngineError(msg)
+
+    def _shown(self, words: Sequence[str]) -> str:
+        return " ".join([self.program, *words[:2]])
+
+    def _failure(self, words: Sequence[str], stderr: bytes) -> EngineError | NotPermittedError:
+        said = stderr.decode(errors="replace").strip()
+        # docker's last line is advice about --help.
+        lines = [line for line in said.splitlines() if line.strip() and "--help" not in line] or ["it says nothing"]
+        if "permission denied" in said.lower() and "connect" in said.lower():
+            msg = (
+                f"you may not use the engine: {printable(lines[-1])}; join the engine's group, or run a rootless engine"
+            )
+            return NotPermittedError(msg)
+        text = printable(lines[-1])
+        if any(part in said.lower() for part in _NOBODY):
+            text = f"the engine does not answer: {text}; start it, or name another: DOCKER=podman"
+        return EngineError(f"{self._shown(words)}: {text}", said)

@@ -1,0 +1,86 @@
+"""Files that are written whole, and locks that are held: one way for each."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from oci_cluster.errors import BackendError, NotPermittedError
+
+
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
+    """Replace the file *path* by *content*: a reader sees all of it, or the file that was there before.
+
+    Args:
+        path: In a directory that exists.
+        content: Text is written as UTF-8; what the file system's names could not decode comes back as it was.
+        mode: Private unless said otherwise: certificates and arguments are nobody else's business.
+
+    Raises:
+        OSError: it cannot be written; the old file is as it was.
+    """
+    # The random part keeps two writers apart.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(os.fsencode(content))
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], object] = lambda: None) -> Iterator[int]:
+    """Hold the lock of the file *path*, waiting for whoever has it; yields its descriptor. Its folder is made.
+
+    A lock and not a file that is there: it goes with the process that holds it, however that ends.
+
+    Args:
+        path: Made where it is missing; its content means nothing.
+        waiting: Called once, where another process has the lock.
+
+    Raises:
+        BackendError, NotPermittedError: the file cannot be made.
+    """
+    try:
+        path.parent.mkdir(exist_ok=True)
+        # Who may read the file may lock it: another user of the machine must not hold up every launch.
+        lock = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w")
+    except OSError as error:
+        raise not_writable(path.parent, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock.fileno()
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a living process holds the lock of the file *path*."""
+    try:
+        with path.open("r") as lock:
+            # Shared: two who ask at the same time must not take each other for a holder.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def not_writable(path: Path, error: OSError) -> BackendError | NotPermittedError:
+    """Return what to raise where *path* of this machine cannot be written."""
+    is_refused = error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}
+    is_gone = error.errno in {errno.ENOENT, errno.ESTALE, errno.ENOTCONN}
+    advice = "allow writing there" if is_refused else "bring its folder back" if is_gone else "make room there"
+    kind = NotPermittedError if is_refused else BackendError
+    return kind(f"{path} cannot be written: {error.strerror}; {advice}")

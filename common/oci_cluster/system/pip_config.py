@@ -1,0 +1,117 @@
+"""pip's settings, read from its files and variables as pip reads them, and what uv calls them.
+
+Read here: `pip config list` takes a third of a second, and an environment that uv has made has no pip to ask.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.console import Say
+
+# pip's options that decide where packages come from, and what uv calls them.
+_UV_OPTIONS = {
+    "index-url": "--default-index",
+    "extra-index-url": "--index",
+    "find-links": "--find-links",
+    "trusted-host": "--allow-insecure-host",
+    "no-index": "--no-index",
+}
+# PyTorch's own builds for CPUs. Source: https://pytorch.org/get-started/locally/
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+_YES = {"1", "y", "yes", "t", "true", "on"}  # pip takes them all (distutils' strtobool)
+_SECTIONS = ("global", "install")  # the later wins
+
+
+def pip_settings(environ: Mapping[str, str], *, prefix: Path | None = None) -> dict[str, str]:
+    """Return what pip's files and variables set for ``pip install``, by option name; variables win.
+
+    Args:
+        environ: The environment.
+        prefix: The Python environment whose own ``pip.conf`` counts; None: that of this program.
+
+    Raises:
+        SettingsError: a file is none of pip's; pip refuses it, too.
+    """
+    values: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for path in _files(environ, prefix or Path(sys.prefix)):
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")  # one that is not there counts as empty
+        except (configparser.Error, UnicodeDecodeError) as error:
+            # Not the error's own text: it quotes the line, in which a password may stand.
+            msg = f"pip's settings in {path} cannot be read ({type(error).__name__}); 'pip config list' tells more"
+            raise SettingsError(msg) from None
+        for section in filter(parser.has_section, _SECTIONS):
+            values[section] |= {_option(name): value or "" for name, value in parser.items(section)}
+    variables = {_option(name[4:]): value for name, value in environ.items() if name.startswith("PIP_")}
+    levels = [*values.values(), variables]
+    return {name: value for level in levels for name, value in level.items() if value}  # pip ignores empty ones
+
+
+def _files(environ: Mapping[str, str], prefix: Path) -> list[Path]:
+    """Return the files that pip reads, the last wins (pip's documentation, "Configuration")."""
+    own = environ.get("PIP_CONFIG_FILE", "")
+    if own == os.devnull:
+        return []
+    home = Path(environ.get("HOME", "/"))
+    users = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip"
+    if sys.platform == "darwin":
+        machines = [Path("/Library/Application Support/pip")]
+        application = home / "Library" / "Application Support" / "pip"
+        users = application if application.is_dir() else home / ".config" / "pip"
+    else:
+        shared = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+        machines = [*(Path(folder, "pip") for folder in shared.split(os.pathsep)), Path("/etc")]
+    # A file that the user names takes the place of the user's others.
+    folders = [*machines, *([] if own and Path(own).exists() else [home / ".pip", users]), prefix]
+    return [*(folder / "pip.conf" for folder in folders), *([Path(own)] if own else [])]
+
+
+def _option(name: str) -> str:
+    return name.lower().replace("_", "-").removeprefix("--")
+
+
+def uv_options(settings: Mapping[str, str], say: Say) -> tuple[list[str], dict[str, str]]:
+    """Return uv's options and environment for pip's *settings*: uv does not read pip's configuration.
+
+    Of a place in ``find-links`` that is not there pip warns; uv fails. It is left out here, and *say* is told.
+    """
+    options: list[str] = []
+    for name, option in _UV_OPTIONS.items():
+        text = settings.get(name, "")
+        if name == "no-index":
+            options += [option] if text.lower() in _YES else []
+            continue
+        for word in map(os.path.expanduser, text.split()):
+            if name == "find-links" and not _is_there(word):
+                say(f"pip's find-links names '{word}', which is not there: left out")
+            else:
+                options += [option, word]
+    if "extra-index-url" in settings:  # pip takes the best version of all indexes, uv that of the first that has any
+        options += ["--index-strategy", "unsafe-best-match"]
+    return options, {"SSL_CERT_FILE": settings["cert"]} if "cert" in settings else {}
+
+
+def _is_there(place: str) -> bool:
+    """Return whether a URL, or a path of this machine, can be looked at; of other machines nothing is known."""
+    path = unquote(urlsplit(place).path) if place.startswith("file:") else place
+    return ("://" in place and path is place) or os.path.exists(path)  # noqa: PTH110 - never raises
+
+
+def torch_index(settings: Mapping[str, str], torch: str) -> str:
+    """Return the index that *torch*, the setting ``TORCH``, adds to pip's *settings*; empty where it adds none."""
+    is_wanted = torch == "cpu" and settings.get("no-index", "").lower() not in _YES
+    return TORCH_CPU_INDEX if is_wanted else ""
+
+
+def with_index(settings: Mapping[str, str], index: str) -> dict[str, str]:
+    """Return pip's *settings* with one more *index*, where there is one, beside those that the user has."""
+    both = f"{settings.get('extra-index-url', '')} {index}".strip()
+    return {**settings, "extra-index-url": both} if both else dict(settings)

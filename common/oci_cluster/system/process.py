@@ -1,0 +1,280 @@
+"""Child processes that are never lost sight of: process groups, parent-death signals, reaping, sweeping."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+# From <linux/prctl.h>. Other systems have no equal; there the local backend sweeps what a dead agent leaves.
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+# Signals that some process here notes instead of obeying.
+_NOTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
+
+
+def name_process(name: str) -> None:
+    """Have lists of processes show the first 15 characters of *name* for this one (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def use_files(output: int, keep: Sequence[int]) -> None:
+    """Have *output* as stdout and stderr, nothing as stdin, and close all other files but those in *keep*."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    low = 3
+    for descriptor in sorted(keep):
+        os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent dies, so that they can be reaped and swept (Linux)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(number: int) -> None:
+    """Have the kernel send this process the signal *number* when its parent dies (Linux)."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def exit_code(status: int) -> int:
+    """Return the shell's code for a ``waitpid`` *status*: the exit code, or 128 + the signal that killed it."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def describe(code: int) -> str:
+    """Return *code* in words: ``exit code 7``, or ``killed by SIGKILL`` for 137."""
+    try:
+        return f"killed by {signal.Signals(code - 128).name}" if code > 128 else f"exit code {code}"
+    except ValueError:
+        return f"exit code {code}"
+
+
+class Signals:
+    """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once."""
+
+    def __init__(self, *, children: bool = True) -> None:
+        """Take over the process's handlers; one object per process. Without *children* CHLD ends no wait."""
+        self.received: int | None = None
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        os.set_blocking(self._reader, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._note)
+        # These only wake: the default would not write to the pipe.
+        for number in (*([signal.SIGCHLD] if children else []), signal.SIGUSR1):
+            signal.signal(number, lambda *_: None)
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.received = self.received or number
+
+    def wait(self, seconds: float) -> None:
+        """Sleep *seconds*, less if a signal comes."""
+        if select.select([self._reader], [], [], max(seconds, 0))[0]:
+            os.read(self._reader, 4096)
+
+
+class Children:
+    """The children of this process, reaped as they end. All processes are started through here."""
+
+    def __init__(self) -> None:
+        """Adopt orphans from now on, so that nothing a child leaves is out of sight."""
+        adopt_orphans()
+        self._codes: dict[int, int] = {}
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        cwd: Path,
+        output: int | None = None,
+        errors: int | None = None,
+        new_session: bool = False,
+        parent_death_signal: int = signal.SIGKILL,
+        pass_fds: Sequence[int] = (),
+    ) -> int:
+        """Start *command* in a process group (or session) of its own and return its pid.
+
+        It gets *parent_death_signal* when this process dies, whatever it dies of (Linux). *output* is a file
+        descriptor for stdout, and for stderr too without *errors*; it inherits *pass_fds* too, and no other.
+
+        Raises:
+            OSError: the program cannot be started.
+        """
+
+        def before_exec() -> None:
+            (os.setsid if new_session else os.setpgrp)()
+            die_with_parent(parent_death_signal)
+
+        child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+            list(command),
+            env=dict(environ),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output if errors is None else errors,
+            pass_fds=pass_fds,
+            preexec_fn=before_exec,  # noqa: PLW1509 - one thread only, by design
+        )
+        child.returncode = 0  # reaped here, by reap(): subprocess must not wait for it too
+        return child.pid
+
+    def fork(
+        self,
+        call: Callable[[], int],
+        *,
+        name: str,
+        cwd: Path,
+        output: int,
+        parent_death_signal: int,
+        keep: Sequence[int] = (),
+    ) -> int:
+        """Start *call* in a copy of this process, which has a session of its own; return the pid of the copy.
+
+        For what this process has imported already: a new interpreter would take 0.1 s of CPU to do so again. This
+        process must have one thread.
+
+        Args:
+            call: What the copy does; the copy ends with the code that it returns.
+            name: What lists of processes show.
+            cwd: Where the copy runs.
+            output: File descriptor for stdout and stderr.
+            parent_death_signal: What the copy gets when this process dies (Linux).
+            keep: Open files that the copy keeps, besides.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        # A signal must not be noted by handlers that are this process's own.
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
+        if pid := os.fork():
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+            return pid
+        code = 70
+        try:
+            os.setsid()
+            die_with_parent(parent_death_signal)
+            if os.getppid() != parent:  # it died just now
+                os._exit(128 + signal.SIGKILL)
+            name_process(name)
+            signal.set_wakeup_fd(-1)
+            for number in _NOTED:
+                signal.signal(number, signal.SIG_DFL)
+            use_files(output, keep)
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+            os.chdir(cwd)
+            code = call()
+        except BaseException:  # noqa: BLE001 - the copy must never go on as its parent
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def end_all(self, pids: Sequence[int], grace_s: float, *, wait: Callable[[float], None]) -> None:
+        """End the children *pids*: TERM, then KILL to those that are there after *grace_s*."""
+        deadline = time.monotonic() + grace_s
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        while any(self.code(pid) is None for pid in pids) and time.monotonic() < deadline:
+            wait(1.0)
+        for pid in pids:
+            if self.code(pid) is None:
+                os.kill(pid, signal.SIGKILL)
+
+    def reap(self) -> bool:
+        """Collect every child, own or adopted, that has ended; return whether any is still running."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self._codes[pid] = exit_code(status)
+
+    def code(self, pid: int) -> int | None:
+        """Return the exit code of child *pid*, None while it runs."""
+        self.reap()
+        return self._codes.get(pid)
+
+    def end(self, pid: int, grace_s: float, *, wait: Callable[[float], None], clock: Callable[[], float]) -> int:
+        """End child *pid*: TERM to it alone, KILL to its whole group after *grace_s*; return its exit code.
+
+        TERM goes to the leader only, so that a start script ends its parts in order.
+        """
+        if self.code(pid) is None:
+            os.kill(pid, signal.SIGTERM)
+        deadline = clock() + grace_s
+        while self.code(pid) is None and clock() < deadline:
+            wait(min(1.0, deadline - clock()))
+        kill_group(pid)
+        while (code := self.code(pid)) is None:
+            wait(1.0)
+        self.sweep(wait)
+        return code
+
+    def sweep(self, wait: Callable[[float], None]) -> None:
+        """Kill and reap whatever is left of ended children: this process has adopted it."""
+        while self.reap():
+            import psutil  # noqa: PLC0415 - 20 ms, and seldom is anything left
+
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            wait(0.05)
+
+
+def kill_group(pid: int) -> None:
+    """Kill the process group that *pid* leads or led; none left is as good."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
+        return
+
+
+def sweep_marked(marks: Mapping[str, str]) -> int:
+    """Kill every process of this user whose environment holds all of *marks*; return how many there were.
+
+    A launch id is random and in the environment of all that a node starts, so this finds what left its process group
+    and session too, and nothing else.
+    """
+    import psutil  # noqa: PLC0415 - 20 ms, needed at the end only
+
+    own = {os.getpid(), os.getppid()}
+    killed = 0
+    for process in psutil.process_iter():
+        try:
+            if process.pid in own or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            environ = process.environ()
+            if all(environ.get(key) == value for key, value in marks.items()):
+                process.kill()
+                killed += 1
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue  # ended meanwhile, or another user's
+    return killed

@@ -1,0 +1,376 @@
+"""Python environments of a checkout: ``.venv`` for the launcher, ``.venv/envs/<framework>`` for local nodes.
+
+Only the standard library is imported here: on a fresh checkout this is what makes the rest available.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.system.console import Say
+from oci_cluster.system.env_lock import LOCK, Step, is_lock_of, locked_steps, names_torch, not_locked
+from oci_cluster.system.files import locked
+from oci_cluster.system.pip_config import pip_settings, torch_index, uv_options, with_index
+
+# What a venv has by itself: these two, with or without a version. Not python-dateutil.
+_INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
+_PROGRESS = re.compile(r"^\s*(Downloading|Building|Installing collected|Resolved|Prepared|Installed) ?.*")
+_TORCH = re.compile(r"torch==([0-9.]+)")
+_PLATFORM = (sys.platform, os.uname().machine)
+OTHER_TORCH = (
+    "torch may be another build than the lock's: its hash, and those of what it alone brings, are not checked; "
+    "all others are"
+)
+# What a post-install.sh means to be shown begins with two blanks.
+HOOK_PROGRESS = re.compile(rf"^  \S|{_PROGRESS.pattern}")
+
+
+def tools_python(root: Path) -> Path:
+    """Return the interpreter of the launcher's own environment, whether it exists yet or not."""
+    return root / ".venv" / "bin" / "python"
+
+
+def ensure_tools(root: Path, say: Say) -> Path:
+    """Make ``.venv`` with the packages that launcher and agent need, unless it is there; return its interpreter.
+
+    Raises:
+        BackendError, NotPermittedError: it cannot be made; holds the installer's last words.
+        SettingsError: a file of pip's settings is none.
+    """
+    return _ensure_locked(root, "requirements.txt", ".tools", "making .venv for the launcher", say)
+
+
+def ensure_backend_tools(root: Path, backend: str, say: Say) -> Path | None:
+    """Add to ``.venv`` what the launcher needs for *backend*, unless it is there; return its interpreter.
+
+    None for a backend that has no ``common/requirements-<name>.txt``: it needs nothing.
+
+    Raises:
+        BackendError: it cannot be had; holds the installer's last words.
+    """
+    requirements = f"requirements-{backend}.txt"
+    if not (root / "common" / requirements).exists():
+        return None
+    ensure_tools(root, say)
+    return _ensure_locked(root, requirements, f".{backend}-tools", f"installing what the backend {backend} needs", say)
+
+
+def _ensure_locked(root: Path, requirements: str, stamp_name: str, what: str, say: Say) -> Path:
+    """Have in ``.venv`` what the file *requirements* of ``common`` locks; return its interpreter."""
+    file = root / "common" / requirements
+    python = tools_python(root)
+    stamp = root / ".venv" / f"{stamp_name}-{_digest(file.read_bytes())}"
+    if stamp.exists() and python.exists():
+        return python
+    with one_at_a_time(root, "the launcher", say):
+        if not (stamp.exists() and python.exists()):
+            say(f"{what} (first time only)")
+            _make(root / ".venv", [Step(["--require-hashes", "--requirement", str(file)])], root, say)
+            stamp.touch()
+    return python
+
+
+def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> Path:
+    """Make the environment that *env_file* describes, unless it is there; return its interpreter.
+
+    It is kept in ``.venv/envs`` under the framework's name. When *env_file* changes, or its lock, it is made anew. With
+    the lock of exactly this file, every package is one that the lock has a hash of. What a ``pip:`` list cannot say is
+    done by ``post-install.sh`` beside it: called with the environment's interpreter, a directory that outlives the
+    environment, and the command that installs packages into it. Its own helpers are in ``post-install/``.
+
+    *torch* is the setting ``TORCH``. With ``cpu``, torch is PyTorch's build for CPUs, and an environment that has
+    another one is made anew; without, whatever build is there stays.
+
+    Raises:
+        SettingsError: *env_file* cannot be used, or a file of pip's settings is none.
+        BackendError, NotPermittedError: the environment cannot be made; holds the installer's last words.
+    """
+    ensure_tools(root, say)
+    # Resolved: the scripts that are installed there name it, and must not name a link that may go.
+    directory = (root / ".venv").resolve() / "envs" / env_file.parent.name
+    python = directory / "bin" / "python"
+    hook = env_file.with_name("post-install.sh")
+    helpers = sorted(path for path in hook.with_suffix("").glob("*") if path.is_file())
+    lock = env_file.with_name(LOCK)
+    recipe = b"".join(path.read_bytes() for path in [env_file, lock, hook, *helpers] if path.exists())
+    stamp = directory / f".made-{_digest(recipe + sys.version.encode())}"
+
+    def is_there() -> bool:
+        return stamp.exists() and python.exists() and not (torch and _has_other_torch(directory))
+
+    if is_there():
+        return python
+    with one_at_a_time(root, env_file.parent.name, say):
+        if not is_there():
+            say(f"making the Python environment of {env_file.parent.name} (first time only)")
+            listed = listed_requirements(root, env_file)
+            shutil.rmtree(directory, ignore_errors=True)
+            for added in directory.parent.glob(f"{directory.name}+*"):  # they see this one's packages
+                shutil.rmtree(added, ignore_errors=True)
+            settings = pip_settings_of(root)
+            pins = cpu_pins(listed) if torch else []
+            if not torch and (size := _torch_size(listed, settings)):
+                say(f"  {size}")
+            index = torch_index(settings, torch) if pins else ""
+            with tempfile.TemporaryDirectory() as scratch:
+                is_other = bool(pins) or names_torch(listed, settings)
+                steps = steps_of(lock, listed, pins, Path(scratch), say, is_other_torch=is_other)
+                _make(directory, steps, root, say, hook, index=index)
+            stamp.touch()
+    return python
+
+
+def steps_of(
+    lock: Path, listed: Sequence[str], pins: Sequence[str], scratch: Path, say: Say, *, is_other_torch: bool
+) -> list[Step]:
+    """Return how what is *listed* is installed, by *lock* where that is its lock; what is not checked is said."""
+    what = lock.with_name("env.yaml")
+    if not is_lock_of(lock, listed):
+        say(f"  {not_locked(lock, f'{what.parent.name}/{what.name}')}")
+        return [Step([*listed, *pins])]
+    if is_other_torch:
+        say(f"  {OTHER_TORCH}")
+    return locked_steps(lock, listed, scratch, added=pins, is_other_torch=is_other_torch)
+
+
+def cpu_pins(packages: Sequence[str]) -> list[str]:
+    """Return what makes the torch that *packages* pin PyTorch's build for CPUs, and nothing else; [] without torch.
+
+    Without it, an index that does not answer would be passed over, and gigabytes of the other build be installed.
+    """
+    pinned = [match[1] for package in packages if (match := _TORCH.fullmatch(package))]
+    # Elsewhere than on Linux every build is one for CPUs, and is not called so.
+    return [f"torch=={version}+cpu" for version in pinned] if _PLATFORM[0] == "linux" else []
+
+
+def _has_other_torch(directory: Path) -> bool:
+    """Return whether the environment *directory* has a torch that is not the build for CPUs."""
+    names = [path.name for path in directory.glob("lib/python*/site-packages/torch-*.dist-info")]
+    return _PLATFORM[0] == "linux" and bool(names) and not any("+cpu" in name for name in names)
+
+
+def _torch_size(packages: Sequence[str], settings: Mapping[str, str]) -> str:
+    """Return what a person should know before torch is installed; empty where pip's *settings* may name CPU builds."""
+    places = settings.get("find-links", "").split()
+    has_wheel = any("://" in place or [*Path(place).expanduser().glob("torch-*.whl")] for place in places)
+    has_torch = any(_TORCH.fullmatch(package) for package in packages)
+    if not has_torch or has_wheel or "extra-index-url" in settings or _PLATFORM != ("linux", "x86_64"):
+        return ""
+    # Both sizes: torch 2.13.0 with all that env.yaml lists, on disk.
+    size = "torch from PyPI brings NVIDIA's libraries: 5.4 GB on disk"
+    if shutil.which("nvidia-smi"):
+        return size
+    return (
+        f"{size}; without a GPU, PyTorch's CPU build does with 1.1 GB: Ctrl-C, then TORCH=cpu before the same command"
+    )
+
+
+def listed_requirements(root: Path, env_file: Path) -> list[str]:
+    """Return the ``pip:`` list of *env_file*, read by the launcher's own environment: YAML's parser is there.
+
+    Raises:
+        SettingsError: the file cannot be used.
+    """
+    listed = subprocess.run(  # noqa: S603 - our own verb
+        [tools_python(root), "-m", "oci_cluster", "requirements", str(env_file)],
+        env={**os.environ, "PYTHONPATH": str(root / "common")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        raise SettingsError(listed.stderr.strip().partition("error: ")[2] or listed.stderr.strip())
+    return listed.stdout.splitlines()
+
+
+@dataclass(frozen=True)
+class EnvFile:
+    """A conda environment file."""
+
+    path: Path
+    conda: Sequence[str]
+    pip: Sequence[str]
+    channels: Sequence[str]
+
+
+def read_env_file(path: Path) -> EnvFile:
+    """Return what the environment file *path* asks for.
+
+    Raises:
+        SettingsError: it is not one.
+    """
+    import yaml  # noqa: PLC0415 - only there once .venv is
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        dependencies = list(content["dependencies"])
+        channels = [str(channel) for channel in content.get("channels") or []]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        msg = f"{path} is not a conda environment file with a 'dependencies' list: {error!r}"
+        raise SettingsError(msg) from error
+    lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
+    conda = [part for part in dependencies if isinstance(part, str)]
+    return EnvFile(path, conda, [str(entry) for entries in lists for entry in entries], channels)
+
+
+def requirements(env_file: Path) -> list[str]:
+    """Return the ``pip:`` list of a conda environment file.
+
+    Raises:
+        SettingsError: the file is not one, or asks for conda packages that a venv cannot have.
+    """
+    file = read_env_file(env_file)
+    pip = split_pip_entries(file.pip)
+    other = [entry for entry in file.conda if not _INTERPRETER.fullmatch(entry)]
+    if other or not pip:
+        reason = f"asks for conda packages ({', '.join(other)})" if other else "has no 'pip:' list"
+        msg = f"{env_file} {reason}; a local cluster has pip packages only: list them under 'pip:', or use --python"
+        raise SettingsError(msg)
+    return pip
+
+
+def split_pip_entries(entries: Sequence[str]) -> list[str]:
+    """Return a ``pip:`` list as arguments: an option is two words of one entry there, as in a requirements file."""
+    return [word for entry in entries for word in (entry.split() if entry.startswith("-") else [entry])]
+
+
+def missing_packages(python: Path, packages: Sequence[str]) -> list[str]:
+    """Return those of *packages* that the interpreter *python* does not have.
+
+    Asks for distributions, not modules: a folder named ``dask`` can pass for the module.
+
+    Raises:
+        SettingsError: *python* cannot be run.
+    """
+    code = (
+        "import sys, json, importlib.metadata as m\n"
+        "have = {(d.metadata['Name'] or '').lower().replace('_', '-') for d in m.distributions()}\n"
+        "print(json.dumps([p for p in sys.argv[1:] if p.lower().replace('_', '-') not in have]))"
+    )
+    try:
+        done = subprocess.run(  # noqa: S603 - the interpreter that the user named
+            [python, "-I", "-c", code, *packages], capture_output=True, text=True, check=True
+        )
+        return [str(package) for package in json.loads(done.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        detail = (getattr(error, "stderr", "") or str(error)).strip().rpartition("\n")[2]
+        msg = f"--python {python} is not a Python that can be run: {detail}"
+        raise SettingsError(msg) from error
+
+
+def _make(
+    directory: Path, steps: Sequence[Step], root: Path, say: Say, hook: Path | None = None, *, index: str = ""
+) -> None:
+    started = time.monotonic()
+    uv = shutil.which("uv")
+    if not (directory / "bin" / "python").exists():
+        # pip is wanted in .venv only: it installs into the others from there, three seconds sooner.
+        without_pip = [] if directory == root / ".venv" else ["--without-pip"]
+        make = [sys.executable, "-m", "venv", *without_pip, str(directory)]
+        if uv:
+            make = [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(directory)]
+        run_installer(make, say)
+    if uv:
+        settings, extra = uv_options(pip_settings_of(root), say)
+        with_torch, _ = uv_options(with_index(pip_settings_of(root), index), lambda _: None)
+        install = [uv, "pip", "install", "--python", str(directory / "bin" / "python")]
+    else:
+        settings, extra = [], {}
+        with_torch = ["--extra-index-url", index] if index else []
+        install = [*own_pip(root, say), "--python", str(directory / "bin" / "python"), "install"]
+    # Compiled here and now, also where PYTHONDONTWRITEBYTECODE is set: an uncompiled start costs seconds, every time.
+    compiled = ["--compile-bytecode"] if uv else ["--compile"]
+    for step in steps:
+        options = settings if step.is_locked else with_torch
+        run_installer([*install, *options, *compiled, *step.words], say, extra)
+    install += with_torch
+    if hook is not None and hook.exists():
+        cache = root / ".venv" / "cache" / directory.name
+        cache.mkdir(parents=True, exist_ok=True)
+        run_installer([hook, directory / "bin" / "python", cache, *install, *compiled], say, extra, HOOK_PROGRESS)
+    say(f"  done in {time.monotonic() - started:.0f} s")
+
+
+def own_pip(root: Path, say: Say) -> list[str]:
+    """Return the command that is the pip of the launcher's own environment, where it is put if there is none."""
+    pip = [str(tools_python(root)), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode:  # noqa: S603 - our own pip
+        run_installer([tools_python(root), "-m", "ensurepip"], say)  # a .venv that uv made has none
+    return pip
+
+
+def pip_settings_of(root: Path) -> dict[str, str]:
+    """Return the settings of the pip that there is: ``.venv``'s, or where uv made that, this interpreter's."""
+    has_pip = any((root / ".venv").glob("lib/python*/site-packages/pip"))
+    return pip_settings(os.environ, prefix=root / ".venv" if has_pip else None)
+
+
+def run_installer(
+    command: Sequence[str | Path],
+    say: Say,
+    extra: Mapping[str, str] | None = None,
+    progress: re.Pattern[str] = _PROGRESS,
+) -> None:
+    """Run *command*, in an environment with *extra*, and show those of its lines that tell of *progress*.
+
+    Raises:
+        BackendError: it cannot be run, or failed; holds its last words.
+    """
+    said: list[str] = []
+    try:
+        process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+            [str(part) for part in command],
+            env={**os.environ, **(extra or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # to be ended with all that it has started
+        )
+    except OSError as error:
+        msg = f"{command[0]} cannot be run: {error.strerror}"
+        raise BackendError(msg) from error
+    try:
+        with process:
+            for line in process.stdout or ():
+                said.append(line.rstrip())
+                if progress.match(line):
+                    say(f"  {line.strip()[:100]}")
+    except BaseException:  # Ctrl-C, TERM: what it makes is wanted by nobody now
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if process.returncode:
+        shown = " ".join(str(part) for part in command[:4])
+        msg = f"'{shown} ...' failed with exit code {process.returncode}:\n" + "\n".join(said[-15:])
+        raise BackendError(msg)
+
+
+def one_at_a_time(root: Path, name: str, say: Say) -> AbstractContextManager[int]:
+    """Hold the lock of the environment *name*: two launches on a fresh checkout must not install over each other.
+
+    Each environment has its own. Horovod's takes minutes; nobody who needs another one waits for that.
+    """
+    path = root / ".venv" / f".{name.rpartition(' ')[2]}.lock"  # uv has a `.lock` of its own there
+    return locked(path, lambda: say(f"waiting: another launch is making the Python environment of {name}"))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,57 @@
+"""Text for people: what others have written is made fit for a terminal."""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+
+# What a terminal obeys (ECMA-48): colours and their like; other sequences; strings, which set titles and clipboards;
+# the other control characters, but tab; those of Unicode that turn a text round. A string without an end is shown.
+_CONTROL = re.compile(
+    r"\x1b\[(?P<style>[0-9;:]{0,40})m"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x00-\x08\x0a-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
+_PLAIN = "\x1b[0m"
+# Text that is there and cannot be read.
+_CONCEALED = re.compile(r"(^|[;:])0*8(?=[;:]|$)")
+
+
+def printable(text: object, maximum: int = 500) -> str:
+    """Return *text* as a line for a terminal: what a file of the cluster dir holds must not control one."""
+    return "".join(character for character in str(text)[:maximum] if character.isprintable())
+
+
+def harmless(line: str, *, colour: bool) -> str:
+    """Return the *line* of a log as a terminal may get it: nothing in it moves, clears, hides, names or copies.
+
+    Args:
+        line: What somebody's script has printed; no line break is in it.
+        colour: Whether its colours stay. They end with the line: the next one is another node's.
+    """
+    if line.isprintable():
+        return line
+    is_coloured = False
+
+    def kept(found: re.Match[str]) -> str:
+        nonlocal is_coloured
+        if not colour or found["style"] is None or _CONCEALED.search(found["style"]):
+            return ""
+        is_coloured = True
+        return found[0]
+
+    shown = _CONTROL.sub(kept, line)
+    return shown + _PLAIN if is_coloured else shown
+
+
+def now() -> str:
+    """Return the time, UTC, ISO 8601, for people: nothing is computed from it, as clocks of machines differ."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def seconds_since(moment: str) -> int:
+    """Return the seconds that have passed since a *moment* that :func:`now` has told; 0 where that is yet to come."""
+    return max(0, int(time.time() - calendar.timegm(time.strptime(moment, "%Y-%m-%dT%H:%M:%SZ"))))

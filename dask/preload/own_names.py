@@ -1,0 +1,111 @@
+"""Loaded into scheduler and workers: their HTTP servers answer only to names of their own.
+
+A browser runs the scripts of every page that it shows. Such a page can give its own host name this machine's address
+(DNS rebinding), and then reads what it finds here as if it were its own. The name stands in the request all the same.
+And a page may open a WebSocket to any server: only the server can refuse it, by the page's Origin, and Dask tells Bokeh
+to take all.
+
+An address is no name that somebody could give to another machine, so all addresses are taken: nodes are reached through
+tunnels and published ports, whose addresses nobody here knows.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Collection
+from typing import Any
+from urllib.parse import urlsplit
+
+from distributed.http.routing import RoutingApplication
+from tornado.httputil import HTTPServerRequest
+from tornado.web import RequestHandler
+
+
+class Refused(RequestHandler):
+    """Answers with 403 and the way out, and with nothing of the cluster."""
+
+    def prepare(self) -> None:
+        """Answer, whatever the method is."""
+        self.set_status(403)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(
+            "403: this server does not answer to the host name, or to pages of the origin, that the request has. "
+            "Use localhost or the node's address, or launch with --env DASHBOARD_HOSTS=NAME.\n"
+        )
+
+
+def given_names() -> set[str]:
+    """Return the names in DASHBOARD_HOSTS, which has commas between."""
+    return {name.strip().lower() for name in os.environ.get("DASHBOARD_HOSTS", "").split(",")} - {""}
+
+
+def own_names() -> set[str]:
+    """Return the names of this machine, as it knows them itself: DNS is not asked, others can write there."""
+    name = socket.gethostname().lower()
+    return {"localhost", name, name.partition(".")[0]} - {""}
+
+
+def is_allowed(host: str, origin: str | None, own: Collection[str], given: Collection[str]) -> bool:
+    """Return whether a request is answered.
+
+    Args:
+        host: Its Host, such as ``localhost:8787``.
+        origin: Its Origin, the page that sends it, such as ``http://localhost:8787``; None where there is none.
+        own: Names of this machine, in lower case.
+        given: Further names that the user has given, also for pages.
+    """
+    name = host_name(f"//{host}")
+    if not (name in own or name in given or is_address(name)):
+        return False
+    if origin is None:
+        return True
+    # Another port of the same machine is another server, perhaps somebody else's.
+    return urlsplit_or_none(origin) == host.lower() or host_name(origin) in given
+
+
+def host_name(url: str) -> str:
+    """Return the name in *url*, in lower case and without the dot that may end it; empty where there is none."""
+    try:
+        return (urlsplit(url).hostname or "").removesuffix(".")
+    except ValueError:
+        return ""
+
+
+def urlsplit_or_none(url: str) -> str | None:
+    """Return name and port of *url*, in lower case; None where it cannot be read."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return None
+
+
+def is_address(name: str) -> bool:
+    """Return whether *name* is an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def guard(application: type[RoutingApplication]) -> None:
+    """Have every *application* refuse what is not allowed, before it looks for who could answer.
+
+    Dask runs a preload twice as it loads it. The second time changes nothing: the same is asked once more.
+    """
+    own, given = own_names(), given_names()
+    find = application.find_handler
+
+    def find_handler(self: RoutingApplication, request: HTTPServerRequest, **kwargs: Any) -> Any:
+        origin = request.headers.get("Origin", request.headers.get("Sec-Websocket-Origin"))
+        if is_allowed(request.host, origin, own, given):
+            return find(self, request, **kwargs)
+        return self.get_handler_delegate(request, Refused)
+
+    application.find_handler = find_handler
+
+
+# Not in dask_setup: the servers listen before that.
+guard(RoutingApplication)

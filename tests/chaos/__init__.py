@@ -1,0 +1,1 @@
+"""Random faults on real clusters, by seed: ``python -m chaos`` (``make chaos``)."""

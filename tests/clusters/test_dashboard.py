@@ -1,0 +1,108 @@
+"""Dask's HTTP servers, asked as browsers, tunnels and strangers' pages ask them."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import pytest
+from harness import Launch, Project, listening_of, wait_until
+
+CONNECTED = """
+from distributed import Client
+client = Client()
+print("metrics", client.run(lambda dask_worker: dask_worker.http_server.port), flush=True)
+"""
+UNTIL_GO = CONNECTED + "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
+# A WebSocket's beginning; the key is that of RFC 6455.
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
+
+
+def ask(server: tuple[str, int], path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    """Return status and text of what *server* answers to a request with exactly these *headers*."""
+    connection = http.client.HTTPConnection(*server, timeout=120)
+    connection.putrequest(method, path, skip_host=True)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    # After 101 the connection belongs to the WebSocket, and has no end.
+    text = "" if answer.status == 101 else answer.read().decode(errors="replace")
+    connection.close()
+    return answer.status, text
+
+
+@pytest.fixture
+def servers(project: Project) -> tuple[Launch, tuple[str, int], tuple[str, int]]:
+    """Return a cluster with its scheduler's and its worker's HTTP server."""
+    script = project.write("until_go.py", UNTIL_GO)
+    launch = project.launch("dask", "1", "--entry", script, "--env", "DASHBOARD_HOSTS=dask.example.org")
+    launch.wait_for("metrics")
+    found = wait_until(lambda: re.search(r"dashboard (\S+)/status;", launch.err), "the dashboard's address")
+    dashboard = urlsplit(found[1])
+    metrics = re.search(r"metrics \{'tls://(.*):\d+': (\d+)\}", launch.log("MAIN"))
+    assert metrics
+    return launch, (str(dashboard.hostname), int(dashboard.port or 0)), (metrics[1], int(metrics[2]))
+
+
+def test_only_own_names_and_own_pages_are_answered(
+    project: Project, servers: tuple[Launch, tuple[str, int], tuple[str, int]]
+) -> None:
+    """By scheduler and worker, whatever the path and the method; who is refused hears nothing of the cluster."""
+    launch, dashboard, metrics = servers
+    address, port = dashboard
+
+    for own in (f"{address}:{port}", "localhost:9999", f"{socket.gethostname()}:{port}", "dask.example.org"):
+        assert ask(dashboard, "/health", Host=own) == (200, "ok"), own
+        assert ask(metrics, "/health", Host=own) == (200, "ok"), own
+    assert "WORKER_1" in ask(dashboard, "/json/identity.json", Host="localhost")[1]
+
+    def assert_refused(server: tuple[str, int], path: str, **words: str) -> None:
+        status, text = ask(server, path, **words)
+        assert status == 403, (path, words, text)
+        assert "DASHBOARD_HOSTS" in text
+        assert "WORKER" not in text
+        assert "evil" not in text
+
+    for host in ("evil.example", f"evil.example:{port}", f"{address}.evil.example"):
+        for path in ("/", "/status", "/json/identity.json", "/info/main/workers.html", "/metrics", "/statics/x", "/no"):
+            assert_refused(dashboard, path, Host=host)
+        assert_refused(dashboard, "/status", method="POST", Host=host)
+        for path in ("/metrics", "/health", "/no"):
+            assert_refused(metrics, path, Host=host)
+        assert_refused(dashboard, "/eventstream", Host=host, Origin=f"http://{host}", **UPGRADE)
+
+    assert_refused(dashboard, "/json/identity.json", Host=f"{address}:{port}", Origin="http://evil.example")
+    project.go()
+    assert launch.wait() == 0
+
+
+def test_websockets_are_opened_to_the_dashboards_own_pages_alone(
+    project: Project, servers: tuple[Launch, tuple[str, int], tuple[str, int]]
+) -> None:
+    """Those of Dask, and Bokeh's, which Dask has take every page."""
+    launch, dashboard, _ = servers
+    host = f"localhost:{dashboard[1]}"
+    page = ask(dashboard, "/status", Host=host)[1]
+    token = re.search(r'"token":\s*"([^"]+)"', page)
+    assert token, page[:2000]
+    bokeh = {**UPGRADE, "Sec-WebSocket-Protocol": f"bokeh, {token[1]}"}
+    opened: list[tuple[str, Callable[[str], int]]] = [
+        ("Dask's", lambda origin: ask(dashboard, "/eventstream", Host=host, Origin=origin, **UPGRADE)[0]),
+        ("Bokeh's", lambda origin: ask(dashboard, "/status/ws", Host=host, Origin=origin, **bokeh)[0]),
+    ]
+    for whose, status in opened:
+        for foreign in ("http://evil.example", "null", "http://localhost:1", "http://localhost"):
+            assert status(foreign) == 403, (whose, foreign)
+        assert status(f"http://{host}") == 101, whose
+    assert {address for _, address, port in listening_of(launch.launch_id) if port == dashboard[1]} == {dashboard[0]}
+    project.go()
+    assert launch.wait() == 0

@@ -1,0 +1,113 @@
+"""Local clusters whose storage is away, full or read-only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import SLEEP, UNTIL_GO, Project, wait_until
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="mounts a small disk: needs root")
+
+
+def test_work_dir_that_is_away_for_20_s_costs_nothing(project: Project, tmp_path: Path) -> None:
+    """The entry point goes on, the outage is named, and its code comes out."""
+    work = tmp_path / "work"
+    work.mkdir()
+    script = UNTIL_GO + "exit(7)"
+    launch = project.launch_plain(2, script, WORK_DIR=f"file://{work}")
+    launch.wait_for("entry up")
+    launch.wait_for("worker works", "WORKER_1")
+    work.rename(tmp_path / "away")
+    away_at = time.monotonic()
+    threading.Event().wait(20)  # the outage itself
+    (tmp_path / "away").rename(work)
+    assert time.monotonic() - away_at >= 20
+    wait_until(lambda: "storage answers again" in launch.log("MAIN"), "main to see storage again")
+    project.go()
+    assert launch.wait() == 7
+    assert "no answer" in launch.log("MAIN")
+    assert {node["exit_code"] for node in launch.nodes().values()} == {7}
+    launch.assert_nothing_left()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 1 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], check=True)
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Write to *disk* until it is full; return the file that fills it."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return filler
+
+
+@NEEDS_ROOT
+def test_work_dir_that_fills_up_loses_no_outcome(project: Project, small_disk: Path) -> None:
+    """Nothing can be told any more, not even stop; the entry point's code still comes out of launch.sh."""
+    script = UNTIL_GO + "exit(7)"
+    launch = project.launch_plain(
+        1, script, WORK_DIR=f"file://{small_disk}", HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="20"
+    )
+    launch.wait_for("entry up")
+    launch.wait_for("worker works", "WORKER_1")  # one that cannot even join waits for its TIMEOUT
+    fill(small_disk)
+    wait_until(lambda: "No space left" in launch.log("MAIN"), "main to name the full disk")
+    project.go()
+    assert launch.wait() == 7
+    assert launch.nodes()["WORKER_1"]["exit_code"] != 0
+    launch.assert_nothing_left()
+
+
+@NEEDS_ROOT
+def test_full_disk_under_records_and_logs_loses_no_outcome(project: Project, small_disk: Path) -> None:
+    """The runner's records are in blocks taken at the start: exit codes fit however full the disk is."""
+    (project.path / ".clusters").symlink_to(small_disk)
+    script = UNTIL_GO + "os._exit(7)"
+    launch = project.launch_plain(1, script, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="20")
+    launch.wait_for("entry up")
+    launch.wait_for("worker works", "WORKER_1")  # one that comes later finds no room to say so
+    fill(small_disk)
+    project.go()
+    assert launch.wait() == 7
+    assert launch.nodes()["MAIN"]["exit_code"] == 7
+    launch.assert_nothing_left()
+
+
+@NEEDS_ROOT
+def test_full_disk_at_the_start_starts_nothing(project: Project, small_disk: Path) -> None:
+    """One line that names the place and what to do."""
+    (project.path / ".clusters").symlink_to(small_disk)
+    (small_disk / ".lock").touch()
+    fill(small_disk)
+    launch = project.launch_plain(1, SLEEP)
+    assert launch.wait() == 69
+    assert "cannot be written: No space left on device; make room there" in launch.err
+    assert project.cluster_dirs() == []
+
+
+@NEEDS_ROOT
+def test_read_only_work_dir_ends_the_launch_with_77(project: Project, small_disk: Path) -> None:
+    """Said at once, by name, with what to do; nothing runs."""
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    launch = project.launch_plain(1, SLEEP, WORK_DIR=f"file://{small_disk}")
+    assert launch.wait() == 77
+    assert "Read-only file system" in launch.out
+    assert time.monotonic() - launch.started_at < 300  # half of TIMEOUT
+    launch.assert_nothing_left()

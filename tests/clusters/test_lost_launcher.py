@@ -1,0 +1,107 @@
+"""Launches whose reader, disk, terminal or very process goes away: nothing runs on unseen, no failure is a success."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+from harness import PATIENCE_S, Project, processes_of, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/dev/full and parent-death signals are Linux's")
+
+FAILS_LATER = "import time, sys\nprint('begin', flush=True)\ntime.sleep(1)\nprint('more', flush=True)\nsys.exit(7)\n"
+WAITS = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+
+
+def shell(project: Project, redirection: str, *words: str) -> tuple[int, str]:
+    """Run `launch.sh plain 1 WORD...` in a shell with such a *redirection*; return its exit code and all of stderr."""
+    line = f'"$0" plain 1 --entry entry.py --python "$1" "${{@:2}}" {redirection}; exit "${{PIPESTATUS[0]}}"'
+    project.write("entry.py", FAILS_LATER)
+    done = subprocess.run(
+        ["bash", "-c", line, str(project.path / "scripts" / "launch.sh"), sys.executable, *words],
+        cwd=project.code,
+        env=project.environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def assert_nothing_runs(project: Project) -> None:
+    (directory,) = project.cluster_dirs()
+    launch_id = directory.name.rpartition("-")[2]
+    wait_until(lambda: not processes_of(launch_id), f"the end of {processes_of(launch_id)}", 120.0)
+    (found,) = json.loads(project.run("list", "--all", "--json").stdout)
+    assert isinstance(found["exit_code"], int)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "said"),
+    [
+        ("| head -1 >/dev/null", "the reader of the logs has gone; mine is followed to its end without them"),
+        ("| grep -q begin", "the reader of the logs has gone; mine is followed to its end without them"),
+        (">/dev/full", "No space left on device; mine is followed to its end without them"),
+        (">&-", "mine ended with 7 (the entry point ended: exit code 7)"),
+        ("2>&-", ""),
+        ("2>/dev/full", ""),
+        (">&- 2>&- <&-", ""),
+    ],
+)
+def test_the_clusters_code_comes_through_whoever_does_not_read(project: Project, redirection: str, said: str) -> None:
+    """Followed to its end without printing; stderr says so where there is one."""
+    code, err = shell(project, redirection, "--name", "mine")
+    assert code == 7
+    assert said in err
+    assert "Traceback" not in err
+    assert_nothing_runs(project)
+
+
+@pytest.mark.parametrize(("redirection", "code"), [(">/dev/full", 69), ("| true", 141)])
+def test_a_detached_cluster_whose_name_nobody_gets_is_stopped(project: Project, redirection: str, code: int) -> None:
+    """Nobody could stop it."""
+    found, err = shell(project, redirection, "--detach")
+    assert (found, "Traceback" in err) == (code, False)
+    assert "which nobody can follow" in err
+    assert_nothing_runs(project)
+
+
+@pytest.mark.parametrize("killed", ["shell", "python", "both"])
+def test_a_launcher_that_is_killed_takes_its_cluster_along(project: Project, killed: str) -> None:
+    """However little of it is left to do so; `status` says why the cluster ended."""
+    launch = project.launch_plain(1, WAITS, "--name", "mine")
+    launch.wait_for("up")
+    (python,) = psutil.Process(launch.process.pid).children()
+    {"shell": launch.process.kill, "python": python.kill, "both": launch.kill}[killed]()
+    assert launch.wait() in {-signal.SIGKILL, 128 + signal.SIGKILL}
+    wait_until(lambda: processes_of(launch.launch_id) == [], "the end of its nodes", 120.0)
+    launch.assert_nothing_left()
+    shown = project.run("status", "mine").stdout
+    assert "STOPPED with 143" in shown
+    assert ("stopped by the launcher" if killed == "shell" else "its launcher was killed") in shown
+
+
+def test_a_detached_cluster_outlives_its_launcher(project: Project) -> None:
+    """Its guard was dismissed."""
+    launch = project.launch_plain(1, WAITS, "--name", "mine", "--detach")
+    assert launch.wait() == 0
+    launch.wait_for("up")
+    assert len(project.run("list").stdout.splitlines()) == 2
+    assert project.run("stop", "mine").returncode == 0
+    launch.assert_nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_runner_that_is_told_to_end_ends_the_launch(project: Project, number: int) -> None:
+    """As a machine that shuts down does; the launch once waited for an hour for a signal that had come already."""
+    launch = project.launch_plain(2, WAITS)
+    launch.wait_for("up")
+    os.kill(launch.runner_pid(), number)
+    assert launch.wait() == 143
+    launch.assert_nothing_left()

@@ -1,0 +1,194 @@
+"""Others who can reach the nodes: what they may not do, tried."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import Launch, Project, wait_until
+from oci_cloud import Cloud
+
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.signing import derived_key
+
+UNTIL_GO = "import os, time\nprint('entry up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
+UNSIGNED = "not signed by this launch: somebody else wrote it, or a node of another version"
+
+# Ranks that wait for each other, as long as nobody ends them.
+FOR_EVER = """
+import time
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print("start: rank", dist.get_rank(), flush=True)
+time.sleep(1000)
+"""
+# All that another account of the machine sees is in `ps`: the launch's id. It puts a pickle where torch unpickles.
+FORGED = """
+import base64, pickle, sys
+from datetime import timedelta
+from torch.distributed import TCPStore
+
+class Evil:
+    def __reduce__(self):
+        return open, (sys.argv[3], "w")
+
+store = TCPStore(sys.argv[1], 29400, timeout=timedelta(seconds=60))
+store.set("torch.rendezvous." + sys.argv[2], base64.b64encode(pickle.dumps(Evil())))
+print("written")
+"""
+
+
+def test_state_of_the_rendezvous_is_not_taken_from_a_neighbour(project: Project, tmp_path: Path) -> None:
+    """torch unpickles it on every node, every second: nothing of it runs, and the cluster says what happened."""
+    launch = project.launch("pytorch", "1", "--entry", project.write("train.py", FOR_EVER))
+    launch.wait_for("start: rank 0")
+    python = project.path / ".venv" / "envs" / "pytorch" / "bin" / "python"
+    plan = json.loads((launch.directory / "cluster.json").read_bytes())
+    address = plan["nodes"][0]["environment"]["NODE_ADDRESS"]
+    witness = tmp_path / "witness"
+    words = [python, "-c", FORGED, address, launch.launch_id, str(witness)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    assert done.stdout == "written\n", done.stderr
+    assert launch.wait() == 1
+    assert not witness.exists()
+    assert "the rendezvous holds a state that this launch has not signed" in launch.err
+    launch.assert_nothing_left()
+
+
+KEYS = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import rendezvous
+
+print(rendezvous.own_key({"LAUNCH_KEY": "key"}).hex())
+rendezvous.own_key({})
+"""
+
+
+def test_the_rendezvous_has_a_key_of_its_own(project: Project) -> None:
+    """Made of the launch's, as the contract says; where there is none, a line says so."""
+    launch = project.launch("pytorch", "1", "--entry", project.write("train.py", "print('done')"))
+    assert launch.wait() == 0, launch.err
+    assert "LAUNCH_KEY" not in launch.err + launch.out
+    python = project.path / ".venv" / "envs" / "pytorch" / "bin" / "python"
+    words = [python, "-c", KEYS, str(project.path / "pytorch" / "launch")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=True)
+    assert done.stdout == f"{derived_key('key', '', 'rendezvous').hex()}\n"
+    assert done.stderr.startswith("rendezvous.py: LAUNCH_KEY is not set: who reaches main's rendezvous can run code")
+    assert done.stderr.count("\n") == 1
+
+
+class Shared:
+    """A cluster with a certificate, in a work dir that others can read and write; they do not have its key."""
+
+    def __init__(self, project: Project, work: Path) -> None:
+        self.project = project
+        self.launch: Launch = project.launch_plain(
+            1, UNTIL_GO, "--name", "shared", "--env", "CLUSTER_TLS=1", WORK_DIR=f"file://{work}"
+        )
+        self.launch.wait_for("entry up")
+        self.launch.wait_for("worker works", "WORKER_1")
+        self.folder = work / self.launch.directory.name
+        self.stranger = ClusterDir(f"file://{self.folder}", self.launch.launch_id, "")
+        self.kept = {path.name: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
+
+    def put_back(self, name: str) -> None:
+        """Write what was there at the beginning."""
+        (self.folder / name).write_bytes(self.kept[name])
+
+    def beat(self) -> int:
+        """Return the number of main's last heartbeat."""
+        return int(json.loads((self.folder / "MAIN_heartbeat.json").read_bytes())["beat"])
+
+    @property
+    def kept_beat(self) -> int:
+        return int(json.loads(self.kept["MAIN_heartbeat.json"])["beat"])
+
+    def wait_for(self, text: str, node: str) -> None:
+        self.launch.wait_for(text, node)
+
+    def key_of(self, node: str) -> Path:
+        return self.project.temporary / f"{self.launch.launch_id}-{node}" / "key.pem"
+
+    def ends(self) -> None:
+        """End it as its script does; nobody else has had a say in that."""
+        self.project.go()
+        assert self.launch.wait() == 0, self.launch.err
+        assert "evil" not in self.launch.err + self.launch.out
+        self.launch.assert_nothing_left()
+
+
+@pytest.fixture
+def shared(project: Project, tmp_path: Path) -> Iterator[Shared]:
+    (tmp_path / "work").mkdir()
+    yield Shared(project, tmp_path / "work")
+    project.go()
+
+
+def test_who_writes_to_the_work_dir_is_main_of_no_worker(shared: Shared) -> None:
+    """A worker that joins waits for its own main and its own certificate, and says what it has seen instead."""
+    shared.stranger.publish("MAIN_config.json", node="MAIN", rank=0, address="127.6.6.6", tls=True, attempt=0)
+    shared.stranger.publish("MAIN_certificate.json", certificate="evil", key="evil")
+    assert shared.project.run("scale", "shared", "+1").returncode == 0
+    shared.wait_for(f"MAIN_config.json ignored: {UNSIGNED}", "WORKER_2")
+    assert not shared.key_of("WORKER_2").exists()
+    shared.put_back("MAIN_config.json")
+    shared.wait_for(f"MAIN_certificate.json ignored: {UNSIGNED}", "WORKER_2")
+    assert "worker works" not in shared.launch.log("WORKER_2")
+    shared.put_back("MAIN_certificate.json")
+    shared.wait_for("worker works", "WORKER_2")
+    shared.ends()
+
+
+def test_who_writes_to_the_work_dir_stops_no_cluster(shared: Shared) -> None:
+    """Nor does what they have kept count once there is something newer; `status.sh` says what is ignored."""
+    shared.stranger.publish("stop", reason="evil", exit_code=0)
+    for node in ("MAIN", "WORKER_1"):
+        shared.wait_for(f"stop file ignored: {UNSIGNED}", node)
+    shown = shared.project.run("status", "shared")
+    assert f"ignored: stop: {UNSIGNED}" in shown.stdout, shown.stderr
+    assert "IN_PROGRESS" in shown.stdout
+    older = "MAIN_heartbeat.json ignored: older than what was there before"
+    wait_until(lambda: shared.beat() > shared.kept_beat + 3, "heartbeats that the worker has seen")
+    wait_until(lambda: shared.put_back("MAIN_heartbeat.json") or older in shared.launch.log("WORKER_1"), older)
+    shared.stranger.publish("WORKER_1_exit.json", exit_code=9, reason="evil", attempt=0, time=0.0, has_left=True)
+    shared.wait_for(f"WORKER_1_exit.json ignored: {UNSIGNED}", "MAIN")
+    (shared.folder / "WORKER_1_exit.json").unlink()
+    shared.ends()
+
+
+def test_who_reads_the_work_dir_gets_no_key(shared: Shared) -> None:
+    """Neither that of the certificate, which all nodes have, nor the one with which they sign."""
+    keys = [shared.key_of(node).read_bytes() for node in ("MAIN", "WORKER_1")]
+    assert keys[0] == keys[1]
+    assert keys[0].startswith(b"-----BEGIN PRIVATE KEY-----")
+    assert {shared.key_of(node).stat().st_mode & 0o777 for node in ("MAIN", "WORKER_1")} == {0o600}
+    plan = json.loads((shared.launch.directory / "cluster.json").read_bytes())
+    secrets = [plan["environment"]["LAUNCH_KEY"].encode(), b"BEGIN PRIVATE KEY", keys[0].splitlines()[1]]
+    readable = b"".join(path.read_bytes() for path in shared.folder.rglob("*") if path.is_file())
+    assert b"BEGIN ENCRYPTED PRIVATE KEY" in readable
+    assert [secret for secret in secrets if secret in readable] == []
+    shared.ends()
+
+
+def test_who_writes_to_the_work_dir_makes_no_node_say_anything(cloud: Cloud, tmp_path: Path) -> None:
+    """`logs.sh` shows what the nodes have said, and one line says that there is more."""
+    where = {"WORK_DIR": f"file://{tmp_path}/work", "STORAGE_MOUNTS": "data=oci://data@stand-in", "NODE_LOGS": "1"}
+    launch = cloud.launch_plain(1, "print('hello')", "--name", "shared", **where)
+    assert launch.wait() == 0, launch.err
+    (logs,) = (tmp_path / "work").glob("shared-*/logs")
+    (main,) = logs.glob("MAIN.*.log")
+    (logs / "MAIN.1600000000000.000000.log").write_text("2020-09-13T12:26:40.000Z evil\n")
+    (logs / "WORKER_1.1600000000000.000000.log").write_bytes(main.read_bytes())
+    for more in ([], ["--tail", "9"]):
+        shown = cloud.run("logs", "shared", *more)
+        assert "MAIN     | hello\n" in shown.stdout, shown.stderr
+        assert "WORKER_1 | hello\n" not in shown.stdout
+        assert "evil" not in shown.stdout
+        assert shown.stderr.count("left out of the logs: MAIN.1600000000000.000000.log and others like it") == 1
+    cloud.assert_nothing_runs()

@@ -1,0 +1,279 @@
+"""Another user of this machine: what of a cluster such a user reads, reaches and brings about."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import pickle
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import Launch, Project, processes_of
+from stranger import ask, sockets_of, why_not
+
+WHY_NOT = why_not()
+pytestmark = [
+    pytest.mark.timeout(1800),  # the first to need Horovod's environment compiles it
+    pytest.mark.skipif(bool(WHY_NOT), reason=f"another user: {WHY_NOT}"),
+]
+TOKEN = "what-nobody-else-may-see"  # noqa: S105 - it is none
+PRIVATE = "what only its owner reads"
+# Reads what there is: files under the first argument, and of the processes that the others name what /proc tells. What
+# open files hold is not read: pipes would be emptied.
+LOOK = """
+import json, os, sys
+seen = {}
+def read(path):
+    try:
+        with open(path, "rb") as file:
+            seen[path] = file.read(1 << 20).decode("latin1")
+    except OSError:
+        pass
+for folder, _, files in os.walk(sys.argv[1]):
+    for name in files:
+        if os.path.isfile(os.path.join(folder, name)): read(os.path.join(folder, name))
+for pid in sys.argv[2:]:
+    for name in ("environ", "cmdline", "status", "maps"):
+        read(f"/proc/{pid}/{name}")
+    for name in ("fd", "cwd", "root"):
+        try:
+            seen[f"/proc/{pid}/{name}"] = repr(os.listdir(f"/proc/{pid}/{name}/"))
+        except OSError:
+            pass
+print(json.dumps(seen))
+"""
+# Says nothing, and then asks as a browser; prints what each port has answered.
+KNOCK = """
+import json, socket, sys
+said = {}
+for end in sys.argv[1:]:
+    address, _, port = end.rpartition(":")
+    said[end] = ""
+    for request in (b"", b"GET / HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"):
+        try:
+            with socket.create_connection((address, int(port)), 60) as connection:
+                connection.settimeout(60 if request else 0.5)
+                connection.sendall(request)
+                while data := connection.recv(65536):
+                    said[end] += data.decode("latin1")
+                    connection.settimeout(0.5)
+        except OSError:
+            pass
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture
+def room(project: Project) -> Iterator[Path]:
+    """Return a folder that everybody may enter, as a home may be, in which *project* has its clusters."""
+    # Not pytest's own: they let nobody pass.
+    room = Path(tempfile.mkdtemp(prefix="cluster-", dir="/tmp"))
+    room.chmod(0o755)
+    (room / "clusters").mkdir()
+    (room / "tmp").mkdir()
+    (room / "tmp").chmod(0o1777)
+    (project.path / ".clusters").symlink_to(room / "clusters")
+    project.temporary = room / "tmp"
+    project.environ["TMPDIR"] = str(project.temporary)
+    yield room
+    project.end_all()
+    shutil.rmtree(room)
+
+
+def secrets_of(launch: Launch, room: Path) -> set[str]:
+    """Return what must stay secret: what is given by --env, the launch's key, and the certificate's, both as it is used
+    and as it travels.
+    """
+    found = {TOKEN, PRIVATE}
+    for process in processes_of(launch.launch_id, "MAIN"):
+        found |= {process.environ().get("LAUNCH_KEY", "")}
+    for path in [*room.glob("clusters/*/MAIN_certificate.json"), *room.glob("tmp/*/*.pem")]:
+        found |= set(re.findall(r"BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?:\n|\\n)(.{60})", path.read_text()))
+    return found - {""}
+
+
+SCRIPT = f"""
+import os, pathlib, time
+from distributed import Client
+client = Client()
+pathlib.Path(os.environ["OUTPUT_DIR"], "result").write_text("{PRIVATE}")
+pathlib.Path(os.environ["NODE_DIR"], "scratch").write_text("{PRIVATE}")
+print("{PRIVATE}", len(client.run(os.getpid)), flush=True)
+while not os.path.exists("go"): time.sleep(0.05)
+"""
+
+
+def test_another_user_reads_and_reaches_what_the_readme_says(project: Project, room: Path) -> None:
+    """The dashboard and metrics, and command lines; no file, no environment, nothing of what is encrypted."""
+    launch = project.launch("dask", "1", "--entry", project.write("mine.py", SCRIPT), "--env", "TOKEN", TOKEN=TOKEN)
+    launch.wait_for(PRIVATE)
+    secrets = secrets_of(launch, room)
+    assert len(secrets) == 5, secrets
+    processes = processes_of(launch.launch_id)
+    pids = [str(process.pid) for process in processes]
+
+    command = [sys.executable, "-I", "-c", LOOK, str(room), *pids]
+    own = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout)
+    assert all(any(secret in text for text in own.values()) for secret in secrets), "its owner sees all of them"
+    seen = json.loads(ask(LOOK, str(room), *pids))
+    for path, text in seen.items():
+        assert not any(secret in text for secret in secrets), path
+    assert not [path for path in seen if path.startswith(str(room))], sorted(seen)
+    assert {path.rpartition("/")[2] for path in seen} <= {"cmdline", "status"}, sorted(seen)
+
+    said = json.loads(ask(KNOCK, *(f"{address}:{port}" for address, port in sockets_of(processes))))
+    assert len(said) == 5
+    readable = {end for end, text in said.items() if text.startswith("HTTP/1.1 ")}
+    assert len(readable) == 2
+    for end, text in said.items():
+        assert end in readable or not text or text.startswith("\x15\x03"), f"{end}: no alert of TLS: {text[:99]!r}"
+        assert not any(secret in text for secret in secrets), end
+    project.go()
+    assert launch.wait() == 0
+
+
+# Ranks that wait for each other, as long as nobody ends them.
+FOR_EVER = """
+import time
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print("start: rank", dist.get_rank(), flush=True)
+time.sleep(1000)
+"""
+# All that it takes is in `ps`: main's address and the launch's id. The words are those of torch's TCPStore.
+FORGED = """
+import base64, os, pickle, re, socket, struct, sys
+
+class Evil:
+    def __reduce__(self):
+        return open, (sys.argv[1], "w")
+
+def text(value):
+    return struct.pack("<Q", len(value)) + value
+
+lines = []
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        lines.append(open(f"/proc/{pid}/cmdline").read())
+    except OSError:  # it has ended
+        pass
+line = next(line for line in lines if sys.argv[2] in line and "--rdzv-endpoint=" in line)
+address, port = re.search(r"--rdzv-endpoint=([\\d.]+):(\\d+)", line).groups()
+key = "/torch.rendezvous." + re.search(r"--rdzv-id=(\\w+)", line)[1]
+with socket.create_connection((address, int(port)), 60) as store:
+    store.sendall(b"\\x00" + struct.pack("<I", 0x3C85F7CE))
+    store.sendall(b"\\x01" + text(key.encode()) + text(base64.b64encode(pickle.dumps(Evil()))))
+    # An answer to a second request: the first has been done.
+    store.sendall(b"\\x03" + text(key.encode()))
+    print(len(store.recv(8)))
+"""
+
+
+def test_another_users_state_of_torchs_rendezvous_is_not_unpickled(project: Project, room: Path) -> None:
+    """What that user can do is to end the training, as the table of ports says."""
+    launch = project.launch("pytorch", "1", "--entry", project.write("train.py", FOR_EVER))
+    launch.wait_for("start: rank 0")
+    witness = room / "tmp" / "witness"
+    assert ask(FORGED, str(witness), launch.launch_id) == "8\n"
+    assert launch.wait() == 1
+    assert not witness.exists()
+    assert "the rendezvous holds a state that this launch has not signed" in launch.err
+
+
+ELASTIC = """
+import os, time
+import torch
+import horovod.torch as hvd
+hvd.init()
+
+@hvd.elastic.run
+def train(state):
+    print("training rank", hvd.rank(), flush=True)
+    while not hvd.broadcast(torch.tensor(int(os.path.exists("go"))), 0, name="go"):
+        time.sleep(0.05)
+        state.commit()
+
+train(hvd.elastic.TorchState(step=0))
+"""
+# What Horovod unpickles: at main's rendezvous, and where a rank hears of new nodes.
+HOROVOD = """
+import http.client, json, pickle, socket, struct, sys
+
+class Evil:
+    def __reduce__(self):
+        return open, (sys.argv[1], "w")
+
+evil = pickle.dumps(Evil())
+address, port = sys.argv[2].split(":")
+said = {}
+for method, path in (
+    ("PUT", "worker_addresses/MAIN:0"), ("PUT", "global/0"), ("DELETE", "global/0"), ("GET", "rank_and_size/MAIN:0"),
+    ("GET", "worker_addresses/MAIN:0"), ("HEAD", "etc/passwd"),
+):
+    connection = http.client.HTTPConnection(address, int(port), timeout=120)
+    connection.request(method, "/" + path, body=evil if method == "PUT" else None)
+    said[method + " " + path] = connection.getresponse().status
+for end in sys.argv[3:]:
+    address, port = end.split(":")
+    with socket.create_connection((address, int(port)), 60) as rank:
+        rank.sendall(bytes(32) + struct.pack("i", len(evil)) + evil)
+        said["a rank says"] = rank.recv(99).decode("latin1")
+print(json.dumps(said))
+"""
+
+
+def test_another_user_changes_nothing_of_an_elastic_horovod_job(project: Project, room: Path) -> None:
+    """Nor do pickles of this user's own processes run in it: they may come from a node that is not what it was."""
+    port = 23540
+    settings = ("--env", "MIN_NP=2", "--env", f"RENDEZVOUS_PORT={port}", "--env", "SSH_PORT=23545")
+    launch = project.launch("horovod", "1", "--entry", project.write("elastic.py", ELASTIC), *settings)
+    launch.wait_for("training rank", "WORKER_1")
+    launch.wait_for("training rank")
+    witness = room / "tmp" / "witness"
+    main = launch.nodes()["MAIN"]["address"]
+    ranks = processes_of(launch.launch_id, command=lambda words: "elastic.py" in words)
+    ends = [f"{address}:{number}" for address, number in sockets_of(ranks)]
+    assert len(ends) == 2
+    assert json.loads(ask(HOROVOD, str(witness), f"{main}:{port}", *ends)) == {
+        **{f"PUT {path}": 403 for path in ("worker_addresses/MAIN:0", "global/0")},
+        "DELETE global/0": 403,
+        "GET rank_and_size/MAIN:0": 403,
+        "GET worker_addresses/MAIN:0": 403,
+        "HEAD etc/passwd": 405,
+        "a rank says": "",
+    }
+    assert "refused a process of another user of this machine" in launch.log("MAIN")
+
+    class Evil:
+        def __reduce__(self) -> object:
+            return os.mkdir, (str(witness),)
+
+    connection = http.client.HTTPConnection(main, port, timeout=120)
+    connection.request("PUT", "/worker_addresses/MAIN:0", body=base64.b64encode(pickle.dumps(Evil())))
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        connection.getresponse()
+    launch.wait_for("posix.mkdir is not what ranks send")
+    assert not witness.exists()
+    project.go()
+    assert launch.wait() == 0, launch.err
+
+
+def test_directories_of_a_cluster_are_its_owners(project: Project, room: Path) -> None:
+    """Whatever the user's umask is; the lock too, which others could hold for ever."""
+    entry = project.write("mine.py", "import os, time\nprint('up', flush=True)\ntime.sleep(1000)")
+    launch = project.launch("plain", "1", "--entry", entry, "--python", sys.executable)
+    launch.wait_for("up")
+    for path in [*room.glob("clusters/*"), *room.glob("clusters/.*"), *room.glob("tmp/*")]:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    launch.interrupt()
+    assert launch.wait() == 143

@@ -1,0 +1,112 @@
+"""What a test can change about the service while it runs, and the faults that it can ask for."""
+
+from __future__ import annotations
+
+import fnmatch
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from oci_service.resources import Refusal
+
+_ERRORS = {
+    "409": (409, "IncorrectState", "The resource is being changed by another request."),
+    "429": (429, "TooManyRequests", "User-rate limit exceeded."),
+    "500": (500, "InternalServerError", "Internal server error."),
+    "503": (503, "ServiceUnavailable", "The service is unavailable."),
+}
+KINDS = {*_ERRORS, "drop-before", "drop-after", "latency"}
+
+
+@dataclass
+class Fault:
+    """A rule: the *nth* call of an operation (a glob; all without one), or each by chance, *times* times at most."""
+
+    operation: str
+    kind: str
+    nth: int | None = None
+    probability: float = 1.0
+    seed: int = 0
+    times: int | None = None
+    retry_after: float | None = None
+    seconds: float = 0.0
+    seen: int = 0
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"a fault's kind is one of {', '.join(sorted(KINDS))}, not '{self.kind}'")
+        self._random = random.Random(self.seed)  # noqa: S311 - the same faults each time
+
+    def strikes(self, operation: str) -> bool:
+        """Return whether it is this call's turn."""
+        if not any(fnmatch.fnmatchcase(name, self.operation) for name in (operation, operation.partition(".")[2])):
+            return False
+        self.seen += 1
+        is_turn = self.seen == self.nth if self.nth else self._random.random() < self.probability
+        if not is_turn or (self.times is not None and self.done >= self.times):
+            return False
+        self.done += 1
+        return True
+
+
+class Dropped(Exception):  # noqa: N818 - what is to happen
+    """The connection is closed without an answer."""
+
+
+@dataclass
+class Controls:
+    """Every control with the value that it has at first."""
+
+    images: dict[str, dict[str, Any]] = field(default_factory=dict)
+    provisioning_s: float = 0.0
+    minute_s: float = 60.0
+    cancel_grace_s: float = 10.0
+    ingest_delay_s: float = 0.2
+    page_size: int = 100
+    token_lifetime_s: float = 3600.0
+    out_of_capacity: list[int] = field(default_factory=list)  # the k-th run of each job
+    limit: dict[str, int] = field(default_factory=dict)  # runs at the same time, by shape
+    expire_tokens: str = ""  # session, resource, api-key or all
+    revoke_bucket: list[str] = field(default_factory=list)
+    free_addresses: int | None = None
+    metadata_delay_s: float = 0.0
+    metadata_torn_s: float = 0.0  # for so long the nodes' metadata file is half written
+    allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
+    faults: list[Fault] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def set(self, values: dict[str, Any]) -> None:
+        """Set the named controls; lists and tables are replaced, but images are added."""
+        for name, value in values.items():
+            if name not in self.__dataclass_fields__:
+                raise ValueError(f"no such control: {name}")
+            if name == "images":
+                self.images = {**self.images, **value}
+            elif name == "faults":
+                self.faults = [Fault(**rule) for rule in value]
+            else:
+                setattr(self, name, value)
+
+    def fault(self, operation: str) -> bool:
+        """Do what the rules say before a call is served; return whether its answer is to be lost."""
+        with self._lock:
+            struck = [rule for rule in self.faults if rule.strikes(operation)]
+        is_lost = False
+        for rule in struck:
+            if rule.kind == "latency":
+                time.sleep(rule.seconds)
+            elif rule.kind == "drop-before":
+                raise Dropped
+            elif rule.kind == "drop-after":
+                is_lost = True
+            else:
+                refusal = Refusal(*_ERRORS[rule.kind])
+                if rule.retry_after is not None:
+                    refusal.answer.headers["retry-after"] = f"{rule.retry_after:g}"
+                raise refusal
+        return is_lost

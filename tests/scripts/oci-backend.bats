@@ -1,0 +1,218 @@
+#!/usr/bin/env bats
+# BACKEND=oci: what can be said without an account: settings and dry runs.
+# shellcheck disable=SC2016 # single quotes hold the text of scripts
+# bats file_tags=slow
+
+load test_helper.bash
+load project.bash
+
+COMPARTMENT=ocid1.compartment.oc1..aaaacompartment
+DATA_SCIENCE_PROJECT=ocid1.datascienceproject.oc1.iad.aaaaproject
+
+setup() {
+  local name
+  isolate
+  make_project
+  while IFS='=' read -r name _; do
+    [[ ! "${name}" =~ ^[A-Z_]+$ ]] || unset "${name}"
+  done <"${ROOT}/scripts/backends/oci.env"
+  unset WORK_DIR CODE_URI
+  export BACKEND=oci
+}
+
+# Have a .venv in the project with the packages of the checkout's own, all stamps, an oci-cli that notes and refuses, and
+# no way out: whoever dials anybody is noted in ${BATS_TEST_TMPDIR}/dialed.
+use_oci_tools() {
+  local tools="${ROOT}/.venv/bin/python" venv="${PROJECT}/.venv" name
+  "${tools}" -I -c 'import fsspec, jinja2, oci, ocifs' 2>/dev/null || skip "no ocifs in .venv; run: ./scripts/dev-setup.sh python"
+  mkdir -p "${venv}/bin"
+  cp "${ROOT}/.venv/pyvenv.cfg" "${venv}"
+  ln -s "$("${tools}" -I -c 'import os, sys; print(os.path.realpath(sys.executable))')" "${venv}/bin/python"
+  ln -s "${ROOT}/.venv/lib" "${venv}/lib"
+  printf '#!/bin/sh\necho "$*" >>"%s"\nexit 97\n' "${BATS_TEST_TMPDIR}/oci-calls" >"${venv}/bin/oci"
+  chmod +x "${venv}/bin/oci"
+  for name in tools:requirements.txt oci-tools:requirements-oci.txt; do
+    : >"${venv}/.${name%%:*}-$("${tools}" -I -c 'import hashlib, sys
+print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()[:16])' "${PROJECT}/common/${name##*:}")"
+  done
+  mkdir "${BATS_TEST_TMPDIR}/guard"
+  cat >"${BATS_TEST_TMPDIR}/guard/sitecustomize.py" <<END
+import socket
+def refuse(*words, **named):
+    with open("${BATS_TEST_TMPDIR}/dialed", "a") as file:
+        print(words, file=file)
+    raise OSError("no network")
+socket.socket.connect = socket.getaddrinfo = refuse
+END
+  export PYTHONPATH="${BATS_TEST_TMPDIR}/guard"
+}
+
+# What is always needed.
+use_settings() {
+  export COMPARTMENT_OCID="${COMPARTMENT}" PROJECT_OCID="${DATA_SCIENCE_PROJECT}" IMAGE=iad.ocir.io/ns/dask:1
+  export WORK_DIR=oci://bucket@ns/work
+}
+
+launch() { "${PROJECT}/scripts/launch.sh" "$@"; }
+
+# Nobody was dialed, oci-cli was not called, and nothing is kept of a cluster.
+assert_nothing_sent() {
+  assert [ ! -e "${BATS_TEST_TMPDIR}/dialed" ]
+  assert [ ! -e "${BATS_TEST_TMPDIR}/oci-calls" ]
+  assert [ ! -e "${PROJECT}/.clusters" ]
+}
+
+# --- Settings ---------------------------------------------------------------------------------------------------------
+
+@test "oci backend: a fresh checkout names what is missing before it installs half a gigabyte" {
+  assert_refused 78 "launch.sh: error: bad settings: IMAGE is not set, and none was pushed from here: " \
+    launch dask 1 --dry-run
+  assert_refused 78 "list.sh: error: COMPARTMENT_OCID is not set" "${PROJECT}/scripts/list.sh"
+  assert_refused 78 "stop.sh: error: COMPARTMENT_OCID is not set" "${PROJECT}/scripts/stop.sh" mine
+}
+
+@test "oci backend: what is missing is named at once, in one line" {
+  use_oci_tools
+  assert_error 78 "launch.sh: error: bad settings: " launch dask 2
+  local name
+  for name in COMPARTMENT_OCID PROJECT_OCID IMAGE WORK_DIR; do
+    assert_regex "${stderr}" "${name} is not set"
+  done
+  assert_regex "${stderr}" '\(config\.env\.example explains each\)$'
+  assert_nothing_sent
+}
+
+@test "oci backend: a dry run refuses what a launch would" {
+  use_oci_tools
+  use_settings
+  IMAGE=dask assert_error 78 "launch.sh: error: bad settings: IMAGE: 'dask' is not an image with a tag" launch dask 2 --dry-run
+  WORK_DIR=file:///tmp assert_error 78 "launch.sh: error: bad settings: WORK_DIR: nodes on OCI cannot reach file:///tmp" \
+    launch dask 2 --dry-run
+  assert_nothing_sent
+}
+
+@test "oci backend: a secret is refused, and not shown" {
+  use_oci_tools
+  use_settings
+  assert_error 78 "launch.sh: error: bad settings: everybody who may read the Job would see HF_TOKEN" \
+    launch dask 2 --env HF_TOKEN=hunter2
+  refute_regex "${stderr}" hunter2
+  assert_nothing_sent
+}
+
+@test "oci backend: config.env supplies settings, and the environment wins" {
+  use_oci_tools
+  cat >"${PROJECT}/config.env" <<END
+BACKEND=oci
+COMPARTMENT_OCID=${COMPARTMENT}
+PROJECT_OCID="${DATA_SCIENCE_PROJECT}"
+IMAGE=iad.ocir.io/ns/dask:1
+WORK_DIR='oci://bucket@ns/work'
+SHAPE=VM.GPU.A10.1
+END
+  unset BACKEND
+  SHAPE=VM.GPU2.1 launch dask 2 --dry-run --json >"${BATS_TEST_TMPDIR}/planned"
+  run -0 from_json 'found["job"]["compartmentId"], found["job"]["jobInfrastructureConfigurationDetails"]["shapeName"]' \
+    <"${BATS_TEST_TMPDIR}/planned"
+  assert_output "${COMPARTMENT} VM.GPU2.1"
+  launch dask 2 --dry-run --json >"${BATS_TEST_TMPDIR}/planned"
+  run -0 from_json 'found["job"]["jobInfrastructureConfigurationDetails"]["shapeName"]' <"${BATS_TEST_TMPDIR}/planned"
+  assert_output VM.GPU.A10.1
+  assert_nothing_sent
+}
+
+# --- Dry runs ---------------------------------------------------------------------------------------------------------
+
+@test "oci backend: a dry run needs no account and no network, and changes nothing" {
+  use_oci_tools
+  use_settings
+  assert [ ! -e "${HOME}/.oci" ]
+  run -0 --separate-stderr launch dask 2 --dry-run --name demo
+  assert_stderr --regexp "^launch\.sh: code in .*/dask/example: 1 file with [0-9]+ bytes, [0-9]+ bytes compressed$"
+  assert_line --index 0 "# What a launch sends, as commands of oci-cli. Nothing has been sent."
+  assert_equal "$(grep -c 'oci data-science job create' <<<"${output}")" 1
+  assert_equal "$(grep -c 'oci data-science job-run create' <<<"${output}")" 3
+  bash -n <<<"${output}"
+  assert_nothing_sent
+}
+
+@test "oci backend: a dry run can be JSON" {
+  use_oci_tools
+  use_settings
+  launch dask 2 --dry-run --json --name demo -- 'an argument' '$(id)' >"${BATS_TEST_TMPDIR}/planned"
+  run -0 from_json '[run["displayName"] for run in found["job_runs"]]' <"${BATS_TEST_TMPDIR}/planned"
+  assert_output "['demo-MAIN', 'demo-WORKER_1', 'demo-WORKER_2']"
+  run -0 from_json 'json.loads(found["job"]["jobConfigurationDetails"]["environmentVariables"]["ARGS"])' \
+    <"${BATS_TEST_TMPDIR}/planned"
+  assert_output "['an argument', '\$(id)']"
+  assert_nothing_sent
+}
+
+@test "oci backend: a dry run is what oci-cli gets" {
+  local bin="${BATS_TEST_TMPDIR}/bin"
+  use_oci_tools
+  use_settings
+  launch dask 1 --dry-run --name demo >"${BATS_TEST_TMPDIR}/script"
+  mkdir "${bin}"
+  printf '#!/bin/sh\nfor word; do case "$word" in --job-id | --display-name) shown=1 ;; *) [ -z "${shown:-}" ] || echo "$word" >>"$CALLS"; shown= ;; esac; done\necho ocid1.job\n' >"${bin}/oci"
+  chmod +x "${bin}/oci"
+  CALLS="${BATS_TEST_TMPDIR}/sent" PATH="${bin}:${PATH}" run -0 --separate-stderr bash -eu "${BATS_TEST_TMPDIR}/script"
+  assert_equal "$(cat "${BATS_TEST_TMPDIR}/sent")" "$(printf '%s\n' demo demo-MAIN ocid1.job demo-WORKER_1 ocid1.job)"
+}
+
+# --- A command line that cannot be ------------------------------------------------------------------------------------
+
+@test "oci backend: --python is for the backend local" {
+  use_oci_tools
+  use_settings
+  assert_error 2 "launch.sh: error: --python works with the backend local only; nodes on OCI use the Python of their image; leave it out" \
+    launch dask 2 --python "$(command -v "${PYTHON}")"
+  assert_nothing_sent
+}
+
+@test "oci backend: a thousand nodes are the most" {
+  use_oci_tools
+  use_settings
+  assert_error 2 "launch.sh: error: " launch dask 1000
+  assert_regex "${stderr}" 999
+  assert_nothing_sent
+}
+
+# --- Without an account -----------------------------------------------------------------------------------------------
+
+@test "oci backend: without an account every script says how to get one" {
+  local script arguments expected
+  use_oci_tools
+  use_settings
+  while read -r script arguments; do
+    # shellcheck disable=SC2086 # words
+    run -78 --separate-stderr "${PROJECT}/scripts/${script}" ${arguments}
+    assert_output ""
+    # A launch has told by then what would go.
+    expected=1
+    if [[ "${script}" == launch.sh ]]; then
+      expected=2
+      assert_regex "${stderr_lines[0]}" "^launch\.sh: code in "
+    fi
+    assert_equal "${#stderr_lines[@]}" "${expected}"
+    assert_regex "${stderr_lines[${#stderr_lines[@]} - 1]}" \
+      "^${script}: error: no identity for OCI: OCI_CLI_AUTH=api_key, profile DEFAULT of "
+    assert_regex "${stderr}" 'make one: oci setup config \(API key\) or oci session authenticate'
+  done <<'END'
+launch.sh dask 2
+launch.sh dask 2 --detach
+list.sh
+status.sh demo
+logs.sh demo
+scale.sh demo 3
+stop.sh demo
+END
+  assert_nothing_sent
+}
+
+@test "oci backend: an unknown kind of account is named" {
+  use_oci_tools
+  use_settings
+  OCI_CLI_AUTH=magic assert_error 78 "list.sh: error: OCI_CLI_AUTH is 'magic'; known are api_key, security_token" \
+    "${PROJECT}/scripts/list.sh"
+}

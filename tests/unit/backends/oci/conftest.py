@@ -1,0 +1,26 @@
+"""A launcher of the backend `oci`, and the service that a test plays for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.fake_oci import Checkout, Launcher
+
+from oci_cluster.backends.oci import requests as oci_requests
+from oci_cluster.launcher import planning
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, empty_memory: None) -> Launcher:
+    monkeypatch.setattr("oci_cluster.backends.oci.service.random.uniform", lambda _low, high: high)
+    return Launcher(tmp_path.resolve(), clock)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    monkeypatch.setattr(planning.secrets, "token_hex", lambda size: "1f2e3d4c" * (size // 4))
+    monkeypatch.setattr(planning, "now", lambda: "2026-01-02T03:04:05Z")
+    monkeypatch.setattr(oci_requests.getpass, "getuser", lambda: "somebody")
+    return Checkout(tmp_path.resolve())

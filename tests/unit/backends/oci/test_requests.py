@@ -1,0 +1,318 @@
+"""What is sent to Data Science: nobody is asked, so everything here is what the function returns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.backends.oci.bodies import DIGEST, GROUP, LOG, RESERVATION
+from unit.fake_oci import COMPARTMENT, IMAGE, PROJECT, ROOT, SUBNET, Checkout, with_environment
+
+from oci_cluster.backends.oci import requests as oci_requests
+from oci_cluster.contract.config import read_settings_file
+from oci_cluster.errors import SettingsError
+from oci_cluster.images import records as image_records
+
+HINT = "(config.env.example explains each)"
+
+
+def settings(checkout: Checkout, **given: str) -> dict[str, Any]:
+    return oci_requests.settings_of(checkout.plan(**given), checkout.root)
+
+
+def problem(checkout: Checkout, **given: str) -> str:
+    """Return what is wrong, without what stands around it in every message."""
+    with pytest.raises(SettingsError) as caught:
+        settings(checkout, **given)
+    text = str(caught.value)
+    assert text.startswith("bad settings: ")
+    assert text.endswith(f" {HINT}")
+    assert caught.value.exit_code == 78
+    return text.removeprefix("bad settings: ").removesuffix(f" {HINT}")
+
+
+# --- Settings -------------------------------------------------------------------------------------------------------
+
+
+def test_the_least_that_makes_a_launch_gets_the_backends_defaults(checkout: Checkout) -> None:
+    """Compartment, project, image and work dir are enough; all else has the default of oci.env."""
+    assert settings(checkout) == {
+        "compartment": COMPARTMENT,
+        "project": PROJECT,
+        "image": IMAGE,
+        "image_digest": "",
+        "subnet": "",
+        "shape": "VM.Standard.E4.Flex",
+        "ocpus": 4,
+        "memory_gbs": 64,
+        "storage_gbs": 100,
+        "capacity_reservation": "",
+        "log_group": "",
+        "log": "",
+        "mounts": [],
+        "max_runtime_minutes": 1450,
+        "style": "runs",
+        "node_logs": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key", "value"),
+    [
+        ("COMPARTMENT_OCID", "ocid1.compartment.oc1..x", "compartment", "ocid1.compartment.oc1..x"),
+        (
+            "PROJECT_OCID",
+            "ocid1.datascienceproject.oc1.iad.x-y_z.1",
+            "project",
+            "ocid1.datascienceproject.oc1.iad.x-y_z.1",
+        ),
+        ("IMAGE", f"iad.ocir.io/ns/a/b_c-d.e:v1.2_3@{DIGEST}", "image_digest", DIGEST),
+        ("IMAGE", f"iad.ocir.io/ns/dask:1@{DIGEST}", "image", "iad.ocir.io/ns/dask:1"),
+        ("IMAGE", "localhost:5000/dask:1", "image", "localhost:5000/dask:1"),
+        ("IMAGE", "iad.ocir.io/ns/{framework}:1", "image", "iad.ocir.io/ns/plain:1"),
+        ("SUBNET_OCID", SUBNET, "subnet", SUBNET),
+        ("SHAPE", "VM.GPU.A10.1", "shape", "VM.GPU.A10.1"),
+        ("STORAGE_GBS", "50", "storage_gbs", 50),
+        ("STORAGE_GBS", "10240", "storage_gbs", 10240),
+        ("CAPACITY_RESERVATION_OCID", RESERVATION, "capacity_reservation", RESERVATION),
+        ("LOG_GROUP_OCID", GROUP, "log_group", GROUP),
+        ("MAX_RUNTIME", "90m", "max_runtime_minutes", 90),
+        ("MAX_RUNTIME", "61", "max_runtime_minutes", 2),
+        ("TTL", "1h", "max_runtime_minutes", 70),
+        ("TTL", "1", "max_runtime_minutes", 11),
+        ("OCI_JOB_STYLE", "multinode", "style", "multinode"),
+        ("NODE_LOGS", "0", "node_logs", False),
+    ],
+)
+def test_a_setting_is_read(checkout: Checkout, name: str, text: str, key: str, value: object) -> None:
+    """Each setting reaches the templates in its own type; times are whole minutes, rounded up."""
+    assert settings(checkout, **{name: text})[key] == value
+
+
+def test_a_max_runtime_wins_over_the_ttl(checkout: Checkout) -> None:
+    """What is asked for is not replaced by what follows from the TTL."""
+    assert settings(checkout, TTL="1h", MAX_RUNTIME="2h")["max_runtime_minutes"] == 120
+
+
+@pytest.mark.parametrize(("text", "value"), [("2", 2), ("0.5", 0.5), ("4.0", 4), ("999999.999", 999999.999)])
+def test_a_flexible_shape_has_ocpus_and_memory(checkout: Checkout, text: str, value: float) -> None:
+    """Both are numbers, whole ones without a point."""
+    found = settings(checkout, OCPUS=text, MEMORY_GBS=text)
+    assert (found["ocpus"], found["memory_gbs"]) == (value, value)
+    assert type(found["ocpus"]) is type(value)
+
+
+def test_a_shape_of_its_own_has_neither(checkout: Checkout) -> None:
+    """0 is none."""
+    found = settings(checkout, OCPUS="0", MEMORY_GBS="0")
+    assert (found["ocpus"], found["memory_gbs"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        *(
+            (name, "ocid1.x", f"{name}: 'ocid1.x' is not an OCID such as ocid1.compartment.oc1..aaaa")
+            for name in ("COMPARTMENT_OCID", "PROJECT_OCID", "SUBNET_OCID", "LOG_GROUP_OCID")
+        ),
+        ("COMPARTMENT_OCID", "", "COMPARTMENT_OCID is not set"),
+        ("PROJECT_OCID", "", "PROJECT_OCID is not set"),
+        ("IMAGE", "", "IMAGE is not set, and none was pushed from here: make push-plain REGISTRY=<registry>"),
+        *(
+            ("IMAGE", text, f"IMAGE: '{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
+            for text in ("dask:1", "a.b/c/dask", "a.b/c/dask:", "a.b/c/Dask:1", f"a/b@{DIGEST}", "a/b:1@sha256:12")
+        ),
+        ("OCPUS", "0", "OCPUS and MEMORY_GBS go together: both, or 0 for a shape that has its own"),
+        ("STORAGE_GBS", "49", "STORAGE_GBS: '49' is not a whole number from 50 to 10240"),
+        ("STORAGE_GBS", "10241", "STORAGE_GBS: '10241' is not a whole number from 50 to 10240"),
+        ("LOG_OCID", LOG, "LOG_OCID is set without LOG_GROUP_OCID, the group that it is in"),
+        ("OCI_JOB_STYLE", "pods", "OCI_JOB_STYLE: 'pods' is neither runs nor multinode"),
+        ("NODE_LOGS", "perhaps", "NODE_LOGS: 'perhaps' is neither 1 nor 0"),
+        ("WORK_DIR", "", "WORK_DIR is not set; make a bucket and set oci://<bucket>@<namespace>/<folder>"),
+        ("WORK_DIR", "memory://x", "WORK_DIR: nodes on OCI cannot reach memory://x; set oci://<bucket>@<namespace>/<folder>"),
+        ("WORK_DIR", "file:///x", "WORK_DIR: nodes on OCI cannot reach file:///x; set oci://<bucket>@<namespace>/<folder>"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(checkout: Checkout, name: str, text: str, why: str) -> None:
+    """A bad setting is one problem, which says the value and what would be right."""
+    assert problem(checkout, **{name: text}) == why
+
+
+@pytest.mark.parametrize("name", ["OCPUS", "MEMORY_GBS"])
+def test_a_bad_number_is_one_problem(checkout: Checkout, name: str) -> None:
+    """What follows from one mistake is not a second one."""
+    assert problem(checkout, **{name: "many"}) == f"{name}: 'many' is not a number of 0 or more"
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "1e3", "1,5", "1234567", "nan", "inf", "1.2345"])
+def test_what_is_no_number_is_named(checkout: Checkout, text: str) -> None:
+    """Neither is what Python alone takes for one."""
+    assert f"OCPUS: '{text}' is not a number of 0 or more" in problem(checkout, OCPUS=text)
+
+
+def test_all_that_is_wrong_is_one_message(checkout: Checkout) -> None:
+    """Nobody mends one setting after the other."""
+    bad = {"COMPARTMENT_OCID": "", "IMAGE": "x", "STORAGE_GBS": "x", "MAX_RUNTIME": "soon", "STORAGE_MOUNTS": "x"}
+    found = problem(checkout, **bad, LOG_OCID=LOG, WORK_DIR="")
+    named = [text.split()[0].rstrip(":") for text in found.split("; ") if text[0].isupper()]
+    assert sorted(named) == sorted([*bad, "LOG_OCID", "WORK_DIR"])
+
+
+@pytest.mark.parametrize(
+    "text", ["oci://data@ns/some/prefix", "fss:ocid1.mounttarget.oc1.iad.x:ocid1.export.oc1.iad.y"]
+)
+def test_a_mount_makes_a_shared_folder_fit_for_a_work_dir(checkout: Checkout, text: str) -> None:
+    """file:// is seen by all nodes where all have mounted it."""
+    settings(checkout, STORAGE_MOUNTS=f"data={text}", WORK_DIR="file:///mnt/data/work")
+
+
+def test_mounts_are_described_as_the_service_does(checkout: Checkout) -> None:
+    """Buckets with and without a prefix, and file systems, each under /mnt/<name>."""
+    place = {"destinationPath": "/mnt"}
+    assert settings(
+        checkout,
+        STORAGE_MOUNTS="a=oci://data@ns/some/prefix  b=oci://data@ns c=oci://data@ns/"
+        " d_1-x=fss:ocid1.mounttarget.oc1.iad.x:ocid1.export.oc1.iad.y",
+    )["mounts"] == [
+        {
+            "storageType": "OBJECT_STORAGE",
+            "namespace": "ns",
+            "bucket": "data",
+            "prefix": "some/prefix",
+            "destinationDirectoryName": "a",
+            **place,
+        },
+        {
+            "storageType": "OBJECT_STORAGE",
+            "namespace": "ns",
+            "bucket": "data",
+            "destinationDirectoryName": "b",
+            **place,
+        },
+        {
+            "storageType": "OBJECT_STORAGE",
+            "namespace": "ns",
+            "bucket": "data",
+            "destinationDirectoryName": "c",
+            **place,
+        },
+        {
+            "storageType": "FILE_STORAGE",
+            "mountTargetId": "ocid1.mounttarget.oc1.iad.x",
+            "exportId": "ocid1.export.oc1.iad.y",
+            "destinationDirectoryName": "d_1-x",
+            **place,
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["data", "=oci://b@n", "../x=oci://b@n", "a/b=oci://b@n", "a=oci://b", "a=oci://@n", "a=s3://b", "a=fss:ocid1.x",
+     "a=fss:x:y", f"{'a' * 65}=oci://b@n"],
+)  # fmt: skip
+def test_a_mount_that_is_none_is_named(checkout: Checkout, text: str) -> None:
+    """The word that is wrong is in the message, with both forms there are."""
+    forms = "neither <name>=oci://<bucket>@<namespace>/<prefix> nor <name>=fss:<target>:<export>"
+    assert problem(checkout, STORAGE_MOUNTS=f"ok=oci://b@n {text}") == f"STORAGE_MOUNTS: '{text}' is {forms}"
+
+
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "MY_SECRET", "DB_PASSWORD", "AWS_ACCESS_KEY_ID", "API_KEY", "x_credentials"]
+)
+def test_secrets_do_not_go_into_the_definition(checkout: Checkout, name: str) -> None:
+    """All who may look at a Job can read its environment: a secret's name is refused, its value not shown."""
+    plan = checkout.plan()
+    plan = with_environment(plan, **{name: "hunter2"})
+    with pytest.raises(SettingsError) as caught:
+        oci_requests.settings_of(plan, checkout.root)
+    assert f"bad settings: everybody who may read the Job would see {name}" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_password_in_a_url_does_not_go_into_the_definition(checkout: Checkout) -> None:
+    """Wherever it stands; for code there is another way."""
+    plan = with_environment(checkout.plan(), ARGS='["--db", "postgresql://me:hunter2@db/x"]', OTHER="https://db/x")
+    with pytest.raises(SettingsError) as caught:
+        oci_requests.settings_of(plan, checkout.root)
+    assert "everybody who may read the Job would see ARGS; let your script read the secret from OCI Vault" in str(
+        caught.value
+    )
+    plan = replace(checkout.plan(), code_uri="git+https://hunter2@host/r@main")
+    with pytest.raises(SettingsError) as caught:
+        oci_requests.settings_of(plan, checkout.root)
+    assert "everybody who may read the Job would see CODE_URI; let your script read the secret from OCI Vault" in str(
+        caught.value
+    )
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MONKEY", "KEEP", "OMP_NUM_THREADS"])
+def test_what_only_sounds_like_a_secret_is_sent(checkout: Checkout, name: str) -> None:
+    """Names that many scripts need are no secrets."""
+    plan = checkout.plan()
+    plan = with_environment(plan, **{name: "x"})
+    oci_requests.settings_of(plan, checkout.root)
+
+
+# --- What all nodes are given ---------------------------------------------------------------------------------------
+
+
+def test_nodes_are_given_the_plans_environment_and_where_things_are(checkout: Checkout) -> None:
+    """Not the launcher's own folder of code: the nodes have that elsewhere."""
+    plan = checkout.plan(NODE_LOGS="0")
+    environment = oci_requests.node_environment(plan, code_uri="U", subnet_cidr="C")
+    expected = {key: text for key, text in plan.environment.items() if key != "CODE_DIR"}
+    assert "CODE_DIR" in plan.environment
+    assert environment == {
+        **expected, "CODE_URI": "U", "SUBNET_CIDR": "C", "WORK_DIR": "oci://bucket@ns/work", "NODE_LOGS": "0",
+    }  # fmt: skip
+
+
+def test_what_there_is_none_of_is_not_given(checkout: Checkout) -> None:
+    """An image's own code needs no address; without a subnet there are no addresses to choose from."""
+    environment = oci_requests.node_environment(checkout.plan(), code_uri="", subnet_cidr="")
+    assert not {"CODE_URI", "SUBNET_CIDR"} & set(environment)
+
+
+def test_an_environment_that_is_too_large_is_refused_before_the_service_does(checkout: Checkout) -> None:
+    """The service takes 20,000 characters; the longest variable is named, and what to do."""
+    plan = checkout.plan()
+    oci_requests.node_environment(plan, code_uri="", subnet_cidr="")
+    plan = with_environment(plan, BIG="x" * 19_900)
+    with pytest.raises(SettingsError) as caught:
+        oci_requests.node_environment(plan, code_uri="", subnet_cidr="")
+    assert "20000 at most; BIG is the longest: put what it holds into a file of your code" in str(caught.value)
+
+
+def test_an_environment_that_just_fits_is_taken(checkout: Checkout) -> None:
+    """The limit itself is allowed, one character more is not."""
+    plan = checkout.plan()
+    given = oci_requests.node_environment(plan, code_uri="", subnet_cidr="")
+    left = 20_000 - 100 - sum(len(name) + len(text) for name, text in given.items())
+    plan = with_environment(plan, BIG="x" * (left - 3))
+    oci_requests.node_environment(plan, code_uri="", subnet_cidr="")
+    plan = with_environment(plan, BIG="x" * (left - 2))
+    with pytest.raises(SettingsError, match="20001 characters"):
+        oci_requests.node_environment(plan, code_uri="", subnet_cidr="")
+
+
+def test_every_setting_of_the_backend_has_a_default() -> None:
+    """What stands in a plan's settings is what oci.env lists: one that is missing there could not be set at all."""
+    listed = set(read_settings_file(ROOT / "scripts" / "backends" / "oci.env"))
+    read = set(re.findall(r'read\.value\(\s*"([A-Z_]+)"', Path(oci_requests.__file__).read_text()))
+    assert read - listed == set()
+    assert listed - read == {"SUBNET_CIDR", "TTL"}
+
+
+def test_what_was_pushed_from_here_is_what_nodes_run(checkout: Checkout) -> None:
+    """By its digest, and without a setting."""
+    image = "iad.ocir.io/ns/plain:1"
+    image_records.write(
+        "plain", checkout.root, {"image": image, "id": "sha256:1", "digest": DIGEST, "built": "2026-01-02T03:04:05Z"}
+    )
+    found = settings(checkout, IMAGE="")
+    assert (found["image"], found["image_digest"]) == (image, DIGEST)

@@ -1,0 +1,343 @@
+"""How OCI's services are asked: what is repeated and for how long, what a refusal means, and who asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import oci
+import pytest
+import requests
+from unit.fake_data_science import Response, refusal, silence
+
+from oci_cluster.backends.oci import service as oci_service
+from oci_cluster.backends.oci.refusals import ServiceError, run_advice
+from oci_cluster.backends.oci.service import PATIENCE_S, Service
+from oci_cluster.errors import StoppedError
+
+
+@pytest.fixture
+def service(clock: Any, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """Return a service whose pauses are the longest that they can be."""
+    monkeypatch.setattr(oci_service.random, "uniform", lambda _low, high: high)
+    made = Service({}, clock=clock, sleep=clock.sleep)
+    made.__dict__["identity"] = ({"region": "us-ashburn-1"}, None)
+    return made
+
+
+class Answers:
+    """A method of a client that answers one thing after the other, the last one for ever."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append((*args, *kwargs.items()))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+# --- What is repeated -----------------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_passed_on(service: Service, clock: Any) -> None:
+    """With the arguments that were given; nobody waits."""
+    request = Answers("response")
+    assert service.call("x", request, 1, a=2) == "response"
+    assert (request.calls, clock.waits) == ([(1, ("a", 2))], [])
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        *(refusal(status) for status in (429, 500, 502, 503, 504)),
+        silence(),
+        oci.exceptions.ConnectTimeout("timed out"),
+        requests.exceptions.ConnectionError("reset"),
+    ],
+)
+def test_what_passes_by_itself_is_repeated(service: Service, clock: Any, failure: Exception) -> None:
+    """A service that is busy, broken or silent is asked again, after pauses that grow."""
+    request = Answers(*[failure] * 8, "response")
+    assert service.call("x", request) == "response"
+    assert clock.waits == [0.5, 1, 2, 4, 8, 16, 20, 20]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 412, 413])
+def test_a_refusal_is_not_repeated(service: Service, clock: Any, status: int) -> None:
+    """What will never be is told at once."""
+    request = Answers(refusal(status, "IncorrectState"), "response")
+    with pytest.raises(ServiceError) as caught:
+        service.call("do it", request)
+    assert (caught.value.status, caught.value.code) == (status, "IncorrectState")
+    assert (len(request.calls), clock.waits) == (1, [])
+
+
+def test_a_refusal_that_passes_can_be_named(service: Service) -> None:
+    """Only where the code is one of those that the caller knows to pass."""
+    passing = Answers(refusal(409, "IncorrectState"), "response")
+    assert service.call("x", passing, repeat_also=("IncorrectState", "Conflict")) == "response"
+    with pytest.raises(ServiceError):
+        service.call("x", Answers(refusal(409, "Other"), "response"), repeat_also=("IncorrectState",))
+
+
+def test_pauses_are_spread(service: Service, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that were refused together do not come back together: each pause is half to all of its length."""
+    asked: list[tuple[float, float]] = []
+
+    def minimum(low: float, high: float) -> float:
+        asked.append((low, high))
+        return low
+
+    monkeypatch.setattr(oci_service.random, "uniform", minimum)
+    service.call("x", Answers(refusal(429), refusal(429), refusal(429), 1))
+    assert (asked[:3], clock.waits) == ([(0.25, 0.5), (0.5, 1), (1, 2)], [0.25, 0.5, 1])
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "waited"),
+    [("7", 7), ("0.1", 0.5), ("0", 0.5), ("59", 59), ("3600", 60), ("inf", 60), ("-5", 0.5), ("nan", 0.5),
+     ("Wed, 21 Oct 2026 07:28:00 GMT", 0.5), ("", 0.5)],
+)  # fmt: skip
+def test_a_service_says_when_to_come_back(service: Service, clock: Any, asked_for: str, waited: float) -> None:
+    """Its own pause is kept to, up to a minute, and never makes ours shorter."""
+    service.call("x", Answers(refusal(429, retry_after=asked_for), 1))
+    assert clock.waits == [waited]
+
+
+def test_patience_has_an_end(service: Service, clock: Any) -> None:
+    """After three minutes the last failure is told, with what the service said and what to do."""
+    begun = clock.now
+    with pytest.raises(ServiceError) as caught:
+        service.call("list the Jobs", Answers(refusal(429, "TooManyRequests", "slow down")))
+    assert PATIENCE_S <= clock.now - begun < PATIENCE_S + 20
+    assert str(caught.value) == (
+        "cannot list the Jobs: slow down (429 TooManyRequests, request REQ);"
+        " the service has throttled this launch for minutes; launch again later, or fewer nodes"
+    )
+    assert caught.value.exit_code == 69
+
+
+def test_silence_has_an_end(service: Service) -> None:
+    """It is told who was asked, and where."""
+    with pytest.raises(ServiceError) as caught:
+        service.call("list the Jobs", Answers(silence()))
+    assert str(caught.value) == "cannot list the Jobs: no answer from OCI in us-ashburn-1: Read timed out"
+    assert (caught.value.status, caught.value.exit_code) == (0, 69)
+
+
+def test_what_nobody_foresaw_is_no_answer(service: Service) -> None:
+    """A bug is not repeated."""
+    request = Answers(TypeError("bug"), 1)
+    with pytest.raises(TypeError):
+        service.call("x", request)
+    assert len(request.calls) == 1
+
+
+def test_a_stop_ends_the_repeating(clock: Any) -> None:
+    """What failed is told; an answer that comes all the same is taken."""
+    stops = [False, False, True]
+    service = Service({}, is_stopped=lambda: stops.pop(0), clock=clock, sleep=clock.sleep)
+    request = Answers(refusal(503, "Busy"))
+    with pytest.raises(StoppedError, match=r"stopped while trying again: cannot do it: the service's words \(503 Busy"):
+        service.call("do it", request)
+    assert len(request.calls) == 3
+    assert Service({}, is_stopped=lambda: True).call("x", Answers("response")) == "response"
+
+
+def test_a_refusal_is_told_though_it_was_stopped(clock: Any) -> None:
+    """What will never be is the reason, stop or not."""
+    service = Service({}, is_stopped=lambda: True, clock=clock, sleep=clock.sleep)
+    with pytest.raises(ServiceError):
+        service.call("x", Answers(refusal(400)))
+
+
+def test_a_list_has_all_its_pages(service: Service) -> None:
+    """Each page is asked for by the name that the one before it gave; a page that fails is asked for again."""
+    request = Answers(Response([1, 2], "b"), refusal(500), Response([], "c"), Response([3]))
+    assert service.all_pages("x", request, "compartment", job_id="j") == [1, 2, 3]
+    job = ("compartment", ("job_id", "j"))
+    assert request.calls == [job, (*job, ("page", "b")), (*job, ("page", "b")), (*job, ("page", "c"))]
+
+
+def test_the_addresses_of_a_subnet_are_looked_up(service: Service) -> None:
+    """By the network's own client."""
+    request = Answers(Response(SimpleNamespace(cidr_block="10.0.0.0/24")))
+    service.__dict__["_network"] = SimpleNamespace(get_subnet=request)
+    assert service.subnet_cidr("ocid1.subnet") == "10.0.0.0/24"
+    assert request.calls == [("ocid1.subnet",)]
+
+
+# --- What a refusal means -------------------------------------------------------------------------------------------
+
+
+def told(service: Service, status: int, code: str, message: str = "words") -> tuple[str, int]:
+    """Return the advice that follows a refusal, and what the launcher ends with."""
+    service._is_stopped = lambda: False
+    with pytest.raises(ServiceError) as caught:
+        service.call("x", Answers(refusal(status, code, message)))
+    return str(caught.value).partition(", request REQ)")[2].removeprefix("; "), caught.value.exit_code
+
+
+@pytest.mark.parametrize(
+    ("refused", "advice", "exit_code"),
+    [
+        ((401, "NotAuthenticated", "words"), "OCI does not know you: check profile, fingerprint and key ", 77),
+        (
+            (404, "NotAuthorizedOrNotFound", "words"),
+            "check the OCID; or ask for the policies: allow group <yours> to ",
+            77,
+        ),
+        ((404, "NotFound", "words"), "", 77),
+        ((403, "NotAllowed", "words"), "", 77),
+        ((400, "LimitExceeded", "words"), "choose another SHAPE or fewer workers, or ask for a higher limit ", 69),
+        ((400, "QuotaExceeded", "words"), "choose another SHAPE or fewer workers, or ask for a higher quota", 69),
+        ((400, "OutOfCapacity", "words"), "", 69),
+        (
+            (400, "InvalidParameter", "the service limit is 3"),
+            "choose another SHAPE or fewer workers, or ask for a ",
+            78,
+        ),
+        ((409, "X", "a limit of yours"), "choose another SHAPE or fewer workers, or ask for a higher limit ", 69),
+        ((400, "InvalidParameter", "words"), "", 78),
+        ((409, "IncorrectState", "words"), "", 69),
+        (
+            (429, "TooManyRequests", "words"),
+            "the service has throttled this launch for minutes; launch again later",
+            69,
+        ),
+        ((500, "InternalServerError", "words"), "", 69),
+    ],
+)
+def test_a_refusal_says_what_to_do(
+    service: Service, refused: tuple[int, str, str], advice: str, exit_code: int
+) -> None:
+    """By what it says; nothing where nobody knows. Bad settings, no permission and the rest have their codes."""
+    said, ended_with = told(service, *refused)
+    assert (said.startswith(advice), bool(said), ended_with) == (True, bool(advice), exit_code)
+
+
+@pytest.mark.parametrize("message", ["Tenancy request-rate limit exceeded.", "Rate limit for this user"])
+def test_a_throttled_request_is_no_limit_of_a_shape(service: Service, message: str) -> None:
+    """Another shape does not help whoever asks too often."""
+    assert told(service, 429, "TooManyRequests", message)[0].startswith("the service has throttled this launch")
+
+
+@pytest.mark.parametrize(
+    ("details", "advice"),
+    [
+        (
+            "Failed to pull IMAGE x",
+            "push it (make push), or let the runs read it: allow dynamic-group <theirs> to read ",
+        ),
+        ("Out of host Capacity.", "choose another SHAPE, another region, or a CAPACITY_RESERVATION_OCID; "),
+        ("Service limit reached", "choose another SHAPE or fewer workers, or ask for a higher limit"),
+        ("quota", "choose another SHAPE or fewer workers, or ask for a higher limit"),
+        ("no free address in the subnet", "choose a SUBNET_OCID with more free addresses, or fewer workers"),
+    ],
+)
+def test_a_run_that_never_ran_says_what_to_do(details: str, advice: str) -> None:
+    """By words of the service's sentence."""
+    assert run_advice(details).startswith(advice)
+
+
+def test_nobody_guesses() -> None:
+    """An unknown reason has no advice."""
+    assert run_advice("something else") == ""
+
+
+# --- oci-cli --------------------------------------------------------------------------------------------------------
+
+STUB = """#!/bin/sh
+{ printf '%s\\0' "$@"; } >"$STUB_DIR/words"
+env >"$STUB_DIR/env"
+[ "$(cat)" = "" ] || exit 98
+printf '%s' "$STUB_OUT"
+printf '%s' "$STUB_ERR" >&2
+exit "$STUB_CODE"
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return a function that asks an oci-cli which prints what it is told to."""
+    bin_dir = tmp_path / "a bin"
+    bin_dir.mkdir()
+    (bin_dir / "oci").write_text(STUB)
+    (bin_dir / "oci").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(bin_dir / "python"))
+
+    def ask(*words: str, out: str = "", err: str = "", code: int = 0) -> Any:
+        stub = {"STUB_DIR": str(tmp_path), "STUB_OUT": out, "STUB_ERR": err, "STUB_CODE": str(code)}
+        return Service({"PATH": "/usr/bin:/bin", "OCI_CLI_PROFILE": "mine", **stub}).cli("create the Job", *words)
+
+    return ask
+
+
+def test_oci_cli_is_the_one_beside_this_interpreter(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """It gets the words as they are and says who asks; what it prints is the answer, and its stdin is nobody's."""
+    words = ["a b", "it's", "two\nlines", "--x", ""]
+    saved = os.dup(0)
+    (tmp_path / "stdin").write_text("the plan's rest\n")
+    with (tmp_path / "stdin").open() as stdin:
+        os.dup2(stdin.fileno(), 0)
+        try:
+            assert cli(*words, out='{"data": {"id": "ocid1"}}') == {"data": {"id": "ocid1"}}
+        finally:
+            os.dup2(saved, 0)
+            os.close(saved)
+    assert (tmp_path / "words").read_text().split("\0")[:-1] == words
+    environ = (tmp_path / "env").read_text().splitlines()
+    assert {"OCI_CLI_PROFILE=mine", "SUPPRESS_LABEL_WARNING=True"} <= set(environ)
+
+
+@pytest.mark.parametrize("out", ["", "\n"])
+def test_oci_cli_may_print_nothing(cli: Callable[..., Any], out: str) -> None:
+    """What answers no object answers {}."""
+    assert cli(out=out) == {}
+
+
+def test_oci_cli_passes_on_what_a_service_says(cli: Callable[..., Any]) -> None:
+    """Status, code and advice are those of any other refusal."""
+    said = {"code": "LimitExceeded", "status": 400, "message": "too many", "opc-request-id": "R1"}
+    with pytest.raises(ServiceError) as caught:
+        cli(err=f"ServiceError:\n{json.dumps(said, indent=4)}\n", code=1)
+    assert str(caught.value).startswith(
+        "cannot create the Job: too many (400 LimitExceeded, request R1); choose another SHAPE or fewer workers"
+    )
+    assert (caught.value.status, caught.value.code, caught.value.exit_code) == (400, "LimitExceeded", 69)
+
+
+@pytest.mark.parametrize(
+    ("err", "shown"),
+    [
+        ("", "oci-cli said nothing"),
+        (" \n \n", "oci-cli said nothing"),
+        ("Usage: oci\n\nError: No such option: --x\n", "Error: No such option: --x"),
+        ("{ no JSON }", "{ no JSON }"),
+        ('{"message": "x"}', '{"message": "x"}'),
+        ('{"message": "x", "status": "y", "code": "z"}', '{"message": "x", "status": "y", "code": "z"}'),
+        ("x" * 1000, "x" * 500),
+    ],
+)
+def test_oci_cli_fails_in_its_own_way(cli: Callable[..., Any], err: str, shown: str) -> None:
+    """Its last line is told; nothing is known of what it has done."""
+    with pytest.raises(ServiceError) as caught:
+        cli(err=err, code=2)
+    assert str(caught.value) == f"cannot create the Job: {shown}"
+    assert (caught.value.status, caught.value.exit_code) == (0, 69)
+
+
+@pytest.mark.parametrize("out", ["a warning\n{}", "[1]", "null"])
+def test_oci_cli_may_print_what_is_no_object(cli: Callable[..., Any], out: str) -> None:
+    """It says so, as a failure of a service."""
+    with pytest.raises(ServiceError):
+        cli(out=out)

@@ -1,0 +1,36 @@
+"""How nodes and their files are named."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from oci_cluster.contract.names import config_file, exit_file, heartbeat_file, node_dir, node_name, rank_of
+
+
+@pytest.mark.parametrize(("mode", "rank", "name"), [("MAIN", 0, "MAIN"), ("WORKER", 2, "WORKER_2"), ("PS", 4, "PS_4")])
+def test_nodes_have_the_contracts_names(mode: str, rank: int, name: str) -> None:
+    """Files, logs and messages name a node by role and rank, main by its role alone."""
+    assert node_name(mode, rank) == name
+
+
+def test_a_nodes_directory_is_known_beforehand() -> None:
+    """A backend can remove the private directory of an agent that was killed: launch and node name it."""
+    assert node_dir("1f2e", "WORKER_2") == Path(tempfile.gettempdir()) / "1f2e-WORKER_2"
+
+
+def test_files_have_the_contracts_names() -> None:
+    """A node's files are named as the contract's table of files has them."""
+    assert [config_file("MAIN"), heartbeat_file("WORKER_2"), exit_file("PS_4")] == [
+        "MAIN_config.json",
+        "WORKER_2_heartbeat.json",
+        "PS_4_exit.json",
+    ]
+
+
+@pytest.mark.parametrize(("node", "rank"), [("MAIN", 0), ("WORKER_1", 1), ("WORKER_12", 12), ("PS_3", 3)])
+def test_a_nodes_name_tells_its_rank(node: str, rank: int) -> None:
+    """Main is 0."""
+    assert rank_of(node) == rank

@@ -1,0 +1,91 @@
+"""The environment of an image that has a lock: what is checked, and what may be added beside it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from unit.images.image import Image, wheel
+
+from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.system.env_lock import IMAGE_LOCK, head
+
+COMMON, OWN = ["two==1"], ["needy==1"]
+
+
+def locked(
+    image: Image,
+    packages: Sequence[str] = ("two==1", "needy==1", "one==1"),
+    *,
+    own: Sequence[str] = OWN,
+    wrong: str = "",
+) -> list[Path]:
+    """Return the files of a framework that needs `one` below 2, with their lock; the hash of *wrong* is not its own."""
+    files = [image.file(*COMMON, folder="common"), image.file(*own)]
+    lines = []
+    for package in packages:
+        path = image.wheels / f"{package.replace('==', '-')}-py3-none-any.whl"
+        content = path.read_bytes() if path.exists() and package != wrong else b""
+        lines.append(f"{package} \\\n    --hash=sha256:{hashlib.sha256(content).hexdigest()}\n")
+    files[1].with_name(IMAGE_LOCK).write_text(head([*COMMON, *own]) + "".join(lines))
+    return files
+
+
+def test_an_image_has_what_is_locked(image: Image) -> None:
+    """A newer version that nobody locked is not taken."""
+    wheel(image.wheels, "one", "1.5")
+    image.install(*locked(image))
+    assert image.packages == ["needy==1", "one==1", "two==1"]
+    assert not any("make lock" in said for said in image.said)
+
+
+def test_a_package_that_was_changed_is_refused(image: Image) -> None:
+    """Nothing is made of it."""
+    with pytest.raises(BackendError, match="Hash mismatch for `one==1`"):
+        image.install(*locked(image, wrong="one==1"))
+
+
+def test_what_is_added_gets_the_versions_that_are_locked(image: Image) -> None:
+    """Of what both need; it is in no lock itself."""
+    wheel(image.wheels, "one", "1.5")
+    wheel(image.wheels, "mine", "3", needs="one")
+    image.install(*locked(image), image.file("mine", name="extra-env-1-my"))
+    assert image.packages == ["mine==3", "needy==1", "one==1", "two==1"]
+
+
+def test_what_is_added_replaces_nothing_that_is_locked(image: Image) -> None:
+    """Both are named, also where env.yaml knows nothing of the package."""
+    wheel(image.wheels, "one", "1.5")
+    with pytest.raises(SettingsError) as caught:
+        image.install(*locked(image), image.file("one>=1.5", name="extra-env-1-my"))
+    for word in ("one>=1.5", "one==1", "What image-lock.txt locks is not replaced."):
+        assert word in str(caught.value)
+
+
+def test_another_list_has_no_lock(image: Image) -> None:
+    """ENV_FILE with a list of the user's own: resolved as it stands, which is said."""
+    files = locked(image)
+    image.file("needy==1", "hooked==1")
+    wheel(image.wheels, "one", "1.5")
+    image.install(*files)
+    assert image.packages == ["hooked==1", "needy==1", "one==1.5", "two==1"]
+    assert any(
+        "env.yaml: image-lock.txt is not of this list, so versions are chosen anew" in said for said in image.said
+    )
+
+
+def test_a_build_of_torch_that_is_not_locked_comes_beside_it(image: Image) -> None:
+    """TORCH=cpu; the hashes of all others are checked."""
+    for version in ("2.13.0", "2.13.0+cpu"):
+        wheel(image.wheels, "torch", version, needs="one")
+    own, packages = ["needy==1", "torch==2.13.0"], ("two==1", "needy==1", "one==1", "torch==2.13.0")
+    files = locked(image, packages, own=own)
+    image.install(*files, torch="cpu")
+    assert image.packages == ["needy==1", "one==1", "torch==2.13.0+cpu", "two==1"]
+    assert any("its hash, and those of what it alone brings, are not checked" in said for said in image.said)
+    image.directory = image.place / "another"
+    locked(image, packages, own=own, wrong="needy==1")
+    with pytest.raises(BackendError, match="Hash mismatch for `needy==1`"):
+        image.install(*files, torch="cpu")

@@ -1,0 +1,80 @@
+"""How many workers there may be, and which ranks new ones get."""
+
+from __future__ import annotations
+
+import pytest
+from unit.launcher.fake_checkout import Checkout
+
+from oci_cluster.errors import UsageError
+from oci_cluster.launcher.planning import free_ranks, scaled_workers
+
+# --- How many workers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "environ", "minimum"),
+    [
+        ("", {}, 3),
+        ("MIN_WORKERS=1\n", {}, 1),
+        ("MIN_WORKERS=1\n", {"MIN_NODES": "3"}, 2),
+        ("", {"MIN_NODES": "1"}, 0),
+    ],
+)
+def test_the_least_is_what_the_agents_take_for_it(
+    checkout: Checkout, declared: str, environ: dict[str, str], minimum: int
+) -> None:
+    """MIN_WORKERS, else MIN_NODES less main, else all that were launched; the framework's defaults count."""
+    (checkout.root / "dask" / "settings.env").write_text(declared)
+    assert checkout.plan(environ, workers="3").limits.min_workers == minimum
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("4", 4), ("+1", 4), ("-1", 2), ("+0", 3), ("-0", 3), ("3", 3), ("1", 1), ("+7", 10), ("10", 10)],
+)
+def test_workers_are_asked_for_by_number_or_by_difference(text: str, wanted: int) -> None:
+    """A sign makes a difference of it; both limits are allowed."""
+    assert scaled_workers(text, 3, minimum=1, maximum=10) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("0", 0), ("-3", 0), ("-4", -1), ("+8", 11), ("11", 11), ("1000000", 1_000_000)]
+)
+def test_workers_out_of_the_limits_are_wrong_usage(text: str, wanted: int) -> None:
+    """The number that would be, the limits and the number that is are in one line."""
+    with pytest.raises(UsageError) as caught:
+        scaled_workers(text, 3, minimum=1, maximum=10)
+    assert str(caught.value) == (
+        f"{wanted} workers are not possible; choose 1 to 10 (3 now); MIN_WORKERS sets the minimum"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "+", "-", "++1", "+-1", "--1", "1.5", "two", "1+", "1000001", "+ "])
+def test_what_is_no_number_of_workers_is_wrong_usage(text: str) -> None:
+    """Named as it was typed, with the forms that are right."""
+    with pytest.raises(UsageError) as caught:
+        scaled_workers(text, 3, minimum=1, maximum=10)
+    assert str(caught.value) == f"'{text}' is not a number of workers; write 4, +1 or -1"
+
+
+# --- Ranks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "running", "count", "ranks"),
+    [
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1", "WORKER_2"], 2, [3, 4]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], 1, [2]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN"], 3, [1, 2, 3]),
+        (["MAIN", "WORKER_1", "PS_2"], ["MAIN", "WORKER_1", "PS_2"], 2, [3, 4]),
+        (["MAIN", "WORKER_1", "PS_2"], ["MAIN", "WORKER_1"], 1, [3]),
+        (["MAIN", "WORKER_10", "WORKER_9"], ["MAIN"], 3, [9, 10, 11]),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], 0, []),
+        (["MAIN", "WORKER_1", "WORKER_2"], ["MAIN", "WORKER_1"], -1, []),
+    ],
+)
+def test_new_workers_get_the_ranks_of_lost_ones_first(
+    known: list[str], running: list[str], count: int, ranks: list[int]
+) -> None:
+    """Then the next that no node has had: a parameter server's rank is never a worker's."""
+    assert free_ranks(known, running, count) == ranks

@@ -1,0 +1,151 @@
+"""Why a node has failed: the start script's own word, the error that the entry point printed, or how it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from unit.fake_cluster import BEGINNING, MakeNode, Node, all_train
+
+from oci_cluster.contract.names import STOP, exit_file
+
+pytestmark = pytest.mark.usefixtures("empty_memory")
+
+ERROR = 'Traceback (most recent call last):\n  File "{code}/train.py", line 3, in f\n    x\nValueError: bad row 7\n'
+WORDS = "ValueError: bad row 7 (train.py:3)"
+
+
+class Relay:
+    """Has what the script printed last."""
+
+    def __init__(self, node: Node, text: str = ERROR) -> None:
+        self.text = text.format(code=node.settings.code_dir)
+        self.calls: list[str] = []
+        node.agent._script._relay = self  # type: ignore[assignment]
+        node.agent._pulse._relay = self  # type: ignore[assignment]
+
+    def tail(self) -> str:
+        self.calls.append("tail")
+        return self.text
+
+    def forget(self) -> None:
+        self.calls.append("forget")
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+
+
+def test_the_reason_is_the_first_errors_own_words(main: Node) -> None:
+    """In the stop file, which nodes, launch.sh and status.sh read; what an earlier attempt printed is forgotten."""
+    relay = Relay(main)
+    main.child_ends(1, at=30)
+    assert main.run() == 1
+    assert main.read(STOP)["reason"] == f"MAIN: {WORDS}"
+    assert relay.calls == ["forget", "tail", "finish"]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (0, "the entry point ended: exit code 0"),
+        (3, f"MAIN: {WORDS}"),
+        (137, "the entry point ended: killed by SIGKILL"),
+        (134, "the entry point ended: killed by SIGABRT"),
+    ],
+)
+def test_only_an_end_of_its_own_has_last_words(main: Node, code: int, reason: str) -> None:
+    """What was printed before a success, or before a signal, is not why it ended."""
+    Relay(main)
+    main.child_ends(code, at=30)
+    main.run()
+    assert main.read(STOP)["reason"] == reason
+
+
+def test_without_an_error_the_reason_is_how_it_ended(main: Node) -> None:
+    """An entry point that says nothing, or something else, is told by its exit code."""
+    Relay(main, "bad luck\n")
+    main.child_ends(7, at=30)
+    main.run()
+    assert main.read(STOP)["reason"] == "the entry point ended: exit code 7"
+
+
+def test_what_a_start_script_says_is_the_reason(main: Node) -> None:
+    """It knows what happened; an error that somebody printed meanwhile does not stand for it."""
+    Relay(main)
+    main.world.at(29, lambda: (main.node_dir / "reason").write_text("no ssh\n"))
+    main.child_ends(1, at=30)
+    main.run()
+    assert main.read(STOP)["reason"] == "no ssh"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [(ERROR, f"MAIN: {WORDS}; rank 1 ended with 1"), ("", "rank 1 ended with 1")]
+)
+def test_a_launcher_of_ranks_says_which_one_it_was(main: Node, text: str, reason: str) -> None:
+    """The error's own words come first."""
+    Relay(main, text)
+    main.world.at(29, lambda: (main.node_dir / "entry-point-ended").write_text("rank 1 ended with 1\n"))
+    main.child_ends(1, at=30)
+    main.run()
+    assert main.read(STOP)["reason"] == reason
+
+
+@pytest.mark.parametrize("has_relay", [True, False])
+def test_a_launcher_of_ranks_may_say_what_one_of_them_printed(main: Node, *, has_relay: bool) -> None:
+    """On another node, which is named; what main's own log has last is of another rank."""
+    if has_relay:
+        Relay(main, ERROR.replace("bad row 7", "mine"))
+
+    def leave() -> None:
+        (main.node_dir / "entry-point-ended").write_text("rank 2 on WORKER_2 ended: exit code 1\n")
+        printed = ERROR.replace("{code}/", "").encode()
+        (main.node_dir / "entry-point-printed").write_bytes(b"WORKER_2\x1b\n\xff" + printed)
+
+    main.world.at(29, leave)
+    main.child_ends(1, at=30)
+    main.run()
+    assert main.read(STOP)["reason"] == f"WORKER_2: {WORDS}; rank 2 on WORKER_2 ended: exit code 1"
+
+
+def test_a_rank_with_a_code_of_its_own_has_no_error_of_another_one(main: Node) -> None:
+    """What is in the log may be of the rank beside it, which has lost its peer."""
+    Relay(main)
+    main.world.at(29, lambda: (main.node_dir / "entry-point-ended").write_text("rank 1 ended with 9\n"))
+    main.child_ends(9, at=30)
+    main.run()
+    assert main.read(STOP)["reason"] == "rank 1 ended with 9"
+
+
+def test_an_entry_point_beside_no_other_code_has_its_own_lines(make: MakeNode, root: Path) -> None:
+    """One that was given by its absolute path."""
+    (root / "elsewhere").mkdir()
+    (root / "elsewhere" / "go.py").touch()
+    main = make(ENTRY_POINT=str(root / "elsewhere" / "go.py"))
+    Relay(
+        main,
+        ERROR.replace("{code}/train", f"{root}/elsewhere/go").replace(
+            "    x\n", '    x\n  File "/l.py", line 1, in l\n'
+        ),
+    )
+    main.child_ends(1, at=30)
+    main.run()
+    assert main.read(STOP)["reason"] == "MAIN: ValueError: bad row 7 (go.py:3)"
+
+
+def test_a_workers_words_begin_with_its_name(worker: Node) -> None:
+    """So its report needs nothing before it."""
+    Relay(worker)
+    worker.main_lives()
+    worker.child_ends(1, at=30)
+    worker.run()
+    assert worker.read(exit_file("WORKER_2"))["reason"] == f"WORKER_2: {WORDS}"
+
+
+def test_main_tells_the_words_of_the_node_that_failed_first(make: MakeNode) -> None:
+    """Its name is in them once."""
+    main = all_train(make)
+    said = f"WORKER_1: {WORDS}"
+    main.publish(exit_file("WORKER_1"), at=30, exit_code=9, reason=said, time=BEGINNING + 29, has_left=True)
+    main.child_ends(1, at=31)
+    main.run()
+    assert main.read(STOP)["reason"] == said

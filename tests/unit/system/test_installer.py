@@ -1,0 +1,87 @@
+"""An installer gets pip's settings, and ends with the launcher."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from unit.system.fake_checkout import LOCKED, Checkout
+
+from oci_cluster.errors import BackendError
+from oci_cluster.system import python_env as environment
+from oci_cluster.system.python_env import run_installer
+
+
+def test_an_installer_ends_with_what_waits_for_it(tmp_path: Path) -> None:
+    """A stop of the launcher alone leaves neither the installer nor what that has started."""
+    installer = tmp_path / "install"
+    installer.write_text('#!/bin/sh\nsleep 300 &\necho "Building $! $$"\nwait\n')
+    installer.chmod(0o755)
+    pids: list[int] = []
+
+    def stop(line: str) -> None:
+        pids.extend(int(word) for word in line.split()[1:])
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_installer([installer], stop)
+    assert len(pids) == 2
+    psutil.wait_procs([process for process in psutil.process_iter() if process.pid in pids], timeout=60)
+    assert [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"] == []
+
+
+def test_a_post_install_script_that_cannot_be_run_is_no_bug_of_ours(tmp_path: Path) -> None:
+    """Without its executable bit: as a start script, a matter of set-up (69 or 78), not 70 with a traceback."""
+    hook = tmp_path / "post-install.sh"
+    hook.touch(mode=0o644)
+    with pytest.raises(BackendError, match="cannot be run: Permission denied"):
+        environment.run_installer([hook], lambda _: None)
+
+
+# --- pip's settings ---------------------------------------------------------------------------------------------------
+
+
+def test_the_installer_is_given_pips_configuration(checkout: Checkout) -> None:
+    """A user's index and certificate hold for uv's installation too."""
+    checkout.set(PIP_INDEX_URL="https://a/simple", PIP_CERT="/ca.pem")
+    checkout.tools()
+    assert checkout.calls()[-1] == (
+        "BIN/uv pip install --python ROOT/.venv/bin/python --default-index https://a/simple --compile-bytecode"
+        f" {LOCKED} cert=/ca.pem"
+    )
+
+
+def test_a_folder_of_packages_that_is_gone_is_told_and_left_out(checkout: Checkout) -> None:
+    """pip warns of it; uv would fail."""
+    checkout.set(PIP_FIND_LINKS="/no/such/wheels")
+    checkout.tools()
+    assert checkout.calls()[-1] == f"BIN/uv pip install --python ROOT/.venv/bin/python --compile-bytecode {LOCKED}"
+    assert "pip's find-links names '/no/such/wheels', which is not there: left out" in checkout.said
+
+
+@pytest.mark.parametrize("has_pip", [True, False])
+def test_the_settings_are_those_of_the_pip_that_there_is(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, has_pip: bool
+) -> None:
+    """A .venv that uv made has no pip: then the interpreter that made it knows the user's configuration."""
+    monkeypatch.delenv("PIP_CONFIG_FILE")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "host"))
+    for prefix in (tmp_path / "host", checkout.root / ".venv"):
+        prefix.mkdir()
+        (prefix / "pip.conf").write_text(f"[global]\nindex-url = https://{prefix.name.strip('.')}\n")
+    if has_pip:
+        (checkout.root / ".venv" / "lib" / "python3.11" / "site-packages" / "pip").mkdir(parents=True)
+    checkout.tools()
+    assert f" --default-index https://{'venv' if has_pip else 'host'} " in checkout.calls()[-1]
+
+
+def test_nothing_of_this_changes_the_environment(checkout: Checkout) -> None:
+    """What is set for the installer is set for it alone."""
+    checkout.set(PIP_CERT="/ca.pem")
+    before = dict(os.environ)
+    checkout.tools()
+    assert dict(os.environ) == before
