@@ -34,7 +34,11 @@ def run(path: Path) -> int:
         import ipykernel  # noqa: F401, PLC0415 - the kernel's own; told here if it is not there
         import nbformat  # noqa: PLC0415
         from nbclient.exceptions import DeadKernelError  # noqa: PLC0415
-        from nbconvert.preprocessors import CellExecutionError, ExecutePreprocessor  # noqa: PLC0415
+        from nbconvert.preprocessors import (  # noqa: PLC0415
+            CellExecutionError,
+            CoalesceStreamsPreprocessor,
+            ExecutePreprocessor,
+        )
         from traitlets.config import Config  # noqa: PLC0415
     except ModuleNotFoundError as error:
         why = f"{path.name} is a notebook, and needs what common/env-notebook.yaml lists: {error}"
@@ -81,7 +85,9 @@ def run(path: Path) -> int:
         sys.stderr.write(aside.end())
         raise
     finally:
-        nbformat.write(notebook, copy_of(path))
+        # The kernel sends what is printed in pieces, cut by time: Jupyter shows a line as one.
+        whole, _ = CoalesceStreamsPreprocessor().preprocess(notebook, {})
+        nbformat.write(whole, copy_of(path))
     return 0
 
 

@@ -213,7 +213,8 @@ strategy = tf.distribute.MultiWorkerMirroredStrategy()
 rank, size = json.loads(os.environ["TF_CONFIG"])["task"]["index"], strategy.num_replicas_in_sync
 """,
 }
-TELLS = "print('I am', rank, 'of', size, os.environ['NODE_NAME'])"
+# In two pieces: the kernel sends a line so by itself, too, where a process is slow.
+TELLS = "print('I am', rank, 'of', size, end=' ', flush=True)\nprint(os.environ['NODE_NAME'])"
 FAILS = "def check(row):\n    if rank == 1:\n        raise ValueError('bad row 7')\ncheck(7)"
 WAITS = "import time\ntime.sleep(1000)"
 
