@@ -42,6 +42,10 @@ class UsageError(ClusterError):
     exit_code = ExitCode.USAGE
 
 
+class LostPlanError(UsageError):
+    """What was launched is not known any more: somebody has removed or changed what was kept of it."""
+
+
 class StorageError(ClusterError):
     """The work dir did not answer, or answered with an error: nothing is known about the file."""
 

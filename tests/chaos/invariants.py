@@ -8,6 +8,7 @@ from chaos.schedules import Schedule
 
 _OWN_BUG = 70
 _NOT_STARTED = 69
+_LOST = 76
 _REFUSED = 2
 STAYS = "it stays in the engine; try again: "
 """What a launcher says that could not bring what a cluster leaves: its own code is 69 then, and stop.sh tries again."""
@@ -71,7 +72,10 @@ def _broken_codes(schedule: Schedule, seen: Seen, final: int) -> list[str]:
     # A work dir that is away while nodes are started: that was told, and shows as a cluster without them afterwards.
     never_began = seen.launch_code == _NOT_STARTED and own is None and any(f.kind == "away" for f in schedule.faults)
     was_told = seen.launch_code == _NOT_STARTED and final == 0 and STAYS in seen.said
-    if seen.launch_code is not None and seen.launch_code != final and not (takes_launcher or never_began or was_told):
+    # What the backend recorded is gone after launch.sh has told it: then nobody knows, and that is said, too.
+    is_forgotten = final == _LOST and any(fault.target == "nodes.json" for fault in schedule.faults)
+    is_explained = takes_launcher or never_began or was_told or is_forgotten
+    if seen.launch_code is not None and seen.launch_code != final and not is_explained:
         found.append(f"launch.sh ended with {seen.launch_code}, the cluster with {final}")
     if seen.launch_code == 0 and own != 0:
         found.append(f"a false success: launch.sh ended with 0, main's entry point with {own}")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,30 @@ def test_detached_cluster_is_shown_followed_and_stopped(project: Project) -> Non
     assert project.run("stop", "away").returncode == 0  # once more is no error
     assert project.run("stop", "--delete", "away").returncode == 0
     assert project.cluster_dirs() == []
+
+
+@pytest.mark.parametrize("does", [Path.unlink, Path.touch, lambda path: path.write_text("{}")])
+def test_cluster_whose_plan_somebody_removed_is_seen_and_can_be_ended(
+    project: Project, does: Callable[[Path], object]
+) -> None:
+    """It runs all the same: no list may hide it, its name stays its own, and how it ended is told."""
+    launch = project.launch_plain(1, SLEEP, "--detach", "--name", "away")
+    assert launch.wait() == 0
+    plan = launch.directory / "cluster.json"
+    if does is Path.touch:
+        plan.unlink()
+    does(plan)
+    (seen,) = json.loads(project.run("list", "--json").stdout)
+    assert (seen["name"], seen["state"], len(seen["nodes"])) == ("away", "IN_PROGRESS", 2)
+    assert "cluster.json does not tell what was launched: " in project.run("status").stdout
+    again = project.launch_plain(1, SLEEP, "--name", "away")
+    assert (again.wait(), "a cluster named 'away' is running" in again.err) == (2, True)
+    assert project.run("scale", "away", "+1").returncode == 2
+    stopped = project.run("stop", "away")
+    assert (stopped.stdout, "; ending its nodes\n" in stopped.stderr) == ("away\n", True)
+    (seen,) = json.loads(project.run("list", "--all", "--json").stdout)
+    assert (seen["state"], seen["exit_code"]) == ("STOPPED", 143)
+    launch.assert_nothing_left()
 
 
 def test_a_detached_launch_waits_until_all_is_ready_or_has_failed(project: Project) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -14,10 +15,12 @@ from oci_cluster.contract.config import SettingsReader, framework_defaults
 from oci_cluster.contract.names import node_name
 from oci_cluster.contract.settings import min_workers_of
 from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
-from oci_cluster.errors import ExitCode, NotPermittedError, SettingsError, UsageError
+from oci_cluster.errors import ExitCode, LostPlanError, NotPermittedError, SettingsError
+from oci_cluster.system.text import seconds_since, timestamp
 
 SCHEMA = 1
 FILE = "cluster.json"
+_CLUSTER_ID = re.compile(r"(.+)-([0-9a-f]{8})")
 
 
 class State(str, Enum):
@@ -151,13 +154,14 @@ class Plan:
         """Return the plan whose ``cluster.json`` is in *directory*; *root* has the frameworks.
 
         Raises:
-            UsageError: there is none.
+            LostPlanError: there is none.
         """
         try:
             found = json.loads((directory / FILE).read_text())
             if not isinstance(found, dict) or not {"name", "launch_id", "cluster_id", "created"} <= set(found):
                 msg = "not what launch.sh writes"
                 raise ValueError(msg)
+            seconds_since(str(found["created"]))  # else no list that has it could be shown
             nodes = [node["environment"] for node in found.get("nodes", [])]
             environment = {str(name): str(text) for name, text in found.get("environment", {}).items()}
             plan = cls(
@@ -180,11 +184,11 @@ class Plan:
                 placed=dict(found.get("placed", {})),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
-            msg = f"there is no cluster in {directory}: {error}"
-            raise UsageError(msg) from error
+            msg = f"{directory / FILE} does not tell what was launched: {error}"
+            raise LostPlanError(msg) from error
         if found["cluster_id"] != plan.cluster_id:
-            msg = f"there is no cluster in {directory}: not what launch.sh writes"
-            raise UsageError(msg)
+            msg = f"{directory / FILE} does not tell what was launched: not what launch.sh writes"
+            raise LostPlanError(msg)
         return plan
 
 
@@ -311,10 +315,15 @@ def clusters_dir(root: Path) -> Path:
     return root / ".clusters"
 
 
-def kept_clusters(root: Path, backend: str) -> list[Cluster]:
+def kept_clusters(root: Path, backend: str, mark: str) -> list[Cluster]:
     """Return the clusters of *backend* that the checkout *root* keeps, the oldest first.
 
-    One that is just being written is not one yet.
+    One that is just being written is not one yet. One whose plan is gone is one still: what its folder's name tells.
+
+    Args:
+        root: The checkout.
+        backend: Its name.
+        mark: A file that this backend alone has in the folders of its clusters, from the time on when nodes begin.
 
     Raises:
         NotPermittedError: the place where they are kept cannot be read.
@@ -329,8 +338,19 @@ def kept_clusters(root: Path, backend: str) -> list[Cluster]:
         raise NotPermittedError(msg) from error
     found = []
     for path in paths:
-        with contextlib.suppress(UsageError):
+        try:
             plan = Plan.load(path, root)
+        except LostPlanError:
+            with contextlib.suppress(OSError):  # no mark: it has not begun, or is not ours
+                found += _without_plan(path, backend, (path / mark).stat().st_mtime)
+        else:
             if plan.backend == backend:
                 found.append(replace(Cluster.of(plan, place), directory=path))
     return sorted(found, key=lambda cluster: cluster.age_key)
+
+
+def _without_plan(directory: Path, backend: str, begun: float) -> list[Cluster]:
+    """Return the cluster that the name of *directory* tells, if it does; it was *begun* so many seconds after 1970."""
+    named = _CLUSTER_ID.fullmatch(directory.name)
+    name, launch_id = named.groups() if named else ("", "")
+    return [Cluster(name, launch_id, "", backend, timestamp(begun), "", directory)] if named else []

@@ -6,6 +6,7 @@ imported before the launcher's own environment is there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from oci_cluster.backends import known_backends, open_backend
 from oci_cluster.contract.config import PROJECT_ROOT, read_config
 from oci_cluster.contract.settings_table import FLAGS
-from oci_cluster.errors import ClusterError, ExitCode, StoppedError, UsageError
+from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
 from oci_cluster.launcher.command_line import OPTIONS, CommandLine, check_words, parse, usage
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.packages import packages_of
@@ -213,9 +214,13 @@ def _status(line: CommandLine) -> int:
 
 
 def _describe(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> dict[str, object]:
-    from oci_cluster.launcher.report import describe
+    from oci_cluster.launcher.report import describe, unreadable
 
-    return describe(backend, cluster, backend.load(cluster), lifecycle.states(cluster))
+    states = lifecycle.states(cluster)
+    try:
+        return describe(backend, cluster, backend.load(cluster), states)
+    except LostPlanError as error:
+        return unreadable(backend, cluster, states, str(error))
 
 
 def _status_json(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> str:
@@ -230,14 +235,14 @@ def _list(line: CommandLine) -> int:
     states = backend.states(clusters)
     found = []
     for cluster in clusters:
+        of_it = states[cluster.launch_id]
         try:  # one that is damaged must not hide the others
-            of_it = states[cluster.launch_id]
             if backend.is_free_to_ask:
                 found.append(describe(backend, cluster, backend.load(cluster), of_it))
             else:
                 found.append(overview(backend, cluster, of_it))
         except ClusterError as error:
-            found.append(unreadable(cluster, str(error)))
+            found.append(unreadable(backend, cluster, of_it, str(error)))
     shown = [cluster for cluster in found if line.has("--all") or cluster["exit_code"] is None]
     print(json.dumps(shown, indent=2) if line.has("--json") else list_text(shown))
     return 0
@@ -283,7 +288,8 @@ def _stop(line: CommandLine) -> int:
             chosen = [lifecycle.choose(name) for name in line.words or [""]]
             clusters = list({cluster.launch_id: cluster for cluster in chosen}.values())
         for cluster in clusters:
-            backend.load(cluster)  # one that cannot be stopped is told before any is
+            with contextlib.suppress(LostPlanError):  # it is ended without
+                backend.load(cluster)  # one that cannot be stopped is told before any is
         return _stop_each(clusters, lifecycle, say, delete=line.has("--delete"))
     finally:
         backend.close()

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from oci_cluster.backends.base import Backend
-from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, any_running, clusters_dir
+from oci_cluster.contract.cluster import Cluster, Limits, Node, NodeState, Plan, any_running, clusters_dir, limits_of
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import STOP, rank_of
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.errors import BackendError, ClusterError, ExitCode, StoppedError, UsageError
+from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
 from oci_cluster.launcher.planning import free_ranks, scaled_workers
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, not_writable
@@ -194,7 +194,7 @@ class Lifecycle:
             self._say(f"{node.name} started")
         if ended:
             self._say(f"ending {', '.join(sorted(ended))}")
-            patience_s = self._patience_s(plan) + self._backend.end_timeout_s
+            patience_s = self._patience_s(plan.limits) + self._backend.end_timeout_s
             if left := self._wait_for_end(cluster, patience_s, set(ended)):
                 command = self._stop_command(cluster.name)
                 msg = f"{', '.join(sorted(left))} did not end; end the whole cluster: {command}"
@@ -213,18 +213,29 @@ class Lifecycle:
             delete: Remove its logs and outputs as well.
             reason: Why, as its nodes and `status` tell it.
         """
-        plan = self._backend.load(cluster)
-        if self.is_running(cluster):
-            self._say(f"stopping {cluster.name}")
-            request_stop(self._backend, cluster, plan, reason)
-            if left := self._wait_for_end(cluster, self._patience_s(plan)):
-                self._say(f"{cluster.name} has not ended by itself; ending its nodes")
-                self._end_by_force(cluster, left, self._patience_s(plan))
+        self._stop_running(cluster, reason)
         if delete:
             self._backend.remove(cluster, self._say)
             shutil.rmtree(cluster.directory, ignore_errors=True)
         else:
             self._backend.finish(cluster, self._say)
+
+    def _stop_running(self, cluster: Cluster, reason: str) -> None:
+        """End what runs of *cluster*; where its plan is lost nobody can ask its nodes, as nobody knows their key."""
+        left = {state.node for state in self.states(cluster) if state.is_running}
+        if not left:
+            return
+        try:
+            plan = self._backend.load(cluster)
+        except LostPlanError as error:
+            self._say(f"{error}; ending its nodes")
+            self._end_by_force(cluster, left, self._patience_s(limits_of({}, self._root / "none")))
+            return
+        self._say(f"stopping {cluster.name}")
+        request_stop(self._backend, cluster, plan, reason)
+        if left := self._wait_for_end(cluster, self._patience_s(plan.limits)):
+            self._say(f"{cluster.name} has not ended by itself; ending its nodes")
+            self._end_by_force(cluster, left, self._patience_s(plan.limits))
 
     def _end_by_force(self, cluster: Cluster, nodes: set[str], patience_s: float) -> None:
         """Have the backend end *nodes* and return when none runs.
@@ -245,8 +256,8 @@ class Lifecycle:
             msg = f"{names} of {cluster.name} did not end; try again: {self._stop_command(cluster.name)}"
             raise BackendError(msg)
 
-    def _patience_s(self, plan: Plan) -> float:
-        return plan.limits.grace_period_s + self._backend.end_margin_s
+    def _patience_s(self, limits: Limits) -> float:
+        return limits.grace_period_s + self._backend.end_margin_s
 
     def _wait_for_end(self, cluster: Cluster, patience_s: float, nodes: Collection[str] | None = None) -> set[str]:
         """Wait until *nodes*, or all, of *cluster* have ended; return those that have not in time."""

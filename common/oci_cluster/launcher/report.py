@@ -92,10 +92,30 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
     return _redacted(found)
 
 
-def unreadable(cluster: Cluster, why: str) -> dict[str, Any]:
-    """Return what a list tells of *cluster* where its backend cannot say more."""
-    known = {"name": cluster.name, "framework": cluster.framework, "backend": cluster.backend, "state": "UNKNOWN"}
-    return _redacted({**known, "exit_code": None, "created": cluster.created, "nodes": [], "unreadable": why})
+def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], why: str) -> dict[str, Any]:
+    """Return what is known of *cluster* where nobody can say what was launched: the backend's word on its nodes.
+
+    Args:
+        backend: Where its nodes run.
+        cluster: What was launched.
+        states: None where the backend does not know either.
+        why: The reason, for people.
+    """
+    code = _code(states, None)
+    found: dict[str, Any] = {
+        "name": cluster.name,
+        "framework": cluster.framework,
+        "backend": cluster.backend,
+        "state": state_word(code) if states else "UNKNOWN",
+        "exit_code": code if states else None,
+        "reason": None,
+        "created": cluster.created,
+        "directory": str(cluster.directory),
+        "facts": {},
+        "nodes": [{"address": state.address, **_node(backend, state, code), "phase": ""} for state in states],
+        "unreadable": why,
+    }
+    return _redacted(found)
 
 
 def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
@@ -164,7 +184,7 @@ def _node(backend: Backend, state: NodeState, code: int | None) -> dict[str, Any
 
 def status_text(found: Mapping[str, Any]) -> str:
     """Return what ``status.sh`` shows of a cluster that :func:`describe_cluster` has described."""
-    what = f"{found['framework']} on {found['backend']}"
+    what = f"{found['framework'] or '?'} on {found['backend']}"
     head = f"{found['name']}  {what}, {_ending(found)}, started {_ago(found['created'])} ago"
     lines = [head, *([f"reason: {printable(found['reason'])}"] if found["reason"] else [])]
     lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
@@ -189,7 +209,7 @@ def list_text(clusters: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         [
             c["name"],
-            c["framework"],
+            c["framework"] or "?",
             c["backend"],
             c["state"],
             _text(c["exit_code"]),

@@ -16,6 +16,7 @@ _CONTROL = re.compile(
     r"|[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )
 _PLAIN = "\x1b[0m"
+_TIMESTAMP = "%Y-%m-%dT%H:%M:%SZ"
 # Text that is there and cannot be read.
 _CONCEALED = re.compile(r"(^|[;:])0*8(?=[;:]|$)")
 
@@ -49,9 +50,14 @@ def harmless(line: str, *, colour: bool) -> str:
 
 def now() -> str:
     """Return the time, UTC, ISO 8601, for people: nothing is computed from it, as clocks of machines differ."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return timestamp(time.time())
 
 
-def seconds_since(moment: str) -> int:
-    """Return the seconds that have passed since a *moment* that :func:`now` has told; 0 where that is yet to come."""
-    return max(0, int(time.time() - calendar.timegm(time.strptime(moment, "%Y-%m-%dT%H:%M:%SZ"))))
+def timestamp(seconds: float) -> str:
+    """Return the time so many *seconds* after 1970 began, as :func:`now` tells it."""
+    return time.strftime(_TIMESTAMP, time.gmtime(seconds))
+
+
+def seconds_since(told: str) -> int:
+    """Return the seconds that have passed since a time that :func:`now` has *told*; 0 where that is yet to come."""
+    return max(0, int(time.time() - calendar.timegm(time.strptime(told, _TIMESTAMP))))

@@ -112,7 +112,7 @@ class StubBackend:
 
     def find(self, name: str = "") -> list[Cluster]:
         with self._call("find"):
-            return [cluster for cluster in kept_clusters(self._root, self.name) if name in {"", cluster.name}]
+            return [cluster for cluster in kept_clusters(self._root, self.name, "begun") if name in {"", cluster.name}]
 
     def load(self, cluster: Cluster) -> Plan:
         return Plan.load(cluster.directory, self._root)

@@ -22,6 +22,9 @@ from oci_cluster.contract.cluster import (
     limits_of,
 )
 from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
+from oci_cluster.system.text import seconds_since
+
+MARK = "begun"
 
 CREATED = "2026-01-02T00:00:00Z"
 
@@ -77,7 +80,7 @@ def test_a_directory_without_a_cluster_is_named(tmp_path: Path) -> None:
     """No cluster.json is wrong usage, with the directory's name."""
     with pytest.raises(UsageError) as caught:
         Plan.load(tmp_path, tmp_path)
-    assert str(caught.value).startswith(f"there is no cluster in {tmp_path}: ")
+    assert str(caught.value).startswith(f"{tmp_path / FILE} does not tell what was launched: ")
 
 
 def test_a_half_written_cluster_is_named(tmp_path: Path) -> None:
@@ -85,12 +88,14 @@ def test_a_half_written_cluster_is_named(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"name": ')
     with pytest.raises(UsageError) as caught:
         Plan.load(tmp_path, tmp_path)
-    assert str(caught.value) == f"there is no cluster in {tmp_path}: Expecting value: line 1 column 10 (char 9)"
+    why = "Expecting value: line 1 column 10 (char 9)"
+    assert str(caught.value) == f"{tmp_path / FILE} does not tell what was launched: {why}"
 
 
 BROKEN: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("no launch", lambda found: found.pop("launch_id")),
     ("an id of another cluster", lambda found: found.update(cluster_id="../../etc")),
+    ("a time that is none", lambda found: found.update(created="yesterday")),
     ("nodes of another shape", lambda found: found.update(nodes=[7])),
     ("a rank that is none", lambda found: found["nodes"][0]["environment"].update(NODE_RANK="first")),
     ("an environment of another shape", lambda found: found.update(environment=["A=b"])),
@@ -107,7 +112,7 @@ def test_a_file_that_launch_did_not_write_is_no_cluster(
     found = json.loads((directory / FILE).read_text())
     change(found)
     (directory / FILE).write_text(json.dumps(found))
-    with pytest.raises(UsageError, match="there is no cluster in "):
+    with pytest.raises(UsageError, match="does not tell what was launched: "):
         Plan.load(directory, tmp_path)
 
 
@@ -135,12 +140,12 @@ def test_clusters_are_found_the_oldest_first(tmp_path: Path) -> None:
     second = keep_in(tmp_path, "b", launch_id="bb", created="2026-01-02T00:00:00Z")
     first = keep_in(tmp_path, "c", launch_id="aa", created="2026-01-02T00:00:00Z")
     (clusters_dir(tmp_path) / "logs").mkdir()
-    assert kept_clusters(tmp_path, "local") == [first, second, late]
+    assert kept_clusters(tmp_path, "local", MARK) == [first, second, late]
 
 
 def test_no_clusters_are_found_where_there_is_nothing(tmp_path: Path) -> None:
     """A fresh checkout has no clusters."""
-    assert kept_clusters(tmp_path / "none", "local") == []
+    assert kept_clusters(tmp_path / "none", "local", MARK) == []
 
 
 def test_a_cluster_that_is_just_being_made_is_passed_over(tmp_path: Path) -> None:
@@ -148,7 +153,7 @@ def test_a_cluster_that_is_just_being_made_is_passed_over(tmp_path: Path) -> Non
     kept = keep_in(tmp_path, "mine")
     (clusters_dir(tmp_path) / "other").mkdir()
     (clusters_dir(tmp_path) / "other" / FILE).touch()
-    assert kept_clusters(tmp_path, "local") == [kept]
+    assert kept_clusters(tmp_path, "local", MARK) == [kept]
 
 
 @pytest.mark.parametrize("body", ['{"name": ', "[]", "{}"], ids=["half-written", "list", "no fields"])
@@ -157,14 +162,43 @@ def test_one_unusable_cluster_does_not_hide_the_others(tmp_path: Path, body: str
     kept = keep_in(tmp_path, "mine")
     (clusters_dir(tmp_path) / "other").mkdir()
     (clusters_dir(tmp_path) / "other" / FILE).write_text(body)
-    assert kept_clusters(tmp_path, "local") == [kept]
+    assert kept_clusters(tmp_path, "local", MARK) == [kept]
+
+
+@pytest.mark.parametrize("body", ["", '{"name": ', "{}", None], ids=["empty", "half-written", "no fields", "gone"])
+def test_a_cluster_whose_plan_is_gone_is_one_still(tmp_path: Path, body: str | None) -> None:
+    """Its nodes may run: it can be seen and ended by what its folder's name tells."""
+    kept = keep_in(tmp_path, "mine-too", launch_id="1f2e3d4c")
+    (kept.directory / FILE).unlink()
+    if body is not None:
+        (kept.directory / FILE).write_text(body)
+    assert kept_clusters(tmp_path, "local", MARK) == []  # nothing has begun
+    (kept.directory / MARK).touch()
+    (found,) = kept_clusters(tmp_path, "local", MARK)
+    assert (found.name, found.launch_id, found.backend, found.directory) == (
+        "mine-too",
+        "1f2e3d4c",
+        "local",
+        kept.directory,
+    )
+    assert seconds_since(found.created) < 60
+    assert kept_clusters(tmp_path, "docker", "what docker leaves") == []
+
+
+@pytest.mark.parametrize("name", ["notes", "-1f2e3d4c", "mine-1F2E3D4C", "mine-1f2e3d4c.old"])
+def test_a_folder_that_no_launch_has_named_is_no_cluster(tmp_path: Path, name: str) -> None:
+    """Whatever is in it."""
+    folder = clusters_dir(tmp_path) / name
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    assert kept_clusters(tmp_path, "local", MARK) == []
 
 
 def test_clusters_of_other_backends_are_theirs(tmp_path: Path) -> None:
     """Each backend finds its own."""
     kept = keep_in(tmp_path, "mine", backend="oci")
     keep_in(tmp_path, "other")
-    assert kept_clusters(tmp_path, "oci") == [kept]
+    assert kept_clusters(tmp_path, "oci", MARK) == [kept]
 
 
 # --- States ---------------------------------------------------------------------------------------------------------
@@ -240,4 +274,4 @@ def test_clusters_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path, mon
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(NotPermittedError, match=r"/\.clusters cannot be read: Permission denied; it is another user's"):
-        kept_clusters(tmp_path, "local")
+        kept_clusters(tmp_path, "local", MARK)

@@ -93,7 +93,7 @@ def test_logs_shows_nodes_that_were_added(door: Door, capsys: pytest.CaptureFixt
 
 
 def test_one_cluster_that_cannot_be_described_hides_no_other(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is there, and why nothing more is known."""
+    """What its backend says of its nodes is there, and why nothing more is known."""
     door.run("first", "aa")
     door.run("mine")
     load = door.backend.load
@@ -108,7 +108,7 @@ def test_one_cluster_that_cannot_be_described_hides_no_other(door: Door, capsys:
     assert cli.run("list", []) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[:4] for line in shown[1:3]] == [
-        ["first", "dask", "local", "UNKNOWN"],
+        ["first", "dask", "local", "IN_PROGRESS"],
         ["mine", "dask", "local", "IN_PROGRESS"],
     ]
     assert shown[3:] == ["first: unreadable: cluster.json is damaged"]

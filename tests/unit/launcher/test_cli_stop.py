@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 from unit.launcher.door import Door
 
-from oci_cluster.errors import BackendError, UsageError
+from oci_cluster.contract.cluster import Cluster, Plan
+from oci_cluster.errors import BackendError, LostPlanError, UsageError
 from oci_cluster.launcher import cli
 
 
@@ -47,6 +49,30 @@ def test_a_cluster_that_cannot_be_loaded_stops_nothing(door: Door, monkeypatch: 
     with pytest.raises(KeyError):
         cli.run("stop", ["a", "b", "--delete"])
     assert door.backend.asked("remove", "finish") == []
+
+
+def test_a_cluster_whose_plan_is_lost_is_ended_by_its_backend(
+    door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can ask its nodes to end, and nothing else may run on because of that."""
+    door.run("a", "aa", MAIN=None, WORKER_1=0)
+    (cluster,) = door.backend.clusters
+
+    def load(_: Cluster) -> Plan:
+        msg = "cluster.json does not tell what was launched: it is away"
+        raise LostPlanError(msg)
+
+    def end(cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
+        assert (nodes, at_once) == ({"MAIN"}, False)
+        door.backend.end_nodes(cluster, nodes)
+
+    monkeypatch.setattr(door.backend, "load", load)
+    monkeypatch.setattr(door.backend, "end", end)
+    assert cli.run("stop", ["a"]) == 0
+    said = "oci_cluster: cluster.json does not tell what was launched: it is away; ending its nodes\n"
+    assert capsys.readouterr() == ("a\n", said)
+    assert door.backend.asked("remove", "finish") == [("finish", "a")]
+    assert not (cluster.directory / "stop").exists()
 
 
 def test_one_that_cannot_be_stopped_does_not_keep_the_others(door: Door, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ def test_no_report_tells_a_password(backend: FakeBackend, cluster: Cluster, monk
     for found in (
         describe(backend, cluster, plan, states),
         overview(backend, replace(cluster, handle=url), states),
-        report.unreadable(cluster, said),
+        report.unreadable(backend, cluster, states, said),
     ):
         assert "hunter2" not in json.dumps(found)
         assert "ftp://***@host/work" in json.dumps(found)
@@ -362,8 +362,8 @@ def test_a_cluster_whose_work_dir_cannot_be_opened_is_shown_as_far_as_it_is_know
     assert list_text([found]).splitlines()[-1] == f"mine: unreadable: {why}"
 
 
-def test_what_a_backend_cannot_tell_is_unknown(cluster: Cluster) -> None:
+def test_what_a_backend_cannot_tell_is_unknown(backend: FakeBackend, cluster: Cluster) -> None:
     """And nothing that has ended."""
-    found = report.unreadable(cluster, "no answer\x1b[0m")
+    found = report.unreadable(backend, cluster, [], "no answer\x1b[0m")
     assert (found["state"], found["exit_code"], found["nodes"]) == ("UNKNOWN", None, [])
     assert list_text([found]).splitlines()[-1] == "mine: unreadable: no answer[0m"

@@ -219,7 +219,7 @@ class DockerBackend:
         self._listed_at = self._clock()
         known = [cluster for container in containers if (cluster := cluster_of(container, self._directory))]
         found: dict[str, Cluster] = {}
-        for cluster in [*known, *kept_clusters(self._root, self.name)]:
+        for cluster in [*known, *kept_clusters(self._root, self.name, kept.LOCK)]:
             found.setdefault(cluster.launch_id, cluster)
         self._note(list(found), containers)
         named = [cluster for cluster in found.values() if name in {"", cluster.name}]

@@ -21,6 +21,8 @@ from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.text import printable
 
 _RECORDS = "nodes.json"
+LOCK = ".lock"
+"""Held by who copies; so a cluster of this backend has it in its directory from its end on."""
 # What nodes say of themselves, in the words of the contract. Not the certificate, whose key is nobody's any more.
 _KEPT_FILE = re.compile(r"(MAIN|(WORKER|PS)_[1-9][0-9]{0,5})_(config|heartbeat|exit|ready)\.json|stop")
 
@@ -33,7 +35,7 @@ def alone(cluster: Cluster) -> Iterator[None]:
         BackendError, NotPermittedError: it cannot be made.
     """
     make_directory(cluster)
-    with locked(cluster.directory / ".lock"):
+    with locked(cluster.directory / LOCK):
         yield
 
 

@@ -29,7 +29,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, framework_words
 from oci_cluster.contract.names import node_dir, rank_of
 from oci_cluster.contract.values import parse_files
-from oci_cluster.errors import BackendError, SettingsError, StoppedError, UsageError
+from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.added_packages import with_packages
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
@@ -236,7 +236,8 @@ class LocalBackend:
 
     def find(self, name: str = "") -> list[Cluster]:
         """Return the clusters that this checkout keeps, or those called *name*, the oldest first."""
-        return [cluster for cluster in kept_clusters(self._root, self.name) if name in {"", cluster.name}]
+        found = kept_clusters(self._root, self.name, records.LOCK)
+        return [cluster for cluster in found if name in {"", cluster.name}]
 
     def load(self, cluster: Cluster) -> Plan:
         """Return the plan in the cluster's directory."""
@@ -264,7 +265,8 @@ class LocalBackend:
             for node in records.read_records(cluster.directory)["nodes"]
         ]
         if not found and is_running:  # the runner is just beginning
-            found = [NodeState(node=name, state=State.ACCEPTED) for name in self.load(cluster).node_names]
+            with contextlib.suppress(LostPlanError):
+                found = [NodeState(node=name, state=State.ACCEPTED) for name in self.load(cluster).node_names]
         return sorted(found, key=lambda state: rank_of(state.node))
 
     def _check_directory(self, cluster: Cluster) -> None:
@@ -320,7 +322,7 @@ class LocalBackend:
     def _sweep_all(self, cluster: Cluster) -> None:
         """Kill what is left of *cluster*, the runner first: found by its environment, whatever ties it has lost."""
         names = {str(node["node"]) for node in records.read_records(cluster.directory)["nodes"]}
-        with contextlib.suppress(UsageError):  # a launch that failed may have kept none
+        with contextlib.suppress(LostPlanError):  # a launch that failed may have kept none
             names |= set(self.load(cluster).node_names)
         sweep_marked({records.RUNNER_MARK: cluster.launch_id})
         while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
