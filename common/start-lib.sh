@@ -48,6 +48,9 @@ run_entry_point() {
   exec "$(realpath "${ENTRY_POINT}")" ${entry_args[@]+"${entry_args[@]}"}
 }
 
+# changed_imports FOLDER: print the PYTHONPATH with which the framework's FOLDER changes what an entry point imports.
+changed_imports() { printf '%s\n' "${1%/*}/common/entry:$1/entry${PYTHONPATH:+:${PYTHONPATH}}"; }
+
 # grace_share PERCENT: set `milliseconds` to that share of GRACE_PERIOD, which is 10 s where nobody has said it. A part that a
 # start script ends has less time than the script itself, which is killed, and would leave its work half done.
 grace_share() {

@@ -136,7 +136,7 @@ main() {
     die "${code}" "the scheduler ended"
   fi
   # For the entry point alone: Client(n_workers=4) is to take this cluster.
-  PYTHONPATH="${here}/entry${PYTHONPATH:+:${PYTHONPATH}}" run_entry_point &
+  PYTHONPATH="$(changed_imports "${here}")" run_entry_point &
   entry=$!
   entry_point_code
   entry=""

@@ -14,5 +14,6 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${threads}}" TF_NUM_INTRAOP_THREADS="
 # What a rank prints is in its node's log at once.
 export PYTHONUNBUFFERED=1
 # For the rank alone: what Horovod's Python listens on is to be on this node's address, not on all of the machine.
-export PYTHONPATH="${here}/entry${PYTHONPATH:+:${PYTHONPATH}}"
+PYTHONPATH="$(changed_imports "${here}")"
+export PYTHONPATH
 run_entry_point

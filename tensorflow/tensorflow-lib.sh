@@ -28,7 +28,8 @@ configure_tensorflow() {
   # What a task prints is in the log at once.
   export PYTHONUNBUFFERED=1
   # For the entry point alone: its server is to listen on this node's address, not on all of the machine.
-  export PYTHONPATH="${here}/entry${PYTHONPATH:+:${PYTHONPATH}}"
+  PYTHONPATH="$(changed_imports "${here}")"
+  export PYTHONPATH
 }
 
 # run_task: become this node's task.

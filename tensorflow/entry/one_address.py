@@ -70,7 +70,7 @@ def narrowed(where: bytes, address: str, port: int) -> bytes:
 
 def library_bases() -> list[int]:
     """Return where TensorFlow's libraries begin in this process."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123 - as in sitecustomize.py
+    with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123 - as in on_import.py
         lines = [line.split(maxsplit=5) for line in maps]
     found = [line for line in lines if len(line) == 6 and _LIBRARIES.search(line[5].rstrip())]
     return [int(line[0].partition("-")[0], 16) for line in found if int(line[2], 16) == 0]

@@ -66,11 +66,12 @@ scheduler told to end"
 @test "dask main: the entry point's Client() with a local cluster's arguments takes this cluster; workers know nothing of it" {
   PYTHONPATH=/mine run_main
   assert_success
-  assert_equal "$(cat "${STUB_DIR}/entry.python-path")" "${PROJECT}/dask/entry:/mine"
+  assert_equal "$(cat "${STUB_DIR}/entry.python-path")" "${PROJECT}/common/entry:${PROJECT}/dask/entry:/mine"
   run_main
   assert_success
-  assert_equal "$(cat "${STUB_DIR}/entry.python-path")" "${PROJECT}/dask/entry"
-  assert [ -e "${PROJECT}/dask/entry/sitecustomize.py" ]
+  assert_equal "$(cat "${STUB_DIR}/entry.python-path")" "${PROJECT}/common/entry:${PROJECT}/dask/entry"
+  assert [ -e "${PROJECT}/common/entry/sitecustomize.py" ]
+  assert [ -e "${PROJECT}/dask/entry/on_import.py" ]
 }
 
 @test "dask main: without a certificate no variable speaks of encryption" {

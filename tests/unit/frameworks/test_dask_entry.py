@@ -1,4 +1,4 @@
-"""dask/entry/sitecustomize.py: what becomes of a client that asks for workers of its own; nothing else changes."""
+"""dask/entry/: what becomes of a client that asks for workers of its own; nothing else changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ENTRY = Path(__file__).resolve().parents[3] / "dask" / "entry"
+ROOT = Path(__file__).resolve().parents[3]
+ENTRY = f"{ROOT}/common/entry:{ROOT}/dask/entry"
 DASK = """
 class config:
     get = staticmethod(lambda name, default=None: __import__("os").environ.get("ADDRESS", default))
@@ -100,7 +101,13 @@ def test_a_script_without_dask_imports_nothing_of_it(run: Run) -> None:
     """Nor does the folder stay among those that modules are looked for in."""
     done = run("import sys; print('dask' in sys.modules, 'distributed' in sys.modules, sys.path)")
     assert done.stdout.startswith("False False ")
-    assert str(ENTRY) not in done.stdout
+    assert not [entry for entry in ENTRY.split(":") if entry in done.stdout]
+
+
+def test_a_module_of_the_users_may_have_the_name_of_ours(run: Run, tmp_path: Path) -> None:
+    """What changes Dask has gone out of the way by then."""
+    (tmp_path / "on_import.py").write_text("print('mine')")
+    assert run("import on_import").stdout == "mine\n"
 
 
 def test_the_users_own_sitecustomize_is_imported_all_the_same(run: Run, tmp_path: Path) -> None:

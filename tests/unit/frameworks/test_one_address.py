@@ -79,7 +79,7 @@ def test_what_cannot_be_done_is_said(one_address: ModuleType, monkeypatch: pytes
 
 def run(code: str, folder: str, path: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run *code* as the entry point of a node, with what stands for the framework in *path*."""
-    places = f"{ROOT / folder / 'entry'}:{path}"
+    places = f"{ROOT / 'common' / 'entry'}:{ROOT / folder / 'entry'}:{path}"
     return subprocess.run(
         [sys.executable, "-c", code],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": places, "PYTHONDONTWRITEBYTECODE": "1", **environ},
@@ -97,7 +97,7 @@ def test_tensorflow_that_cannot_be_changed_is_told_of_and_works(tmp_path: Path) 
     config = '{"cluster": {"worker": ["127.0.0.7:12345"]}, "task": {"type": "worker", "index": 0}}'
     done = run(code, "tensorflow", tmp_path, TF_CONFIG=config, NODE_ADDRESS="127.0.0.7")
     assert done.stdout.startswith("3 ")
-    assert "/tensorflow/entry" not in done.stdout
+    assert "/entry" not in done.stdout
     assert done.stderr.startswith("TensorFlow listens on port 12345 of all addresses of this machine: ")
     done = run("import sys; print('tensorflow' in sys.modules, 'ctypes' in sys.modules)", "tensorflow", tmp_path)
     assert (done.stdout, done.stderr) == ("False False\n", "")

@@ -1,53 +1,22 @@
-"""Python imports this as the entry point begins: `Client(n_workers=4)` connects to the cluster that runs the script.
+"""`Client(n_workers=4)` connects to the cluster that runs the script; see common/entry/sitecustomize.py.
 
 Most notebooks begin with that line, which starts workers on one machine. Where an address is configured, Dask itself
 refuses it: "Unexpected keyword arguments: ['n_workers']". Dask has no place for a change before that; what it loads for
-a client (`distributed.client.preload`) comes after. Nothing of Dask is imported before the script does that.
+a client (`distributed.client.preload`) comes after.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.abc
-import importlib.util
 import os
 import sys
 
-# Python imports one `sitecustomize`: where there is another, it has been hidden by this one.
-_here = os.path.dirname(__file__)  # noqa: PTH120 - pathlib takes longer to import than all else here
-_kept = sys.modules.pop("sitecustomize", None)
-sys.path[:] = [entry for entry in sys.path if entry != _here]
-importlib.invalidate_caches()
-try:
-    import sitecustomize  # noqa: F401 - it does what it does by being imported
-except ModuleNotFoundError as error:
-    if error.name != "sitecustomize":
-        raise
-    if _kept is not None:
-        sys.modules["sitecustomize"] = _kept
+MODULE = "distributed.client"
 
 
-class _ChangeClient(importlib.abc.MetaPathFinder):
-    """Changes the module ``distributed.client`` when that is imported."""
-
-    def find_spec(self, name, path=None, target=None):  # noqa: ARG002 - Python's signature
-        if name != "distributed.client":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-
-        def load_and_change(module):
-            load(module)
-            change(module.Client)
-
-        spec.loader.exec_module = load_and_change
-        return spec
-
-
-def change(client):
-    """Have the class *client* take this cluster where it is asked for workers of its own."""
+def change(module):
+    """Have the class Client of *module* take this cluster where it is asked for workers of its own."""
+    client = module.Client
     connect = client.__init__
 
     @functools.wraps(connect)
@@ -84,6 +53,3 @@ def say(text):
     """Print a line for the log."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
-
-
-sys.meta_path.insert(0, _ChangeClient())
