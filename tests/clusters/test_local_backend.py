@@ -197,7 +197,7 @@ def test_detached_cluster_is_shown_followed_and_stopped(project: Project) -> Non
     following.start()
     stopped = project.run("stop", "away")
     assert (stopped.returncode, stopped.stdout) == (0, "away\n")
-    following.join(10)
+    following.join(240)
     assert "stopped by stop.sh" in seen[0]
     assert project.run("list").stdout.splitlines()[1:] == []
     assert json.loads(project.run("list", "--all", "--json").stdout)[0]["exit_code"] == 143

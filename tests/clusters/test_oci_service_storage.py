@@ -197,10 +197,10 @@ def test_logs_are_made_written_and_searched(user: User) -> None:
 
 
 def test_hundred_clients_are_served_at_a_time(user: User) -> None:
-    user.service.control({"faults": [{"operation": "get_namespace", "kind": "latency", "seconds": 0.5}]})
+    user.service.control({"faults": [{"operation": "get_namespace", "kind": "latency", "seconds": 1.0}]})
     client = oci.object_storage.ObjectStorageClient(user.config)
     with ThreadPoolExecutor(100) as pool:
         started = time.monotonic()
         found = list(pool.map(lambda _: client.get_namespace().data, range(100)))
     assert set(found) == {user.settings["namespace"]}
-    assert time.monotonic() - started < 25  # one after the other, they would take 50
+    assert time.monotonic() - started < 50  # one after the other, they would take 100
