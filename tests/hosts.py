@@ -83,12 +83,12 @@ class Host:
                     found.append(" ".join(process.cmdline()))
         return found
 
-    def listening(self) -> set[str]:
-        """Return the addresses on which anything listens there."""
+    def listening(self) -> set[tuple[str, int]]:
+        """Return the addresses and ports on which anything listens there."""
         command = ["nsenter", f"--target={self.pid}", "--net", "ss", "--no-header", "--listening", "--numeric", "--tcp"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-        ends = [line.split()[3].rpartition(":")[0] for line in lines]
-        return {address.strip("[]").removeprefix("::ffff:") for address in ends}
+        ends = [line.split()[3].rpartition(":") for line in lines]
+        return {(address.strip("[]").removeprefix("::ffff:"), int(port)) for address, _, port in ends}
 
     def is_up(self) -> bool:
         """Return whether it has not been killed."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import Project
+from host_cluster import Launch, launching
 from oci_cloud import Cloud
 from oci_service.handle import Service
 
@@ -66,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 ORDER = (
     *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_engine", "test_gang"),
     *("test_docker", "test_oci", "test_oci_refusals", "test_oci_faults", "test_dask"),
-    *("test_pytorch", "test_images", "test_tensorflow", "test_hosts", "test_horovod"),
+    *("test_pytorch", "test_images", "test_tensorflow", "test_hosts", "test_subnet", "test_horovod"),
     *("test_local_losses", "test_local_storage", "test_local_backend"),
 )
 # One worker runs all tests of such a file: they share what takes long to make, or a port on all addresses.
@@ -140,6 +141,13 @@ def project(checkout_copy: Path, tmp_path: Path) -> Iterator[Project]:
     if clusters.is_symlink():
         clusters.unlink()
     shutil.rmtree(clusters, ignore_errors=True)
+
+
+@pytest.fixture
+def launch_on_hosts(checkout_copy: Path, tmp_path: Path) -> Iterator[Launch]:
+    """Return what :func:`launching` yields."""
+    with launching(checkout_copy, tmp_path) as launch:
+        yield launch
 
 
 @pytest.fixture
