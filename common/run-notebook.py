@@ -34,11 +34,7 @@ def run(path: Path) -> int:
         import ipykernel  # noqa: F401, PLC0415 - the kernel's own; told here if it is not there
         import nbformat  # noqa: PLC0415
         from nbclient.exceptions import DeadKernelError  # noqa: PLC0415
-        from nbconvert.preprocessors import (  # noqa: PLC0415
-            CellExecutionError,
-            CoalesceStreamsPreprocessor,
-            ExecutePreprocessor,
-        )
+        from nbconvert.preprocessors import CellExecutionError, ExecutePreprocessor  # noqa: PLC0415
         from traitlets.config import Config  # noqa: PLC0415
     except ModuleNotFoundError as error:
         why = f"{path.name} is a notebook, and needs what common/env-notebook.yaml lists: {error}"
@@ -85,10 +81,15 @@ def run(path: Path) -> int:
         sys.stderr.write(aside.end())
         raise
     finally:
-        # The kernel sends what is printed in pieces, cut by time: Jupyter shows a line as one.
-        whole, _ = CoalesceStreamsPreprocessor().preprocess(notebook, {})
-        nbformat.write(whole, copy_of(path))
+        nbformat.write(whole(notebook), copy_of(path))
     return 0
+
+
+def whole(notebook: Any) -> Any:
+    """Return *notebook* with each line as one: the kernel sends what is printed in pieces, cut by time."""
+    from nbconvert.preprocessors import CoalesceStreamsPreprocessor  # noqa: PLC0415 - as in run
+
+    return CoalesceStreamsPreprocessor().preprocess(notebook, {})[0]
 
 
 def copy_of(path: Path) -> Path:

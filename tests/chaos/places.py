@@ -94,10 +94,12 @@ class Place:
         }[kind]
 
     def shown(self) -> dict[str, Any] | None:
-        """Return what list.sh shows of the cluster; of several of that name, the one that was launched first."""
+        """Return what list.sh shows of the cluster; of several of that name, the launch's own, or else the first."""
         done = self.project.run("list", "--all", "--json")
         found = [cluster for cluster in json.loads(done.stdout or "[]") if cluster["name"] == self.name]
-        return min(found, key=lambda cluster: cluster["created"]) if found else None
+        own = self.launch_id()
+        # Those of one second have no order; OCI's tell no directory.
+        return min(found, key=lambda of: (not of.get("directory", "").endswith(own), of["created"]), default=None)
 
     def said(self) -> str:
         """Return what was said beside what launch.sh has said."""

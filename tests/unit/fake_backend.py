@@ -15,7 +15,15 @@ from oci_cluster.system.console import Say
 LAUNCH = "1f2e3d4c"
 KEY = "5eed" * 16
 CREATED = "2026-01-01T00:00:00Z"
-LIMITS = Limits(min_workers=1, workers_to_begin=2, timeout_s=600.0, ttl_s=0.0, grace_period_s=10.0, ports={})
+LIMITS = Limits(
+    min_workers=1,
+    workers_to_begin=2,
+    timeout_s=600.0,
+    ttl_s=0.0,
+    grace_period_s=10.0,
+    heartbeat_timeout_s=60.0,
+    ports={},
+)
 
 
 def plan_of(place: Path, name: str = "mine", launch_id: str = LAUNCH, *, workers: int = 2, **changes: Any) -> Plan:

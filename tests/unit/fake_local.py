@@ -11,7 +11,7 @@ from typing import Any
 
 from oci_cluster.contract.cluster import FILE, Cluster, Limits, Node, Plan, clusters_dir
 
-LIMITS = Limits(1, 1, 600.0, 0.0, 10.0, {})
+LIMITS = Limits(1, 1, 600.0, 0.0, 10.0, 60.0, {})
 
 
 def make_plan(name: str = "mine", launch_id: str = "aaaa1111", **changes: Any) -> Plan:

@@ -76,6 +76,7 @@ class Limits:
     timeout_s: float
     ttl_s: float
     grace_period_s: float
+    heartbeat_timeout_s: float
     ports: Mapping[str, int]
     """The single ports of main, by setting: the framework's ``*_PORT``."""
 
@@ -263,9 +264,10 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
     Args:
         states: The backend's word on each node.
         stop: The ``stop`` file. A main whose *entry point* was killed says so there; one that was killed itself cannot.
+            Of one that was lost, and ended by who noticed, a backend may say only that it was told to end.
     """
     code = _code_of_main(states)
-    if code is None:
+    if code is None or (code == ExitCode.STOPPED and stop is not None and stop.get("exit_code") == ExitCode.LOST):
         return ExitCode.LOST
     if was_main_killed(states) and (stop is None or stop.get("exit_code") != code):
         return ExitCode.LOST
@@ -276,6 +278,11 @@ def was_main_killed(states: Sequence[NodeState]) -> bool:
     """Return whether main ended by a signal: itself or its entry point, which only the ``stop`` file tells."""
     code = _code_of_main(states)
     return code is not None and code > 128 and code != ExitCode.STOPPED  # 128 + the signal, as shells have it
+
+
+def was_main_told(states: Sequence[NodeState]) -> bool:
+    """Return whether main was told to end: by a person, or because it was lost, which only the ``stop`` file tells."""
+    return _code_of_main(states) == ExitCode.STOPPED
 
 
 def _code_of_main(states: Sequence[NodeState]) -> int | None:
@@ -299,6 +306,7 @@ def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
         timeout_s=read.value("TIMEOUT", parse_duration, 600.0),
         ttl_s=read.value("TTL", parse_duration, 0.0),
         grace_period_s=read.value("GRACE_PERIOD", parse_duration, 10.0),
+        heartbeat_timeout_s=read.value("HEARTBEAT_TIMEOUT", parse_duration, 60.0),
         ports={name: read.value(name, _port) for name in defaults if name.endswith("_PORT")},
     )
     if read.problems:

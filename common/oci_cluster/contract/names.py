@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -18,7 +19,14 @@ def node_name(mode: str, rank: int) -> str:
 
 def node_dir(launch_id: str, node: str) -> Path:
     """Return *node*'s private directory: known beforehand, so that a backend can remove it for a killed agent."""
-    return Path(tempfile.gettempdir()) / f"{launch_id}-{node}"
+    return _temporary() / f"{launch_id}-{node}"
+
+
+def _temporary() -> Path:
+    """Return where temporary files go, the same for all processes: a full disk sends tempfile to another place."""
+    named = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
+    places = (Path(name).absolute() for name in [*named, "/tmp"])  # noqa: S108 - the system's own
+    return next((place for place in places if place.is_dir()), None) or Path(tempfile.gettempdir())
 
 
 def is_node(text: str) -> bool:

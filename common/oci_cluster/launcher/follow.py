@@ -18,6 +18,7 @@ from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import MergedLogs
 from oci_cluster.launcher.report import facts_of, has_left, outputs_of
+from oci_cluster.launcher.silent_nodes import SilentNodes
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Signals, describe
 
@@ -57,6 +58,7 @@ class Follower:
         self._signals = signals
         self._clock = clock
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
         self._ready = False
         self._arrived = 0
@@ -90,6 +92,7 @@ class Follower:
             if not any_running(nodes):
                 break
             self._give_up_if_hopeless(nodes)
+            self._silent.end(nodes)
             self._signals.wait(self._backend.poll_s)
         self._fetch_last_logs(copy)
         merged.finish()
@@ -108,6 +111,7 @@ class Follower:
                 if not any_running(nodes):
                     return self._end(nodes)
                 self._give_up_if_hopeless(nodes)
+                self._silent.end(nodes)
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:

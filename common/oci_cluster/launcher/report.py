@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.base import Backend
-from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code, was_main_killed
+from oci_cluster.contract.cluster import (
+    Cluster,
+    NodeState,
+    Plan,
+    any_running,
+    cluster_code,
+    was_main_killed,
+    was_main_told,
+)
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY, STOP, heartbeat_file
 from oci_cluster.errors import ClusterError, ExitCode
@@ -121,9 +129,10 @@ def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], 
 def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
     """Return what a list tells of *cluster* where each file of its nodes costs a request: `stop` alone is asked for.
 
-    And that only of a main that was killed: what a list says of it must be what launch.sh and status.sh have said.
+    And that only of a main that was killed, or told to end: what a list says of it must be what launch.sh and status.sh
+    have said.
     """
-    has_to_ask = was_main_killed(states) and not any_running(states)
+    has_to_ask = (was_main_killed(states) or was_main_told(states)) and not any_running(states)
     code = _code(states, _stop_of(backend, cluster) if has_to_ask else None)
     found = {
         "name": cluster.name,

@@ -11,6 +11,7 @@ from typing import Any
 from oci_cluster.contract.names import exit_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.contract.silence import Silence
 from oci_cluster.errors import ExitCode, LostError
 
 log = logging.getLogger("agent")
@@ -25,31 +26,17 @@ class MainWatch:
     def __init__(self, timeout_s: float, moment: float) -> None:
         """Count main as alive at *moment*, and as lost after *timeout_s* seconds of silence."""
         self._timeout_s = timeout_s
-        self._beat: Any = None
-        self._alive_at = moment
-        self._observed_at = moment
+        self._silence = Silence(moment)
 
     def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> None:
-        """Take note of main's *heartbeat* at *moment*.
-
-        Args:
-            heartbeat: Its fields; None where there is none.
-            moment: Now.
-            answered: Whether storage answered. Where it did not, the time since the last observation is storage's
-                silence, not main's.
+        """Take note of main's *heartbeat*; see :meth:`Silence.observe` for the arguments.
 
         Raises:
             LostError: main has been silent for too long.
         """
-        if not answered:
-            self._alive_at += moment - self._observed_at
-        elif heartbeat is not None and heartbeat.get("beat") != self._beat:
-            self._beat = heartbeat.get("beat")
-            self._alive_at = moment
-        self._observed_at = moment
-        silence = moment - self._alive_at
-        if silence > self._timeout_s:
-            msg = f"main lost: no heartbeat for {silence:.0f} s (HEARTBEAT_TIMEOUT {self._timeout_s:g} s)"
+        silent_s = self._silence.observe(heartbeat, moment, answered=answered)
+        if silent_s > self._timeout_s:
+            msg = f"main lost: no heartbeat for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {self._timeout_s:g} s)"
             raise LostError(msg)
 
 

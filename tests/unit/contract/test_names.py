@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from pathlib import Path
 
@@ -19,6 +20,23 @@ def test_nodes_have_the_contracts_names(mode: str, rank: int, name: str) -> None
 def test_a_nodes_directory_is_known_beforehand() -> None:
     """A backend can remove the private directory of an agent that was killed: launch and node name it."""
     assert node_dir("1f2e", "WORKER_2") == Path(tempfile.gettempdir()) / "1f2e-WORKER_2"
+
+
+@pytest.mark.parametrize("where", ["", "gone", "private"])
+def test_a_full_disk_makes_no_other_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str) -> None:
+    """Whoever removes what is left must not look elsewhere than who has made it, when there was room."""
+    (tmp_path / "private").mkdir()
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    if where:
+        monkeypatch.setenv("TMPDIR", str(tmp_path / where))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", full)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert node_dir("1f2e", "MAIN") == (tmp_path / where if where == "private" else Path("/tmp")) / "1f2e-MAIN"
 
 
 def test_files_have_the_contracts_names() -> None:

@@ -342,12 +342,12 @@ def test_parameter_servers_have_the_ranks_after_the_workers(root: Path) -> None:
     ],
 )
 def test_fetched_code_is_the_nodes_own(
-    root: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], place: str
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], place: str
 ) -> None:
     """An image has it in /code; what is fetched goes into the node's directory, which is removed at the end."""
-    monkeypatch.setattr("tempfile.tempdir", "/a temp")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     settings = read_settings({**LEAST, **given}, root)
-    assert str(settings.code_dir) == place.replace("TMP", "/a temp")
+    assert str(settings.code_dir) == place.replace("TMP", str(tmp_path))
     assert not given.get("CODE_URI") or settings.code_dir in {
         node_dir(LEAST["LAUNCH_ID"], settings.node) / "code",
         Path("/mine"),

@@ -74,6 +74,18 @@ def test_an_overview_of_a_killed_main_says_what_status_says(
     assert describe(backend, cluster, backend.load(cluster), states)["exit_code"] == code
 
 
+@pytest.mark.parametrize(("told", "code"), [(143, 143), (76, 76), (0, 143), (None, 143)])
+def test_an_overview_of_a_main_that_was_told_to_end_says_what_status_says(
+    backend: FakeBackend, cluster: Cluster, cluster_dir: ClusterDir, told: int | None, code: int
+) -> None:
+    """Whether a person has stopped it, or it was lost and ended for that, stands in `stop`."""
+    if told is not None:
+        cluster_dir.publish("stop", reason="r", exit_code=told)
+    states = ended(143, 143)
+    assert overview(backend, cluster, states)["exit_code"] == code
+    assert describe(backend, cluster, backend.load(cluster), states)["exit_code"] == code
+
+
 def test_an_overview_of_a_killed_main_whose_plan_is_gone_says_that_it_was_lost(
     backend: FakeBackend, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,12 +105,14 @@ def test_args_of_the_environment_are_made_plain(checkout: Checkout) -> None:
 
 def test_durations_are_seconds_for_the_launcher(checkout: Checkout) -> None:
     """What nodes read as text is parsed once; the framework's defaults count, then the contract's own."""
-    assert checkout.plan({"TTL": "2h", "TIMEOUT": "5m", "GRACE_PERIOD": "90s"}).limits == Limits(
+    given = {"TTL": "2h", "TIMEOUT": "5m", "GRACE_PERIOD": "90s", "HEARTBEAT_TIMEOUT": "2m"}
+    assert checkout.plan(given).limits == Limits(
         min_workers=1,
         workers_to_begin=1,
         timeout_s=300.0,
         ttl_s=7200.0,
         grace_period_s=90.0,
+        heartbeat_timeout_s=120.0,
         ports={"SCHEDULER_PORT": 8786, "DASHBOARD_PORT": 8787},
     )
     (checkout.root / "dask" / "settings.env").write_text("GRACE_PERIOD=3\n")

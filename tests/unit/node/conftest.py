@@ -14,6 +14,7 @@ from unit.node.fake_members import Cluster
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a project with one framework and the user's code."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     return make_project(tmp_path)
 
 

@@ -11,7 +11,7 @@ from oci_cluster.system.text import harmless, now
 def test_the_time_is_utc_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times in files are UTC and ISO 8601."""
     gmtime = text_module.time.gmtime
-    monkeypatch.setattr(text_module.time, "gmtime", lambda: gmtime(86400))
+    monkeypatch.setattr(text_module.time, "gmtime", lambda *_: gmtime(86400))
     assert now() == "1970-01-02T00:00:00Z"
 
 

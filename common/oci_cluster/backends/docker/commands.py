@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, check_packages
-from oci_cluster.contract.cluster import Node, Plan, clusters_dir
+from oci_cluster.contract.cluster import Node, Plan, clusters_dir, limits_of
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.values import parse_count, parse_switch
 from oci_cluster.errors import SettingsError, UsageError
@@ -92,6 +92,7 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
     return replace(
         plan,
         environment=environment,
+        limits=limits_of(environment, root / plan.framework),
         settings={**plan.settings, **settings},
         work_dir=work_dir(plan.cluster_id),
         placed={"image": image, "code": code},

@@ -24,7 +24,17 @@ from typing import Any
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, check_ports
-from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, State, clusters_dir, kept_clusters
+from oci_cluster.contract.cluster import (
+    FILE,
+    Cluster,
+    Node,
+    NodeState,
+    Plan,
+    State,
+    clusters_dir,
+    kept_clusters,
+    limits_of,
+)
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, framework_words
 from oci_cluster.contract.names import node_dir, rank_of
@@ -126,7 +136,8 @@ class LocalBackend:
             replace(node, address=address) for node, address in zip(plan.nodes, self._addresses.texts, strict=True)
         ]
         environment = {**ONE_MACHINE_DEFAULTS, **shares, **plan.environment, "WORK_DIR": work_dir}
-        return replace(plan, work_dir=work_dir, nodes=tuple(nodes), environment=environment)
+        limits = limits_of(environment, self._root / plan.framework)
+        return replace(plan, work_dir=work_dir, nodes=tuple(nodes), environment=environment, limits=limits)
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:  # noqa: ARG002 - there is no other form
         """Return *plan* as it would be run on this machine now."""

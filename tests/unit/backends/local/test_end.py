@@ -108,7 +108,7 @@ def test_the_end_removes_the_directories_of_added_nodes_too(
     kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Runner first, then all that bears the launch's mark until nothing is left; no node's directory stays."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     left = iter([0, 2, 1, 0])
     swept: list[dict[str, str]] = []
 
