@@ -94,7 +94,7 @@ class Faults:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         # Nobody but init watches who launches: frozen for good it would just be a launch that was left.
-        if fault.kind == "PAUSE" or (pause and fault.target in {"launcher", "follower", "guard", "runner"}):
+        if fault.kind == "PAUSE" or (pause and not fault.target.startswith("agent")):
             self._in_background(lambda: self._continue(processes))
         return bool(processes)
 

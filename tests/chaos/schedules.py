@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # How a launch, or any node, may end that is told to: 128 and the signal's number, or the signal itself.
-_STOPPED, _LOST, _UNAVAILABLE = 143, 76, 69
+_STOPPED, _LOST, _UNAVAILABLE, _TIMED_OUT = 143, 76, 69, 75
 _OF_SIGNAL = {"KILL": {137}, "TERM": {143}, "INT": {130}, "HUP": {129}}
 
 SIGNALS = (*_OF_SIGNAL, "PAUSE", "FREEZE")
-"""Sent to a process. PAUSE is STOP, and CONT two seconds later; FREEZE is STOP for good, of a node's whole tree."""
+"""Sent to a process. PAUSE is STOP, and CONT two seconds later; FREEZE is STOP for good, of a node's whole tree. A
+script that is frozen alone is one that hangs, for which there is TTL: that, too, is only a pause."""
 
 _OLD_FILE_FAULTS = ("delete", "cut", "garble", "replace", "play-back")
 FILE_FAULTS = (*_OLD_FILE_FAULTS, "swap")
@@ -28,7 +29,7 @@ TOYS = ("plain", "plain", "gang")
 """Frameworks of tests, in seconds: the entry point runs on main alone, or on all nodes, which start again together."""
 
 # What a place alone can do to a cluster, and with which codes the cluster may end because of it.
-_ALL_OF_A_NODE = {_STOPPED, _LOST, 1, 137}
+_ALL_OF_A_NODE = {_STOPPED, _LOST, _TIMED_OUT, 1, 137}  # 75: it was needed, and gone before it came
 _OF_PLACE: dict[str, dict[str, set[int]]] = {
     "local": {
         "disk full": {_UNAVAILABLE},  # for seconds: who cannot begin meanwhile says so
@@ -117,7 +118,7 @@ class Fault:
             return {_STOPPED, _LOST, 137}
         of_signal = {_LOST} if self.kind == "FREEZE" else _OF_SIGNAL[self.kind]
         # Python tells an INT by a traceback and a code of its own; and 1 is what peers of a dead rank end with.
-        return of_signal | {_STOPPED, _LOST, 1, 137}
+        return of_signal | {_STOPPED, _LOST, _TIMED_OUT, 1, 137}
 
     @property
     def may_take_the_launcher(self) -> bool:

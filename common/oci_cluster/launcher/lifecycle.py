@@ -188,6 +188,7 @@ class Lifecycle:
             ended = [f"WORKER_{rank}" for rank in workers[wanted:]]
             if added:
                 self._backend.start(plan, added, self._say)
+                self._end_if_over(cluster, plan, {node.name for node in added})
             if ended:
                 self._backend.end(cluster, ended)
         for node in added:
@@ -200,6 +201,21 @@ class Lifecycle:
                 msg = f"{', '.join(sorted(left))} did not end; end the whole cluster: {command}"
                 raise BackendError(msg)
         return wanted
+
+    def _end_if_over(self, cluster: Cluster, plan: Plan, added: set[str]) -> None:
+        """End nodes that were *added* while the cluster ended: who has ended it did not know of them.
+
+        Raises:
+            UsageError: that is so.
+        """
+        others = [state for state in self.states(cluster) if state.node not in added]
+        if any_running(others):
+            return
+        self._end_by_force(cluster, added, self._patience_s(plan.limits))
+        if not others:  # they have been taken away; else who follows the cluster takes all away
+            self._backend.remove(cluster, self._say)
+        msg = f"{cluster.name} has ended meanwhile; launch it again: scripts/launch.sh"
+        raise UsageError(msg)
 
     # --- End -----------------------------------------------------------------------------------------------
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from unit.launcher.life import Life, fail, patience, refusal
 
+from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import BackendError
 
 
@@ -61,6 +64,33 @@ def test_a_cluster_that_has_ended_cannot_be_scaled(life: Life) -> None:
     """With the next step (2)."""
     said = refusal(lambda: life.lifecycle.scale(life.ended("mine", "aa"), "+1"))
     assert said == "mine has ended; launch it again: scripts/launch.sh"
+
+
+@pytest.mark.parametrize("is_taken_away", [False, True])
+def test_workers_that_come_while_the_cluster_ends_are_ended(life: Life, is_taken_away: bool) -> None:  # noqa: FBT001
+    """Who has ended it did not know of them, and they would wait for a main that is gone."""
+    cluster = life.run()
+
+    def ends() -> None:
+        if is_taken_away:  # as launch.sh does with containers, when it has copied what they leave
+            life.backend.nodes[cluster.launch_id].clear()
+        else:
+            life.backend.end_nodes(cluster, code=0)
+
+    life.backend.on["start"] = ends
+    life.backend.on["end"] = lambda: life.backend.end_nodes(cluster, ["WORKER_3"])
+    added = life.backend.start
+
+    def start(*words: Any) -> Cluster:
+        found = added(*words)
+        life.backend.set_node(cluster, "WORKER_3", None)
+        return found
+
+    life.backend.start = start  # type: ignore[method-assign]
+    said = refusal(lambda: life.lifecycle.scale(cluster, "+1"))
+    assert said == "mine has ended meanwhile; launch it again: scripts/launch.sh"
+    removed = [("remove", "mine")] if is_taken_away else []
+    assert life.backend.asked("start", "end", "remove") == [("start", "WORKER_3"), ("end", "WORKER_3"), *removed]
 
 
 def test_a_cluster_whose_workers_are_fixed_says_why(life: Life) -> None:

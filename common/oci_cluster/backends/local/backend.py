@@ -175,7 +175,7 @@ class LocalBackend:
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:  # noqa: ARG002 - it takes no time
         """Start *nodes*: the first of a cluster by a runner of its own, later ones by that."""
         cluster = Cluster.of(plan, self._directory)
-        if records.is_running(cluster.directory):
+        if nodes[0].role != "MAIN":  # also where the runner has just ended: another would run all nodes once more
             self._ask_runner(cluster, start=[node.rank for node in nodes])
             return cluster
         try:

@@ -32,6 +32,16 @@ def test_a_runner_is_woken_and_does_what_it_is_asked(
     assert [path.name for path in kept.directory.glob("*scale*")] == ["scale.json"]
 
 
+def test_a_runner_that_has_just_ended_is_not_started_anew(
+    kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would run all nodes once more, main too. It is asked, and does not answer."""
+    monkeypatch.setattr(LocalBackend, "_start_runner", None)
+    runner = FakeRunner(kept, monkeypatch)
+    join(backend, 2)
+    assert runner.requests == [{"start": [2], "end": []}]
+
+
 def test_what_the_runner_could_not_do_is_told(
     kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
