@@ -291,9 +291,12 @@ class DockerBackend:
         found = self._containers(cluster)
         ids = [str(found[name]["Id"]) for name in found if name in nodes and state_of(name, found[name]).is_running]
         if at_once:
+            begun = {str(container["Id"]) for container in found.values() if has_begun(container)}
             for id_ in ids:
                 with contextlib.suppress(EngineError):  # ended meanwhile; the next look tells
-                    self._engine.call("kill", id_)
+                    # An engine that was killed while it began a node has one that never will, and cannot be killed.
+                    self._engine.call(*(["kill"] if id_ in begun else ["rm", "--force"]), id_)
+            self._known.clear()
             return
         ids = [id_ for id_ in ids if id_ not in self._ending or self._ending[id_].poll() not in {None, 0}]
         if ids:

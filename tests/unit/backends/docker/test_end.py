@@ -181,6 +181,18 @@ def test_a_node_is_told_again_only_where_it_was_not_told(launcher: Launcher) -> 
     assert launcher.codes(cluster) == {"MAIN": None, "WORKER_1": 137, "WORKER_2": None}
 
 
+@pytest.mark.usefixtures("_prompt")
+def test_a_node_that_an_engine_has_made_and_never_begun_is_taken_away(launcher: Launcher) -> None:
+    """The engine was killed in between: no signal ends what does not run, and the cluster would never be over."""
+    cluster = launcher.launch(2)
+    launcher.fake.set("MAIN", Status="exited", ExitCode=137)
+    launcher.fake.set("WORKER_1", Status="exited", ExitCode=76)
+    launcher.fake.set("WORKER_2", Status="created", ExitCode=0)
+    launcher.stop(cluster)
+    assert launcher.fake.left() == ([], [], [])
+    assert launcher.codes(cluster) == {"MAIN": 137, "WORKER_1": 76}
+
+
 def test_stop_with_delete_keeps_nothing(launcher: Launcher) -> None:
     """Before the cluster's end or after it."""
     cluster = launcher.launch(1)
