@@ -21,6 +21,8 @@ from oci_cluster.system.files import locked, not_writable
 from oci_cluster.system.text import now, seconds_since
 
 _TELL_AGAIN_S = 10.0
+# How long it is tried to remove what a launch that failed has left: an engine that is started again answers by then.
+_REMOVE_FOR_S = 20.0
 
 
 class Lifecycle:
@@ -96,13 +98,29 @@ class Lifecycle:
         if not self._backend.is_free_to_ask:  # else it takes no time that would have to be explained
             self._say(f"{error}" if isinstance(error, StoppedError) else "the launch failed; ending what was started")
         try:
-            self._backend.remove(cluster, self._say)
+            self._remove_in_time(cluster)
         except ClusterError as problem:
             what = "may still be running" + ("" if self._backend.is_this_machine else " and cost money")
             command = self._stop_command(cluster.name, "--delete")
             self._say(f"NOT ENDED: {cluster.name} {what} ({problem}); end it: {command}")
             return
         shutil.rmtree(cluster.directory, ignore_errors=True)
+
+    def _remove_in_time(self, cluster: Cluster) -> None:
+        """Remove *cluster*; where the backend does not answer, which may be why the launch failed, try for a while."""
+        deadline = self._clock() + _REMOVE_FOR_S
+        told = ""
+        for delay in poll_delays(5.0, first_s=0.5):
+            try:
+                return self._backend.remove(cluster, self._say)
+            except BackendError as problem:
+                if self._clock() + delay > deadline:
+                    raise
+                if str(problem) != told:
+                    told = str(problem)
+                    self._say(f"{told}; trying again")
+                self._sleep(delay)
+        raise AssertionError  # poll_delays never ends
 
     def _stop_command(self, *words: str) -> str:
         backend = [] if self._backend.name == "local" else ["--backend", self._backend.name]

@@ -71,8 +71,19 @@ def test_what_cannot_be_removed_is_named(life: Life, said: str, *, is_far: bool)
     life.backend.on = {"start": fail(BackendError("no room")), "remove": fail(BackendError("no answer"))}
     plan = life.plan()
     assert refusal(lambda: life.lifecycle.launch(plan), BackendError) == "no room"
-    assert life.said[-1] == said
+    assert life.said[-2:] == ["no answer; trying again", said]
+    assert 15 < life.passed < 20
     assert (life.place / plan.cluster_id).is_dir()
+
+
+def test_what_cannot_be_removed_at_once_is_removed_when_the_backend_answers_again(life: Life) -> None:
+    """An engine that was killed while it began a node, and is being started again."""
+    life.backend.on = {"start": fail(BackendError("no room")), "remove": fail(BackendError("no answer"))}
+    life.at(12, lambda: life.backend.on.pop("remove"))
+    plan = life.plan()
+    assert refusal(lambda: life.lifecycle.launch(plan), BackendError) == "no room"
+    assert (life.said, life.passed < 17) == (["no answer; trying again"], True)
+    assert not (life.place / plan.cluster_id).exists()
 
 
 def test_a_second_running_cluster_of_a_name_is_refused(life: Life) -> None:
