@@ -29,6 +29,25 @@ def test_killed_main_agent_ends_every_worker_with_76(project: Project) -> None:
     launch.assert_nothing_left()
 
 
+@pytest.mark.parametrize(("node", "code"), [("MAIN", 76), ("WORKER_1", 0)])
+def test_a_frozen_node_is_ended_when_its_cluster_is_over(project: Project, node: str, code: int) -> None:
+    """Nobody else would: it is there, and does nothing. Of a main so lost nobody knows what it would have said."""
+    launch = project.launch_plain(1, UNTIL_GO, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="10", GRACE_PERIOD="1")
+    launch.wait_for("entry up")
+    launch.wait_for("worker works", "WORKER_1")
+    agent = psutil.Process(launch.nodes()[node]["pid"])
+    for process in [agent, *agent.children(recursive=True)]:
+        process.send_signal(signal.SIGSTOP)
+    project.go()
+    assert launch.wait() == code
+    assert f"{node} has shown no sign of life for " in launch.err
+    assert {name: found["exit_code"] for name, found in launch.nodes().items()} == {
+        "MAIN": 137 if code else 0,
+        "WORKER_1": 76 if code else 137,
+    }
+    launch.assert_nothing_left()
+
+
 def test_killed_worker_agent_leaves_no_grandchild_and_is_named(project: Project) -> None:
     """All that a killed agent started is swept at once, its own session's refugees too; the cluster goes on."""
     script = UNTIL_GO

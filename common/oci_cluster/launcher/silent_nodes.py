@@ -89,7 +89,8 @@ class SilentNodes:
         self._told[node] = self._clock()
 
     def _kill(self, node: str) -> None:
-        if self._clock() - self._told[node] < self._patience_s + self._backend.end_timeout_s:
+        # The backend has a deadline of its own, after which it kills, and tells how the node ended.
+        if self._clock() - self._told[node] < 2 * self._patience_s + self._backend.end_timeout_s:
             return
         self._say(f"{node} has not ended; killing it")
         try:

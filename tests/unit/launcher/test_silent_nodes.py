@@ -98,9 +98,9 @@ def test_who_does_not_end_is_killed_again_and_again(run: Run) -> None:
     run.follow(
         lambda: run.nodes(MAIN=0, WORKER_1=0),
         long(run, SILENT_S + 1),
-        long(run, 14),
+        long(run, 29),
         long(run, 2),
-        long(run, 16),
+        long(run, 31),
         lambda: run.node("WORKER_2", 137),
     )
     assert run.calls == [("end", "WORKER_2"), ("kill", "WORKER_2"), ("kill", "WORKER_2")]
