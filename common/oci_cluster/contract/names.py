@@ -22,6 +22,12 @@ def node_dir(launch_id: str, node: str) -> Path:
     return _temporary() / f"{launch_id}-{node}"
 
 
+def node_dirs(launch_id: str) -> list[Path]:
+    """Return the private directories that are there of nodes of the launch *launch_id*."""
+    places = _temporary().glob(f"{launch_id}-*")
+    return [path for path in places if is_node(path.name.partition("-")[2]) and not path.is_symlink()]
+
+
 def _temporary() -> Path:
     """Return where temporary files go, the same for all processes: a full disk sends tempfile to another place."""
     named = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]

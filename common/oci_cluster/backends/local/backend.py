@@ -37,7 +37,7 @@ from oci_cluster.contract.cluster import (
 )
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, framework_words
-from oci_cluster.contract.names import node_dir, rank_of
+from oci_cluster.contract.names import node_dirs, rank_of
 from oci_cluster.contract.values import parse_files
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.added_packages import with_packages
@@ -278,6 +278,7 @@ class LocalBackend:
         if not found and is_running:  # the runner is just beginning
             with contextlib.suppress(LostPlanError):
                 found = [NodeState(node=name, state=State.ACCEPTED) for name in self.load(cluster).node_names]
+        self._check_directory(cluster)  # again: what was taken away meanwhile looks like a cluster that was killed
         return sorted(found, key=lambda state: rank_of(state.node))
 
     def _check_directory(self, cluster: Cluster) -> None:
@@ -332,14 +333,11 @@ class LocalBackend:
 
     def _sweep_all(self, cluster: Cluster) -> None:
         """Kill what is left of *cluster*, the runner first: found by its environment, whatever ties it has lost."""
-        names = {str(node["node"]) for node in records.read_records(cluster.directory)["nodes"]}
-        with contextlib.suppress(LostPlanError):  # a launch that failed may have kept none
-            names |= set(self.load(cluster).node_names)
         sweep_marked({records.RUNNER_MARK: cluster.launch_id})
         while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
             self._sleep(0.05)
-        for node in names:
-            shutil.rmtree(node_dir(cluster.launch_id, node), ignore_errors=True)
+        for path in node_dirs(cluster.launch_id):
+            shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Give up the claims of this process; the runner holds its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -99,6 +100,23 @@ def test_a_request_that_cannot_be_left_is_named(
         pytest.raises(BackendError, match=r"scale\.json cannot be written: No space left on device; make room there"),
     ):
         join(backend, 2)
+
+
+@pytest.mark.parametrize("after", ["is_running", "read_records"])
+def test_a_directory_that_goes_away_while_it_is_read_says_nothing_of_the_nodes(
+    kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """It was there a moment ago: what is found then looks like a cluster that was killed."""
+    real = getattr(local.records, after)
+
+    def goes_away(directory: Path) -> object:
+        if directory.exists():
+            directory.rename(directory.with_name("away"))
+        return real(directory)
+
+    monkeypatch.setattr(local.records, after, goes_away)
+    with pytest.raises(BackendError, match="is not there; bring it back"):
+        backend.states([kept])
 
 
 def test_a_directory_that_is_away_says_nothing_of_the_nodes(kept: Cluster, backend: LocalBackend, clock: Any) -> None:

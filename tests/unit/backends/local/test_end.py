@@ -118,11 +118,14 @@ def test_the_end_removes_the_directories_of_added_nodes_too(
 
     monkeypatch.setattr(local, "sweep_marked", sweep)
     record(kept, node_record("MAIN", "FAILED"), node_record("WORKER_7", "FAILED"))
-    for node in ("MAIN", "WORKER_1", "WORKER_7"):
+    for node in ("MAIN", "WORKER_1", "WORKER_7", "WORKER_8"):  # of the last there is no record: the disk was full
         (tmp_path / f"aaaa1111-{node}").mkdir()
+    kept_ones = ["aaaa1111-MAIN-outputs-5eed", "aaaa1111-link", "bbbb2222-MAIN"]
+    for name in kept_ones:
+        (tmp_path / name).mkdir()
     backend.finish(kept, lambda _: None)
     assert swept == [{"CLUSTER_RUNNER": "aaaa1111"}, *[{"LAUNCH_ID": "aaaa1111"}] * 3]
-    assert list(tmp_path.glob("aaaa1111-*")) == []
+    assert sorted(path.name for path in tmp_path.glob("????????-*")) == kept_ones
 
 
 def test_the_end_is_that_of_the_runner_too(
