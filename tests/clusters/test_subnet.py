@@ -56,7 +56,7 @@ def ask(end):
     for name, message in messages.items():
         answer = b""
         try:
-            with socket.create_connection(end, 5) as connection:
+            with socket.create_connection(end, 30) as connection:
                 answers[name] = ""  # it is reached
                 if name == "tls":
                     connection = nobodys.wrap_socket(connection)

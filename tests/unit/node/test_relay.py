@@ -203,7 +203,8 @@ def relays():
         if is_ours:
             yield process
 
-mine = [*relays()]
+while not (mine := [*relays()]):  # it gives itself its name
+    time.sleep(0.01)
 for process in mine:
     process.kill()
 while [*relays()]:
