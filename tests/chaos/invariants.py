@@ -64,13 +64,15 @@ def _broken_codes(schedule: Schedule, seen: Seen, final: int) -> list[str]:
     own = seen.truth.get("MAIN")
     if final == 0 and own != 0:
         found.append(f"a false success: the cluster ended with 0, main's entry point with {own}")
-    if final != own and final not in schedule.excuses:
-        found.append(f"the cluster ended with {final}, main's entry point with {own}; nothing explains it")
-    if final == _OWN_BUG:
-        found.append("the cluster ended with 70, which is a fault of this project")
     takes_launcher = any(fault.may_take_the_launcher for fault in schedule.faults)
     # A work dir that is away while nodes are started: that was told, and shows as a cluster without them afterwards.
     never_began = seen.launch_code == _NOT_STARTED and own is None and any(f.kind == "away" for f in schedule.faults)
+    # So does one whose launcher was killed after it had written its plan.
+    never_began |= takes_launcher and own is None and seen.cluster is not None and seen.cluster.get("nodes") == []
+    if final != own and final not in schedule.excuses and not (never_began and final == _LOST):
+        found.append(f"the cluster ended with {final}, main's entry point with {own}; nothing explains it")
+    if final == _OWN_BUG:
+        found.append("the cluster ended with 70, which is a fault of this project")
     was_told = seen.launch_code == _NOT_STARTED and final == 0 and STAYS in seen.said
     # What the backend recorded is gone after launch.sh has told it: then nobody knows, and that is said, too.
     is_forgotten = final == _LOST and any(fault.target == "nodes.json" for fault in schedule.faults)
