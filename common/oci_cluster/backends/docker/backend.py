@@ -311,11 +311,18 @@ class DockerBackend:
             ClusterError: not all could be copied; nothing has been removed.
         """
         with kept.alone(cluster):
-            self._known.clear()
+            self._end_the_late(cluster)
             if nodes := self._containers(cluster):
                 kept.copy_all(self._engine, cluster, plan_of(cluster, nodes, self._root), nodes)
             self.remove(cluster, say)
         say(f"logs and outputs are in {cluster.directory}")
+
+    def _end_the_late(self, cluster: Cluster) -> None:
+        """Kill nodes that were begun after somebody saw that *cluster* had ended: a launch was still beginning them."""
+        self._known.clear()
+        nodes = self._containers(cluster)
+        if late := [name for name, container in nodes.items() if state_of(name, container).is_running]:
+            self.end(cluster, late, at_once=True)  # `kill` returns when they have ended
 
     def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - seconds
         """Remove containers, network and volume of *cluster*; a part that does not exist counts as removed."""

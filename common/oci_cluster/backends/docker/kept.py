@@ -104,6 +104,8 @@ def read_states(cluster: Cluster) -> list[NodeState]:
     """Return how the nodes of *cluster* ended, main first; none where that was not kept."""
     try:
         records = json.loads((cluster.directory / _RECORDS).read_bytes())["nodes"]
-        return sorted((recorded_state(record) for record in records), key=lambda state: rank_of(state.node))
+        # One without a code was there when it was removed, whatever it did then.
+        states = (replace(state, is_lost=state.exit_code is None) for state in map(recorded_state, records))
+        return sorted(states, key=lambda state: rank_of(state.node))
     except (OSError, ValueError, KeyError, TypeError):
         return []

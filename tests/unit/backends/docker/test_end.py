@@ -193,6 +193,25 @@ def test_a_node_that_an_engine_has_made_and_never_begun_is_taken_away(launcher: 
     assert launcher.codes(cluster) == {"MAIN": 137, "WORKER_1": 76}
 
 
+def test_nodes_that_a_launch_begins_while_its_cluster_is_stopped_are_ended_too(launcher: Launcher) -> None:
+    """Who stops has seen main alone. What is kept must not say for ever that they run."""
+    cluster = launcher.launch(2)
+    launcher.fake.set("MAIN", Status="exited", ExitCode=143)
+    launcher.finish(cluster)
+    assert launcher.fake.left() == ([], [], [])
+    assert launcher.codes(cluster) == {"MAIN": 143, "WORKER_1": 137, "WORKER_2": 137}
+
+
+def test_a_node_that_was_kept_without_a_code_is_lost(launcher: Launcher) -> None:
+    """It was there when it was removed: it does not run any more."""
+    cluster = launcher.launch(1)
+    launcher.fake.end_all(0)
+    launcher.finish(cluster)
+    path = cluster.directory / "nodes.json"
+    path.write_text(path.read_text().replace('"exit_code": 0', '"exit_code": null').replace("SUCCEEDED", "IN_PROGRESS"))
+    assert [(state.is_lost, state.is_running) for state in launcher.states(cluster)] == [(True, False)] * 2
+
+
 def test_stop_with_delete_keeps_nothing(launcher: Launcher) -> None:
     """Before the cluster's end or after it."""
     cluster = launcher.launch(1)
