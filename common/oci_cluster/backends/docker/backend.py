@@ -318,11 +318,15 @@ class DockerBackend:
         say(f"logs and outputs are in {cluster.directory}")
 
     def _end_the_late(self, cluster: Cluster) -> None:
-        """Kill nodes that were begun after somebody saw that *cluster* had ended: a launch was still beginning them."""
-        self._known.clear()
-        nodes = self._containers(cluster)
-        if late := [name for name, container in nodes.items() if state_of(name, container).is_running]:
-            self.end(cluster, late, at_once=True)  # `kill` returns when they have ended
+        """End nodes that were begun after somebody saw that *cluster* had ended: a launch was still beginning them."""
+        for at_once in (False, True):
+            self._known.clear()
+            nodes = self._containers(cluster)
+            late = [name for name, container in nodes.items() if state_of(name, container).is_running]
+            if not late:
+                return
+            self.end(cluster, late, at_once=at_once)
+            self.close()  # until its clients have ended them
 
     def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - seconds
         """Remove containers, network and volume of *cluster*; a part that does not exist counts as removed."""
