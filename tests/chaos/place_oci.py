@@ -135,15 +135,18 @@ class OciPlace(Place):
         return left + [f"{run['freeformTags'].get('oci-cluster-node')} {run['lifecycleState']}" for run in runs]
 
     def tidy(self) -> list[str]:
-        """Delete the cluster, which stays in its Job until somebody does so."""
-        if not self.launch_id():
-            return []
-        done = self.project.run("stop", "--delete", self.name)
-        if done.returncode:
-            return [f"stop --delete ended with {done.returncode}: {done.stderr[-600:]}"]
-        jobs = [job["id"] for job in self.service.jobs() if job["lifecycleState"] != "DELETED"]
-        objects = self.service.objects(self._prefix())
-        return [f"stop --delete left {thing}" for thing in (*jobs, *objects)]
+        """Delete the cluster, which stays in its Job until somebody does so; of two launches of one name, both."""
+        for _ in self._jobs():
+            if not self._jobs():
+                break
+            done = self.project.run("stop", "--delete", self.name)
+            if done.returncode:
+                return [f"stop --delete ended with {done.returncode}: {done.stderr[-600:]}"]
+        objects = self.service.objects(f"work/{self.name}-")
+        return [f"stop --delete left {thing}" for thing in (*self._jobs(), *objects)]
+
+    def _jobs(self) -> list[str]:
+        return [job["id"] for job in self.service.jobs() if job["lifecycleState"] != "DELETED"]
 
     def close(self) -> None:
         super().close()
