@@ -48,7 +48,9 @@ def broken(schedule: Schedule, seen: Seen) -> list[str]:
         if code not in _REFUSALS or "Traceback" in said
     ]
     others = [code for words, code, _ in seen.verbs if words[0] == "launch"]
-    if seen.launch_code == _REFUSED and any(code != _REFUSED for code in others):
+    # Refused, or ended by a signal before bash has read its first line: then nothing can say how.
+    is_gone = seen.launch_code == _REFUSED or (seen.launch_code or 0) < 0
+    if is_gone and any(code != _REFUSED for code in others):
         return found  # of two launches at once the other was first, and what is shown is its cluster
     final = seen.cluster and seen.cluster.get("exit_code")
     if seen.cluster is None:

@@ -82,7 +82,10 @@ class OciPlace(Place):
     # --- Objects
 
     def _prefix(self) -> str:
-        return f"work/{self.name}-{self.launch_id()}/"
+        """Return the cluster dir's; FileNotFoundError before there is one."""
+        if not (launch_id := self.launch_id()):
+            raise FileNotFoundError(self.name)
+        return f"work/{self.name}-{launch_id}/"
 
     def names(self) -> list[str]:
         prefix = self._prefix()

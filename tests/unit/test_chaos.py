@@ -83,3 +83,12 @@ def test_a_killed_launcher_has_a_code_of_its_own() -> None:
     killed = seen(143, launch_code=-9, truth={})
     assert broken(schedule(Fault("KILL", "launcher", "up", 0.0)), killed) == []
     assert broken(schedule(Fault("stop", "", "up", 0.0)), killed) == ["launch.sh ended with -9, the cluster with 143"]
+
+
+def test_a_launch_that_was_not_the_first_of_its_name_shows_anothers_cluster() -> None:
+    """It was refused, or ended by a signal before it had begun: what is there ended as the other's entry point did."""
+    twice = Fault("same name", "", "start", 0.0)
+    others = seen(0, truth={}, verbs=[(["launch"], 0, "")])
+    for code in (2, -1):
+        assert broken(schedule(twice), replace(others, launch_code=code)) == []
+    assert "a false success" in " ".join(broken(schedule(twice), others))

@@ -287,7 +287,8 @@ class LocalBackend:
         Raises:
             BackendError: it is not there, yet. Later it is taken for gone, and the nodes for lost.
         """
-        if cluster.directory.exists():
+        # Not the directory itself: a node that makes its OUTPUT_DIR makes an empty one anew.
+        if any((cluster.directory / name).exists() for name in (FILE, records.LOCK, records.FILE)):
             self._away_since.pop(cluster.launch_id, None)
         elif self._clock() - self._away_since.setdefault(cluster.launch_id, self._clock()) < _AWAY_S:
             msg = f"{cluster.directory} is not there; bring it back"

@@ -103,15 +103,19 @@ def test_a_request_that_cannot_be_left_is_named(
 
 
 @pytest.mark.parametrize("after", ["is_running", "read_records"])
+@pytest.mark.parametrize("remade", ["not made anew", "made anew by a node for its outputs"])
 def test_a_directory_that_goes_away_while_it_is_read_says_nothing_of_the_nodes(
-    kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, after: str
+    kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, after: str, remade: str
 ) -> None:
     """It was there a moment ago: what is found then looks like a cluster that was killed."""
     real = getattr(local.records, after)
 
     def goes_away(directory: Path) -> object:
-        if directory.exists():
-            directory.rename(directory.with_name("away"))
+        if (away := directory.with_name("away")).exists():
+            return real(directory)
+        directory.rename(away)
+        if remade != "not made anew":
+            (directory / "outputs").mkdir(parents=True)
         return real(directory)
 
     monkeypatch.setattr(local.records, after, goes_away)
