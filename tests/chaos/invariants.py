@@ -12,6 +12,8 @@ _LOST = 76
 _REFUSED = 2
 STAYS = "it stays in the engine; try again: "
 """What a launcher says that could not bring what a cluster leaves: its own code is 69 then, and stop.sh tries again."""
+_STARTED = " started: "
+"""What a launcher says when its cluster has begun."""
 _REFUSALS = {0, 2, 69, 76, 143}
 """Codes with which a verb of somebody else may end: done, refused, not to be reached, gone meanwhile, told to stop."""
 
@@ -48,10 +50,9 @@ def broken(schedule: Schedule, seen: Seen) -> list[str]:
         if code not in _REFUSALS or "Traceback" in said
     ]
     others = [code for words, code, _ in seen.verbs if words[0] == "launch"]
-    # Refused, or ended by a signal before bash has read its first line: then nothing can say how.
-    is_gone = seen.launch_code == _REFUSED or (seen.launch_code or 0) < 0
-    if is_gone and any(code != _REFUSED for code in others):
-        return found  # of two launches at once the other was first, and what is shown is its cluster
+    has_begun = _STARTED in seen.said
+    if seen.launch_code != 0 and not has_begun and any(code != _REFUSED for code in others):
+        return found  # of two launches of one name the other began its cluster, and that is shown
     final = seen.cluster and seen.cluster.get("exit_code")
     if seen.cluster is None:
         has_run = seen.launch_code in {0, schedule.code}  # else nothing was started, and that was told

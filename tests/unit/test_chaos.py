@@ -86,9 +86,10 @@ def test_a_killed_launcher_has_a_code_of_its_own() -> None:
 
 
 def test_a_launch_that_was_not_the_first_of_its_name_shows_anothers_cluster() -> None:
-    """It was refused, or ended by a signal before it had begun: what is there ended as the other's entry point did."""
+    """It was refused, or ended before it had begun: what is there ended as the other's entry point did."""
     twice = Fault("same name", "", "start", 0.0)
     others = seen(0, truth={}, verbs=[(["launch"], 0, "")])
-    for code in (2, -1):
+    for code in (2, -1, 143):
         assert broken(schedule(twice), replace(others, launch_code=code)) == []
-    assert "a false success" in " ".join(broken(schedule(twice), others))
+    for other in ({}, {"launch_code": 2, "verbs": [(["launch"], 2, "")]}, {"launch_code": -1, "said": "x started: y"}):
+        assert "a false success" in " ".join(broken(schedule(twice), replace(others, **other)))

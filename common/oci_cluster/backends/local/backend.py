@@ -43,7 +43,7 @@ from oci_cluster.errors import BackendError, LostPlanError, SettingsError, Stopp
 from oci_cluster.system.added_packages import with_packages
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
-from oci_cluster.system.process import sweep_marked
+from oci_cluster.system.process import describe, sweep_marked
 from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages
 from oci_cluster.system.redaction import without_secrets
 
@@ -204,7 +204,8 @@ class LocalBackend:
                 if self._is_stopped():  # a Ctrl-C that came while the runner was being forked has ended that
                     msg = "stopped before any node had started"
                     raise StoppedError(msg)
-                msg = f"the nodes of {cluster.name} could not be started: {_last_line(log)}"
+                why = _signalled(runner.returncode) or _last_line(log)
+                msg = f"the nodes of {cluster.name} could not be started: {why}"
                 raise BackendError(msg)
             self._sleep(0.005)
 
@@ -370,6 +371,13 @@ def _signal(cluster: Cluster, pid: int | str | None, number: int) -> None:
         process = psutil.Process(pid)
         if process.environ().get(records.RUNNER_MARK) == cluster.launch_id:
             process.send_signal(number)
+
+
+def _signalled(returncode: int | None) -> str:
+    """Return why a runner has ended that a signal has ended; empty where none has."""
+    if returncode is None or returncode >= 0:
+        return ""
+    return f"the runner was {describe(128 - returncode)}, as stop.sh does it"
 
 
 def _last_line(log: Path) -> str:

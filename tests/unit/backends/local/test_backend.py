@@ -152,6 +152,16 @@ def test_runner_that_does_not_start_leaves_nothing(root: Path, monkeypatch: pyte
     assert list(clusters_dir(root).glob("mine*")) == []
 
 
+def test_a_runner_that_somebody_kills_is_told(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As a stop.sh does that comes before the first node: the runner itself has said nothing."""
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -KILL $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(killed))
+    with pytest.raises(BackendError, match=r"could not be started: the runner was killed by SIGKILL, as stop\.sh does"):
+        launch(LocalBackend(root), root)
+
+
 def test_a_runners_log_that_is_away_is_told(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The folder has gone between the runner's start and its end."""
     gone = tmp_path / "gone"
