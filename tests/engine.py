@@ -160,6 +160,11 @@ class Engine:
             )
         _wait_for(self._answers, "dockerd", lambda: self._dockerd is None or self._dockerd.poll() is None, self.log)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the daemon runs."""
+        return self._dockerd is not None and self._dockerd.poll() is None
+
     def kill(self, *, everything: bool = True) -> None:
         """Kill the daemon, with all that it has started, or alone.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class DockerPlace(Place):
     def __init__(self, checkout: Path, scratch: Path, schedule: Schedule, engine: Engine) -> None:
         super().__init__(checkout, scratch, schedule)
         self._engine = engine
+        self._engine_lock = threading.Lock()
         # Not all that the engine's own environment has: nothing of it may be needed.
         docker_host = engine.environ["DOCKER_HOST"]
         self.project.environ |= {
@@ -79,10 +81,21 @@ class DockerPlace(Place):
 
     def strike(self, fault: Fault) -> Struck | None:
         if fault.kind in {"engine killed", "machine lost"}:
-            self._engine.kill(everything=fault.kind == "machine lost")
-            return _DOWN_S, self._engine.start
+            return self._kill_engine(everything=fault.kind == "machine lost")
         container = self._container(fault.target)
         return self._strike_container(fault.kind, container) if container else None
+
+    def _kill_engine(self, *, everything: bool) -> Struck | None:
+        # One that another fault has killed cannot be killed again, nor one that is just being started.
+        with self._engine_lock:
+            if not self._engine.is_up:
+                return None
+            self._engine.kill(everything=everything)
+        return _DOWN_S, self._start_engine
+
+    def _start_engine(self) -> None:
+        with self._engine_lock:
+            self._engine.start()
 
     def _container(self, node: str) -> str:
         filters = (f"--filter=label=oci-cluster.node={node}", f"--filter=label=oci-cluster.launch={self.launch_id()}")
