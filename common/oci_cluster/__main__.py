@@ -50,13 +50,15 @@ def _runner(words: Words) -> int:
     from oci_cluster.backends.local.runner import run_nodes
     from oci_cluster.node.agent import run_agent
 
+    directory, lock = words
+
     def be_agent(environ: Mapping[str, str]) -> int:
         os.environ.clear()  # libraries read it
         os.environ.update(environ)
         tempfile.tempdir = None  # as that environment has it
-        return _guarded(lambda: run_agent(environ, Path(words[0]) / "logs"), program())
+        return _guarded(lambda: run_agent(environ, Path(directory) / "logs"), program())
 
-    return run_nodes(Path(words[0]), be_agent)
+    return run_nodes(Path(directory), int(lock), be_agent)
 
 
 def _images(words: Words) -> int:
@@ -112,7 +114,10 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
     "upload-outputs": (_upload_outputs, "SOURCE MANIFEST: upload the outputs of this node, once"),
     "orphan": (_orphan, "BACKEND CLUSTER_ID: end the cluster whose launcher was killed"),
-    "runner": (_runner, "DIRECTORY: run the nodes of the cluster that is kept there, as processes of this machine"),
+    "runner": (
+        _runner,
+        "DIRECTORY LOCK: run the nodes of the cluster that is kept there, as processes of this machine",
+    ),
 }
 
 

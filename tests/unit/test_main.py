@@ -311,7 +311,7 @@ def test_requirements_prints_one_package_a_line(root: Path, capsys: pytest.Captu
 def test_the_runner_runs_the_nodes_of_a_directory(calls: Callable[..., list[Any]]) -> None:
     """Its code is the verb's."""
     called = calls(runner, "run_nodes", 0)
-    assert (door.main(["runner", "/c"]), called[0][0]) == (0, Path("/c"))
+    assert (door.main(["runner", "/c", "5"]), called[0][:2]) == (0, (Path("/c"), 5))
 
 
 def test_an_agent_that_the_runner_forks_has_an_environment_of_its_own(
@@ -319,7 +319,7 @@ def test_an_agent_that_the_runner_forks_has_an_environment_of_its_own(
 ) -> None:
     """What libraries read of it is the node's; its expected failures are a line and a code, as anywhere."""
     called = calls(runner, "run_nodes", 0)
-    door.main(["runner", "/c"])
+    door.main(["runner", "/c", "5"])
     monkeypatch.setenv("OF_THE_RUNNER", "1")
     monkeypatch.setattr(os, "environ", dict(os.environ))
     seen: list[Any] = []
@@ -330,9 +330,9 @@ def test_an_agent_that_the_runner_forks_has_an_environment_of_its_own(
         raise SettingsError(msg)
 
     monkeypatch.setattr(agent, "run_agent", run_agent)
-    door.main(["runner", "/c"])
+    door.main(["runner", "/c", "5"])
     own = {"MODE": "MAIN", "PATH": "/bin"}
-    assert (called[1][1](own), seen) == (78, [(own, own, Path("/c/logs"))])
+    assert (called[1][2](own), seen) == (78, [(own, own, Path("/c/logs"))])
     assert capsys.readouterr().err == "oci_cluster: error: bad settings\n"
 
 

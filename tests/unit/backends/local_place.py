@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -44,7 +43,9 @@ class LocalPlace(Base):
                 bind(self, f"{address}/{os.getpid()}" if self.family == socket.AF_UNIX else address)
 
         self.monkeypatch.setattr(addresses.socket, "socket", Socket)
-        self.monkeypatch.setattr(local.LocalBackend, "_start_runner", lambda _, cluster: self._start(cluster))
+        self.monkeypatch.setattr(
+            local.LocalBackend, "_start_runner", lambda _, cluster, lock: self._start(cluster, lock)
+        )
         self.monkeypatch.setattr(local, "_signal", self._signal)
         self.monkeypatch.setattr(local, "sweep_marked", self._sweep)
         self.monkeypatch.setattr(local, "ensure_framework", lambda *_: Path("/env/bin/python"))
@@ -54,11 +55,9 @@ class LocalPlace(Base):
             self.root, is_stopped=lambda: self.is_stopped, clock=self.clock, sleep=self.clock.sleep
         )
 
-    def _start(self, cluster: Cluster) -> None:
-        lock = (cluster.directory / "runner.lock").open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    def _start(self, cluster: Cluster, lock: int) -> None:
         launch_id = cluster.launch_id
-        self._locks[launch_id] = lock
+        self._locks[launch_id] = os.fdopen(os.dup(lock), "w")  # as a process has it that inherits it
         self._nodes[launch_id] = []
         self._directories[launch_id] = cluster.directory
         plan = Plan.load(cluster.directory, self.root)

@@ -42,7 +42,7 @@ from oci_cluster.contract.values import parse_files
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.added_packages import with_packages
 from oci_cluster.system.console import Say
-from oci_cluster.system.files import not_writable, write_whole
+from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.process import describe, sweep_marked
 from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages
 from oci_cluster.system.redaction import without_secrets
@@ -178,24 +178,26 @@ class LocalBackend:
         if nodes[0].role != "MAIN":  # also where the runner has just ended: another would run all nodes once more
             self._ask_runner(cluster, start=[node.rank for node in nodes])
             return cluster
-        try:
-            write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
-        except OSError as error:
-            raise not_writable(cluster.directory, error) from error
-        self._start_runner(cluster)
+        # Before anybody can find the cluster, and handed on to the runner: at no moment it looks as if it had ended.
+        with locked(cluster.directory / records.LOCK) as lock:
+            try:
+                write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
+            except OSError as error:
+                raise not_writable(cluster.directory, error) from error
+            self._start_runner(cluster, lock)
         return cluster
 
-    def _start_runner(self, cluster: Cluster) -> None:
-        log = cluster.directory / "logs" / "runner.log"
+    def _start_runner(self, cluster: Cluster, lock: int) -> None:
+        log = cluster.directory / records.LOG
         with log.open("ab") as output:
             runner = subprocess.Popen(  # noqa: S603 - ourselves
-                [sys.executable, "-m", "oci_cluster", "runner", str(cluster.directory)],
+                [sys.executable, "-m", "oci_cluster", "runner", str(cluster.directory), str(lock)],
                 env={**os.environ, records.RUNNER_MARK: cluster.launch_id},
                 cwd=cluster.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=self._addresses.descriptors() if self._addresses else (),
+                pass_fds=[lock, *(self._addresses.descriptors() if self._addresses else ())],
                 start_new_session=True,  # a Ctrl-C in the terminal is for the launcher, which ends the cluster in order
             )
         deadline = self._clock() + _START_TIMEOUT_S
@@ -248,7 +250,7 @@ class LocalBackend:
 
     def find(self, name: str = "") -> list[Cluster]:
         """Return the clusters that this checkout keeps, or those called *name*, the oldest first."""
-        found = kept_clusters(self._root, self.name, records.LOCK)
+        found = kept_clusters(self._root, self.name, records.LOG)
         return [cluster for cluster in found if name in {"", cluster.name}]
 
     def load(self, cluster: Cluster) -> Plan:

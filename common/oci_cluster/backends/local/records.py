@@ -15,8 +15,10 @@ from oci_cluster.system.files import is_locked
 
 FILE = "nodes.json"
 REQUEST = "scale.json"
-# Runner and agents share the lock of this file for as long as they live.
+# Launcher, runner and agents share the lock of this file: from before the first node until the last has ended.
 LOCK = "runner.lock"
+# What the runner itself says. It is there from the time on when nodes begin.
+LOG = "logs/runner.log"
 # In the runner's environment, and so in that of the agents that it forks: they can be found when all else is lost.
 RUNNER_MARK = "CLUSTER_RUNNER"
 

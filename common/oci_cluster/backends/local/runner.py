@@ -16,7 +16,7 @@ from oci_cluster.contract.cluster import Node, Plan, State
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.names import node_dir
 from oci_cluster.errors import ClusterError
-from oci_cluster.system.files import locked, not_writable
+from oci_cluster.system.files import not_writable
 from oci_cluster.system.process import Children, Signals, sweep_marked
 
 # What agents get beyond their own grace, to tidy up.
@@ -27,14 +27,14 @@ _MARGIN_S = 10.0
 BeAgent = Callable[[Mapping[str, str]], int]
 
 
-def run_nodes(directory: Path, be_agent: BeAgent) -> int:
+def run_nodes(directory: Path, lock: int, be_agent: BeAgent) -> int:
     """Be the runner of the cluster in *directory*: start its nodes, wait for all, record how each ended.
+
+    The descriptor *lock* holds the cluster's lock.
 
     Agents are forked: this process has imported all that they need, and each starts in 5 ms instead of 150.
     """
-    plan = Plan.load(directory, PROJECT_ROOT)
-    with locked(directory / records.LOCK) as lock:
-        return Runner(plan, directory, os.environ, lock, be_agent).run()
+    return Runner(Plan.load(directory, PROJECT_ROOT), directory, os.environ, lock, be_agent).run()
 
 
 class Runner:

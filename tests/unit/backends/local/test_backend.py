@@ -152,6 +152,22 @@ def test_runner_that_does_not_start_leaves_nothing(root: Path, monkeypatch: pyte
     assert list(clusters_dir(root).glob("mine*")) == []
 
 
+def test_a_cluster_that_is_just_being_started_has_not_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runner has not begun: a stop.sh that took it for ended would kill what comes, and nobody would know why."""
+    seen: list[list[NodeState]] = []
+
+    def start_runner(_: LocalBackend, cluster: Cluster, _lock: int) -> None:
+        other = LocalBackend(root)
+        (found,) = other.find("mine")
+        seen.append(other.states([found])[cluster.launch_id])
+        raise BackendError("enough")
+
+    monkeypatch.setattr(LocalBackend, "_start_runner", start_runner)
+    with pytest.raises(BackendError, match="enough"):
+        launch(LocalBackend(root), root)
+    assert seen == [[NodeState("MAIN", State.ACCEPTED), NodeState("WORKER_1", State.ACCEPTED)]]
+
+
 def test_a_runner_that_somebody_kills_is_told(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As a stop.sh does that comes before the first node: the runner itself has said nothing."""
     killed = tmp_path / "killed"

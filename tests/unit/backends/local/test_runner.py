@@ -19,6 +19,7 @@ from oci_cluster.backends.local import runner as local
 from oci_cluster.backends.local.addresses import Addresses
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import BackendError
+from oci_cluster.system.files import locked
 from oci_cluster.system.process import Children
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.x and abstract sockets are Linux's")
@@ -47,14 +48,16 @@ class FakeAgents:
         self.codes: dict[int, int] = {}
         self.fault: OSError | None = None
         self.given: dict[str, str] = {}
+        self.kept: list[int] = []
 
-    def fork(self, call: Callable[[], int], *, name: str, **_: object) -> int:
+    def fork(self, call: Callable[[], int], *, name: str, keep: Sequence[int], **_: object) -> int:
         """Note what the agent is given; pids count from 101."""
         if self.fault is not None:
             raise self.fault
         assert call() == 5  # what `be_agent` of the test returns, after it has noted its environment
         self.environs[101 + len(self.environs)] = self.given
         assert self.given["NODE_NAME"] == name
+        self.kept += keep
         return 100 + len(self.environs)
 
     def be_agent(self, environ: Mapping[str, str]) -> int:
@@ -267,15 +270,17 @@ def test_records_have_room_for_the_end_of_added_nodes(nodes: FakeNodes) -> None:
     assert sizes[1] == sizes[2] == sizes[0] + 3 * 256
 
 
-def test_a_runner_holds_the_clusters_lock(nodes: FakeNodes) -> None:
-    """The verb takes the lock for as long as nodes run: that is what being alive means."""
+def test_a_runner_and_its_nodes_hold_the_clusters_lock(nodes: FakeNodes) -> None:
+    """It is handed on to them: that is what being alive means."""
     running: list[bool] = []
     nodes.signals.steps = [
         lambda: running.append(records.is_running(nodes.cluster.directory)),
         lambda: nodes.ends(101, 102),
     ]
-    assert local.run_nodes(nodes.cluster.directory, nodes.agents.be_agent) == 0
-    assert (running, records.is_running(nodes.cluster.directory)) == ([True], False)
+    with locked(nodes.cluster.directory / records.LOCK) as lock:
+        assert local.run_nodes(nodes.cluster.directory, lock, nodes.agents.be_agent) == 0
+        assert nodes.agents.kept == [lock, lock]
+    assert running == [True]
 
 
 def test_room_that_could_not_be_taken_is_not_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
