@@ -202,7 +202,9 @@ class LocalBackend:
             )
         deadline = self._clock() + _START_TIMEOUT_S
         while not records.read_records(cluster.directory)["nodes"]:
-            if runner.poll() is not None or self._clock() > deadline:
+            if runner.poll() == 0:
+                return  # all nodes have ended already; what it has recorded is away, and waited for by who looks
+            if runner.returncode is not None or self._clock() > deadline:
                 if self._is_stopped():  # a Ctrl-C that came while the runner was being forked has ended that
                     msg = "stopped before any node had started"
                     raise StoppedError(msg)

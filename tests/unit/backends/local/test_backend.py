@@ -168,6 +168,18 @@ def test_a_cluster_that_is_just_being_started_has_not_ended(root: Path, monkeypa
     assert seen == [[NodeState("MAIN", State.ACCEPTED), NodeState("WORKER_1", State.ACCEPTED)]]
 
 
+def test_a_cluster_that_has_ended_while_its_directory_was_away_was_started(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes ran to their end, which the runner's own 0 tells; how they ended is seen when the directory is back."""
+    monkeypatch.setattr("sys.executable", "/bin/true")
+    backend = LocalBackend(root)
+    cluster = launch(backend, root)
+    cluster.directory.rename(cluster.directory.with_name("away"))
+    with pytest.raises(BackendError, match="is not there; bring it back"):
+        backend.states([cluster])
+
+
 def test_a_runner_that_somebody_kills_is_told(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As a stop.sh does that comes before the first node: the runner itself has said nothing."""
     killed = tmp_path / "killed"
