@@ -46,7 +46,7 @@ class LocalPlace(Base):
         self.monkeypatch.setattr(
             local.LocalBackend, "_start_runner", lambda _, cluster, lock: self._start(cluster, lock)
         )
-        self.monkeypatch.setattr(local, "_signal", self._signal)
+        self.monkeypatch.setattr(records, "send_signal", self._signal)
         self.monkeypatch.setattr(local, "sweep_marked", self._sweep)
         self.monkeypatch.setattr(local, "ensure_framework", lambda *_: Path("/env/bin/python"))
 
@@ -89,13 +89,13 @@ class LocalPlace(Base):
         if not any(node["exit_code"] is None for node in nodes):
             self._locks.pop(launch_id, SimpleNamespace(close=lambda: None)).close()
 
-    def _signal(self, cluster: Cluster, pid: int, number: int) -> None:
-        launch_id = cluster.launch_id
+    def _signal(self, launch_id: str, pid: int, number: int) -> bool:
+        directory = self._directories[launch_id]
         if number == signal.SIGUSR1:
-            request = json.loads((cluster.directory / records.REQUEST).read_text())
+            request = json.loads((directory / records.REQUEST).read_text())
             error = ""
             try:
-                plan = Plan.load(cluster.directory, self.root)
+                plan = Plan.load(directory, self.root)
                 for rank in request["start"]:
                     self._start_node(plan, Node("WORKER", rank, "127.0.0.9"))
             except BackendError as problem:
@@ -108,6 +108,7 @@ class LocalPlace(Base):
             self._end(launch_id, lambda _: True, 143)
         else:
             self._end(launch_id, lambda node: node["pid"] == pid, 137)
+        return True
 
     def _sweep(self, marks: dict[str, str]) -> int:
         launch_id = marks.get("LAUNCH_ID") or marks["CLUSTER_RUNNER"]

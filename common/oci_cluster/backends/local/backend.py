@@ -226,7 +226,7 @@ class LocalBackend:
         except OSError as error:
             raise not_writable(path, error) from error
         # One that does not live says so by its silence.
-        _signal(cluster, records.read_records(cluster.directory)["runner_pid"], signal.SIGUSR1)
+        _tell_runner(cluster, signal.SIGUSR1)
         deadline = self._clock() + _START_TIMEOUT_S
         while (answer := records.read_records(cluster.directory).get("answer") or {}).get("id") != request["id"]:
             if self._clock() > deadline or not records.is_running(cluster.directory):
@@ -269,6 +269,13 @@ class LocalBackend:
     def _states(self, cluster: Cluster) -> list[NodeState]:
         self._check_directory(cluster)
         is_running = records.is_running(cluster.directory)  # before the records: what ends in between is recorded then
+        recorded = records.read_records(cluster.directory)
+        if is_orphaned := is_running and records.is_orphaned(recorded):  # again: the last that it has recorded
+            recorded = records.read_records(cluster.directory)
+
+        def is_gone(pid: int) -> bool:
+            return not is_running or (is_orphaned and not records.send_signal(cluster.launch_id, pid, 0))
+
         found = [
             NodeState(
                 node=str(node["node"]),
@@ -276,9 +283,9 @@ class LocalBackend:
                 exit_code=node["exit_code"],
                 id=int(node["pid"]),
                 address=str(node.get("address", "")),
-                is_lost=node["exit_code"] is None and not is_running,
+                is_lost=node["exit_code"] is None and is_gone(int(node["pid"])),
             )
-            for node in records.read_records(cluster.directory)["nodes"]
+            for node in recorded["nodes"]
         ]
         if not found and is_running:  # the runner is just beginning
             with contextlib.suppress(LostPlanError):
@@ -319,9 +326,9 @@ class LocalBackend:
             self._sweep_all(cluster)
         elif at_once:
             for state in wanted:
-                _signal(cluster, state.id, signal.SIGKILL)
+                records.send_signal(cluster.launch_id, state.id, signal.SIGKILL)
         elif wanted == running:  # it has a deadline for them, after which it kills
-            _signal(cluster, records.read_records(cluster.directory)["runner_pid"], signal.SIGTERM)
+            _tell_runner(cluster, signal.SIGTERM)
         else:
             self._ask_runner(cluster, end=[state.node for state in wanted])
 
@@ -365,16 +372,8 @@ def _read_own(plan: Plan) -> tuple[str, list[Path]]:
     return torch, files
 
 
-def _signal(cluster: Cluster, pid: int | str | None, number: int) -> None:
-    """Send a signal to the runner of *cluster* or an agent of its; not to another program that has their pid by now."""
-    import psutil  # noqa: PLC0415 - 20 ms that most verbs do not spend
-
-    if not isinstance(pid, int):
-        return
-    with contextlib.suppress(psutil.Error):  # it does not live
-        process = psutil.Process(pid)
-        if process.environ().get(records.RUNNER_MARK) == cluster.launch_id:
-            process.send_signal(number)
+def _tell_runner(cluster: Cluster, number: int) -> None:
+    records.send_signal(cluster.launch_id, records.read_records(cluster.directory)["runner_pid"], number)
 
 
 def _signalled(returncode: int | None) -> str:

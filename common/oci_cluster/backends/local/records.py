@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -95,6 +96,41 @@ def read_request(directory: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return request
+
+
+def is_orphaned(record: Mapping[str, Any]) -> bool:
+    """Return whether the runner that has left this *record* is gone, so that nobody records any more."""
+    pid = record["runner_pid"]
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # of this process's own a rest stays until it is asked for
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # another user's has that number by now: as if it lived
+        pass
+    return False
+
+
+def send_signal(launch_id: str, pid: Any, number: int) -> bool:
+    """Send the signal *number*, or none (0), to the runner or agent *pid* of *launch_id*; return whether there is one.
+
+    Another program that has the number by now is neither.
+    """
+    import psutil  # noqa: PLC0415 - 20 ms that most verbs do not spend
+
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        process = psutil.Process(pid)
+        if process.environ().get(RUNNER_MARK) != launch_id:
+            return False
+        process.send_signal(number)
+    except psutil.Error:  # it does not live
+        return False
+    return True
 
 
 def is_running(directory: Path) -> bool:

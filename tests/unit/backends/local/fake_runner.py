@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +12,13 @@ import pytest
 
 from oci_cluster.contract.cluster import Cluster
 
+#: A process that lives.
+RUNNER_PID = os.getpid()
+
 
 def record(cluster: Cluster, *nodes: Mapping[str, Any], **fields: Any) -> None:
     """Write what its runner would."""
-    text = json.dumps({"runner_pid": 4242, "nodes": nodes, **fields})
+    text = json.dumps({"runner_pid": RUNNER_PID, "nodes": nodes, **fields})
     (cluster.directory / "nodes.json").write_text(text.ljust(2000))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from unit.backends.local.fake_runner import FakeRunner
+from unit.backends.local.fake_runner import RUNNER_PID, FakeRunner
 from unit.fake_local import Running, make_plan
 
 from oci_cluster.backends.local import backend as local
@@ -29,7 +29,7 @@ def test_a_runner_is_woken_and_does_what_it_is_asked(
     runner = FakeRunner(kept, monkeypatch)
     with Running(kept):
         join(backend, 2, 3)
-    assert (runner.signals, runner.requests) == ([(4242, signal.SIGUSR1)], [{"start": [2, 3], "end": []}])
+    assert (runner.signals, runner.requests) == ([(RUNNER_PID, signal.SIGUSR1)], [{"start": [2, 3], "end": []}])
     assert [path.name for path in kept.directory.glob("*scale*")] == ["scale.json"]
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +24,8 @@ from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, S
 from oci_cluster.launcher.lifecycle import Lifecycle
 
 pytestmark = pytest.mark.usefixtures("no_other_claims")
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="psutil reads another process's environment there")
 
 
 # --- Placing --------------------------------------------------------------------------------------------------------
@@ -239,6 +244,48 @@ def test_nodes_of_a_dead_runner_keep_no_exit_code(backend: LocalBackend, kept: C
     lost = replace(node, is_lost=True)
     assert backend.states([kept]) == {"aaaa1111": [lost]}
     assert not lost.is_running
+
+
+@linux
+@pytest.mark.parametrize("is_reaped", [True, False], ids=["gone", "of this process, which has not asked how it ended"])
+def test_a_runner_that_was_killed_leaves_the_nodes_that_live(
+    backend: LocalBackend, kept: Cluster, *, is_reaped: bool
+) -> None:
+    """A frozen one holds the lock, and nobody records how the others ended: they are lost, and it is not."""
+    sleep = ["sleep", "60"]
+    runner = subprocess.Popen(sleep)
+    frozen = subprocess.Popen(sleep, env={**os.environ, "CLUSTER_RUNNER": "aaaa1111"})
+    another = subprocess.Popen(sleep, env={**os.environ, "CLUSTER_RUNNER": "bbbb2222"})  # has MAIN's number by now
+    nodes = [node_record("MAIN", pid=another.pid), node_record("WORKER_1", pid=frozen.pid)]
+    record(kept, *nodes, runner_pid=runner.pid)
+    try:
+        with Running(kept):
+            assert [node.is_lost for node in backend.states([kept])["aaaa1111"]] == [False, False]
+            runner.kill()
+            os.waitid(os.P_PID, runner.pid, os.WEXITED | (0 if is_reaped else os.WNOWAIT))
+            assert [node.is_lost for node in backend.states([kept])["aaaa1111"]] == [True, False]
+            frozen.kill()
+            frozen.wait()
+            assert [node.is_lost for node in backend.states([kept])["aaaa1111"]] == [True, True]
+    finally:
+        for process in (runner, frozen, another):
+            process.kill()
+            process.wait()
+
+
+def test_what_a_runner_recorded_last_is_read_where_it_is_gone_meanwhile(
+    backend: LocalBackend, kept: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a look at its records and a look at itself it has recorded a code, and ended."""
+
+    def has_ended(_: object) -> bool:
+        record(kept, node_record("MAIN", "SUCCEEDED", exit_code=0))
+        return True
+
+    record(kept, node_record("MAIN"))
+    monkeypatch.setattr(records, "is_orphaned", has_ended)
+    with Running(kept):
+        assert [node.exit_code for node in backend.states([kept])["aaaa1111"]] == [0]
 
 
 def test_nodes_that_are_just_being_started_have_not_ended(backend: LocalBackend, kept: Cluster) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.backends.local.fake_runner import FakeRunner, node_record, record
+from unit.backends.local.fake_runner import RUNNER_PID, FakeRunner, node_record, record
 from unit.fake_local import Running, keep, make_plan
 
 from oci_cluster.backends.local import backend as local
@@ -31,7 +31,7 @@ class Scaled:
         self.asked: list[dict[str, Any]] = []
         backend = LocalBackend(root, clock=clock, sleep=clock.sleep)
         self._lifecycle = Lifecycle(backend, root, lambda _: None, clock=clock, sleep=clock.sleep)
-        found = {"runner_pid": 4242, "nodes": [node_record(node.name) for node in nodes]}
+        found = {"runner_pid": RUNNER_PID, "nodes": [node_record(node.name) for node in nodes]}
         monkeypatch.setattr(backend, "_ask_runner", lambda _, **words: self.asked.append(words))
         monkeypatch.setattr(records, "is_running", lambda _: True)
         monkeypatch.setattr(records, "read_records", lambda _: found)
@@ -83,7 +83,7 @@ def test_all_nodes_are_ended_by_the_end_of_their_runner(
     runner = FakeRunner(kept, monkeypatch)
     with Running(kept):
         backend.end(kept, ["MAIN", "WORKER_1"])
-    assert runner.signals == [(4242, signal.SIGTERM)]
+    assert runner.signals == [(RUNNER_PID, signal.SIGTERM)]
 
 
 def test_a_node_is_ended_at_once(kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
