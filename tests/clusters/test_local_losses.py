@@ -48,6 +48,20 @@ def test_a_frozen_node_is_ended_when_its_cluster_is_over(project: Project, node:
     launch.assert_nothing_left()
 
 
+def test_a_frozen_node_whose_runner_was_killed_is_ended(project: Project) -> None:
+    """It cannot hear that the runner is gone, and nobody records any more that the others have ended."""
+    launch = project.launch_plain(1, SLEEP, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="5", GRACE_PERIOD="1")
+    launch.wait_for("entry up")
+    launch.wait_for("worker works", "WORKER_1")
+    agent = psutil.Process(launch.nodes()["WORKER_1"]["pid"])
+    for process in [agent, *agent.children(recursive=True)]:
+        process.send_signal(signal.SIGSTOP)
+    os.kill(launch.runner_pid(), signal.SIGKILL)
+    assert launch.wait() == 76
+    assert "WORKER_1 has shown no sign of life for " in launch.err
+    launch.assert_nothing_left()
+
+
 def test_killed_worker_agent_leaves_no_grandchild_and_is_named(project: Project) -> None:
     """All that a killed agent started is swept at once, its own session's refugees too; the cluster goes on."""
     script = UNTIL_GO
