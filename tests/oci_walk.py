@@ -28,9 +28,7 @@ class Page:
         blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         scripts = [block.partition("\n") for language, block in blocks if language == "sh"]
         #: What each person runs, block by block.
-        self.scripts = {
-            person: [block for first, _, block in scripts if first == f"# {person}"] for person in PEOPLE
-        }
+        self.scripts = {person: [block for first, _, block in scripts if first == f"# {person}"] for person in PEOPLE}
         self.statements = [
             line for language, block in blocks if language == "text" for line in block.splitlines() if line
         ]

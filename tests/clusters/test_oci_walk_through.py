@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PATIENCE_S, Project, wait_until
+from harness import PATIENCE_S, Project
 from oci_cloud import UNTIL_GO, Cloud
 from oci_service.handle import Service
 from oci_service.policies import parse_statement
@@ -20,10 +20,10 @@ from oci_walk import Page, Person, filled, new_person
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
 PAGE = Page()
-NARROWER = {statement: parse_statement(statement).lowered() for statement in PAGE.statements}
-HELLO = "print('hello from main')\n"
-# A node that may not use the bucket looks for main this long.
-SHORT_S = "6"
+# Each with the next lower verb; empty where there is none.
+LOWER = [lower.text if (lower := parse_statement(text).lowered()) else "" for text in PAGE.statements]
+# Nodes that cannot use the bucket try for as long as TIMEOUT, and to say so for as long as HEARTBEAT_TIMEOUT.
+SHORT = {"TIMEOUT": "4", "HEARTBEAT_INTERVAL": "0.5", "HEARTBEAT_TIMEOUT": "4"}
 
 
 class Tenancy(Cloud):
@@ -31,7 +31,7 @@ class Tenancy(Cloud):
 
     def __init__(self, project: Project, service: Service, directory: Path) -> None:
         self.project, self.service = project, service
-        administrator = Person(service, directory / "administrator")
+        self.administrator = administrator = Person(service, directory / "administrator")
         self.user, self.reader = new_person(service, administrator, directory / "reader", "ada@example.com")
         values = {"OCID of the tenancy": service.settings["TENANCY_OCID"], "OCID of a user": self.user}
         (administrator.directory / "policy.txt").write_text("\n".join(PAGE.statements) + "\n")
@@ -45,6 +45,7 @@ class Tenancy(Cloud):
         assert registry, printed
         self.pushed = f"{registry[1]}/plain:1"
         self.values = values
+        (self.administrator_id,) = {call["principal"].partition(":")[2] for call in service.calls("create_compartment")}
         self.environ = {**self.reader.environ, "IMAGE": self.pushed}
         self.config = project.path / "config.env"
         self.config.write_text(filled(PAGE.config, values))
@@ -55,24 +56,29 @@ class Tenancy(Cloud):
 
     def launch_plain(self, workers: int, script: str, *arguments: str, **environ: str) -> Any:
         entry = self.project.write("entry.py", script)
-        return self.project.launch(
-            "plain", str(workers), "--entry", entry, *arguments, **{**self.environ, **environ}
-        )
+        return self.project.launch("plain", str(workers), "--entry", entry, *arguments, **{**self.environ, **environ})
 
     def why_not(self, name: str, **environ: str) -> str:
-        """Use every statement once, and return which step failed; empty where none did."""
+        """Use every statement once; return which step failed, empty where none did."""
         try:
             self.push()
         except ValueError as error:
             return f"push: {error}"
-        launch = self.launch_plain(1, HELLO, "--name", name, NODE_LOGS="0", **environ)
+        word = f"hello from {name}"  # so that no launch before it has sent the same code
+        launch = self.launch_plain(1, f"print('{word}')", "--name", name, "--detach", NODE_LOGS="0", **environ)
         if code := launch.wait(PATIENCE_S):
             return f"launch: {code}: {launch.err}"
+        runs = [run["id"] for run in self.service.job_runs() if run["freeformTags"]["oci-cluster"] == name]
+        ended = [self.service.wait(run) for run in runs]
+        if {run["lifecycleState"] for run in ended} != {"SUCCEEDED"}:
+            return f"nodes: {[run['lifecycleDetails'] for run in ended]}"
         logs = self.run("logs", name, **environ)
-        if "hello from main" not in logs.stdout:
+        if word not in logs.stdout:
             return f"logs: {logs.returncode}: {logs.stderr}"
         stopped = self.run("stop", name, "--delete", **environ)
-        return f"stop: {stopped.returncode}: {stopped.stderr}" if stopped.returncode else ""
+        if stopped.returncode or self.service.objects(f"team-a/work/{name}-"):
+            return f"stop: {stopped.returncode}: {stopped.stderr}"
+        return ""
 
 
 @pytest.fixture(scope="module")
@@ -124,40 +130,80 @@ def test_page_leads_to_a_cluster(tenancy: Tenancy) -> None:
 
 
 def test_network_of_the_page_is_private_and_open_inside_only(tenancy: Tenancy) -> None:
-    oci = pytest.importorskip("oci")
-    found = {}
-    for operation in ("create_subnet", "create_security_list", "create_route_table", "create_vcn"):
-        (call,) = tenancy.service.calls(operation)
-        found[operation] = call["body"]
-    assert oci
-    subnet, rules = found["create_subnet"], found["create_security_list"]
+    (subnet,), (rules,), (routes,) = (
+        [call["body"] for call in tenancy.service.calls(f"create_{name}")]
+        for name in ("subnet", "security_list", "route_table")
+    )
     assert subnet["prohibitPublicIpOnVnic"] is True
     assert "availabilityDomain" not in subnet  # regional
-    assert [(rule["source"], rule["protocol"]) for rule in rules["ingressSecurityRules"]] == [(subnet["cidrBlock"], "6")]
+    assert [(r["source"], r["protocol"]) for r in rules["ingressSecurityRules"]] == [(subnet["cidrBlock"], "6")]
     assert [rule["destination"] for rule in rules["egressSecurityRules"]] == ["0.0.0.0/0"]
-    assert [rule["networkEntityId"].split(".")[1] for rule in found["create_route_table"]["routeRules"]] == [
-        "natgateway"
+    assert [rule["networkEntityId"].split(".")[1] for rule in routes["routeRules"]] == ["natgateway"]
+
+
+def assert_fails(tenancy: Tenancy, name: str, statements: list[str], changed: str) -> None:
+    """With these statements the page leads to no cluster, because something is not allowed."""
+    tenancy.service.set_statements(statements)
+    before = len(tenancy.service.denials())
+    is_about_nodes_files = "dynamic-group cluster-runs" in changed and " objects " in changed
+    why = tenancy.why_not(name, **(SHORT if is_about_nodes_files else {}))
+    assert why, f"nothing failed with {changed}"
+    assert tenancy.service.denials()[before:], f"nothing was refused with {changed}, but: {why}"
+
+
+@pytest.mark.parametrize("number", range(len(PAGE.statements)))
+def test_each_statement_is_needed(changed: Tenancy, number: int) -> None:
+    removed = PAGE.statements[number]
+    others = [statement for statement in PAGE.statements if statement != removed]
+    assert_fails(changed, f"without-{number}", others, removed)
+
+
+@pytest.mark.parametrize("number", [number for number, lower in enumerate(LOWER) if lower])
+def test_no_verb_could_be_lower(changed: Tenancy, number: int) -> None:
+    statements = list(PAGE.statements)
+    statements[number] = LOWER[number]
+    assert_fails(changed, f"lower-{number}", statements, LOWER[number])
+
+
+def test_a_notebook_session_launches_with_a_dynamic_group_of_its_own(changed: Tenancy) -> None:
+    """With the statements of the people, and without them not at all."""
+    notebook = changed.service.resource_principal("datasciencenotebooksession", changed.values["COMPARTMENT_OCID"])
+    own = [
+        statement.replace("group data-scientists", "dynamic-group launchers")
+        for statement in PAGE.statements
+        if statement.startswith("allow group data-scientists ")
     ]
-
-
-@pytest.mark.parametrize("statement", PAGE.statements)
-def test_each_statement_is_needed(changed: Tenancy, statement: str) -> None:
-    others = [other for other in PAGE.statements if other != statement]
-    changed.service.set_statements(others)
+    others = [statement for statement in PAGE.statements if "data-scientists" not in statement or "repos" in statement]
+    changed.service.set_statements([*others, *own])
     before = len(changed.service.denials())
-    why = changed.why_not(f"without-{PAGE.statements.index(statement)}", TIMEOUT=SHORT_S)
-    print(statement, "->", why[-600:])
-    assert why
-    assert changed.service.denials()[before:]
+    usual, changed.environ = changed.environ, {**notebook, "IMAGE": changed.pushed}
+    try:
+        assert not changed.why_not("notebook")
+        assert not changed.service.denials()[before:]
+        changed.service.set_statements(others)
+        assert "cannot list the Jobs" in changed.why_not("nobody")
+    finally:
+        changed.environ = usual
 
 
-@pytest.mark.parametrize("statement", [statement for statement, lower in NARROWER.items() if lower])
-def test_no_verb_could_be_lower(changed: Tenancy, statement: str) -> None:
-    lower = NARROWER[statement]
-    assert lower is not None
-    changed.service.set_statements([lower.text if other == statement else other for other in PAGE.statements])
-    before = len(changed.service.denials())
-    why = changed.why_not(f"lower-{PAGE.statements.index(statement)}", TIMEOUT=SHORT_S)
-    print(lower.text, "->", why[-600:])
-    assert why
-    assert changed.service.denials()[before:]
+def test_other_teams_objects_are_out_of_reach(tenancy: Tenancy) -> None:
+    """Their names are not: that is what lists cost."""
+    where = "--namespace stand-in --bucket-name clusters"
+    tenancy.administrator.bash(f"echo secret >it; oci os object put {where} --name team-b/it --file it")
+    listed = tenancy.reader.bash(f"oci os object list {where} --prefix team-b/ --query 'data[].name'")
+    assert json.loads(listed) == ["team-b/it"]
+    refused = tenancy.reader.bash(f"oci os object get {where} --name team-b/it --file - 2>&1 || true")
+    assert '"status": 404' in refused
+    assert "secret" not in refused
+
+
+def test_a_push_makes_a_repository_in_the_root_compartment_alone(tenancy: Tenancy) -> None:
+    """Which only an administrator may."""
+    image = tenancy.pushed.replace("/plain:", "/other:")
+    with pytest.raises(ValueError, match="denied: requested access to"):
+        tenancy.service.push(tenancy.user, image, {})
+    listing = "oci artifacts container repository list --query 'data.items[].\"display-name\"' --compartment-id "
+    root = tenancy.service.settings["TENANCY_OCID"]
+    assert tenancy.administrator.bash(f"{listing}{root}").strip() in {"", "[]"}
+    tenancy.service.push(tenancy.administrator_id, image, {})
+    assert json.loads(tenancy.administrator.bash(f"{listing}{root}")) == ["training/other"]

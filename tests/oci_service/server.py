@@ -65,6 +65,11 @@ class Router:
             pattern = re.sub(r"\\\{(\w+)\\\*\\\}|\\\{(\w+)\\\}", _group, re.escape(path))
             self._routes.setdefault(method, []).append((re.compile(pattern), f"{service}.{name}", function))
 
+    @property
+    def names(self) -> set[str]:
+        """The names of its operations."""
+        return {name for routes in self._routes.values() for _, name, _ in routes}
+
     def find(self, method: str, path: str) -> tuple[str, Operation, dict[str, str]]:
         """Return the operation's name, what does it, and the parts of the path that vary."""
         path = path if path == "/" else path.rstrip("/")
@@ -127,6 +132,8 @@ class Service:
                 "logging_ingestion", self.logs.ingestion_routes()
             ),
         }
+        if self.access is not None:
+            self._check_table(self.access)
         self._answered: dict[tuple[str, str, str], tuple[bytes, Answer]] = {}
         self._calls: list[JSON] = []
         self._environ = self._make_user(directory)
@@ -156,6 +163,12 @@ class Service:
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
         self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
         self.runner.rights = self.access
+
+    def _check_table(self, access: Access) -> None:
+        """Raise where it is not said what an operation needs."""
+        there = {name for router in self.routers.values() for name in router.names}
+        if missing := there - access.operations:
+            raise LookupError(f"permissions.py does not say what these need: {', '.join(sorted(missing))}")
 
     def _make_user(self, directory: Path) -> dict[str, str]:
         """Make the files that a user of OCI has; return the variables that lead clients to them and to here."""
