@@ -47,8 +47,7 @@ class Tenancy(Cloud):
         self.values = values
         (self.administrator_id,) = {call["principal"].partition(":")[2] for call in service.calls("create_compartment")}
         self.environ = {**self.reader.environ, "IMAGE": self.pushed}
-        self.config = project.path / "config.env"
-        self.config.write_text(filled(PAGE.config, values))
+        (project.path / "config.env").write_text(filled(PAGE.config, values))
         self.push()
 
     def push(self) -> None:
@@ -65,7 +64,7 @@ class Tenancy(Cloud):
         except ValueError as error:
             return f"push: {error}"
         word = f"hello from {name}"  # so that no launch before it has sent the same code
-        launch = self.launch_plain(1, f"print('{word}')", "--name", name, "--detach", NODE_LOGS="0", **environ)
+        launch = self.launch_plain(1, f"print('{word}')", "--name", name, "--detach", **{"NODE_LOGS": "0", **environ})
         if code := launch.wait(PATIENCE_S):
             return f"launch: {code}: {launch.err}"
         runs = [run["id"] for run in self.service.job_runs() if run["freeformTags"]["oci-cluster"] == name]
@@ -89,11 +88,14 @@ def tenancy(checkout_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     with Service(directory / "oci", python=sys.executable, empty=True) as service:
         assert "COMPARTMENT_OCID" not in service.settings
         service.control({"cancel_grace_s": 0.5, "ingest_delay_s": 0})
-        tenancy = Tenancy(project, service, directory)
-        yield tenancy
-        project.end_all()
-    tenancy.config.unlink()
-    shutil.rmtree(checkout_copy / ".clusters", ignore_errors=True)
+        try:
+            tenancy = Tenancy(project, service, directory)
+            assert service.denials() == []
+            yield tenancy
+        finally:
+            project.end_all()
+            (checkout_copy / "config.env").unlink(missing_ok=True)
+            shutil.rmtree(checkout_copy / ".clusters", ignore_errors=True)
 
 
 @pytest.fixture
@@ -105,6 +107,7 @@ def changed(tenancy: Tenancy) -> Iterator[Tenancy]:
 
 def test_page_leads_to_a_cluster(tenancy: Tenancy) -> None:
     """Every verb, as somebody who is no administrator; and not one request that the page does not allow."""
+    before = len(tenancy.service.denials())
     go = tenancy.project.scratch / "go"
     launch = tenancy.launch_plain(1, UNTIL_GO, "--name", "demo", "--", str(go), MIN_WORKERS="0")
     tenancy.wait_for("entry up")
@@ -121,12 +124,12 @@ def test_page_leads_to_a_cluster(tenancy: Tenancy) -> None:
     assert launch.wait(PATIENCE_S) == 143, launch.err
     assert tenancy.run("stop", "demo", "--delete").returncode == 0
     assert not tenancy.why_not("other")
-    assert tenancy.service.denials() == []
-    assert [job["lifecycleState"] for job in tenancy.service.jobs()] == ["DELETED"] * 2
-    assert {call["principal"].partition(":")[0] for call in tenancy.service.calls() if call["principal"]} == {
-        "api-key",
-        "resource",
-    }
+    assert not tenancy.why_not("groups", OCI_JOB_STYLE="multinode")
+    assert tenancy.service.denials()[before:] == []
+    jobs = {job["displayName"]: job["lifecycleState"] for job in tenancy.service.jobs()}
+    assert {name: jobs[name] for name in ("demo", "other", "groups")} == dict.fromkeys(
+        ("demo", "other", "groups"), "DELETED"
+    )
 
 
 def test_network_of_the_page_is_private_and_open_inside_only(tenancy: Tenancy) -> None:
@@ -165,6 +168,22 @@ def test_no_verb_could_be_lower(changed: Tenancy, number: int) -> None:
     assert_fails(changed, f"lower-{number}", statements, LOWER[number])
 
 
+def test_without_oci_logging_its_statements_are_not_needed(changed: Tenancy) -> None:
+    """As the page says: the logs are in the bucket."""
+    others = [statement for statement in PAGE.statements if not re.search(" log-(groups|content) ", statement)]
+    assert len(others) == len(PAGE.statements) - 4
+    changed.service.set_statements(others)
+    before = len(changed.service.denials())
+    config = changed.project.path / "config.env"
+    whole = config.read_text()
+    config.write_text(re.sub("^LOG_GROUP_OCID=.*\n", "", whole, flags=re.MULTILINE))
+    try:
+        assert not changed.why_not("bucket", NODE_LOGS="1")
+    finally:
+        config.write_text(whole)
+    assert not changed.service.denials()[before:]
+
+
 def test_a_notebook_session_launches_with_a_dynamic_group_of_its_own(changed: Tenancy) -> None:
     """With the statements of the people, and without them not at all."""
     notebook = changed.service.resource_principal("datasciencenotebooksession", changed.values["COMPARTMENT_OCID"])
@@ -195,6 +214,15 @@ def test_other_teams_objects_are_out_of_reach(tenancy: Tenancy) -> None:
     refused = tenancy.reader.bash(f"oci os object get {where} --name team-b/it --file - 2>&1 || true")
     assert '"status": 404' in refused
     assert "secret" not in refused
+
+
+def test_runs_of_another_compartment_are_in_no_dynamic_group(tenancy: Tenancy, tmp_path: Path) -> None:
+    """They could read and delete a team's objects, if its rule named no compartment."""
+    put = "echo x >it; oci os object put --namespace stand-in --bucket-name clusters --name team-a/it --file it --force"
+    for compartment, is_allowed in (("COMPARTMENT_OCID", True), ("images", False)):
+        run = Person(tenancy.service, tmp_path / compartment)
+        run.environ = tenancy.service.resource_principal("datasciencejobrun", tenancy.values[compartment])
+        assert ('"status": 404' not in run.bash(f"{put} 2>&1 || true")) is is_allowed
 
 
 def test_a_push_makes_a_repository_in_the_root_compartment_alone(tenancy: Tenancy) -> None:
