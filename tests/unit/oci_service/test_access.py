@@ -134,6 +134,11 @@ def test_a_policy_about_what_is_not_there_is_refused(place: Place, statement: st
         place.allow("allow group people to read objects in tenancy", compartment=place.a)
 
 
+def test_a_policy_of_a_compartment_cannot_name_another_by_its_ocid(place: Place) -> None:
+    with pytest.raises(Refusal, match="is not part of the policy compartment subtree"):
+        place.allow(f"allow group people to read objects in compartment id {place.c}", compartment=place.a)
+
+
 def resource(kind: str, compartment: str) -> Principal:
     about = {"resource.type": kind, "resource.id": "ocid1.x", "resource.compartment.id": compartment}
     if kind == "instance":
@@ -231,6 +236,19 @@ def test_logs_are_searched_where_their_group_is(place: Place) -> None:
     assert may_search(f"{place.c}/{place.log_group}")
     assert may_search(place.c)
     assert not may_search(place.a)
+
+
+def test_a_log_that_the_service_makes_needs_more_than_one_that_is_there(place: Place) -> None:
+    run = {"id": "ocid1.datasciencejobrun.x", "compartmentId": place.a}
+    place.make("create_dynamic_group", name="runs", matchingRule=RULE.format(compartment=place.a))
+    made = {"jobLogConfigurationDetails": {"enableLogging": True, "enableAutoLogCreation": True}}
+    assert not place.access.may_log(run, {}, place.log_group)
+    place.allow("allow dynamic-group runs to use log-content in compartment c")
+    assert place.access.may_log(run, {}, place.log_group)
+    assert not place.access.may_log(run, made, place.log_group)
+    place.allow("allow dynamic-group runs to manage log-groups in compartment c")
+    assert place.access.may_log(run, made, place.log_group)
+    assert not place.access.may_log({**run, "compartmentId": place.c}, made, place.log_group)
 
 
 def test_a_push_creates_where_nothing_is_in_the_root_compartment(place: Place) -> None:
