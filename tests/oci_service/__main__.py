@@ -1,6 +1,6 @@
 """Run the service in a new or empty directory, until TERM, INT, or with --until-eof the end of stdin.
 
-python -I tests/oci_service DIR [--hosts | --engine JSON] [--until-eof]
+python -I tests/oci_service DIR [--hosts | --engine JSON] [--empty] [--until-eof]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def main() -> None:
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--hosts", action="store_true", help="each run on a host of its own; needs root on Linux")
     place.add_argument("--engine", type=json.loads, metavar="JSON", help="each run as containers; see tests/engine.py")
+    parser.add_argument("--empty", action="store_true", help="begin with an empty tenancy, in which policies count")
     parser.add_argument("--until-eof", action="store_true", help="end when stdin does")
     arguments = parser.parse_args()
     directory = arguments.directory.resolve()
@@ -39,7 +40,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     given = arguments.engine
-    service = Service(directory, Containers(given) if given else Machines() if arguments.hosts else Loopback())
+    place = Containers(given) if given else Machines() if arguments.hosts else Loopback()
+    service = Service(directory, place, is_empty=arguments.empty)
     new = directory / "service.new"
     new.touch(mode=0o600)
     new.write_text(json.dumps(service.about(), indent=1))

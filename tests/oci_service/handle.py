@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,13 +24,21 @@ class Service:
         python: An interpreter that has oci, cryptography and psutil.
         hosts: Whether every run has a host of its own; needs root on Linux.
         engine: An engine of tests/engine.py, from whose registry and as whose containers runs are run.
+        empty: Whether the tenancy begins with its administrator alone, and policies count.
     """
 
     def __init__(
-        self, directory: Path | str, *, python: Path | str = sys.executable, hosts: bool = False, engine: Any = None
+        self,
+        directory: Path | str,
+        *,
+        python: Path | str = sys.executable,
+        hosts: bool = False,
+        engine: Any = None,
+        empty: bool = False,
     ) -> None:
         self.directory = Path(directory)
         place = ["--engine", json.dumps(engine.about())] if engine else ["--hosts"] if hosts else []
+        place += ["--empty"] if empty else []
         self._command = [str(python), "-I", str(FOLDER), str(directory), "--until-eof", *place]
         self.environ: dict[str, str] = {}
         self.settings: dict[str, str] = {}
@@ -79,6 +88,28 @@ class Service:
     def kill(self, run: str, rank: int | None = None) -> None:
         """Kill a run's node, or all of them, as when a machine is lost."""
         self._ask("POST", "kill", {"run": run, "rank": rank})
+
+    def push(self, user: str, image: str, about: dict[str, Any]) -> None:
+        """Push an image as *user*, an OCID: *about* is what the table of images has of it.
+
+        Raises:
+            ValueError: the user may not; only in a tenancy that began empty.
+        """
+        self._ask("POST", "push", {"user": user, "image": image, "about": about})
+
+    def resource_principal(self, kind: str, compartment: str) -> dict[str, str]:
+        """Return the variables of a new resource of that kind: its resource principal and the way to the service."""
+        answer = self._ask("POST", "resource_principal", {"kind": kind, "compartment": compartment})
+        return {**self.environ, **json.loads(answer)}
+
+    def denials(self) -> list[dict[str, str]]:
+        """Return what policies have not allowed, in a tenancy that began empty: who, operation, permission."""
+        found: list[dict[str, str]] = json.loads(self._ask("GET", "denials"))
+        return found
+
+    def set_statements(self, statements: Sequence[str]) -> None:
+        """Replace the statements of all policies but the administrators' own, in a tenancy that began empty."""
+        self._ask("POST", "statements", {"statements": list(statements)})
 
     def calls(self, operation: str | None = None, since: int = 0) -> list[dict[str, Any]]:
         """Return what was asked of it, in the order in which it was answered; only *operation* if that is given."""

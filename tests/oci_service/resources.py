@@ -24,6 +24,8 @@ class Principal:
     kind: str
     id: str
     key: str
+    claims: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Of a resource: what the matching rule of a dynamic group can ask about it."""
 
 
 @dataclass

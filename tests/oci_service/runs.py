@@ -17,6 +17,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from oci_service.access import Rights
 from oci_service.containers import Containers
 from oci_service.faults import Controls
 from oci_service.logs import Logs
@@ -44,6 +45,7 @@ class Runner:
     authority: Path
     tenancy: str
     proxy: str
+    rights: Rights = field(default_factory=Rights)
     lives: dict[str, Life] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -158,6 +160,8 @@ class Life:
         plan = self._plan
         if plan.ordinal in self._controls.out_of_capacity:
             raise Failed("Out of host capacity.")
+        if why := self._runner.rights.why_not(self._run, self._job, plan):
+            raise Failed(why)
         images = {group.name: self._image(group.container) for group in plan.groups}
         groups = [group for group in plan.groups for _ in range(group.replicas)]
         for rank, (group, address) in enumerate(zip(groups, self._runner.addresses(len(groups)), strict=True)):
@@ -297,7 +301,7 @@ class Life:
 
     def _print(self, rank: int, kind: str, text: str) -> None:
         self.printed.append({"rank": rank, "kind": kind, "time": time.time(), "text": text})
-        if self._plan.log is not None:
+        if self._plan.log is not None and self._runner.rights.may_log(self._run, self._job, self._plan.log[0]):
             name = self._run["displayName"]
             kind = f"com.oraclecloud.datascience.jobrun.{kind}"
             self._runner.logs.add(*self._plan.log, self._run["id"], kind, {"message": text}, subject=name)

@@ -13,10 +13,12 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from oci_service.access import Access
 from oci_service.certificates import Authority
 from oci_service.containers import Containers
 from oci_service.data_science import DataScience
@@ -25,7 +27,7 @@ from oci_service.logs import Logs
 from oci_service.object_storage import ObjectStorage
 from oci_service.places import Loopback, Machines
 from oci_service.proxy import Server
-from oci_service.resources import JSON, REGION, Answer, Operation, Principal, Refusal, Request, Route, not_found
+from oci_service.resources import JSON, REGION, Answer, Operation, Refusal, Request, Route, not_found, ocid
 from oci_service.runs import Runner
 from oci_service.signatures import Keys, new_key, write_key
 from oci_service.tenancy import Tenancy
@@ -63,6 +65,11 @@ class Router:
             pattern = re.sub(r"\\\{(\w+)\\\*\\\}|\\\{(\w+)\\\}", _group, re.escape(path))
             self._routes.setdefault(method, []).append((re.compile(pattern), f"{service}.{name}", function))
 
+    @property
+    def names(self) -> set[str]:
+        """The names of its operations."""
+        return {name for routes in self._routes.values() for _, name, _ in routes}
+
     def find(self, method: str, path: str) -> tuple[str, Operation, dict[str, str]]:
         """Return the operation's name, what does it, and the parts of the path that vary."""
         path = path if path == "/" else path.rstrip("/")
@@ -79,7 +86,7 @@ def _group(match: re.Match[str]) -> str:
 class Service:
     """All state of one service, and what it does with a request."""
 
-    def __init__(self, directory: Path, place: Loopback | Machines | Containers) -> None:
+    def __init__(self, directory: Path, place: Loopback | Machines | Containers, *, is_empty: bool = False) -> None:
         self.directory = directory
         for name in ("tls", "keys", "runs"):
             (directory / name).mkdir(mode=0o700)
@@ -89,12 +96,12 @@ class Service:
         self.authority = Authority(directory / "tls")
         lock = threading.RLock()
         self._creating = lock
-        self.tenancy = Tenancy(self.controls, lock)
+        self.tenancy = Tenancy(self.controls, lock, is_empty=is_empty)
+        self.tenancy.identity.add_key = partial(self.keys.add_user, self.tenancy.id)
         check = self.tenancy.check_compartment
         self.logs = Logs(self.controls, lock, self.tenancy.id, check)
         self.objects = ObjectStorage(directory / "objects", self.controls, NAMESPACE, check)
         self.place = place
-        self.subnet = self.tenancy.make_network(str(self.place.network))
         self.server = Server(("127.0.0.1", 0), self)
         self.port: int = self.server.server_address[1]
         servers = [self.server]
@@ -107,27 +114,61 @@ class Service:
         files = (directory / "runs", self.place, self.controls, self.keys, self.logs, self.authority.file)
         self.runner = Runner(*files, self.tenancy.id, proxy)
         self.science = DataScience(self.controls, lock, self.tenancy, self.logs, self.runner)
-        self.objects.add_bucket(BUCKET, self.tenancy.compartment, self.tenancy.user)
-        group = {"compartmentId": self.tenancy.compartment, "displayName": "clusters", "lifecycleState": "ACTIVE"}
-        self.log_group: str = self.logs.groups.add(**group)["id"]
-        self.log: str = self.logs.new_log(self.log_group, displayName="clusters")["id"]
+        self.access: Access | None = None
+        self._made: dict[str, str] = {}
+        if is_empty:
+            self._begin_empty()
+        else:
+            self._fill()
         self.routers = {
             f"datascience.{REGION}.oci.oraclecloud.com": Router("data_science", self.science.routes()),
             f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", self.objects.routes()),
             f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", self.tenancy.network_routes()),
-            f"identity.{REGION}.oci.oraclecloud.com": Router("identity", self.tenancy.identity_routes()),
-            f"identity.{REGION}.oraclecloud.com": Router("identity", self.tenancy.identity_routes()),
+            f"identity.{REGION}.oci.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
+            f"identity.{REGION}.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
             f"artifacts.{REGION}.oci.oraclecloud.com": Router("artifacts", self.tenancy.registry_routes(NAMESPACE)),
             f"logging.{REGION}.oci.oraclecloud.com": Router("logging", self.logs.routes()),
             f"ingestion.logging.{REGION}.oci.oraclecloud.com": Router(
                 "logging_ingestion", self.logs.ingestion_routes()
             ),
         }
+        if self.access is not None:
+            self._check_table(self.access)
         self._answered: dict[tuple[str, str, str], tuple[bytes, Answer]] = {}
         self._calls: list[JSON] = []
         self._environ = self._make_user(directory)
         for server in servers:
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 60}, daemon=True).start()
+
+    def _fill(self) -> None:
+        """Make what a launch needs: a bucket, a log, a subnet."""
+        self.objects.add_bucket(BUCKET, self.tenancy.compartment, self.tenancy.user)
+        group = {"compartmentId": self.tenancy.compartment, "displayName": "clusters", "lifecycleState": "ACTIVE"}
+        log_group = self.logs.groups.add(**group)["id"]
+        self._made = {
+            "COMPARTMENT_OCID": self.tenancy.compartment,
+            "PROJECT_OCID": self.science.project,
+            "SUBNET_OCID": self.tenancy.make_network(str(self.place.network)),
+            "SUBNET_CIDR": str(self.place.network),
+            "LOG_GROUP_OCID": log_group,
+            "LOG_OCID": self.logs.new_log(log_group, displayName="clusters")["id"],
+            "bucket": BUCKET,
+            "WORK_DIR": f"oci://{BUCKET}@{NAMESPACE}/work",
+        }
+
+    def _begin_empty(self) -> None:
+        """Have nothing but the administrator; from now on policies decide."""
+        science = self.science
+        science._projects.remove(science.project)
+        there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
+        self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
+        self.runner.rights = self.access
+
+    def _check_table(self, access: Access) -> None:
+        """Raise where it is not said what an operation needs."""
+        there = {name for router in self.routers.values() for name in router.names}
+        if missing := there - access.operations:
+            raise LookupError(f"permissions.py does not say what these need: {', '.join(sorted(missing))}")
 
     def _make_user(self, directory: Path) -> dict[str, str]:
         """Make the files that a user of OCI has; return the variables that lead clients to them and to here."""
@@ -164,19 +205,7 @@ class Service:
 
     def about(self) -> JSON:
         """Return what who has started the service needs to know."""
-        settings = {
-            "TENANCY_OCID": self.tenancy.id,
-            "COMPARTMENT_OCID": self.tenancy.compartment,
-            "PROJECT_OCID": self.science.project,
-            "SUBNET_OCID": self.subnet,
-            "SUBNET_CIDR": str(self.place.network),
-            "LOG_GROUP_OCID": self.log_group,
-            "LOG_OCID": self.log,
-            "region": REGION,
-            "namespace": NAMESPACE,
-            "bucket": BUCKET,
-            "WORK_DIR": f"oci://{BUCKET}@{NAMESPACE}/work",
-        }
+        settings = {"TENANCY_OCID": self.tenancy.id, **self._made, "region": REGION, "namespace": NAMESPACE}
         own = {"pid": os.getpid(), "port": self.port, "token": self.token}
         return {**own, "environ": self._environ, "settings": settings}
 
@@ -195,9 +224,10 @@ class Service:
             short = call["operation"].partition(".")[2]
             principal = self.keys.principal(short, method, target, headers, body)
             call["principal"] = f"{principal.kind}:{principal.id}"
-            self._authorise(principal, call["operation"], names)
             parameters = dict(parse_qsl(query, keep_blank_values=True))
-            answer = self._once(call["operation"], function, Request(principal, headers, parameters, names, body))
+            request = Request(principal, headers, parameters, names, body)
+            self._authorise(call["operation"], request)
+            answer = self._once(call["operation"], function, request)
             call["status"] = answer.status
             answer = None if is_lost else answer
         except Refusal as refusal:
@@ -227,8 +257,12 @@ class Service:
         call["duration"] = time.time() - call["time"]
         self._calls.append(call)
 
-    def _authorise(self, principal: Principal, operation: str, names: dict[str, str]) -> None:
-        """Refuse what a job run may not do; users may do everything."""
+    def _authorise(self, operation: str, request: Request) -> None:
+        """Refuse what policies do not allow. Where none count, users may do everything, and runs what they need."""
+        principal, names = request.principal, request.names
+        if self.access is not None:
+            self.access.check(principal, operation, request)
+            return
         if principal.kind != "resource":
             return
 
@@ -286,6 +320,38 @@ class Service:
     def _post_kill(self, run: str, rank: int | None = None) -> JSON:
         self.runner.lives[run].kill(rank)
         return {}
+
+    def _post_push(self, user: str, image: str, about: JSON) -> JSON:
+        if self.access is not None:
+            try:
+                self.access.push(user, image)
+            except Refusal as refusal:
+                raise ValueError(f"denied: requested access to {image}: {refusal}") from None
+        self.controls.set({"images": {image: about}})
+        return {}
+
+    def _post_resource_principal(self, kind: str, compartment: str) -> JSON:
+        resource = ocid(kind)
+        directory = self.directory / "keys" / resource
+        directory.mkdir(mode=0o700)
+        key = new_key()
+        write_key(key, directory / "key.pem")
+        claims = {"res_tenant": self.tenancy.id, "res_compartment": compartment, "res_id": resource, "res_type": kind}
+        (directory / "rpst").write_text(self.keys.token("resource", resource, key.public_key(), 3600, **claims))
+        return {
+            "OCI_CLI_AUTH": "resource_principal",
+            "OCI_RESOURCE_PRINCIPAL_VERSION": "2.2",
+            "OCI_RESOURCE_PRINCIPAL_RPST": str(directory / "rpst"),
+            "OCI_RESOURCE_PRINCIPAL_PRIVATE_PEM": str(directory / "key.pem"),
+            "OCI_RESOURCE_PRINCIPAL_REGION": REGION,
+        }
+
+    def _post_statements(self, statements: list[str]) -> JSON:
+        self.tenancy.identity.replace_statements(statements)
+        return {}
+
+    def _get_denials(self) -> list[JSON]:
+        return self.access.denials if self.access else []
 
     def _get_calls(self, since: str = "0") -> list[JSON]:
         return self._calls[int(since) :]

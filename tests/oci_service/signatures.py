@@ -96,7 +96,7 @@ class Keys:
         kind = "resource" if claims["ptype"] == "resource" else "session"
         if time.time() >= claims["exp"] or self.refused & {kind, "all", token}:
             raise not_authenticated()
-        return key, Principal(kind, claims["sub"], token)
+        return key, Principal(kind, claims["sub"], token, _about_resource(claims) if kind == "resource" else {})
 
     def principal(self, operation: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Principal:
         """Return who signed a request, or refuse it."""
@@ -131,6 +131,12 @@ class Keys:
         except (InvalidSignature, binascii.Error):
             raise not_authenticated() from None
         return principal
+
+
+def _about_resource(claims: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what the matching rule of a dynamic group can ask about the resource that a token is of."""
+    names = {"res_type": "resource.type", "res_id": "resource.id", "res_compartment": "resource.compartment.id"}
+    return {name: str(claims[claim]) for claim, name in names.items() if claim in claims}
 
 
 def _check_date(date: str) -> None:

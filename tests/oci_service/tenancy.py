@@ -1,4 +1,4 @@
-"""The small services around a tenancy: networks, identity, container registry."""
+"""The small services around a tenancy: networks and the container registry."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import threading
 from typing import Any
 
 from oci_service.faults import Controls
+from oci_service.identity import Identity
 from oci_service.resources import (
     JSON,
-    REGION,
     Answer,
     Operation,
     Refusal,
@@ -17,8 +17,6 @@ from oci_service.resources import (
     Route,
     Shelf,
     invalid,
-    not_found,
-    now,
     ocid,
     page_of,
 )
@@ -27,22 +25,29 @@ _PROTOCOLS = {"all", "1", "6", "17", "58"}
 
 
 class Tenancy:
-    """A tenancy with one compartment, one user, one network."""
+    """A tenancy with one user: with a compartment for all there is, or *is_empty*, with nothing."""
 
-    def __init__(self, controls: Controls, lock: threading.RLock) -> None:
+    def __init__(self, controls: Controls, lock: threading.RLock, *, is_empty: bool = False) -> None:
         self._controls = controls
-        self.id = ocid("tenancy", "")
-        self.user = ocid("user", "")
-        self.policies = Shelf("policy", lock)
-        self.groups = Shelf("dynamicgroup", lock)
+        self.identity = Identity(controls, lock, is_strict=is_empty)
+        self.id = self.identity.id
+        self.user = self.identity.user
+        self.check_compartment = self.identity.check_compartment
         self.vcns = Shelf("vcn", lock)
         self.subnets = Shelf("subnet", lock)
         self.security_lists = Shelf("securitylist", lock)
+        self.nat_gateways = Shelf("natgateway", lock)
+        self.route_tables = Shelf("routetable", lock)
         self.repositories = Shelf("containerrepo", lock)
-        self._compartments = Shelf("compartment", lock)
-        self.compartment: str = self._compartments.add(
-            compartmentId=self.id, name="clusters", description="made for tests", lifecycleState="ACTIVE"
-        )["id"]
+        self.compartment: str = self.id if is_empty else self.identity.add_compartment("clusters")
+
+    @property
+    def shelves(self) -> list[Shelf]:
+        """All that a policy can be about."""
+        identity = self.identity
+        people = [identity.compartments, identity.users, identity.groups, identity.dynamic_groups, identity.policies]
+        network = [self.vcns, self.subnets, self.security_lists, self.nat_gateways, self.route_tables]
+        return [*people, *network, self.repositories]
 
     def make_network(self, cidr: str) -> str:
         """Make a VCN with one regional private subnet; return the subnet's OCID."""
@@ -68,11 +73,6 @@ class Tenancy:
         }
         return self.subnets.add(**{**defaults, **fields})
 
-    def check_compartment(self, compartment: str) -> None:
-        """Refuse a compartment that is not there."""
-        if compartment != self.id:
-            self._compartments.get(compartment)
-
     # --- VCN
 
     def network_routes(self) -> list[Route]:
@@ -83,6 +83,8 @@ class Tenancy:
             (self.subnets, "subnets", "subnet"),
             (self.security_lists, "securityLists", "security_list"),
             (self.vcns, "vcns", "vcn"),
+            (self.nat_gateways, "natGateways", "nat_gateway"),
+            (self.route_tables, "routeTables", "route_table"),
         ):
             found += [
                 ("GET", f"{base}/{plural}", f"list_{name}s", self._lister(shelf, "vcnId", "displayName")),
@@ -113,11 +115,27 @@ class Tenancy:
         body = self._body(request, "compartmentId")
         return self.vcns.answer(self.vcns.add(**body, lifecycleState="AVAILABLE"))
 
+    def _create_nat_gateway(self, request: Request) -> Answer:
+        body = self._body(request, "compartmentId", "vcnId")
+        self.vcns.get(body["vcnId"])
+        fields = {"blockTraffic": False, "natIp": "192.0.2.1", "lifecycleState": "AVAILABLE"}
+        return self.nat_gateways.answer(self.nat_gateways.add(**{**fields, **body}))
+
+    def _create_route_table(self, request: Request) -> Answer:
+        body = self._body(request, "compartmentId", "vcnId", "routeRules")
+        self.vcns.get(body["vcnId"])
+        for rule in body["routeRules"]:
+            self.nat_gateways.get(str(rule.get("networkEntityId")))
+            _check_cidr("destination", rule.get("destination"))
+        return self.route_tables.answer(self.route_tables.add(**body, lifecycleState="AVAILABLE"))
+
     def _create_subnet(self, request: Request) -> Answer:
         body = self._body(request, "compartmentId", "vcnId", "cidrBlock")
         self.vcns.get(body["vcnId"])
         for rules in body.get("securityListIds") or []:
             self.security_lists.get(rules)
+        if body.get("routeTableId"):
+            self.route_tables.get(body["routeTableId"])
         _check_cidr("cidrBlock", body["cidrBlock"])
         return self.subnets.answer(self._add_subnet(body))
 
@@ -133,65 +151,6 @@ class Tenancy:
         _check_rules({**rules, **body})
         self.security_lists.touch(rules, **body)
         return self.security_lists.answer(rules)
-
-    # --- Identity
-
-    def identity_routes(self) -> list[Route]:
-        """Return the operations of the identity service."""
-        base = "/20160918"
-        policy = self._creator(self.policies, "compartmentId", "name", "description", "statements")
-        group = self._creator(self.groups, "compartmentId", "name", "description", "matchingRule")
-        return [
-            ("GET", f"{base}/policies", "list_policies", self._lister(self.policies, "name")),
-            ("POST", f"{base}/policies", "create_policy", policy),
-            ("DELETE", f"{base}/policies/{{id}}", "delete_policy", _remover(self.policies)),
-            ("GET", f"{base}/dynamicGroups", "list_dynamic_groups", self._lister(self.groups, "name")),
-            ("POST", f"{base}/dynamicGroups", "create_dynamic_group", group),
-            ("DELETE", f"{base}/dynamicGroups/{{id}}", "delete_dynamic_group", _remover(self.groups)),
-            ("GET", f"{base}/compartments", "list_compartments", self._lister(self._compartments, "name")),
-            ("GET", f"{base}/compartments/{{id}}", "get_compartment", self._get_compartment),
-            ("GET", f"{base}/regions", "list_regions", lambda _: Answer([{"key": "IAD", "name": REGION}])),
-            ("GET", f"{base}/tenancies/{{id}}", "get_tenancy", self._get_tenancy),
-            ("GET", f"{base}/tenancies/{{id}}/regionSubscriptions", "list_region_subscriptions", self._regions),
-            ("GET", f"{base}/availabilityDomains", "list_availability_domains", self._domains),
-            ("GET", f"{base}/users/{{id}}", "get_user", self._get_user),
-        ]
-
-    def _creator(self, shelf: Shelf, *required: str) -> Operation:
-        def answer(request: Request) -> Answer:
-            body = self._body(request, *required)
-            if any(item["name"] == body["name"] for item in shelf.all()):
-                raise Refusal(409, f"{shelf.kind.capitalize()}AlreadyExists", f"'{body['name']}' already exists")
-            return shelf.answer(shelf.add(**body, lifecycleState="ACTIVE"))
-
-        return answer
-
-    def _get_compartment(self, request: Request) -> Answer:
-        if request.names["id"] == self.id:
-            return Answer({"id": self.id, "name": "tenancy", "lifecycleState": "ACTIVE", "timeCreated": now()})
-        return _getter(self._compartments)(request)
-
-    def _own(self, request: Request, resource_id: str) -> None:
-        if request.names["id"] != resource_id:
-            raise not_found()
-
-    def _get_tenancy(self, request: Request) -> Answer:
-        self._own(request, self.id)
-        return Answer({"id": self.id, "name": "tenancy", "homeRegionKey": "IAD"})
-
-    def _regions(self, request: Request) -> Answer:
-        self._own(request, self.id)
-        return Answer([{"regionKey": "IAD", "regionName": REGION, "status": "READY", "isHomeRegion": True}])
-
-    def _domains(self, request: Request) -> Answer:
-        self.check_compartment(request.wanted("compartmentId"))
-        name = "test:US-ASHBURN-AD-1"
-        return Answer([{"id": ocid("availabilitydomain"), "name": name, "compartmentId": self.id}])
-
-    def _get_user(self, request: Request) -> Answer:
-        self._own(request, self.user)
-        common = {"compartmentId": self.id, "lifecycleState": "ACTIVE", "timeCreated": now()}
-        return Answer({**common, "id": self.user, "name": "tester", "description": "made for tests"})
 
     # --- Container registry
 

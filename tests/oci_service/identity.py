@@ -1,0 +1,266 @@
+"""Identity: compartments, users, groups, dynamic groups and policies; and who is in which group."""
+
+from __future__ import annotations
+
+import binascii
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from oci_service.faults import Controls
+from oci_service.policies import Condition, NotPolicy, Statement, Subject, parse_condition, parse_statement
+from oci_service.resources import (
+    JSON,
+    REGION,
+    Answer,
+    Operation,
+    Principal,
+    Refusal,
+    Request,
+    Route,
+    Shelf,
+    invalid,
+    not_found,
+    now,
+    ocid,
+)
+
+ADMINISTRATORS = "Administrators"
+# What every new tenancy has.
+_FOR_ADMINISTRATORS = f"ALLOW GROUP {ADMINISTRATORS} to manage all-resources IN TENANCY"
+
+
+class Identity:
+    """A tenancy with one user, its administrator. Users get their API keys from *add_key*, which returns a fingerprint.
+
+    Statements are only read where they count: *is_strict*. Else everything is taken and listed.
+    """
+
+    def __init__(self, controls: Controls, lock: threading.RLock, *, is_strict: bool) -> None:
+        self._controls = controls
+        self._is_strict = is_strict
+        self.id = ocid("tenancy", "")
+        self.add_key: Callable[[str, rsa.RSAPublicKey], str]
+        self.compartments = Shelf("compartment", lock)
+        self.users = Shelf("user", lock)
+        self.groups = Shelf("group", lock)
+        self.dynamic_groups = Shelf("dynamicgroup", lock)
+        self.policies = Shelf("policy", lock)
+        self._memberships = Shelf("groupmembership", lock)
+        self._statements: dict[str, list[Statement]] = {}
+        self._rules: dict[str, Condition] = {}
+        common = {"compartmentId": self.id, "lifecycleState": "ACTIVE"}
+        self.user: str = self.users.add(**common, name="tester", description="made for tests")["id"]
+        if is_strict:
+            group = self.groups.add(**common, name=ADMINISTRATORS, description="Administrators")
+            self._memberships.add(userId=self.user, groupId=group["id"], lifecycleState="ACTIVE")
+            policy = self.policies.add(**common, name="Tenant Admin Policy", statements=[_FOR_ADMINISTRATORS])
+            self._statements[policy["id"]] = [parse_statement(_FOR_ADMINISTRATORS)]
+
+    # --- Compartments
+
+    def check_compartment(self, compartment: str) -> None:
+        """Refuse a compartment that is not there."""
+        if compartment != self.id:
+            self.compartments.get(compartment)
+
+    def add_compartment(self, name: str) -> str:
+        """Make a compartment in the root compartment; return its OCID."""
+        fields = {"compartmentId": self.id, "description": "made for tests", "lifecycleState": "ACTIVE"}
+        return str(self.compartments.add(**fields, name=name)["id"])
+
+    def with_parents(self, compartment: str) -> list[str]:
+        """Return a compartment and those that it is in, up to the tenancy."""
+        found = [compartment]
+        while found[-1] != self.id:
+            found.append(self.compartments.get(found[-1])["compartmentId"])
+        return found
+
+    def compartment_of(self, statement: Statement, policy: Mapping[str, Any]) -> str:
+        """Return the OCID of the compartment that a statement is about.
+
+        Raises:
+            NotPolicy: there is none of that name below the policy's own.
+        """
+        own = policy["compartmentId"]
+        if statement.compartment_id:
+            found = statement.compartment_id if statement.compartment_id in self._ids() else ""
+        elif statement.compartment:
+            found = self._below(own, statement.compartment)
+        else:
+            found = own if own == self.id else ""
+        if not found or own not in self.with_parents(found):
+            where = ":".join(statement.compartment) or statement.compartment_id or "the tenancy"
+            raise NotPolicy(f"Compartment {where} does not exist or is not part of the policy compartment subtree")
+        return found
+
+    def _ids(self) -> set[str]:
+        return {self.id, *(item["id"] for item in self.compartments.all())}
+
+    def _below(self, compartment: str, names: tuple[str, ...]) -> str:
+        if compartment != self.id and [self.compartments.get(compartment)["name"].lower()] == [*map(str.lower, names)]:
+            return compartment  # a policy of a compartment may name that compartment
+        for name in names:
+            children = [item for item in self.compartments.all() if item["compartmentId"] == compartment]
+            compartment = next((item["id"] for item in children if item["name"].lower() == name.lower()), "")
+        return compartment
+
+    # --- Who somebody is, and what is allowed
+
+    def subjects(self, principal: Principal) -> list[Subject]:
+        """Return everything that a statement can name and that *principal* is or is in."""
+        found = [Subject("any-user"), Subject("any-group")]
+        if principal.kind == "service":
+            return [Subject("service", name=principal.id)]
+        if principal.kind == "resource":
+            members = [group for group in self.dynamic_groups.all() if self._rules[group["id"]](principal.claims)]
+            return found + [Subject("dynamic-group", group["id"], name=group["name"]) for group in members]
+        own = {item["groupId"] for item in self._memberships.all() if item["userId"] == principal.id}
+        return found + [Subject("group", g["id"], name=g["name"]) for g in self.groups.all() if g["id"] in own]
+
+    def statements(self) -> Iterator[tuple[Statement, str]]:
+        """Yield every statement, and the OCID of the compartment that it is about."""
+        for policy in self.policies.all():
+            for statement in self._statements.get(policy["id"], []):
+                yield statement, self.compartment_of(statement, policy)
+
+    def replace_statements(self, statements: list[str]) -> None:
+        """Have the policies that were made say *statements*, in the root compartment."""
+        policy = {"compartmentId": self.id, "statements": statements}
+        read = self._read_statements(policy)
+        first, *others = list(self._statements)[1:]
+        self._statements |= {first: read, **{policy_id: [] for policy_id in others}}
+
+    def _read_statements(self, policy: JSON) -> list[Statement]:
+        found = []
+        for text in policy["statements"]:
+            try:
+                statement = parse_statement(text)
+                self.compartment_of(statement, policy)
+                self._check_subjects(statement)
+            except NotPolicy as error:
+                raise invalid(str(error)) from None
+            found.append(statement)
+        return found
+
+    def _check_subjects(self, statement: Statement) -> None:
+        there = [Subject("group", item["id"], name=item["name"]) for item in self.groups.all()]
+        there += [Subject("dynamic-group", item["id"], name=item["name"]) for item in self.dynamic_groups.all()]
+        for subject in statement.subjects:
+            if "group" in subject.kind and subject.kind != "any-group" and not any(map(subject.matches, there)):
+                raise NotPolicy(f"{subject.kind} {subject.id or subject.name} does not exist: {statement.text}")
+
+    # --- Operations
+
+    def routes(self) -> list[Route]:
+        """Return the operations."""
+        base = "/20160918"
+        required = ("compartmentId", "name", "description")
+        policy = self._creator(self.policies, *required, "statements")
+        dynamic_group = self._creator(self.dynamic_groups, *required, "matchingRule")
+        return [
+            ("GET", f"{base}/policies", "list_policies", self._lister(self.policies)),
+            ("POST", f"{base}/policies", "create_policy", policy),
+            ("DELETE", f"{base}/policies/{{id}}", "delete_policy", _remover(self.policies)),
+            ("GET", f"{base}/dynamicGroups", "list_dynamic_groups", self._lister(self.dynamic_groups)),
+            ("POST", f"{base}/dynamicGroups", "create_dynamic_group", dynamic_group),
+            ("DELETE", f"{base}/dynamicGroups/{{id}}", "delete_dynamic_group", _remover(self.dynamic_groups)),
+            ("GET", f"{base}/groups", "list_groups", self._lister(self.groups)),
+            ("POST", f"{base}/groups", "create_group", self._creator(self.groups, *required)),
+            ("POST", f"{base}/userGroupMemberships", "add_user_to_group", self._add_user_to_group),
+            ("GET", f"{base}/compartments", "list_compartments", self._lister(self.compartments)),
+            ("POST", f"{base}/compartments", "create_compartment", self._creator(self.compartments, *required)),
+            ("GET", f"{base}/compartments/{{id}}", "get_compartment", self._get_compartment),
+            ("GET", f"{base}/regions", "list_regions", lambda _: Answer([{"key": "IAD", "name": REGION}])),
+            ("GET", f"{base}/tenancies/{{id}}", "get_tenancy", self._get_tenancy),
+            ("GET", f"{base}/tenancies/{{id}}/regionSubscriptions", "list_region_subscriptions", self._regions),
+            ("GET", f"{base}/availabilityDomains", "list_availability_domains", self._domains),
+            ("GET", f"{base}/users", "list_users", self._lister(self.users)),
+            ("POST", f"{base}/users", "create_user", self._creator(self.users, *required)),
+            ("GET", f"{base}/users/{{id}}", "get_user", lambda r: self.users.answer(self.users.get(r.names["id"]))),
+            ("POST", f"{base}/users/{{id}}/apiKeys", "upload_api_key", self._upload_api_key),
+        ]
+
+    def _lister(self, shelf: Shelf) -> Operation:
+        def answer(request: Request) -> Answer:
+            self.check_compartment(request.wanted("compartmentId"))
+            return shelf.list(request, ("compartmentId", "lifecycleState", "name"), self._controls.page_size)
+
+        return answer
+
+    def _creator(self, shelf: Shelf, *required: str) -> Operation:
+        def answer(request: Request) -> Answer:
+            body = request.json()
+            for name in required:
+                if body.get(name) in (None, "", []):
+                    raise Refusal(400, "MissingParameter", f"{name} is required")
+            self.check_compartment(body["compartmentId"])
+            if any(item["name"] == body["name"] for item in shelf.all()):
+                raise Refusal(409, f"{shelf.kind.capitalize()}AlreadyExists", f"'{body['name']}' already exists")
+            statements = self._read_statements(body) if self._is_strict and shelf is self.policies else []
+            rule = self._read_rule(body) if self._is_strict and shelf is self.dynamic_groups else None
+            made = shelf.add(**body, lifecycleState="ACTIVE")
+            if rule is not None:
+                self._rules[made["id"]] = rule
+            if statements:
+                self._statements[made["id"]] = statements
+            return shelf.answer(made)
+
+        return answer
+
+    def _read_rule(self, body: JSON) -> Condition:
+        try:
+            return parse_condition(body["matchingRule"])
+        except NotPolicy as error:
+            raise invalid(f"matchingRule: {error}") from None
+
+    def _add_user_to_group(self, request: Request) -> Answer:
+        body = request.json()
+        self.users.get(str(body.get("userId")))
+        self.groups.get(str(body.get("groupId")))
+        return self._memberships.answer(self._memberships.add(**body, compartmentId=self.id, lifecycleState="ACTIVE"))
+
+    def _upload_api_key(self, request: Request) -> Answer:
+        user = self.users.get(request.names["id"])["id"]
+        text = str(request.json().get("key"))
+        try:
+            key = serialization.load_pem_public_key(text.encode())
+        except (ValueError, binascii.Error):
+            raise invalid("key must be an RSA public key in PEM format") from None
+        assert isinstance(key, rsa.RSAPublicKey)
+        mark = self.add_key(user, key)
+        common = {"userId": user, "fingerprint": mark, "keyId": f"{self.id}/{user}/{mark}", "keyValue": text}
+        return Answer({**common, "lifecycleState": "ACTIVE", "timeCreated": now()})
+
+    def _get_compartment(self, request: Request) -> Answer:
+        if request.names["id"] == self.id:
+            return Answer({"id": self.id, "name": "tenancy", "lifecycleState": "ACTIVE", "timeCreated": now()})
+        return self.compartments.answer(self.compartments.get(request.names["id"]))
+
+    def _own(self, request: Request) -> None:
+        if request.names["id"] != self.id:
+            raise not_found()
+
+    def _get_tenancy(self, request: Request) -> Answer:
+        self._own(request)
+        return Answer({"id": self.id, "name": "tenancy", "homeRegionKey": "IAD"})
+
+    def _regions(self, request: Request) -> Answer:
+        self._own(request)
+        return Answer([{"regionKey": "IAD", "regionName": REGION, "status": "READY", "isHomeRegion": True}])
+
+    def _domains(self, request: Request) -> Answer:
+        self.check_compartment(request.wanted("compartmentId"))
+        name = "test:US-ASHBURN-AD-1"
+        return Answer([{"id": ocid("availabilitydomain"), "name": name, "compartmentId": self.id}])
+
+
+def _remover(shelf: Shelf) -> Operation:
+    def answer(request: Request) -> Answer:
+        shelf.remove(shelf.matching(request.names["id"], request)["id"])
+        return Answer(status=204)
+
+    return answer
