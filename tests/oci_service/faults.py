@@ -64,7 +64,10 @@ class Controls:
     provisioning_s: float = 0.0
     minute_s: float = 60.0
     cancel_grace_s: float = 10.0
-    ingest_delay_s: float = 0.2
+    ingest_delay_s: float | list[float] = 0.2  # or the least and the most
+    ingest_duplicates: float = 0.0  # the probability that a line is delivered twice
+    search_shuffled: bool = False  # what a search finds is in no order
+    search_most: int = 0  # more lines than that are too many for one search; 0: none are
     page_size: int = 100
     token_lifetime_s: float = 3600.0
     out_of_capacity: list[int] = field(default_factory=list)  # the k-th run of each job

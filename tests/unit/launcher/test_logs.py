@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -230,40 +231,104 @@ def test_talk_goes_to_stderr_under_the_programs_name(capsys: pytest.CaptureFixtu
 # --- Showing --------------------------------------------------------------------------------------------------------
 
 
+class Whole:
+    """A copy of all that there is, and of what each look brings."""
+
+    def __init__(self, directory: Path, *looks: Callable[[], object]) -> None:
+        self.directory = directory
+        self.calls: list[str] = []
+        self._looks = iter(looks)
+
+    def fetch(self) -> None:
+        self.calls.append("fetch")
+        next(self._looks, lambda: None)()
+
+    def drain(self, pause: Callable[[], bool], say: Callable[[str], object]) -> None:
+        self.calls.append("drain")
+        for look in self._looks:
+            say("waiting for more")
+            if not pause():
+                return
+            look()
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
 @pytest.fixture
 def signals(clock: Any) -> FakeSignals:
     return FakeSignals(clock)
 
 
-def test_logs_are_shown_while_the_cluster_runs(logs: Logs, signals: FakeSignals) -> None:
+def test_logs_are_shown_while_the_cluster_runs(logs: Logs, tmp_path: Path, signals: FakeSignals) -> None:
     """Following looks again and again, and shows the rest when the cluster has ended."""
     logs.add("MAIN", "one\n")
     signals.steps = [lambda: logs.add("MAIN", "two\n"), lambda: logs.add("MAIN", "rest")]
-    show_logs(logs.merged, lambda: len(signals.waits) < 2, signals)
+    copy = Whole(tmp_path)
+    show_logs(logs.merged, lambda: len(signals.waits) < 2, signals, copy=copy, say=print)
     assert (logs.shown(), signals.waits) == ("MAIN     | one\nMAIN     | two\nMAIN     | rest\n", [0.1, 0.1])
 
 
-def test_logs_of_an_ended_cluster_are_shown_at_once(logs: Logs, signals: FakeSignals) -> None:
+def test_logs_of_an_ended_cluster_are_shown_at_once(logs: Logs, tmp_path: Path, signals: FakeSignals) -> None:
     """Without following nobody waits."""
     logs.add("MAIN", "one\nrest")
-    show_logs(logs.merged, lambda: False, signals)
+    show_logs(logs.merged, lambda: False, signals, copy=Whole(tmp_path), say=print)
     assert (logs.shown(), signals.waits) == ("MAIN     | one\nMAIN     | rest\n", [])
 
 
-def test_ctrl_c_ends_the_showing(logs: Logs, signals: FakeSignals) -> None:
+def test_ctrl_c_ends_the_showing(logs: Logs, tmp_path: Path, signals: FakeSignals) -> None:
     """A signal ends the showing of logs while the cluster goes on."""
     signals.steps = [signals.send]
-    show_logs(logs.merged, lambda: True, signals)
-    assert signals.waits == [0.1]
+    copy = Whole(tmp_path)
+    show_logs(logs.merged, lambda: True, signals, copy=copy, say=print)
+    assert (signals.waits, copy.calls) == ([0.1], ["fetch", "fetch"])
 
 
-def test_fetched_logs_are_shown_to_their_end(logs: Logs, signals: FakeSignals) -> None:
+def test_fetched_logs_are_shown_to_their_end(logs: Logs, tmp_path: Path, signals: FakeSignals) -> None:
     """What a last look brings is shown too; between two looks is the time that was asked for."""
-    looks = iter(["one\n", "two\n", "rest"])
-    show_logs(
-        logs.merged, lambda: len(signals.waits) < 2, signals, fetch=lambda: logs.add("MAIN", next(looks)), poll_s=2.0
-    )
+    copy = Whole(tmp_path, *(lambda text=text: logs.add("MAIN", text) for text in ("one\n", "two\n", "rest")))
+    show_logs(logs.merged, lambda: len(signals.waits) < 2, signals, copy=copy, say=print, poll_s=2.0)
     assert (logs.shown(), signals.waits) == ("MAIN     | one\nMAIN     | two\nMAIN     | rest\n", [2.0, 2.0])
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_what_comes_after_the_end_is_shown_too(
+    logs: Logs, tmp_path: Path, signals: FakeSignals, *, is_interrupted: bool
+) -> None:
+    """A word says what is waited for; Ctrl-C ends the waiting, and what has come is shown all the same."""
+    copy = Whole(tmp_path, *(lambda text=text: logs.add("MAIN", text) for text in ("one\n", "late\n", "later")))
+    said: list[str] = []
+    signals.steps = [lambda: None, signals.send if is_interrupted else lambda: None]
+    show_logs(logs.merged, lambda: False, signals, copy=copy, say=said.append, poll_s=2.0)
+    rest = "" if is_interrupted else "MAIN     | later\n"
+    assert logs.shown() == f"MAIN     | one\nMAIN     | late\n{rest}"
+    assert said == ["waiting for more"] * 2
+
+
+def test_new_lines_of_several_nodes_are_in_the_order_of_time(logs: Logs, tmp_path: Path) -> None:
+    """Those of one look; what has come later stays behind, and a time that comes later than its line is no loss."""
+    logs.add("MAIN", "one\nfour\n")
+    logs.add("WORKER_1", "two\nthree\n")
+    times(tmp_path, "MAIN", (100, 4), (400, 9))
+    times(tmp_path, "WORKER_1", (200, 4), (300, 10))
+    assert logs.shown().split()[2::3] == ["one", "two", "three", "four"]
+    logs.add("MAIN", "seven\nhalf")
+    logs.add("WORKER_1", "zero\nsix\n")
+    with (tmp_path / "WORKER_1.times").open("a") as file:
+        file.write("50 15\n600 19\n")
+    assert logs.shown().split()[2::3] == ["zero", "six", "seven"]
+    times(tmp_path, "MAIN", (100, 4), (400, 9), (700, 15), (900, 20))
+    logs.add("WORKER_1", "eight\n")
+    with (tmp_path / "WORKER_1.times").open("a") as file:
+        file.write("800 25\n")
+    logs.add("MAIN", "\n")
+    assert logs.shown().split()[2::3] == ["eight", "half"]
+
+
+def test_a_tail_that_begins_in_a_line_begins_with_the_next(logs: Logs) -> None:
+    """Lines that came late have moved the others since it was measured."""
+    logs.add("MAIN", "one\ntwo\nthree\n")
+    assert old(logs, {"MAIN": 5}) == ["MAIN     | three"]
 
 
 # --- Order, and the last lines --------------------------------------------------------------------------------------
@@ -317,20 +382,6 @@ def test_what_comes_after_the_old_lines_is_shown_once(logs: Logs, tmp_path: Path
     assert logs.shown() == "MAIN     | half\nWORKER_1 | x\n"
 
 
-class Whole:
-    """A copy of all that there is."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.calls: list[str] = []
-
-    def fetch(self) -> None:
-        self.calls.append("fetch")
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-
 @pytest.mark.parametrize("ending", ["", "\n"])
 @pytest.mark.parametrize(
     ("lines", "first"), [(0, None), (1, 29_999), (2, 29_998), (25_000, 5_000), (30_000, 0), (99_999, 0)]
@@ -354,5 +405,5 @@ def test_logs_are_shown_from_their_tail_on(logs: Logs, tmp_path: Path, signals: 
     logs.add("MAIN", "one\ntwo\n")
     start = starts_of_tail(Whole(tmp_path), ["MAIN"], 1)
     signals.steps = [lambda: logs.add("MAIN", "three\n")]
-    show_logs(logs.merged, lambda: len(signals.waits) < 1, signals, tail=start)
+    show_logs(logs.merged, lambda: len(signals.waits) < 1, signals, copy=Whole(tmp_path), say=print, tail=start)
     assert logs.shown() == "MAIN     | two\nMAIN     | three\n"
