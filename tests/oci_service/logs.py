@@ -293,9 +293,7 @@ class Logs:
         return {
             (found["logGroupId"], found["id"])
             for found in self.logs.all()
-            if found["compartmentId"] == compartment
-            and group in {"", found["logGroupId"]}
-            and log in {"", found["id"]}
+            if found["compartmentId"] == compartment and group in {"", found["logGroupId"]} and log in {"", found["id"]}
         }
 
     def _row(self, line: Line) -> JSON:
