@@ -175,11 +175,11 @@ class Follower:
 
     def _drain(self, copy: LogCopy, merged: MergedLogs) -> None:
         """Show what comes of the logs after the nodes have ended; Ctrl-C ends that."""
-        self._signals.received = None
 
         def pause() -> bool:
             merged.copy_new()
-            self._signals.wait(self._backend.poll_s)
+            if self._signals.received is None:
+                self._signals.wait(self._backend.poll_s)
             return self._signals.received is None
 
         copy.drain(pause, self._say)

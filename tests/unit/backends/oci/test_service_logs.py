@@ -51,7 +51,7 @@ def drained(copy: Any, clock: Any, most_s: float = 10_000.0) -> tuple[list[str],
 @pytest.mark.parametrize("ahead_s", [0.0, 240.0, -240.0], ids=["clocks agree", "service ahead", "service behind"])
 @pytest.mark.parametrize("node_ahead_s", [0.0, 240.0, -240.0], ids=["nodes agree", "nodes ahead", "nodes behind"])
 def test_ten_thousand_lines_come_each_once(
-    launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path, ahead_s: float, node_ahead_s: float
+    launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path, *, ahead_s: float, node_ahead_s: float
 ) -> None:
     """0 to 30 s late, so in any order, a tenth of them twice; whatever the clocks tell."""
     chance = random.Random(7)  # noqa: S311 - no secret
@@ -257,7 +257,7 @@ def test_a_node_that_comes_later_brings_nothing_back(
     copy = logging.copy(cluster, tmp_path)
     follow(copy, launcher.clock, 30.0)
     late = launcher.science.add_run(cluster.handle, freeform_tags={"oci-cluster-node": "WORKER_3"})
-    late.time_accepted, late.time_finished = list(launcher.science.runs.values())[0].time_accepted, None
+    late.time_accepted, late.time_finished = next(iter(launcher.science.runs.values())).time_accepted, None
     logging.print(late.id, "hello", ago_s=3000)
     follow(copy, launcher.clock, 60.0)
     assert lines(tmp_path) == [str(number) for number in range(100)]
