@@ -38,6 +38,9 @@ CONTROLS = {
     "free_addresses": None,
     "metadata_delay_s": 0,
     "metadata_torn_s": 0,
+    "rank_counting": "through",
+    "metadata_lists": "all",
+    "own_run_ocids": False,
     "faults": [],
 }
 

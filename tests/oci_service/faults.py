@@ -77,6 +77,11 @@ class Controls:
     free_addresses: int | None = None
     metadata_delay_s: float = 0.0
     metadata_torn_s: float = 0.0  # for so long the nodes' metadata file is half written
+    # Multi-node: how NODE_RANK and the metadata file count: through, reversed (the last group first), restart (in each
+    # group), from-1, missing (the file then numbers through).
+    rank_counting: str = "through"
+    metadata_lists: str = "all"  # or group: a node's file has its own group's nodes alone
+    own_run_ocids: bool = False  # each node has a JOB_RUN_OCID of its own
     allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
     faults: list[Fault] = field(default_factory=list)
 
