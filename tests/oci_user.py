@@ -41,6 +41,7 @@ CONTROLS = {
     "rank_counting": "through",
     "metadata_lists": "all",
     "own_run_ocids": False,
+    "flipped": [],
     "faults": [],
 }
 

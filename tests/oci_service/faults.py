@@ -20,6 +20,15 @@ _ERRORS = {
 KINDS = {*_ERRORS, "drop-before", "drop-after", "latency"}
 
 
+# What the control "flipped" can turn around; other controls do it for more: see README.md.
+FLIPS = {
+    *("job-active", "list-order", "errors-invalid", "storage-bounds", "flex-config", "token-body", "errors-cancel"),
+    *("environment-together", "delete-at-once", "deleted-listed", "image-arguments", "principal-files"),
+    *("exit-no-program", "details-image", "details-runtime", "groups-file", "groups-order", "groups-end"),
+    *("groups-states", "groups-details", "shapes-table", "log-search-or", "log-id"),
+}
+
+
 @dataclass
 class Fault:
     """A rule: the *nth* call of an operation (a glob; all without one), or each by chance, *times* times at most."""
@@ -82,6 +91,7 @@ class Controls:
     rank_counting: str = "through"
     metadata_lists: str = "all"  # or group: a node's file has its own group's nodes alone
     own_run_ocids: bool = False  # each node has a JOB_RUN_OCID of its own
+    flipped: list[str] = field(default_factory=list)  # guesses, by their ids, that are not so here
     allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
     faults: list[Fault] = field(default_factory=list)
 
@@ -93,6 +103,8 @@ class Controls:
         for name, value in values.items():
             if name not in self.__dataclass_fields__:
                 raise ValueError(f"no such control: {name}")
+            if name == "flipped" and (unknown := set(value) - FLIPS):
+                raise ValueError(f"no guess that can be flipped: {', '.join(sorted(unknown))}")
             if name == "images":
                 self.images = {**self.images, **value}
             elif name == "faults":

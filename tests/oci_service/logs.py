@@ -139,6 +139,8 @@ class Logs:
         with self._lock:
             now_s = time.time()
             printed = now_s if at is None else at
+            if "log-id" in self._controls.flipped:
+                entry = source
             entry = entry or str(uuid.UUID(int=self._random.getrandbits(128)))
             for _ in range(2 if self._random.random() < self._controls.ingest_duplicates else 1):
                 found_at = now_s + self._delay_s()
@@ -269,6 +271,8 @@ class Logs:
             raise invalid("searchQuery must begin with 'search'")
         with self._lock:
             found = [line for line in self._lines if line.ingested <= time.time() and start <= line.time < end]
+        if "log-search-or" in self._controls.flipped and any(" or " in stage for stage in stages):
+            raise invalid("searchQuery: or is not known")
         chosen = [self._stream(text) for text in _STREAM.findall(streams)]
         found = [line for line in found if (line.group, line.log) in {p for pairs in chosen for p in pairs}]
         for stage in stages:

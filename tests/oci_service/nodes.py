@@ -91,6 +91,8 @@ class Given:
             "HTTPS_PROXY": self._runner.proxy,
             "REQUESTS_CA_BUNDLE": str(node.directory / "ca.pem"),
         }
+        if "principal-files" in self._runner.controls.flipped:
+            environ["OCI_RESOURCE_PRINCIPAL_RPST"] = (node.directory / "rpst").read_text()
         if self._plan.is_multi_node:
             environ |= {
                 "NODE_RANK": str(self._number(member)),
@@ -144,6 +146,9 @@ class Given:
     def tell_nodes(self) -> None:
         """Write the file of the nodes' addresses, to every node that is there: growing, and torn on demand."""
         is_all = self._runner.controls.metadata_lists == "all"
+        is_whole = all(member.node is not None for member in self._members)
+        if "groups-file" in self._runner.controls.flipped and not is_whole:
+            return
         there = [(member, member.node) for member in self._members if member.node is not None]
         texts = [
             json.dumps(

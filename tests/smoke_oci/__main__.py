@@ -1,9 +1,10 @@
 """Usage: python -m smoke_oci [--up-to RUNG] [--framework NAME] [--price-per-hour USD] [--page FILE] [--yes]
 
-Climbs a ladder of requests in the tenancy that config.env and the environment name, as a launch reads them: reads only;
-Jobs without nodes and runs of one node; two runs; two node groups. It tells which guesses of tests/oci_service/README.md
-are right, and writes a page: guess, what was seen, right or wrong, the request's id. It shows first what it may take and
-cost at most, and asks. Whatever happens, it removes what it has made; what a killed one has left, the next one removes.
+Climbs a ladder of requests in the tenancy that config.env and the environment name, as a launch reads them: reads
+only; Jobs without nodes and runs of one node; two runs; two node groups. It tells which guesses of
+tests/oci_service/README.md are right, and writes a page: guess, what was seen, right or wrong, the request's id. It
+shows first what it may take and cost at most, and asks. Whatever happens, it removes what it has made; what a killed
+one has left, the next one removes.
 
   --up-to RUNG          the last rung: reads, one, two or groups (default)
   --framework NAME      whose image nodes run (default: the first of this checkout for which there is one)

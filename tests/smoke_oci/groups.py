@@ -34,27 +34,31 @@ def groups(tenancy: Tenancy, findings: Findings, ready_s: float) -> None:
 
 
 def _told(findings: Findings, main: dict[str, Any], workers: list[dict[str, Any]], own_id: str) -> None:
-    def note(guess: str, evidence: str, *, is_right: bool) -> None:
+    def note(guess: str, evidence: str, *, is_right: bool | None) -> None:
         findings.note(guess, is_right=is_right, evidence=evidence, request_id=own_id)
 
-    sizes = main["sizes"]
-    note("groups-file", f"main saw lists of {sizes} nodes", is_right=sizes[0] < 3 and sizes == sorted(sizes))
+    after_s = min(names(workers, "started")) - main["ready"]
+    evidence = f"the first worker began {after_s:.1f} s after main's probe could succeed"
+    is_in_order = after_s >= -_CLOCKS_S
+    note("groups-order", evidence, is_right=is_in_order)
+    # Of nodes that begin side by side, nobody can see how the list grows.
+    is_growing = any(0 < size < 3 for size in main["sizes"])
+    evidence = f"main saw lists of {main['sizes']} nodes"
+    note("groups-file", evidence, is_right=is_growing if is_in_order or is_growing else None)
     ranks = [main["rank"], *sorted(names(workers, "rank"))]
     listed = [sorted(rank for rank, _ in node["nodes"]) for node in (main, *workers) if node.get("nodes")]
     is_through = ranks == ["0", "1", "2"] and all(seen == [0, 1, 2] for seen in listed)
     note("groups-rank", f"NODE_RANK is {ranks}, in the files {listed}", is_right=is_through)
     runs = {node["run"] for node in (main, *workers)}
     note("groups-run-ocid", f"{len(runs)} for three nodes: {', '.join(sorted(runs))}", is_right=len(runs) == 1)
-    after_s = min(names(workers, "started")) - main["ready"]
-    evidence = f"the first worker began {after_s:.1f} s after main's probe could succeed"
-    note("groups-order", evidence, is_right=after_s >= -_CLOCKS_S)
 
 
 def _ended(findings: Findings, ended: Any, workers: list[dict[str, Any]]) -> None:
-    was_ended = [node for node in workers if "term" in node]
+    cut_short = [node for node in workers if "beat" in node and "done" not in node]
     state = ended.data.lifecycle_state
-    evidence = f"one worker and main ended with 0, one stayed: it got TERM {len(was_ended)} times, the run is {state}"
-    is_right = state == "SUCCEEDED" and len(was_ended) == 1
+    how = f"cut short {'with' if any('term' in node for node in cut_short) else 'without'} TERM" if cut_short else "not"
+    evidence = f"main and a worker have ended with 0; the worker that stayed was {how} ended; the run is {state}"
+    is_right = state == "SUCCEEDED" and len(cut_short) == 1
     findings.note("groups-end", is_right=is_right, evidence=evidence, request_id=request_id(ended))
     found = {group.name: group.lifecycle_state for group in ended.data.node_group_details_list or []}
     is_deleted = set(found.values()) == {"DELETED"}

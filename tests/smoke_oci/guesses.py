@@ -47,9 +47,9 @@ GUESSES: dict[str, Guess] = {
         token_body="a retry token with a different body is refused with 409",  # noqa: S106 - no password
         environment_together="the limit of 20,000 characters holds for Job and run together",
         errors_cancel="a cancel of a run that has ended is refused with 409 IncorrectState",
-        delete_at_once="a Job is DELETED when its deletion is answered",
+        delete_at_once="a Job is gone when its deletion is answered",
         deleted_listed="deleted Jobs are still listed",
-        image_entrypoint="a run takes its image's entrypoint, with commandLineArguments behind it",
+        image_arguments="commandLineArguments go to the image's entrypoint, split as a shell does",
         first_process="a run ends with its first process",
         principal_files="a run's resource principal is version 2.2, with files that its user can read",
         exit_no_program="an entrypoint that is no program ends the run with exit code 127",
@@ -83,6 +83,10 @@ GUESSES: dict[str, Guess] = {
         exit_signal=(
             "128 + the number for a signal",
             "a container's first process cannot be killed from inside, and tini, which the images begin with, ends so",
+        ),
+        image_entrypoint=(
+            "without an entrypoint of its own a run takes its image's",
+            "that of the images, entrypoint.sh, becomes the program that it is given, and leaves no trace",
         ),
         image_user=(
             "a container runs as its image's user",

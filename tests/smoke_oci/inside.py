@@ -1,5 +1,6 @@
 # What the nodes of the ladder run: a program for their image's own Python, which tells what it sees in WORK_DIR.
 # It is sent as a variable; the interpreter needs fsspec, ocifs and psutil, which every image of this project has.
+import ipaddress
 import json
 import os
 import signal
@@ -8,8 +9,10 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import fsspec
+import psutil
 
 started = time.time()
 files, path = fsspec.url_to_fs(os.environ["SMOKE_URL"])
@@ -34,10 +37,6 @@ def told(kind):
 def own_address():
     if os.environ.get("NODE_ADDRESS"):
         return os.environ["NODE_ADDRESS"]
-    import ipaddress
-
-    import psutil
-
     found = [
         ipaddress.ip_address(entry.address)
         for entries in psutil.net_if_addrs().values()
@@ -50,8 +49,8 @@ def own_address():
 
 def nodes():
     try:
-        with open(os.environ["CLUSTER_NODES_METADATA_FILE"]) as file:
-            return [(int(node["Rank"]), node["IPAddress"]) for node in json.load(file)]
+        listed = json.loads(Path(os.environ["CLUSTER_NODES_METADATA_FILE"]).read_text())
+        return [(int(node["Rank"]), node["IPAddress"]) for node in listed]
     except (KeyError, OSError, ValueError, TypeError):
         return []
 
@@ -61,6 +60,7 @@ def stay(seconds):
     while time.time() < until:
         tell(beat=time.time())
         time.sleep(0.5)
+    tell(done=True)
 
 
 def on_term(*_):
@@ -74,7 +74,7 @@ def report():
         arguments=sys.argv[1:],
         uid=os.getuid(),
         version=os.environ.get("OCI_RESOURCE_PRINCIPAL_VERSION", ""),
-        readable=[os.path.isabs(name) and os.access(name, os.R_OK) for name in paths],
+        readable=[Path(name).is_absolute() and os.access(name, os.R_OK) for name in paths],
     )
     subprocess.Popen(["sleep", "600"], start_new_session=True)
 
@@ -111,7 +111,7 @@ def group():
     if is_main:
         time.sleep(float(os.environ["SMOKE_READY_S"]))
         tell(ready=time.time())
-        open(os.environ.get("TMPDIR", "/tmp") + "/smoke-ready", "w").close()
+        Path(os.environ.get("TMPDIR", "/tmp"), "smoke-ready").touch()
     if os.environ["SMOKE_DO"] == "group-fails" and not is_main:
         sys.exit(5)
     until = time.time() + 300

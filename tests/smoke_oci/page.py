@@ -20,11 +20,11 @@ def page(findings: Findings, rungs: tuple[str, ...], settings: Mapping[str, Any]
     )
     counts = {verdict: sum(entry.verdict == verdict for entry in found.values()) for verdict in dict.fromkeys(
         entry.verdict for _, entry in ranked)}  # fmt: skip
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     lines = [
         "# Guesses about OCI, and what a tenancy says",
         "",
-        f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(now))}, up to: {RUNG_TEXTS[rungs[-1]]}; shape"
-        f" {settings['shape']}, image {settings['image']}.",
+        f"{when}, up to: {RUNG_TEXTS[rungs[-1]]}; shape {settings['shape']}, image {settings['image']}.",
         f"{', '.join(f'{count} {verdict}' for verdict, count in counts.items())}.",
         "",
         "| guess | | result | what was seen | opc-request-id |",

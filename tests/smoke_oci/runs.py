@@ -86,11 +86,11 @@ def _reported(tenancy: Tenancy, findings: Findings, run: str, words: tuple[str, 
     if not facts:
         # Other nodes have told something, with an entrypoint of their own: it is this image's that has not run.
         is_right = False if tenancy.told("wait") else None
-        findings.note("image-entrypoint", is_right=is_right, evidence=_why_silent(tenancy, run), request_id=own_id)
+        findings.note("image-arguments", is_right=is_right, evidence=_why_silent(tenancy, run), request_id=own_id)
         return
     (seen,) = facts
     evidence = f"its arguments are {seen['arguments']}"
-    findings.note("image-entrypoint", is_right=seen["arguments"] == list(words), evidence=evidence, request_id=own_id)
+    findings.note("image-arguments", is_right=seen["arguments"] == list(words), evidence=evidence, request_id=own_id)
     is_right = seen["version"] == "2.2" and all(seen["readable"])
     evidence = f"version {seen['version'] or 'none'}, files readable {seen['readable']}, user id {seen['uid']}"
     findings.note("principal-files", is_right=is_right, evidence=evidence, request_id=own_id)
