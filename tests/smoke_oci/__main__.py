@@ -19,7 +19,6 @@ Exit: 0 no guess is wrong; 1 some are; 2 wrong usage; 69, 77, 78 as launch.sh; 1
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import secrets
 import signal
@@ -88,8 +87,9 @@ def _climb(wanted: argparse.Namespace, is_stopped: Any) -> int:
         raise SettingsError(msg)
     service = Service(service_environ(given), is_stopped=is_stopped)
     service.use_for_storage()
+    owner = requests.tags_of(plan)[requests.TAG_OWNER]
     name = f"smoke-{secrets.token_hex(4)}"
-    tenancy = Tenancy(service, plan, settings, ROOT, name=name, owner=getpass.getuser()[:100], is_stopped=is_stopped)
+    tenancy = Tenancy(service, plan, settings, ROOT, name=name, owner=owner, is_stopped=is_stopped)
     if not wanted.only_remove:
         _say(f"compartment {settings['compartment']}, image {settings['image']}, up to: {RUNG_TEXTS[rungs[-1]]}")
         _say(bound(rungs, settings, price))
@@ -154,11 +154,19 @@ def _found(tenancy: Tenancy, rungs: tuple[str, ...], where: Path, is_stopped: An
         _say(f"error: {error}; the rest of the ladder is left out")
         code = error.exit_code if isinstance(error, ClusterError) else ExitCode.UNAVAILABLE
     finally:
-        where.write_text(page(findings, rungs, tenancy.settings, time.time()))
         failed = tenancy.remove(_say)
+        _write(where, page(findings, rungs, tenancy.settings, time.time()))
     wrong = findings.wrong()
     _say(f"{where}: {len(wrong)} wrong{': ' if wrong else ''}{', '.join(wrong)}; {time.monotonic() - started:.0f} s")
     return _tell_left(failed) or code or (1 if wrong else 0)
+
+
+def _write(where: Path, text: str) -> None:
+    try:
+        where.write_text(text)
+    except OSError as error:
+        _say(f"{error}; the page is on stdout")
+        print(text)
 
 
 def _tell_left(failed: list[str]) -> int:

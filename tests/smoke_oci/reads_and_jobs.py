@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import secrets
 from collections.abc import Callable
 from typing import Any
 
 from smoke_oci.guesses import Findings
-from smoke_oci.tenancy import JSON, Refused, Tenancy, request_id
+from smoke_oci.tenancy import Refused, Tenancy, request_id
 
 # The table of tests/oci_service/data_science.py: OCPUs and GB of memory, of flexible shapes the most.
 SHAPES = {
@@ -83,11 +82,7 @@ def _refusals(tenancy: Tenancy, findings: Findings) -> None:
             findings.note(guess, is_right=False, evidence=evidence, request_id=request_id(response))
 
     def job(name: str, **infrastructure: Any) -> Callable[[], Any]:
-        body = copy.deepcopy(tenancy.body(name))
-        part: JSON = body["jobInfrastructureConfigurationDetails"]
-        part |= infrastructure
-        body["jobInfrastructureConfigurationDetails"] = {key: value for key, value in part.items() if value is not None}
-        return lambda: tenancy.create_job(body)
+        return lambda: tenancy.create_job(tenancy.body(name, jobInfrastructureConfigurationDetails=infrastructure))
 
     def is_400(refused: Refused) -> bool:
         return refused.status == 400

@@ -32,7 +32,7 @@ def one(tenancy: Tenancy, findings: Findings) -> None:
         "no-program": tenancy.body(
             "no-program",
             "report",
-            jobEnvironmentConfigurationDetails={**tenancy.command("/no/such/program"), "cmd": []},
+            jobEnvironmentConfigurationDetails=tenancy.command("/no/such/program"),
         ),
         "no-image": tenancy.body("no-image", "report", jobEnvironmentConfigurationDetails=no_image),
         "long": tenancy.body("long", "wait", jobConfigurationDetails={"maximumRuntimeInMinutes": 1}),

@@ -98,8 +98,11 @@ class Tenancy:
                 raise Refused(error) from error
             raise
 
-    def body(self, job: str, program: str = "", **changes: Any) -> JSON:
-        """Return the body that makes a Job whose nodes run a *program* of inside.py; *changes* win, part by part."""
+    def body(self, job: str, program: str = "", **changes: JSON) -> JSON:
+        """Return the body that makes a Job whose nodes run a *program* of inside.py.
+
+        *changes* win, by part and field; None is no field.
+        """
         self._check_going()
         made = requests.job(self._plan, {**self.settings, "style": "runs", "mounts": []}, self._root)
         made |= {"displayName": f"{self.name}-{job}", "freeformTags": self._tags()}
@@ -111,7 +114,8 @@ class Tenancy:
         made["jobConfigurationDetails"] = configuration
         made["jobEnvironmentConfigurationDetails"] |= self.command()
         for part, change in changes.items():
-            made[part] = {**made.get(part, {}), **change} if isinstance(change, dict) else change
+            new = {**made.get(part, {}), **change}
+            made[part] = {field: value for field, value in new.items() if value is not None}
         return made
 
     def groups_body(self, job: str, program: str, ready_s: float) -> JSON:
