@@ -51,9 +51,7 @@ def with_own_rank(
             log.warning("no rank yet: %s; trying again", error)
             sleep(delay)
             continue
-        log.info(
-            "rank %d of group %s; the service's number is %s", rank, settings.node_group, told or "not given"
-        )
+        log.info("rank %d of group %s; the service's number is %s", rank, settings.node_group, told or "not given")
         return {**environ, "NODE_RANK": str(rank)}
     raise AssertionError  # poll_delays never ends
 

@@ -68,12 +68,12 @@ def test_new_lines_of_several_nodes_are_in_the_order_of_time(logs: Logs, tmp_pat
     with (tmp_path / "WORKER_1.times").open("a") as file:
         file.write("50 15\n600 19\n")
     assert logs.shown().split()[2::3] == ["zero", "six", "seven"]
-    times(tmp_path, "MAIN", (100, 4), (400, 9), (700, 15), (900, 20))
+    times(tmp_path, "MAIN", (100, 4), (400, 9), (700, 15), (750, 20))
     logs.add("WORKER_1", "eight\n")
     with (tmp_path / "WORKER_1.times").open("a") as file:
         file.write("800 25\n")
     logs.add("MAIN", "\n")
-    assert logs.shown().split()[2::3] == ["eight", "half"]
+    assert logs.shown().split()[2::3] == ["half", "eight"]
 
 
 def test_a_tail_that_begins_in_a_line_begins_with_the_next(logs: Logs) -> None:

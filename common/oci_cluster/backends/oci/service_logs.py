@@ -72,8 +72,10 @@ class ServiceLogs:
         self._wall_clock = wall_clock
         self._searching: LogSearch | None = None
         self._nodes: dict[str, _NodeLog] = {}
-        # Unix seconds, by run: nothing from before is looked for any more.
+        # Unix seconds by the service's clock, by run: nothing from before is looked for any more; when the last look
+        # began that came to its end.
         self._from: dict[str, float] = {}
+        self._looked: dict[str, float] = {}
         self._held = 0
         self._look_at = self._deep_at = clock()
         # By the clock of this machine: when a line came that was not there at first, and when the nodes had ended.
@@ -104,7 +106,8 @@ class ServiceLogs:
             self._look(some, min(_unix(run.time_accepted) for run in some) - MAX_SKEW_S, is_first=True)
         for some in _parts(known):
             start = min(self._from[run.id] for run in some)
-            self._look(some, start if is_deep else max(start, self._search.now() - _NEAR_S), is_first=False)
+            near = min(self._looked.get(run.id, 0.0) for run in some) - _NEAR_S
+            self._look(some, start if is_deep else max(start, near), is_first=False)
         if is_deep:
             self._deep_at = self._clock() + _DEEP_EVERY_S
         self._release(is_all=not self._follow)
@@ -121,6 +124,7 @@ class ServiceLogs:
         """Take what *runs* have printed since *start* (Unix seconds)."""
         # Lines come in the order of time. What is so much older than one that has come is not looked for again: neither
         # by the next look, nor by the one that goes on where this one has failed.
+        began = self._clock()
         newest = self._search.now() - _DEEP_S
         done = start if is_first else 0.0
         try:
@@ -129,6 +133,9 @@ class ServiceLogs:
                 done = max(done, min(line.ms / 1000 - _DEEP_S, newest))
                 self._nodes[line.run].seen.forget(done)
             done = max(done, newest)
+            # The service's clock is known now, if it was not before.
+            looked = self._search.now() - (self._clock() - began)
+            self._looked |= dict.fromkeys((run.id for run in runs), looked)
         finally:
             for run in runs:
                 self._from[run.id] = max(self._from.get(run.id, start), done)

@@ -44,6 +44,8 @@ class Logging:
         self.may_look_at_groups = True
         self.most = 0
         self.fails: dict[int, Exception] = {}
+        # Called before each search.
+        self.on_search: Callable[[], object] = lambda: None
         # How far the service's clock is ahead of this machine's.
         self.ahead_s = 0.0
         self.tells_time = True
@@ -92,6 +94,7 @@ class Logging:
 
     def search_logs(self, details: dict[str, Any], *, limit: int, page: str = "0") -> Response:
         assert limit == 1000
+        self.on_search()
         self.searches.append({**details, "page": page})
         if failure := self.fails.pop(len(self.searches), None):
             raise failure

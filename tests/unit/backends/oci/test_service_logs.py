@@ -177,7 +177,7 @@ def test_a_look_goes_on_where_the_last_one_ended(
     follow(copy, launcher.clock, 33.0)
     spans = [_span(search) for search in logging.searches]
     assert spans[0] == pytest.approx(900 + 300 + 600)
-    assert spans[1] == pytest.approx(30 + 600, abs=1.5)
+    assert spans[1] == pytest.approx(4 + 30 + 600, abs=1.5)
     assert max(spans[1:-1]) < 700
     assert spans[-1] == pytest.approx(480 + 600, abs=10)
     assert len(spans) <= 12
@@ -264,6 +264,42 @@ def test_a_node_that_comes_later_brings_nothing_back(
     assert lines(tmp_path, "WORKER_3") == ["hello"]
 
 
+def test_a_machine_that_has_slept_finds_what_was_printed_meanwhile(
+    launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next look begins where the last one was, however long that is ago."""
+    monkeypatch.setattr(service_logs, "_DEEP_EVERY_S", 100_000)
+    copy = logging.copy(cluster, tmp_path)
+    follow(copy, launcher.clock, 10.0)
+    launcher.clock.sleep(3600)
+    for number in range(100):
+        logging.print(logging.run_of("MAIN"), str(number), ago_s=3500 - 30 * number)
+    follow(copy, launcher.clock, 20.0)
+    assert lines(tmp_path) == [str(number) for number in range(100)]
+
+
+def test_a_look_that_goes_on_far_back_for_one_node_brings_nothing_back_of_others(
+    launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path
+) -> None:
+    """One search for both goes back as far as the first look at the new one has failed."""
+    logging.begin(5000)
+    for number in range(100):
+        logging.print(logging.run_of("MAIN"), str(number), ago_s=4000 - number)
+    copy = logging.copy(cluster, tmp_path)
+    copy.fetch()
+    launcher.clock.sleep(4)
+    late = launcher.science.add_run(cluster.handle, freeform_tags={"oci-cluster-node": "WORKER_3"})
+    late.time_accepted, late.time_finished = next(iter(launcher.science.runs.values())).time_accepted, None
+    for number in range(2500):
+        logging.print(late.id, str(number), ago_s=4500 - number)
+    logging.fails[len(logging.searches) + 2] = refusal(400, "SomethingElse")
+    with pytest.raises(ClusterError):
+        copy.fetch()
+    follow(copy, launcher.clock, 60.0)
+    assert lines(tmp_path) == [str(number) for number in range(100)]
+    assert lines(tmp_path, "WORKER_3") == [str(number) for number in range(2500)]
+
+
 def test_a_log_larger_than_memory_is_copied(
     launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,13 +311,16 @@ def test_a_log_larger_than_memory_is_copied(
     for number in range(50_000):
         logging.print(main, text, ago_s=55_000 - number)
     copy = logging.copy(cluster, tmp_path)
+    remembered = []
+    logging.on_search = lambda: remembered.append(sum(map(len, copy._nodes[main].seen._keys.values())))
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     copy.fetch()
     peak = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
     assert (tmp_path / "MAIN.log").stat().st_size == 50_000 * 1001
-    assert sum(map(len, copy._nodes[main].seen._keys.values())) <= service_logs._DEEP_S + 2 * 60
+    assert len(remembered) == 50
+    assert max(remembered) <= service_logs._DEEP_S + 2 * 60 + 1000
     assert peak < 20e6  # the fake holds a list of what a search finds: 50,000 references
 
 
