@@ -26,6 +26,10 @@ UNTIL_TERM = "import time\nprint('up', flush=True)\ntime.sleep(1000)"
 CONTROLS = {
     "provisioning_s": 0,
     "minute_s": 60,
+    "ingest_delay_s": 0.2,
+    "ingest_duplicates": 0,
+    "search_shuffled": False,
+    "search_most": 0,
     "page_size": 100,
     "out_of_capacity": [],
     "limit": {},
@@ -34,6 +38,10 @@ CONTROLS = {
     "free_addresses": None,
     "metadata_delay_s": 0,
     "metadata_torn_s": 0,
+    "rank_counting": "through",
+    "metadata_lists": "all",
+    "own_run_ocids": False,
+    "flipped": [],
     "faults": [],
 }
 

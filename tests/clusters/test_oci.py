@@ -124,9 +124,19 @@ def test_a_killed_launcher_takes_its_runs_along(cloud: Cloud) -> None:
     cloud.assert_nothing_runs()
 
 
+WAITING = "waiting for late lines of OCI Logging"
+
+
 def test_without_node_logs_they_come_from_oci_logging(cloud: Cloud) -> None:
+    """A followed launch shows them, too. In the end it waits for late ones, which Ctrl-C ends."""
+    cloud.service.control({"ingest_delay_s": [0, 2], "ingest_duplicates": 0.3})
     launch = cloud.launch_plain(1, "print('hello'); print('from main')", "--name", "demo", NODE_LOGS="0")
+    wait_until(lambda: WAITING in launch.err and launch.out.count("agent: ending with 0") == 2, "the last lines")
+    launch.interrupt()
     assert wait(launch) == 0, launch.err
+    assert [launch.out.count(f"MAIN     | {text}\n") for text in ("hello", "from main")] == [1, 1]
+    assert launch.out.count("| worker works\n") <= 1
+    assert "ended with 0 after" in launch.err
     assert not [name for name in cloud.service.objects("work/demo") if "/logs/" in name]
 
     def found() -> str:
@@ -147,6 +157,9 @@ def test_after_the_end_logs_are_in_the_order_of_time(cloud: Cloud, tmp_path: Pat
     cloud.wait_for("entry up")
     cloud.wait_for("worker works", "WORKER_1")
     (tmp_path / "go").touch()
+    if node_logs == "0":
+        wait_until(lambda: WAITING in launch.err, "the wait for late lines")
+        launch.interrupt()
     assert wait(launch) == 0, launch.err
     shutil.rmtree(cloud.project.path / ".clusters")
     # OCI Logging has lines some seconds later.

@@ -172,7 +172,8 @@ def test_logs_are_made_written_and_searched(user: User) -> None:
     logging.create_log(group, {"displayName": "mine", "logType": "CUSTOM"})
     log = logging.list_logs(group).data[0].id
     at = datetime.datetime.now(datetime.timezone.utc)
-    entries = [{"id": str(number), "data": f"line {number}", "time": at.isoformat()} for number in range(3)]
+    times = [(at + datetime.timedelta(milliseconds=number)).isoformat() for number in range(3)]
+    entries = [{"id": str(number), "data": f"line {number}", "time": times[number]} for number in range(3)]
     batch = {"entries": entries, "source": "here", "type": "mine", "defaultlogentrytime": at.isoformat()}
     ingestion = oci.loggingingestion.LoggingClient(user.config)
     ingestion.put_logs(log, {"specversion": "1.0", "logEntryBatches": [batch]})
@@ -189,7 +190,10 @@ def test_logs_are_made_written_and_searched(user: User) -> None:
 
     assert len(wait_until(lambda: texts(found("source = 'here'")), "the lines")) == 3
     assert texts(found("type = 'm*' and data.message != '*1'")) == ["line 2", "line 0"]
+    assert texts(found("type = 'mine' and data.message = '*1' or data.message = '*2'")) == ["line 2", "line 1"]
     assert texts(found("source = 'there'")) == []
+    with pytest.raises(oci.exceptions.ServiceError, match="begin it with"):
+        found("source = 'ocid1.datasciencejobrun.oc1..a'")
     page = found("source = 'here'", limit=2)
     assert texts(found("source = 'here'", limit=2, page=page.headers["opc-next-page"])) == ["line 0"]
     logging.delete_log(group, log)

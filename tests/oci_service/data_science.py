@@ -109,13 +109,17 @@ class DataScience:
             raise Refusal(400, "MissingParameter", "jobInfrastructureConfigurationDetails is required")
         name = body.get("displayName") or f"job{now()}"
         fields = {**body, "displayName": name, "createdBy": request.principal.id, "lifecycleState": "ACTIVE"}
-        return self.jobs.answer(self.jobs.add(**fields))
+        answer = self.jobs.answer(self.jobs.add(**fields))
+        if "job-active" in self._controls.flipped:
+            answer.content["lifecycleState"] = "CREATING"
+        return answer
 
     def _check_parts(self, body: JSON, prefix: str, infix: str = "") -> None:
         """Refuse what a job, a node group, or a run's overrides (by their *infix*) cannot have."""
         configuration = body.get(f"jobConfiguration{infix}Details") or {}
         variables = configuration.get("environmentVariables") or {}
-        if (size := sum(len(name) + len(value) for name, value in variables.items())) > MAX_ENVIRONMENT:
+        size = sum(len(name) + len(value) for name, value in variables.items())
+        if size > MAX_ENVIRONMENT and not (infix == "Together" and "environment-together" in self._controls.flipped):
             raise invalid(f"{prefix}environmentVariables have {size} characters; {MAX_ENVIRONMENT} are allowed")
         if (size := len(configuration.get("commandLineArguments") or "")) > MAX_ARGUMENTS:
             raise invalid(f"{prefix}commandLineArguments have {size} characters; {MAX_ARGUMENTS} are allowed")
@@ -135,17 +139,24 @@ class DataScience:
     def _check_infrastructure(self, infrastructure: JSON, prefix: str) -> None:
         shape = infrastructure.get("shapeName")
         if shape is not None and shape not in _SHAPES:
+            if "errors-invalid" in self._controls.flipped:
+                raise Refusal(404, "NotAuthorizedOrNotFound", f"Shape {shape} not found")
             raise invalid(f"{prefix}shapeName '{shape}' is not a shape for jobs")
-        if shape is not None and shape.endswith(".Flex") and not infrastructure.get("jobShapeConfigDetails"):
+        is_bare = shape is not None and shape.endswith(".Flex") and not infrastructure.get("jobShapeConfigDetails")
+        if is_bare and "flex-config" not in self._controls.flipped:
             raise invalid(f"{prefix}jobShapeConfigDetails is required for the flexible shape {shape}")
-        if "blockStorageSizeInGBs" in infrastructure and not 50 <= infrastructure["blockStorageSizeInGBs"] <= 10240:
-            raise invalid(f"{prefix}blockStorageSizeInGBs must be between 50 and 10240")
+        least = 0 if "storage-bounds" in self._controls.flipped else 50
+        if not least <= infrastructure.get("blockStorageSizeInGBs", least) <= 10240:
+            raise invalid(f"{prefix}blockStorageSizeInGBs must be between {least} and 10240")
         if infrastructure.get("subnetId"):
             self._tenancy.subnets.get(infrastructure["subnetId"])
 
     def _list_jobs(self, request: Request) -> Answer:
         self._tenancy.check_compartment(request.wanted("compartmentId"))
         filters = ("compartmentId", "projectId", "id", "displayName", "lifecycleState", "createdBy")
+        if "list-order" in self._controls.flipped:
+            query = {"sortBy": "timeCreated", "sortOrder": "ASC", **request.query}
+            request = Request(request.principal, request.headers, query, request.names, request.body)
         return self.jobs.list(request, filters, self._controls.page_size, _JOB_SUMMARY.split())
 
     def _job(self, request: Request) -> JSON:
@@ -172,6 +183,11 @@ class DataScience:
                 for run in runs:
                     self.runs.touch(run, lifecycleState="DELETED")
             self.jobs.touch(job, lifecycleState="DELETED")
+            if "deleted-listed" in self._controls.flipped:
+                self.jobs.remove(job["id"])
+            if "delete-at-once" in self._controls.flipped:
+                self.jobs.touch(job, lifecycleState="DELETING")
+                threading.Timer(2, self.jobs.touch, [job], {"lifecycleState": "DELETED"}).start()
         entity = {"actionType": "DELETED", "entityType": "data-science-job", "identifier": job["id"]}
         work = self._requests.add(
             operationType="JOB_DELETE",
@@ -215,7 +231,7 @@ class DataScience:
             node = job.get("jobNodeConfigurationDetails") or {}
             groups = _groups(job, body)
             for group in groups:  # with the run's own the variables may have become too many
-                self._check_parts({"jobConfigurationDetails": group.configuration}, "")
+                self._check_parts({"jobConfigurationTogetherDetails": group.configuration}, "", "Together")
             nodes = sum(group.replicas for group in groups)
             parts = [part.get("jobInfrastructureConfigurationDetails") for part in _by_name(node).values()]
             shapes = [(part or {}).get("shapeName") for part in (infrastructure, *parts)]
@@ -288,6 +304,8 @@ class DataScience:
         with self._lock:
             run = self.runs.matching(request.names["id"], request)
             if run["lifecycleState"] not in {"ACCEPTED", "IN_PROGRESS", "NEEDS_ATTENTION"}:
+                if "errors-cancel" in self._controls.flipped:
+                    return Answer(status=204)
                 raise Refusal(409, "IncorrectState", f"The job run is {run['lifecycleState']} and cannot be canceled")
             self._runner.lives[run["id"]].cancel()
         return Answer(status=204)
@@ -298,6 +316,7 @@ class DataScience:
             [
                 {"name": name, "coreCount": cores, "memoryInGBs": memory, "shapeSeries": series}
                 for name, (cores, memory, series) in _SHAPES.items()
+                if name != "VM.GPU2.1" or "shapes-table" not in self._controls.flipped
             ]
         )
 

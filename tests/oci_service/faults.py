@@ -20,6 +20,15 @@ _ERRORS = {
 KINDS = {*_ERRORS, "drop-before", "drop-after", "latency"}
 
 
+# What the control "flipped" can turn around; other controls do it for more: see README.md.
+FLIPS = {
+    *("job-active", "list-order", "errors-invalid", "storage-bounds", "flex-config", "token-body", "errors-cancel"),
+    *("environment-together", "delete-at-once", "deleted-listed", "image-arguments", "principal-files"),
+    *("exit-no-program", "details-image", "details-runtime", "groups-file", "groups-order", "groups-end"),
+    *("groups-states", "groups-details", "shapes-table", "log-search-or", "log-id"),
+}
+
+
 @dataclass
 class Fault:
     """A rule: the *nth* call of an operation (a glob; all without one), or each by chance, *times* times at most."""
@@ -64,7 +73,10 @@ class Controls:
     provisioning_s: float = 0.0
     minute_s: float = 60.0
     cancel_grace_s: float = 10.0
-    ingest_delay_s: float = 0.2
+    ingest_delay_s: float | list[float] = 0.2  # or the least and the most
+    ingest_duplicates: float = 0.0  # the probability that a line is delivered twice
+    search_shuffled: bool = False  # what a search finds is in no order
+    search_most: int = 0  # more lines than that are too many for one search; 0: none are
     page_size: int = 100
     token_lifetime_s: float = 3600.0
     out_of_capacity: list[int] = field(default_factory=list)  # the k-th run of each job
@@ -74,6 +86,12 @@ class Controls:
     free_addresses: int | None = None
     metadata_delay_s: float = 0.0
     metadata_torn_s: float = 0.0  # for so long the nodes' metadata file is half written
+    # Multi-node: how NODE_RANK and the metadata file count: through, reversed (the last group first), restart (in each
+    # group), from-1, missing (the file then numbers through).
+    rank_counting: str = "through"
+    metadata_lists: str = "all"  # or group: a node's file has its own group's nodes alone
+    own_run_ocids: bool = False  # each node has a JOB_RUN_OCID of its own
+    flipped: list[str] = field(default_factory=list)  # guesses, by their ids, that are not so here
     allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
     faults: list[Fault] = field(default_factory=list)
 
@@ -85,6 +103,8 @@ class Controls:
         for name, value in values.items():
             if name not in self.__dataclass_fields__:
                 raise ValueError(f"no such control: {name}")
+            if name == "flipped" and (unknown := set(value) - FLIPS):
+                raise ValueError(f"no guess that can be flipped: {', '.join(sorted(unknown))}")
             if name == "images":
                 self.images = {**self.images, **value}
             elif name == "faults":

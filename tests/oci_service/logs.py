@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import os
+import random
 import re
 import selectors
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +24,9 @@ _CONDITION = re.compile(r"""\s*([\w.]+|"[^"]+")\s*(!?=|like)\s*(?:'([^']*)'|"([^
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a log."""
+    """One line of a log; one that was delivered twice is two of them, with the same *id*."""
 
+    row: int
     id: str
     time: float
     ingested: float
@@ -70,6 +73,7 @@ class Logs:
         self._lines: list[Line] = []
         self._requests: dict[str, JSON] = {}
         self._collector = selectors.DefaultSelector()
+        self._random = random.Random(0)  # noqa: S311 - no secret; a test's delays come again
         self._wake, self._waker = os.pipe()
         self._collector.register(self._wake, selectors.EVENT_READ)
         self._new: list[tuple[int, Callable[[str], None], threading.Event]] = []
@@ -108,13 +112,44 @@ class Logs:
                 if not data:
                     is_over.set()
 
-    def add(self, group: str, log: str, source: str, kind: str, data: Any, *, subject: str = "") -> None:
-        """Add a line, which a search finds after the delay that ingestion takes."""
+    def add(
+        self,
+        group: str,
+        log: str,
+        source: str,
+        kind: str,
+        data: Any,
+        *,
+        subject: str = "",
+        entry: str = "",
+        at: float | None = None,
+    ) -> None:
+        """Add a line, which a search finds after the delay that ingestion takes; by chance it is delivered twice.
+
+        Args:
+            group: Its log group's OCID.
+            log: Its log's.
+            source: What has printed it.
+            kind: Its type.
+            data: What it says.
+            subject: What the source calls itself.
+            entry: Its id; without, a new one.
+            at: When it was printed, Unix seconds; without, now.
+        """
         with self._lock:
-            at = time.time()
-            delay = self._controls.ingest_delay_s
-            number = str(len(self._lines))
-            self._lines.append(Line(number, at, at + delay, group, log, source, kind, subject, data))
+            now_s = time.time()
+            printed = now_s if at is None else at
+            if "log-id" in self._controls.flipped:
+                entry = source
+            entry = entry or str(uuid.UUID(int=self._random.getrandbits(128)))
+            for _ in range(2 if self._random.random() < self._controls.ingest_duplicates else 1):
+                found_at = now_s + self._delay_s()
+                fields = (entry, printed, found_at, group, log, source, kind, subject, data)
+                self._lines.append(Line(len(self._lines), *fields))
+
+    def _delay_s(self) -> float:
+        delay = self._controls.ingest_delay_s
+        return self._random.uniform(*delay) if isinstance(delay, list) else delay
 
     # --- Operations
 
@@ -217,7 +252,9 @@ class Logs:
         for batch in body.get("logEntryBatches") or []:
             for entry in batch.get("entries") or []:
                 fields = (batch.get("source", ""), batch.get("type", ""), {"message": entry["data"]})
-                self.add(log["logGroupId"], log["id"], *fields, subject=batch.get("subject") or "")
+                at = _seconds({"time": entry.get("time") or batch.get("defaultlogentrytime")}, "time")
+                about = {"subject": batch.get("subject") or "", "entry": entry.get("id") or "", "at": at}
+                self.add(log["logGroupId"], log["id"], *fields, **about)
         return Answer()
 
     def _search(self, request: Request) -> Answer:
@@ -234,13 +271,19 @@ class Logs:
             raise invalid("searchQuery must begin with 'search'")
         with self._lock:
             found = [line for line in self._lines if line.ingested <= time.time() and start <= line.time < end]
+        if "log-search-or" in self._controls.flipped and any(" or " in stage for stage in stages):
+            raise invalid("searchQuery: or is not known")
         chosen = [self._stream(text) for text in _STREAM.findall(streams)]
         found = [line for line in found if (line.group, line.log) in {p for pairs in chosen for p in pairs}]
         for stage in stages:
             found = _apply(stage.strip(), found)
-        rows = [{"data": self._row(line), "id": line.id} for line in found]
+        if self._controls.search_most and len(found) > self._controls.search_most:
+            raise invalid("search result is too large, narrow the time range")
+        if self._controls.search_shuffled:
+            found = sorted(found, key=lambda line: random.Random(line.row).random())  # noqa: S311 - for all pages the same
+        rows = [{"id": str(line.row), "line": line} for line in found]
         page, headers = page_of(rows, {**request.query, "limit": str(limit)}, MAX_ROWS)
-        results = [{"data": row["data"]} for row in page]
+        results = [{"data": self._row(row["line"])} for row in page]
         return Answer({"results": results, "fields": [], "summary": {"resultCount": len(page)}}, 200, headers)
 
     def _stream(self, text: str) -> set[tuple[str, str]]:
@@ -248,12 +291,13 @@ class Logs:
         self._check_compartment(compartment)
         group, log = [*rest, "", ""][:2]
         for shelf, name in ((self.groups, group), (self.logs, log)):
-            if name:
-                shelf.get(name)
+            # In another compartment than the one that is named it is not there.
+            if name and shelf.get(name)["compartmentId"] != compartment:
+                raise not_found()
         return {
             (found["logGroupId"], found["id"])
             for found in self.logs.all()
-            if group in {"", found["logGroupId"]} and log in {"", found["id"]}
+            if found["compartmentId"] == compartment and group in {"", found["logGroupId"]} and log in {"", found["id"]}
         }
 
     def _row(self, line: Line) -> JSON:
@@ -286,18 +330,28 @@ def _seconds(body: JSON, name: str) -> float:
         raise invalid(f"{name} must be a time") from None
 
 
+def _conditions(text: str) -> list[Callable[[Line], bool]]:
+    """Return the conditions that a part of a `where` without `or` joins."""
+    return [_condition(part) for part in re.split(r"\s+and\s+", text, flags=re.IGNORECASE)]
+
+
+def _condition(text: str) -> Callable[[Line], bool]:
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise invalid(f"searchQuery: the stand-in does not know the condition {text}")
+    name, relation, *values = found.groups()
+    pattern = values[0] if values[0] is not None else values[1]
+    if name == "source" and pattern.startswith("ocid1."):  # as ADS says of the real service: *ocid1. is allowed
+        raise invalid("searchQuery: an OCID is no value of source; begin it with *")
+    return lambda line: _matches(pattern, _field(line, name)) is (relation != "!=")
+
+
 def _apply(stage: str, found: list[Line]) -> list[Line]:
     """Return what one stage of a query leaves."""
     word, _, rest = stage.partition(" ")
     if word == "where":
-        for text in re.split(r"\s+and\s+", rest, flags=re.IGNORECASE):
-            condition = _CONDITION.fullmatch(text)
-            if condition is None:
-                raise invalid(f"searchQuery: the stand-in does not know the condition {text}")
-            name, relation, *values = condition.groups()
-            pattern = values[0] if values[0] is not None else values[1]
-            found = [line for line in found if _matches(pattern, _field(line, name)) is (relation != "!=")]
-        return found
+        either = [_conditions(part) for part in re.split(r"\s+or\s+", rest, flags=re.IGNORECASE)]
+        return [line for line in found if any(all(is_so(line) for is_so in all_of) for all_of in either)]
     if order := re.fullmatch(r"sort by datetime(?: (asc|desc))?", stage):
         # Lines of the same millisecond keep their order.
         return sorted(found, key=lambda line: line.time, reverse=order[1] == "desc")

@@ -91,13 +91,30 @@ class Given:
             "HTTPS_PROXY": self._runner.proxy,
             "REQUESTS_CA_BUNDLE": str(node.directory / "ca.pem"),
         }
+        if "principal-files" in self._runner.controls.flipped:
+            environ["OCI_RESOURCE_PRINCIPAL_RPST"] = (node.directory / "rpst").read_text()
         if self._plan.is_multi_node:
             environ |= {
-                "NODE_RANK": str(member.rank),
+                "NODE_RANK": str(self._number(member)),
                 "INITIAL_CLUSTER_SIZE": str(len(self._members)),
                 "CLUSTER_NODES_METADATA_FILE": str(node.directory / "nodes.json"),
             }
+            if self._runner.controls.rank_counting == "missing":
+                del environ["NODE_RANK"]
+            if self._runner.controls.own_run_ocids:
+                environ["JOB_RUN_OCID"] += str(member.rank)
         return environ
+
+    def _number(self, member: Member) -> int:
+        """Return what the service calls the rank of a node."""
+        counting = self._runner.controls.rank_counting
+        groups = list(self._plan.groups)
+        if counting == "restart":
+            groups = [member.group]
+        elif counting == "reversed":
+            groups.reverse()
+        order = [other.rank for group in groups for other in self._members if other.group is group]
+        return order.index(member.rank) + (counting == "from-1")
 
     def renew_token(self, node: Node) -> None:
         """Write a token that is valid from now on."""
@@ -128,14 +145,27 @@ class Given:
 
     def tell_nodes(self) -> None:
         """Write the file of the nodes' addresses, to every node that is there: growing, and torn on demand."""
-        text = json.dumps([{"Rank": m.rank, "IPAddress": m.address} for m in self._members if m.node is not None])
-        nodes = [member.node for member in self._members if member.node is not None]
+        is_all = self._runner.controls.metadata_lists == "all"
+        is_whole = all(member.node is not None for member in self._members)
+        if "groups-file" in self._runner.controls.flipped and not is_whole:
+            return
+        there = [(member, member.node) for member in self._members if member.node is not None]
+        texts = [
+            json.dumps(
+                [
+                    {"Rank": self._number(other), "IPAddress": other.address}
+                    for other, _ in there
+                    if is_all or other.group is member.group
+                ]
+            )
+            for member, _ in there
+        ]
         if torn_s := self._runner.controls.metadata_torn_s:
-            for node in nodes:
+            for (_, node), text in zip(there, texts, strict=True):
                 (node.directory / "nodes.json").write_text(text[: len(text) // 2])
             time.sleep(torn_s)
         with contextlib.suppress(FileNotFoundError):  # the run is over
-            for node in nodes:
+            for (_, node), text in zip(there, texts, strict=True):
                 _write(node.directory / "nodes.json", text, node.mode)
 
 

@@ -29,6 +29,9 @@ from oci_service.signatures import Keys, new_key, write_key
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
 
 
+_TOO_LONG = "exceeded its maximum runtime."
+
+
 class Failed(Exception):  # noqa: N818 - how a run ends
     """The run cannot go on; the message becomes its lifecycleDetails."""
 
@@ -152,6 +155,9 @@ class Life:
                     self._run.update(lifecycleState=state, lifecycleDetails=details, timeFinished=now())
                 self.over.set()
 
+    def _is_flipped(self, guess: str) -> bool:
+        return guess in self._controls.flipped
+
     def _wait_for(self, condition: Any, timeout_s: float | None) -> bool:
         with self._changed:
             return bool(self._changed.wait_for(condition, timeout_s))
@@ -178,7 +184,8 @@ class Life:
         self._end_nodes()
         starter.join()
         self._end_nodes()  # what was being started meanwhile
-        self._show_groups({name: "FAILED" if was == "FAILED" else "DELETED" for name, was in states.items()})
+        gone = "ACTIVE" if self._is_flipped("groups-states") else "DELETED"
+        self._show_groups({name: "FAILED" if was == "FAILED" else gone for name, was in states.items()})
         return verdict
 
     def _supervise(self, deadline: float) -> tuple[str, str]:
@@ -197,7 +204,7 @@ class Life:
             if verdict := self._verdict():
                 return verdict
             if time.monotonic() >= deadline:
-                return "FAILED", "Job run exceeded its maximum runtime."
+                return "FAILED", "Job run " + ("timed out." if self._is_flipped("details-runtime") else _TOO_LONG)
             self._given.renew_tokens()
 
     def _verdict(self) -> tuple[str, str] | None:
@@ -208,11 +215,13 @@ class Life:
             good = sum(member.has_ended and member.code == 0 for member in members)
             bad = [member.code for member in members if member.has_ended and member.code != 0]
             if group.replicas - len(bad) < group.minimum:
-                where = f" in node group '{group.name}'" if self._plan.is_multi_node else ""
+                is_told = self._plan.is_multi_node and not self._is_flipped("groups-details")
+                where = f" in node group '{group.name}'" if is_told else ""
                 if bad[0] is None:
                     return "FAILED", f"Job run infrastructure was lost{where}."
-                return "FAILED", f"Job run artifact execution failed with exit code {bad[0]}{where}."
-            decided.append(good >= group.minimum)
+                code = 1 if bad[0] == 127 and self._is_flipped("exit-no-program") else bad[0]
+                return "FAILED", f"Job run artifact execution failed with exit code {code}{where}."
+            decided.append(good >= (group.replicas if self._is_flipped("groups-end") else group.minimum))
         return ("SUCCEEDED", "") if all(decided) else None
 
     def _group_states(self) -> dict[str, str]:
@@ -238,7 +247,8 @@ class Life:
         digest = str(container.get("imageDigest") or "")
         found = self._runner.place.image(wanted, digest, self._controls.images)
         if found is None:
-            raise Failed(f"Error pulling image {wanted}: not found or not authorized.")
+            what = "The image is not there:" if self._is_flipped("details-image") else "Error pulling image"
+            raise Failed(f"{what} {wanted}: not found or not authorized.")
         return found
 
     # --- Its nodes
@@ -255,7 +265,8 @@ class Life:
                         if self._wait_for(lambda: self._is_canceled, self._controls.metadata_delay_s):
                             return
                         self._given.tell_nodes()
-                if self._plan.is_in_order and not all(map(self._is_started, members)):
+                is_in_order = self._plan.is_in_order and not self._is_flipped("groups-order")
+                if is_in_order and not all(map(self._is_started, members)):
                     return
         except Exception:  # noqa: BLE001 - as in live()
             sys.stderr.write(traceback.format_exc())
@@ -278,7 +289,9 @@ class Life:
         if not entrypoint:
             entrypoint = image.get("entrypoint") or []
             arguments = arguments or image.get("cmd") or []
-        command = [*entrypoint, *arguments, *shlex.split(member.group.configuration.get("commandLineArguments") or "")]
+        words = member.group.configuration.get("commandLineArguments") or ""
+        more = words.split() if self._is_flipped("image-arguments") else shlex.split(words)
+        command = [*entrypoint, *arguments, *more]
         environ = member.environ = self._given.environ(member, node, image)
         executed = node.start(image.get("directory") or node.working_directory, command or ["true"], environ)
         printed = [

@@ -284,7 +284,7 @@ class Service:
         digest = hashlib.sha256(request.body).digest()
         with self._creating:
             if key in self._answered:
-                if self._answered[key][0] != digest:
+                if self._answered[key][0] != digest and "token-body" not in self.controls.flipped:
                     text = "The retry token was used in a request with another body"
                     raise Refusal(409, "InvalidatedRetryToken", text)
                 return Answer(**{**self._answered[key][1].__dict__, "headers": dict(self._answered[key][1].headers)})

@@ -44,6 +44,14 @@ class LogCopy(Protocol):
             ClusterError: the backend did not answer; the next call goes on from there.
         """
 
+    def drain(self, pause: Callable[[], bool], say: Say) -> None:
+        """Copy what comes later than the nodes' end, where it does; to be called when they have ended.
+
+        Args:
+            pause: Shows what has come, and waits between two looks; returns whether more is wanted.
+            say: Is told what is waited for.
+        """
+
     def close(self) -> None:
         """End the copying."""
 
@@ -56,6 +64,9 @@ class LogsInPlace:
         self.directory = directory
 
     def fetch(self) -> None:
+        """Do nothing."""
+
+    def drain(self, pause: Callable[[], bool], say: Say) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -75,6 +75,23 @@ class ClusterDir:
         self._write(name, lambda path: self._fs.pipe_file(path, body))
         return counter
 
+    def publish_once(self, name: str, **fields: Any) -> None:
+        """Do as :meth:`publish`, of a file that is not there yet; of several who try at once, one succeeds.
+
+        Raises:
+            StorageError: it is there, or storage did not answer; what :meth:`read` returns then tells.
+        """
+        body, _ = self._signer.sign(name, {"schema": SCHEMA, "launch_id": self.launch_id, **fields})
+
+        def write(path: str) -> None:
+            if self.url.startswith("oci://"):  # ocifs's own "create" asks first, and writes then
+                with self._fs.open(path, "wb", if_none_match="*") as file:
+                    file.write(body)
+            else:
+                self._fs.pipe_file(path, body, mode="create")
+
+        self._write(name, write)
+
     def read(self, name: str) -> dict[str, Any] | None:
         """Return the fields of the file *name*, or None: absent, not of this launch, put back, or (still) half-written.
 

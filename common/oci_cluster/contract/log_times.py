@@ -7,8 +7,10 @@ container engines print it; :class:`StampedLog` makes these two files of it.
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -81,6 +83,51 @@ def read_times(path: Path) -> Iterator[tuple[int, int]]:
                     yield last_ms, last_size
     except FileNotFoundError:
         return
+
+
+class LogTimes:
+    """When the lines of one log were written, asked for from the first to the last while it grows."""
+
+    # Bytes of the file that are read at once: the times of a long log are many.
+    _BLOCK = 1 << 14
+
+    def __init__(self, path: Path) -> None:
+        """Read the file *path*, which may not be there yet."""
+        self._path = path
+        self._read = 0
+        self._rest = b""
+        self._entries: deque[tuple[int, int]] = deque()
+        self._last = (0, 0)
+        self._is_over = False
+
+    def refresh(self) -> None:
+        """Take note that the log has grown: there may be more times than at the last call."""
+        self._is_over = False
+
+    def of(self, size: int) -> float:
+        """Return when the log had *size* bytes, Unix milliseconds; infinity where that is not known (yet)."""
+        while self._last[1] < size:
+            if not self._entries and not self._read_more():
+                return math.inf
+            ms, end = self._entries.popleft()
+            self._last = max(self._last[0], ms), max(self._last[1], end)
+        return self._last[0]
+
+    def _read_more(self) -> bool:
+        """Read on; return whether there is any time more."""
+        while not self._entries and not self._is_over:
+            try:
+                with self._path.open("rb") as file:
+                    file.seek(self._read)
+                    data = file.read(self._BLOCK)
+            except FileNotFoundError:
+                data = b""
+            self._read += len(data)
+            self._is_over = not data
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            found = (_ENTRY.fullmatch(line + b"\n") for line in lines)
+            self._entries += [(int(entry[1]), int(entry[2])) for entry in found if entry]
+        return bool(self._entries)
 
 
 def stamp(ms: int) -> bytes:

@@ -64,6 +64,11 @@ def heartbeat_file(node: str) -> str:
     return f"{node}_heartbeat.json"
 
 
+def claim_file(node: str) -> str:
+    """Return the name of the file by which a node that the service has started has become *node*."""
+    return f"{node}_claim.json"
+
+
 def exit_file(node: str) -> str:
     """Return the name of *node*'s last word."""
     return f"{node}_exit.json"

@@ -52,6 +52,7 @@ class NodeSettings:
     max_log_bytes: int
     address: str
     nodes_metadata: str
+    node_group: str
     subnet_cidr: str
 
     @property
@@ -73,9 +74,13 @@ class NodeSettings:
     def other_nodes(self) -> tuple[str, ...]:
         """Names of all nodes but main: workers have ranks 1 to N, parameter servers those after."""
         workers = [node_name("WORKER", rank) for rank in range(1, self.worker_count + 1)]
-        first_ps = self.worker_count + 1
-        servers = [node_name("PS", rank) for rank in range(first_ps, first_ps + self.ps_count)]
+        servers = [node_name("PS", rank) for rank in range(self.first_ps, self.first_ps + self.ps_count)]
         return (*workers, *servers)
+
+    @property
+    def first_ps(self) -> int:
+        """The least rank of a parameter server: those of the workers come before."""
+        return self.worker_count + 1
 
 
 def min_workers_of(read: SettingsReader, worker_count: int) -> int:
@@ -119,8 +124,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read.sources.append(framework_defaults(folder) if not read.problems else {})
 
     mode, worker_count, work_dir = read.setting("MODE"), read.setting("WORKER_COUNT"), read.setting("WORK_DIR")
-    cluster_id = read.setting("CLUSTER_ID")
-    ephemeral, gang = read.setting("EPHEMERAL"), read.setting("GANG")
+    cluster_id, ephemeral, gang = (read.setting(name) for name in ("CLUSTER_ID", "EPHEMERAL", "GANG"))
     settings = NodeSettings(
         mode=mode,
         rank=0 if mode == "MAIN" else read.setting("NODE_RANK"),
@@ -159,6 +163,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
         address=read.setting("NODE_ADDRESS"),
         nodes_metadata=read.setting("CLUSTER_NODES_METADATA_FILE"),
+        node_group=read.setting("NODE_GROUP"),
         subnet_cidr=read.setting("SUBNET_CIDR"),
     )
     _check_together(read, settings)

@@ -273,10 +273,15 @@ _NODES = (
         example="1",
     ),
     Setting(
+        "NODE_GROUP",
+        Receiver.PLACED,
+        "the group of which the service has started this node: the node takes a rank of it by itself, see below",
+        is_for_config=False,
+    ),
+    Setting(
         "CLUSTER_NODES_METADATA_FILE",
         Receiver.PLACED,
-        'set by OCI\'s node groups: a list of `{"Rank", "IPAddress"}`, in which this node\'s rank has its address;'
-        " waited for",
+        'set by OCI\'s node groups: a list of `{"Rank", "IPAddress"}`, in which this node\'s address is; waited for',
         is_for_config=False,
     ),
     Setting(

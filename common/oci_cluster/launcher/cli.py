@@ -269,7 +269,8 @@ def _logs(line: CommandLine) -> int:
         merged = _merged(copy, shown)
         try:
             is_running = (lambda: lifecycle.is_running(cluster)) if follow else (lambda: False)
-            show_logs(merged, is_running, Signals(children=False), fetch=copy.fetch, poll_s=backend.poll_s, tail=tail)
+            signals, say = Signals(children=False), say_to_stderr(program())
+            show_logs(merged, is_running, signals, copy=copy, say=say, poll_s=backend.poll_s, tail=tail)
         finally:
             copy.close()
             backend.close()

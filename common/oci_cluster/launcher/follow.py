@@ -94,7 +94,7 @@ class Follower:
             self._give_up_if_hopeless(nodes)
             self._silent.end(nodes)
             self._signals.wait(self._backend.poll_s)
-        self._fetch_last_logs(copy)
+        self._fetch_last_logs(copy, merged)
         merged.finish()
         return self._end(nodes)
 
@@ -160,7 +160,7 @@ class Follower:
         self._is_blind = False
         return nodes
 
-    def _fetch_last_logs(self, copy: LogCopy) -> None:
+    def _fetch_last_logs(self, copy: LogCopy, merged: MergedLogs) -> None:
         problem = ""
         for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
             try:
@@ -169,8 +169,21 @@ class Follower:
                 problem = str(error)
                 self._signals.wait(delay)
             else:
+                self._drain(copy, merged)
                 return
         self._say(f"the last lines of the logs are missing: {problem}")
+
+    def _drain(self, copy: LogCopy, merged: MergedLogs) -> None:
+        """Show what comes of the logs after the nodes have ended; Ctrl-C ends that."""
+
+        def pause() -> bool:
+            merged.copy_new()
+            if self._signals.received is None:
+                self._signals.wait(self._backend.poll_s)
+            return self._signals.received is None
+
+        copy.drain(pause, self._say)
+        self._signals.received = None
 
     def _give_up_if_hopeless(self, nodes: Sequence[NodeState]) -> None:
         """Stop a cluster that lacks nodes which the backend could not start: the others would wait for TIMEOUT."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from oci_cluster.backends.base import LogCopy
-from oci_cluster.contract.log_times import read_times, times_file
+from oci_cluster.contract.log_times import LogTimes, read_times, times_file
+from oci_cluster.system.console import Say
 from oci_cluster.system.process import Signals
 from oci_cluster.system.text import harmless
 
@@ -57,6 +58,7 @@ class MergedLogs:
         self._colour = colour
         self._width = 0
         self._files: dict[str, Path] = {}
+        self._times: dict[str, LogTimes] = {}
         self._offsets: dict[str, int] = {}
         self._rests: dict[str, str] = {}
         # Incremental: a look may come in the middle of a letter of several bytes.
@@ -73,6 +75,7 @@ class MergedLogs:
         if self._colour:
             self._colours[node] = _COLOURS[len(self._files) % len(_COLOURS)]
         self._files[node] = self._directory / f"{node}.log"
+        self._times[node] = LogTimes(times_file(self._directory, node))
         self._offsets[node] = 0
         self._rests[node] = ""
         self._decoders[node] = codecs.getincrementaldecoder("utf-8")("replace")
@@ -102,7 +105,10 @@ class MergedLogs:
         except FileNotFoundError:
             return
         with file:
-            file.seek(offset)
+            if offset:  # lines that came late have moved the others: no line is shown in half
+                file.seek(offset - 1)
+                offset += len(file.readline(_MAX_CHARACTERS)) - 1
+                self._offsets[node] = offset
             for line in iter(lambda: file.readline(_MAX_CHARACTERS), b""):
                 if not line.endswith(b"\n"):  # it has no end yet, or is too long to be held: copy_new goes on from here
                     return
@@ -112,30 +118,42 @@ class MergedLogs:
                 yield moment, node, line
 
     def copy_new(self) -> None:
-        """Write the whole lines that the nodes have printed since the last call."""
-        for node, path in self._files.items():
-            try:
-                with path.open("rb") as file:
-                    left = file.seek(0, os.SEEK_END) - self._offsets[node]
-                    file.seek(self._offsets[node])
-                    # No further than it is long now: one that grows fast must not keep the others waiting.
-                    while left > 0 and (new := file.read(min(left, _BLOCK))):
-                        left -= len(new)
-                        self._add(node, new)
-            except FileNotFoundError:
-                continue
+        """Write the whole lines that the nodes have printed since the last call, by time as far as that is known."""
+        for _, node, line in heapq.merge(*(self._new(node) for node in self._files), key=lambda entry: entry[0]):
+            self._write(node, line)
         self._out.flush()
 
-    def _add(self, node: str, new: bytes) -> None:
-        self._offsets[node] += len(new)
-        # A carriage return redraws a line on a terminal; in a merged log the last drawing is the line.
-        lines = (self._rests[node] + self._decoders[node].decode(new)).split("\n")
-        self._rests[node] = lines.pop()
-        for line in lines:
-            self._write(node, line)
-        if len(self._rests[node]) > _MAX_CHARACTERS:
-            self._write(node, self._rests[node])
+    def _new(self, node: str) -> Iterator[tuple[float, str, str]]:
+        """Yield the lines that the log of *node* has more than at the last call, with their times."""
+        # Of all logs together a bounded amount is read at once.
+        block = max(_BLOCK // 16, min(_BLOCK, _BLOCK * 64 // len(self._files)))
+        try:
+            with self._files[node].open("rb") as file:
+                left = file.seek(0, os.SEEK_END) - self._offsets[node]
+                if left <= 0:
+                    return
+                file.seek(self._offsets[node])
+                self._times[node].refresh()
+                # No further than it is long now: one that grows fast must not keep the others waiting.
+                while left > 0 and (new := file.read(min(left, block))):
+                    left -= len(new)
+                    yield from self._lines_of(node, new)
+        except FileNotFoundError:
+            return
+
+    def _lines_of(self, node: str, new: bytes) -> Iterator[tuple[float, str, str]]:
+        """Yield the lines that *new*, with which the log of *node* goes on, is the end of."""
+        *ended, rest = new.split(b"\n")
+        for part in ended:
+            self._offsets[node] += len(part) + 1
+            text = self._rests[node] + self._decoders[node].decode(part + b"\n")
             self._rests[node] = ""
+            yield self._times[node].of(self._offsets[node]), node, text[:-1]
+        self._offsets[node] += len(rest)
+        self._rests[node] += self._decoders[node].decode(rest)
+        if len(self._rests[node]) > _MAX_CHARACTERS:
+            text, self._rests[node] = self._rests[node], ""
+            yield self._times[node].of(self._offsets[node]), node, text
 
     def finish(self) -> None:
         """Write what is left, also lines that were never ended."""
@@ -201,23 +219,32 @@ def show_logs(
     is_running: Callable[[], bool],
     signals: Signals,
     *,
-    fetch: Callable[[], object] = lambda: None,
+    copy: LogCopy,
+    say: Say,
     poll_s: float = _POLL_S,
     tail: Mapping[str, int] | None = None,
 ) -> None:
     """Show *logs*, and new lines as long as *is_running* returns true. Ctrl-C ends this function, not the cluster.
 
-    *fetch* brings them to where *logs* looks, every *poll_s* seconds; *tail* says where each begins.
+    *copy* brings them to where *logs* looks, every *poll_s* seconds; *tail* says where each begins. *say* is told what
+    is waited for in the end.
     """
+
+    def pause() -> bool:
+        logs.copy_new()
+        signals.wait(poll_s)
+        return signals.received is None
+
     is_first = True
     while True:
         is_last = not is_running() or signals.received is not None
-        fetch()
+        copy.fetch()
         if is_first:
             logs.copy_old(tail)
         if is_last:
             break
         is_first = False
-        logs.copy_new()
-        signals.wait(poll_s)
+        pause()
+    if signals.received is None:
+        copy.drain(pause, say)
     logs.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import socket
@@ -48,16 +49,25 @@ def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str
     return str(fitting[0])
 
 
-def address_of_rank(metadata: Path, rank: int) -> str | None:
-    """Return the address of the node *rank* out of the file that the service writes where it starts all nodes itself.
+def address_in(metadata: Path, interfaces: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the address of this node that is in the file which the service writes where it starts all nodes itself.
 
-    A list of ``{"Rank": ..., "IPAddress": ...}``. It appears late and grows, and may be read half-written: None then.
+    Args:
+        metadata: A list of ``{"Rank": ..., "IPAddress": ...}``. It appears late and grows, and may be read
+            half-written: None then. Its ranks are not looked at: nobody tells whether they count through all groups.
+        interfaces: As :func:`local_addresses` returns them.
     """
+    own = {ipaddress.ip_address(text) for addresses in interfaces.values() for text in addresses}
     try:
-        nodes = json.loads(metadata.read_text())
-        return next(str(ipaddress.ip_address(node["IPAddress"])) for node in nodes if int(node["Rank"]) == rank)
-    except (OSError, ValueError, TypeError, KeyError, StopIteration):
+        listed = [str(node["IPAddress"]) for node in json.loads(metadata.read_text())]
+    except (OSError, ValueError, TypeError, KeyError):
         return None
+    for text in listed:
+        with contextlib.suppress(ValueError):  # a name, or what somebody has written there
+            address = ipaddress.ip_address(text)
+            if address in own and not address.is_loopback:
+                return str(address)
+    return None
 
 
 def interface_of(address: str) -> str:

@@ -17,7 +17,7 @@ from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
-from oci_cluster.node.address import address_of_rank, local_addresses, pick_address
+from oci_cluster.node.address import address_in, local_addresses, pick_address
 from oci_cluster.node.pulse import NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
 from oci_cluster.node.role import Restart, Role
@@ -132,8 +132,16 @@ class Agent:
         settings = self._settings
         if not settings.nodes_metadata:
             return pick_address(local_addresses(), settings.subnet_cidr)
-        path = Path(settings.nodes_metadata)
-        return self._pulse.wait_for(settings.nodes_metadata, lambda: address_of_rank(path, settings.rank))
+        path, own = Path(settings.nodes_metadata), local_addresses()
+
+        def look() -> str | None:
+            # Half of TIMEOUT is for what comes then.
+            if (found := address_in(path, own)) is None and self._pulse.left_s < settings.timeout_s / 2:
+                found = pick_address(own, settings.subnet_cidr)
+                log.warning("%s has no address of this node; %s is taken, its only one", path, found)
+            return found
+
+        return self._pulse.wait_for(settings.nodes_metadata, look)
 
     def _provide_code(self) -> None:
         settings = self._settings
@@ -267,6 +275,10 @@ def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
     Raises:
         SettingsError: the settings do not make a node.
     """
+    if environ.get("NODE_GROUP"):
+        from oci_cluster.node.rank import with_own_rank  # noqa: PLC0415 - where the service starts the nodes
+
+        environ = with_own_rank(environ)
     settings = read_settings(environ)
     own_log = None
     if settings.node_logs:

@@ -28,9 +28,17 @@ class LocalFiles:
         """Make the folder *path*, and those above it."""
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
-    def pipe_file(self, path: str, value: bytes) -> None:
-        """Replace the file *path* by *value*, whole, in a folder that is there."""
-        write_whole(Path(path), value)
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+        """Replace the file *path* by *value*, whole, in a folder that is there; with the mode ``create`` only make it.
+
+        Raises:
+            FileExistsError: it is there, and was to be made.
+        """
+        if mode != "create":
+            write_whole(Path(path), value)
+            return
+        with Path(path).open("xb") as file:
+            file.write(value)
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of the file *path* from *start* to *end*, as far as there are any."""

@@ -65,6 +65,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         max_log_bytes=1 << 30,
         address="",
         nodes_metadata="",
+        node_group="",
         subnet_cidr="",
     )
 
@@ -103,6 +104,7 @@ EVERY = {
     "NODE_LOGS": "1",
     "MAX_LOG_BYTES": "12345",
     "CLUSTER_NODES_METADATA_FILE": "/meta/nodes.json",
+    "NODE_GROUP": "worker",
     "NODE_ADDRESS": " 10.0.0.5 ",
     "SUBNET_CIDR": "10.0.0.5/24",
 }
@@ -148,6 +150,7 @@ def test_every_setting_is_read(root: Path) -> None:
         max_log_bytes=12345,
         address="10.0.0.5",
         nodes_metadata="/meta/nodes.json",
+        node_group="worker",
         subnet_cidr="10.0.0.0/24",
     )
 

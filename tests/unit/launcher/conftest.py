@@ -14,6 +14,7 @@ from unit.launcher.door import Door
 from unit.launcher.fake_checkout import Checkout
 from unit.launcher.following import Run
 from unit.launcher.life import Life
+from unit.launcher.shown_logs import Logs
 
 from oci_cluster.launcher import cli
 from oci_cluster.launcher import planning as plan_module
@@ -66,3 +67,8 @@ def signals(clock: Any) -> FakeSignals:
 def run(tmp_path: Path, clock: Any, signals: FakeSignals) -> Run:
     """Return a cluster that runs, and that a test follows."""
     return Run(tmp_path, clock, signals)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path)

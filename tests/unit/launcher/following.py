@@ -22,10 +22,14 @@ class Copy:
         self.directory = directory
         self.fetched = 0
         self.on_fetch: Callable[[], object] = lambda: None
+        self.on_drain: Callable[[Callable[[], bool], Callable[[str], object]], object] = lambda _, __: None
 
     def fetch(self) -> None:
         self.fetched += 1
         self.on_fetch()
+
+    def drain(self, pause: Callable[[], bool], say: Callable[[str], object]) -> None:
+        self.on_drain(pause, say)
 
     def close(self) -> None:
         raise AssertionError

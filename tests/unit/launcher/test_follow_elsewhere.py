@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,6 +49,30 @@ def test_logs_that_cannot_be_fetched_now_are_fetched_later(elsewhere: Run) -> No
     assert elsewhere.follow(lambda: elsewhere.end(0, 0, 0)) == 0
     assert elsewhere.copy.fetched == 6
     assert not any("missing" in text for text in elsewhere.said)
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_lines_that_come_after_the_end_are_waited_for(elsewhere: Run, *, is_interrupted: bool) -> None:
+    """With a word on it; Ctrl-C ends the waiting, and neither the cluster's code nor what has come is lost."""
+    looks = []
+
+    def drain(pause: Callable[[], bool], say: Callable[[str], object]) -> None:
+        say("waiting for late lines")
+        for number in range(3):
+            with (elsewhere.directory.parent / "MAIN.log").open("a") as log:
+                log.write(f"late {number}\n")
+            looks.append(number)
+            if not pause():
+                return
+
+    elsewhere.copy.on_drain = drain
+    interrupt = [lambda: None, elsewhere.signals.send] if is_interrupted else []
+    assert elsewhere.follow(lambda: elsewhere.end(7, 0, 0), *interrupt) == 7
+    count = 2 if is_interrupted else 3
+    assert looks == [*range(count)]
+    assert [f"late {number}\n" in elsewhere.out.getvalue() for number in range(count)] == [True] * count
+    assert elsewhere.said.count("waiting for late lines") == 1
+    assert elsewhere.signals.received is None
 
 
 def test_last_lines_that_are_missing_are_told(elsewhere: Run) -> None:

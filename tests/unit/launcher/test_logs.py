@@ -3,45 +3,14 @@ from __future__ import annotations
 import io
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pytest
-from unit.fake_backend import FakeSignals
+from unit.launcher.shown_logs import Logs
 
-from oci_cluster.launcher.logs import MergedLogs, show_logs, starts_of_tail
+from oci_cluster.launcher.logs import MergedLogs
 from oci_cluster.system.console import is_terminal, say_to_stderr
 
 # --- Logs -----------------------------------------------------------------------------------------------------------
-
-
-class Logs:
-    """A directory of logs, and what MergedLogs shows of them."""
-
-    def __init__(self, place: Path, *nodes: str, colour: bool = False) -> None:
-        self._place = place
-        self._out = io.StringIO()
-        self.merged = MergedLogs(place, nodes or ("MAIN", "WORKER_1"), self._out, colour=colour)
-
-    def add(self, node: str, text: str | bytes) -> None:
-        with (self._place / f"{node}.log").open("ab") as file:
-            file.write(text.encode() if isinstance(text, str) else text)
-
-    def shown(self) -> str:
-        """Return what is new since the last call."""
-        self.merged.copy_new()
-        text = self._out.getvalue()
-        self._out.seek(0)
-        self._out.truncate()
-        return text
-
-    def rest(self) -> str:
-        self.merged.finish()
-        return self.shown()
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Logs:
-    return Logs(tmp_path)
 
 
 def test_each_line_stands_after_its_nodes_name(logs: Logs) -> None:
@@ -225,134 +194,3 @@ def test_talk_goes_to_stderr_under_the_programs_name(capsys: pytest.CaptureFixtu
     """Stdout is for results: progress is on stderr, after the name of the script that talks."""
     say_to_stderr("launch.sh")("2 of 3 workers arrived")
     assert capsys.readouterr() == ("", "launch.sh: 2 of 3 workers arrived\n")
-
-
-# --- Showing --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def signals(clock: Any) -> FakeSignals:
-    return FakeSignals(clock)
-
-
-def test_logs_are_shown_while_the_cluster_runs(logs: Logs, signals: FakeSignals) -> None:
-    """Following looks again and again, and shows the rest when the cluster has ended."""
-    logs.add("MAIN", "one\n")
-    signals.steps = [lambda: logs.add("MAIN", "two\n"), lambda: logs.add("MAIN", "rest")]
-    show_logs(logs.merged, lambda: len(signals.waits) < 2, signals)
-    assert (logs.shown(), signals.waits) == ("MAIN     | one\nMAIN     | two\nMAIN     | rest\n", [0.1, 0.1])
-
-
-def test_logs_of_an_ended_cluster_are_shown_at_once(logs: Logs, signals: FakeSignals) -> None:
-    """Without following nobody waits."""
-    logs.add("MAIN", "one\nrest")
-    show_logs(logs.merged, lambda: False, signals)
-    assert (logs.shown(), signals.waits) == ("MAIN     | one\nMAIN     | rest\n", [])
-
-
-def test_ctrl_c_ends_the_showing(logs: Logs, signals: FakeSignals) -> None:
-    """A signal ends the showing of logs while the cluster goes on."""
-    signals.steps = [signals.send]
-    show_logs(logs.merged, lambda: True, signals)
-    assert signals.waits == [0.1]
-
-
-def test_fetched_logs_are_shown_to_their_end(logs: Logs, signals: FakeSignals) -> None:
-    """What a last look brings is shown too; between two looks is the time that was asked for."""
-    looks = iter(["one\n", "two\n", "rest"])
-    show_logs(
-        logs.merged, lambda: len(signals.waits) < 2, signals, fetch=lambda: logs.add("MAIN", next(looks)), poll_s=2.0
-    )
-    assert (logs.shown(), signals.waits) == ("MAIN     | one\nMAIN     | two\nMAIN     | rest\n", [2.0, 2.0])
-
-
-# --- Order, and the last lines --------------------------------------------------------------------------------------
-
-
-def old(logs: Logs, tail: dict[str, int] | None = None) -> list[str]:
-    logs.merged.copy_old(tail)
-    return logs.shown().splitlines()
-
-
-def times(place: Path, node: str, *entries: tuple[int, int]) -> None:
-    (place / f"{node}.times").write_text("".join(f"{moment} {size}\n" for moment, size in entries))
-
-
-def test_old_lines_are_in_the_order_in_which_they_were_printed(logs: Logs, tmp_path: Path) -> None:
-    """Of all nodes; a line has the time of its end. What came after the last time is last."""
-    logs.add("MAIN", "one\nthree\nfive\nlate\n")
-    logs.add("WORKER_1", "two\nfour\nsix\n")
-    times(tmp_path, "MAIN", (100, 4), (300, 7), (350, 10), (500, 15))
-    times(tmp_path, "WORKER_1", (200, 4), (400, 9), (600, 13))
-    assert old(logs) == [
-        "MAIN     | one",
-        "WORKER_1 | two",
-        "MAIN     | three",
-        "WORKER_1 | four",
-        "MAIN     | five",
-        "WORKER_1 | six",
-        "MAIN     | late",
-    ]
-
-
-def test_lines_of_one_moment_and_of_unknown_times_are_in_the_order_of_the_nodes(logs: Logs, tmp_path: Path) -> None:
-    """Each node's own lines stay in their order, whatever its times say."""
-    logs.add("MAIN", "a\nb\n")
-    logs.add("WORKER_1", "c\nd\n")
-    assert old(logs) == ["MAIN     | a", "MAIN     | b", "WORKER_1 | c", "WORKER_1 | d"]
-    logs.add("MAIN", "e\n")
-    logs.add("WORKER_1", "f\n")
-    times(tmp_path, "MAIN", (100, 6))
-    times(tmp_path, "WORKER_1", (100, 6))
-    assert old(logs) == ["MAIN     | e", "WORKER_1 | f"]
-
-
-def test_what_comes_after_the_old_lines_is_shown_once(logs: Logs, tmp_path: Path) -> None:
-    """A line that was not whole yet is shown when it is, and a log that was not there is no failure."""
-    logs.add("MAIN", "one\nha")
-    times(tmp_path, "MAIN", (100, 6))
-    assert old(logs) == ["MAIN     | one"]
-    logs.add("MAIN", "lf\n")
-    logs.add("WORKER_1", "x\n")
-    assert logs.shown() == "MAIN     | half\nWORKER_1 | x\n"
-
-
-class Whole:
-    """A copy of all that there is."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.calls: list[str] = []
-
-    def fetch(self) -> None:
-        self.calls.append("fetch")
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-
-@pytest.mark.parametrize("ending", ["", "\n"])
-@pytest.mark.parametrize(
-    ("lines", "first"), [(0, None), (1, 29_999), (2, 29_998), (25_000, 5_000), (30_000, 0), (99_999, 0)]
-)
-def test_the_last_lines_are_found_from_the_end(
-    logs: Logs, tmp_path: Path, lines: int, first: int | None, ending: str
-) -> None:
-    """Of a log of several blocks; one that is not ended is a line."""
-    logs.add("MAIN", "\n".join(f"line {number}" for number in range(30_000)) + ending)
-    copy = Whole(tmp_path)
-    starts = starts_of_tail(copy, ["MAIN", "WORKER_1"], lines)
-    assert (starts["WORKER_1"], copy.calls) == (0, ["fetch", "close"])
-    logs.merged.copy_old(starts)
-    shown = (logs.shown() + logs.rest()).splitlines()
-    assert len(shown) == min(lines, 30_000)
-    assert shown[:1] == ([] if first is None else [f"MAIN     | line {first}"])
-
-
-def test_logs_are_shown_from_their_tail_on(logs: Logs, tmp_path: Path, signals: FakeSignals) -> None:
-    """Old lines that are wanted, and all new ones."""
-    logs.add("MAIN", "one\ntwo\n")
-    start = starts_of_tail(Whole(tmp_path), ["MAIN"], 1)
-    signals.steps = [lambda: logs.add("MAIN", "three\n")]
-    show_logs(logs.merged, lambda: len(signals.waits) < 1, signals, tail=start)
-    assert logs.shown() == "MAIN     | two\nMAIN     | three\n"

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.node.address import address_of_rank, interface_of, local_addresses, pick_address
+from oci_cluster.node.address import address_in, interface_of, local_addresses, pick_address
 
 LOOPBACK = {"lo": ["127.0.0.1", "::1"]}
 ADVICE = "set SUBNET_CIDR to the nodes' subnet, or NODE_ADDRESS"
@@ -137,23 +137,32 @@ def test_a_node_without_interfaces_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
 # --- The address that the service tells -----------------------------------------------------------------------------
 
-NODES = '[{"Rank": 0, "IPAddress": "10.0.0.5"}, {"Rank": "1", "IPAddress": "fd00::1"}, {"Rank": 2, "IPAddress": "x"}]'
+NODES = '[{"Rank": 0, "IPAddress": "10.0.0.5"}, {"Rank": 0, "IPAddress": "fd00:0::1"}, {"Rank": 2, "IPAddress": "x"}]'
 
 
-@pytest.mark.parametrize(("rank", "address"), [(0, "10.0.0.5"), (1, "fd00::1"), (2, None), (3, None)])
-def test_the_service_tells_each_ranks_address(tmp_path: Path, rank: int, address: str | None) -> None:
-    """Where it starts all nodes itself; what is no address, or of a node that has not come yet, is none."""
-    (tmp_path / "nodes.json").write_text(NODES)
-    assert address_of_rank(tmp_path / "nodes.json", rank) == address
+@pytest.mark.parametrize(
+    ("own", "address"), [("10.0.0.5", "10.0.0.5"), ("fd00::1", "fd00::1"), ("10.0.0.6", None), ("127.0.0.1", None)]
+)
+def test_the_service_tells_this_nodes_address(tmp_path: Path, own: str, address: str | None) -> None:
+    """Where it starts all nodes itself: the one that this node has, whatever the ranks are; a decoy is none."""
+    (tmp_path / "nodes.json").write_text(NODES.replace('"x"', '"127.0.0.1"'))
+    assert address_in(tmp_path / "nodes.json", {"eth0": [own], "eth1": ["192.168.0.1"], "lo": ["127.0.0.1"]}) == address
+
+
+@pytest.mark.parametrize("rest", ['"x"', '""', "null", "7"])
+def test_what_is_no_address_is_passed_over(tmp_path: Path, rest: str) -> None:
+    """A name, or what somebody has written there."""
+    (tmp_path / "nodes.json").write_text(f'[{{"IPAddress": {rest}}}, {{"IPAddress": "10.0.0.5"}}]')
+    assert address_in(tmp_path / "nodes.json", {"eth0": ["10.0.0.5"]}) == "10.0.0.5"
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[", b"{}", b"null", b"[1]", b"[null]", b'[{"Rank": 0}]', b'[{"IPAddress": "10.0.0.5"}]', b"\xff",
-     b'[{"Rank": null, "IPAddress": "10.0.0.5"}]', NODES[:40].encode()],
+    [b"", b"[", b"{}", b"null", b"[1]", b"[null]", b'[{"Rank": 0}]', b'{"IPAddress": "10.0.0.5"}', b"\xff",
+     NODES[:40].encode()],
 )  # fmt: skip
 def test_what_is_half_written_tells_nothing_yet(tmp_path: Path, body: bytes) -> None:
     """The file appears late and grows: it is looked at again."""
     (tmp_path / "nodes.json").write_bytes(body)
-    assert address_of_rank(tmp_path / "nodes.json", 0) is None
-    assert address_of_rank(tmp_path / "none.json", 0) is None
+    assert address_in(tmp_path / "nodes.json", {"eth0": ["10.0.0.5"]}) is None
+    assert address_in(tmp_path / "none.json", {"eth0": ["10.0.0.5"]}) is None

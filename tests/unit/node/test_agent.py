@@ -222,14 +222,21 @@ def test_storage_that_does_not_answer_is_asked_for_the_code_again(
 # --- Where the service starts all nodes -----------------------------------------------------------------------------
 
 
-def test_the_address_is_the_one_that_the_service_tells(root: Path) -> None:
-    """Its file appears late and grows: it is waited for."""
+@pytest.fixture
+def interfaces(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    found = {"lo": ["127.0.0.1"], "eth0": ["10.0.0.7"], "eth1": ["192.168.0.7"]}
+    monkeypatch.setattr("oci_cluster.node.agent.local_addresses", lambda: found)
+    return found
+
+
+def test_the_address_is_the_one_that_the_service_tells(root: Path, interfaces: dict[str, list[str]]) -> None:
+    """Its file appears late and grows: it is waited for. Its ranks may begin anew in each group."""
     path = root / "nodes.json"
     node = Node(root, NODE_ADDRESS="", CLUSTER_NODES_METADATA_FILE=str(path), SUBNET_CIDR="10.9.0.0/16")
     node.world.at(3, lambda: path.write_text("["))
-    node.world.at(6, lambda: path.write_text('[{"Rank": 1, "IPAddress": "10.0.0.8"}]'))
+    node.world.at(6, lambda: path.write_text('[{"Rank": 0, "IPAddress": "10.0.0.8"}]'))
     node.world.at(
-        9, lambda: path.write_text('[{"Rank": 1, "IPAddress": "10.0.0.8"}, {"Rank": 0, "IPAddress": "10.0.0.7"}]')
+        9, lambda: path.write_text('[{"Rank": 0, "IPAddress": "10.0.0.8"}, {"Rank": 0, "IPAddress": "10.0.0.7"}]')
     )
     node.child_ends(0, at=30)
     assert node.run() == 0
@@ -237,11 +244,18 @@ def test_the_address_is_the_one_that_the_service_tells(root: Path) -> None:
     assert node.read(config_file("MAIN"))["address"] == "10.0.0.7"
 
 
-def test_an_address_that_the_service_never_tells_is_not_waited_for_for_ever(root: Path) -> None:
-    """75 after TIMEOUT, with the file's name."""
+def test_an_address_that_the_service_never_tells_is_not_waited_for_for_ever(
+    root: Path, interfaces: dict[str, list[str]]
+) -> None:
+    """After half of TIMEOUT, the node takes its only one; one that has several says so (78)."""
     node = Node(root, NODE_ADDRESS="", CLUSTER_NODES_METADATA_FILE=str(root / "none.json"))
-    assert node.run() == 75
-    assert "none.json" in node.read(exit_file("MAIN"))["reason"]
+    assert node.run() == 78
+    assert "seen: lo 127.0.0.1, eth0 10.0.0.7, eth1 192.168.0.7" in node.read(exit_file("MAIN"))["reason"]
+    del interfaces["eth1"]
+    node = Node(root, NODE_ADDRESS="", CLUSTER_NODES_METADATA_FILE=str(root / "none.json"), LAUNCH_ID="launch2")
+    node.child_ends(0, at=400)
+    assert node.run() == 0
+    assert node.children.environ()["NODE_ADDRESS"] == "10.0.0.7"
 
 
 def test_an_address_that_is_given_is_taken(root: Path) -> None:

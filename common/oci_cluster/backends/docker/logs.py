@@ -12,6 +12,7 @@ from pathlib import Path
 from oci_cluster.backends.docker.states import Container, state_of
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.contract.log_times import StampedLog, times_file
+from oci_cluster.system.console import Say
 from oci_cluster.system.engine import Engine
 
 # How long a client may take to print the rest of the log of a node that has ended; then the next call goes on.
@@ -103,6 +104,9 @@ class ContainerLogs:
             self._stamped[container] = self.directory / f"{node}.stamped"
             return start_whole(self._engine, container, self._stamped[container])
         return self._engine.start("logs", "--follow", container, output=self.directory / f"{node}.log")
+
+    def drain(self, pause: Callable[[], bool], say: Say) -> None:
+        """Do nothing: what a container printed is there when it has ended."""
 
     def close(self) -> None:
         """End the copying."""

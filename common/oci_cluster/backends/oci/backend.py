@@ -20,8 +20,9 @@ from oci_cluster.backends.base import IsStopped, LogCopy
 from oci_cluster.backends.oci import requests, states
 from oci_cluster.backends.oci.code import Code, code_of, remove_code
 from oci_cluster.backends.oci.jobs import Jobs
-from oci_cluster.backends.oci.logs import SayOnce, ServiceLogs, StoredLogs
+from oci_cluster.backends.oci.logs import SayOnce, StoredLogs
 from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.service_logs import ServiceLogs
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, State, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
@@ -277,7 +278,7 @@ class OciBackend:
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
         return [_as_told(state, cluster_dir) for state in nodes]
 
-    def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:  # noqa: ARG002 - each fetch is whole
+    def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
         """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging.
 
         Raises:
@@ -289,7 +290,7 @@ class OciBackend:
         if not (group := plan.placed["log_group"]):
             msg = f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
             raise UsageError(msg)
-        return ServiceLogs(self._jobs, cluster.handle, group, directory)
+        return ServiceLogs(self._jobs, cluster.handle, group, directory, follow=follow, clock=self._clock)
 
     # --- End -----------------------------------------------------------------------------------------------
 

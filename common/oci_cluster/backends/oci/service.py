@@ -128,6 +128,16 @@ class Service:
     def _network(self) -> Any:
         return self._client(oci.core.VirtualNetworkClient)
 
+    @cached_property
+    def log_search(self) -> Any:
+        """OCI Logging's search."""
+        return self._client(oci.loggingsearch.LogSearchClient)
+
+    @cached_property
+    def log_groups(self) -> Any:
+        """OCI Logging's groups and logs."""
+        return self._client(oci.logging.LoggingManagementClient)
+
     def _client(self, kind: Any) -> Any:
         config, signer = self.identity
         options: dict[str, Any] = {"signer": signer} if signer is not None else {}

@@ -164,7 +164,7 @@ def test_the_job_of_a_cluster_that_is_one_run(checkout: Checkout) -> None:
             "minimumSuccessReplicas": minimum,
             "jobConfigurationDetails": {
                 "jobType": "DEFAULT",
-                "environmentVariables": {**given, "MODE": mode},
+                "environmentVariables": {**given, "MODE": mode, "NODE_GROUP": name},
                 **(PROBE if mode == "MAIN" else {}),
             },
             "jobInfrastructureConfigurationDetails": infrastructure,

@@ -1,0 +1,252 @@
+"""The nodes' logs out of OCI Logging, where lines come late, out of order and twice: each is shown once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oci_cluster.backends.oci import states
+from oci_cluster.backends.oci.log_search import MAX_SKEW_S, RUNS_AT_ONCE, Line, LogSearch
+from oci_cluster.contract.log_times import StampedLog, stamp
+from oci_cluster.errors import ClusterError
+from oci_cluster.system.console import Say
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.oci.jobs import Jobs
+
+# How late a line may come and still be found. ADS looks back three minutes each time (ads/common/oci_logging.py).
+_LATE_S = 180.0
+# The same, with a node's clock that is behind. A later line is found by the next `logs.sh`.
+_DEEP_S = _LATE_S + MAX_SKEW_S
+# Between two looks so far back: each reads again all lines of that time. Chosen.
+_DEEP_EVERY_S = 30.0
+# How far the looks between them go back. Chosen: what is usually late is seconds.
+_NEAR_S = 30.0
+# After the end of the last node, and after the last new line, more is waited for so long: ADS waits 90 s.
+QUIET_S = 90.0
+# The least time between two looks: ADS's (LOG_INTERVAL in ads/jobs). Each search of so many more runs takes as long.
+_LOOK_EVERY_S = 3.0
+# How long a line waits for earlier ones that come later. Chosen: a person who follows a log waits as long as that.
+_HOLD_S = 10.0
+# The most lines that wait so: a line is at most some kilobytes, and a log may be larger than memory.
+_MAX_HELD = 20_000
+
+
+class ServiceLogs:
+    """The logs of a cluster's nodes, copied from OCI Logging to a directory of this machine."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        job: str,
+        group: str,
+        directory: Path,
+        *,
+        follow: bool = False,
+        quiet_s: float = QUIET_S,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Copy to *directory*, which holds no logs yet, what the runs of *job* have left in the log group *group*.
+
+        Args:
+            jobs: The compartment's Jobs.
+            job: The cluster's, an OCID.
+            group: An OCID; the group may be of another compartment.
+            directory: Where ``<node>.log`` and ``<node>.times`` come.
+            follow: Whether :meth:`fetch` is called again and again: a line may wait then for earlier ones.
+            quiet_s: How long :meth:`drain` waits for a line that has not come.
+            clock: Monotonic seconds.
+            wall_clock: Unix seconds.
+        """
+        self.directory = directory
+        self._jobs = jobs
+        self._job = job
+        self._group = group
+        self._follow = follow
+        self._quiet_s = quiet_s
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._searching: LogSearch | None = None
+        self._nodes: dict[str, _NodeLog] = {}
+        # Unix seconds by the service's clock, by run: nothing from before is looked for any more; when the last look
+        # began that came to its end.
+        self._from: dict[str, float] = {}
+        self._looked: dict[str, float] = {}
+        self._held = 0
+        self._look_at = self._deep_at = clock()
+        # By the clock of this machine: when a line came that was not there at first, and when the nodes had ended.
+        self._new_at: float | None = None
+        self._drained_at: float | None = None
+        # By the service's.
+        self._ended_at: float | None = None
+
+    def fetch(self) -> None:
+        """Copy what is new.
+
+        Raises:
+            ServiceError: the service did not answer; the next call goes on from there.
+        """
+        if self._clock() < self._look_at:
+            return
+        runs = [run for run in self._jobs.runs(self._job) if run.time_accepted]
+        for run in runs:
+            if run.id not in self._nodes:
+                # With node groups, one run is all nodes.
+                self._nodes[run.id] = _NodeLog(self.directory, states.node_of(run) or "MAIN")
+        ended = [getattr(run, "time_finished", None) for run in runs if not states.is_going(run)]
+        self._ended_at = max(map(_unix, ended)) if len(ended) == len(runs) and all(ended) and ended else None
+        is_deep = self._clock() >= self._deep_at
+        # A run is looked at from its beginning on once, and those that were looked at before not from there again.
+        known, new = [run for run in runs if run.id in self._from], [run for run in runs if run.id not in self._from]
+        for some in _parts(new):
+            self._look(some, min(_unix(run.time_accepted) for run in some) - MAX_SKEW_S, is_first=True)
+        for some in _parts(known):
+            start = min(self._from[run.id] for run in some)
+            near = min(self._looked.get(run.id, 0.0) for run in some) - _NEAR_S
+            self._look(some, start if is_deep else max(start, near), is_first=False)
+        if is_deep:
+            self._deep_at = self._clock() + _DEEP_EVERY_S
+        self._release(is_all=not self._follow)
+        if self._follow:
+            self._look_at = self._clock() + _LOOK_EVERY_S * max(1, len([*_parts(runs)]))
+
+    @property
+    def _search(self) -> LogSearch:
+        if self._searching is None:
+            self._searching = LogSearch(self._jobs.service, self._jobs.compartment, self._group, self._wall_clock)
+        return self._searching
+
+    def _look(self, runs: Sequence[Any], start: float, *, is_first: bool) -> None:
+        """Take what *runs* have printed since *start* (Unix seconds)."""
+        # Lines come in the order of time. What is so much older than one that has come is not looked for again: neither
+        # by the next look, nor by the one that goes on where this one has failed.
+        began = self._clock()
+        newest = self._search.now() - _DEEP_S
+        done = start if is_first else 0.0
+        try:
+            for line in self._search.lines([run.id for run in runs], start):
+                self._take(line, is_first=is_first)
+                done = max(done, min(line.ms / 1000 - _DEEP_S, newest))
+                self._nodes[line.run].seen.forget(done)
+            done = max(done, newest)
+            # The service's clock is known now, if it was not before.
+            looked = self._search.now() - (self._clock() - began)
+            self._looked |= dict.fromkeys((run.id for run in runs), looked)
+        finally:
+            for run in runs:
+                self._from[run.id] = max(self._from.get(run.id, start), done)
+                self._nodes[run.id].seen.forget(self._from[run.id])
+
+    def _take(self, line: Line, *, is_first: bool) -> None:
+        """Keep *line* until it is its turn, if it has not come before."""
+        if 0 < line.ms < self._from.get(line.run, 0.0) * 1000 or not self._nodes[line.run].seen.is_new(line):
+            return
+        if not is_first:
+            self._new_at = self._clock()
+        self._nodes[line.run].hold(line, -math.inf if is_first else self._clock())
+        self._held += 1
+        if self._held > _MAX_HELD:
+            self._release(is_all=True)
+
+    def _release(self, *, is_all: bool) -> None:
+        """Write the lines that have waited long enough, and all that were printed before them."""
+        before = math.inf if is_all else self._clock() - _HOLD_S
+        for node in self._nodes.values():
+            self._held -= node.release(before)
+
+    def drain(self, pause: Callable[[], bool], say: Say) -> None:
+        """Copy what comes after the nodes have ended, until nothing new has come for a while; see :class:`LogCopy`."""
+        self._drained_at = self._clock()
+        left_s = self._left_s()
+        if not self._follow:
+            if left_s:
+                say(f"OCI Logging may have more lines within {left_s:.0f} s: run this again then")
+            return
+        try:
+            if left_s:
+                say(f"waiting for late lines of OCI Logging, {left_s:.0f} s if none comes; Ctrl-C ends the waiting")
+            while self._left_s() and pause():
+                try:
+                    self.fetch()
+                except ClusterError as error:
+                    say(f"{error}; trying again")
+        finally:
+            self._release(is_all=True)
+
+    def _left_s(self) -> float:
+        """Return how long lines are waited for if none comes, in seconds; 0 if no longer."""
+        if self._ended_at is not None:
+            since_end_s = self._search.now() - self._ended_at
+        elif self._follow and self._drained_at is not None:  # a list lags: who follows knows that all nodes have ended
+            since_end_s = self._clock() - self._drained_at
+        else:
+            return 0.0
+        since_new_s = math.inf if self._new_at is None else self._clock() - self._new_at
+        return max(0.0, self._quiet_s - min(since_end_s, since_new_s))
+
+    def close(self) -> None:
+        """Do nothing: each copying is over when its call is."""
+
+
+class _NodeLog:
+    """The log of one run, whose lines are written in the order of time as far as they have come."""
+
+    def __init__(self, directory: Path, node: str) -> None:
+        self.seen = _Seen()
+        self._log = StampedLog(directory, node)
+        # When each was printed (milliseconds), the how-many-eth it is, when it came (monotonic seconds), its text.
+        self._held: list[tuple[int, int, float, bytes]] = []
+        self._count = 0
+
+    def hold(self, line: Line, at: float) -> None:
+        self._count += 1
+        self._held.append((line.ms, self._count, at, line.text))
+
+    def release(self, before: float) -> int:
+        """Write what has come *before* then, with all that is older; return how many lines that are."""
+        last = max((ms for ms, _, at, _ in self._held if at <= before), default=None)
+        if last is None:
+            return 0
+        ready = sorted(entry for entry in self._held if entry[0] <= last)
+        self._held = [entry for entry in self._held if entry[0] > last]
+        self._log.add(b"".join(stamp(ms) + text for ms, _, _, text in ready))
+        return len(ready)
+
+
+class _Seen:
+    """The lines of a run that have come, as far back as any is looked for again."""
+
+    # A bucket of keys for each minute: as many as a log has lines in that time.
+    _BUCKET_S = 60
+
+    def __init__(self) -> None:
+        self._keys: dict[int, set[int]] = {}
+        self._first = 0
+
+    def is_new(self, line: Line) -> bool:
+        """Return whether *line* has not come before; it has from now on."""
+        keys = self._keys.setdefault(line.ms // 1000 // self._BUCKET_S, set())
+        size = len(keys)
+        keys.add(line.key)
+        return len(keys) > size
+
+    def forget(self, before: float) -> None:
+        """Forget lines from *before* then, Unix seconds."""
+        first = int(before) // self._BUCKET_S
+        if first > self._first:
+            self._first = first
+            # One whose time is not known may come again at any time.
+            self._keys = {bucket: keys for bucket, keys in self._keys.items() if bucket >= first or not bucket}
+
+
+def _parts(runs: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(runs), RUNS_AT_ONCE):
+        yield runs[start : start + RUNS_AT_ONCE]
+
+
+def _unix(moment: Any) -> float:
+    return float(moment.timestamp())

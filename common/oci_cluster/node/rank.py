@@ -1,0 +1,86 @@
+"""Which rank a node has that the service has started as one of a group: one that no other node of the group has.
+
+Nobody tells the node. The group says what its nodes are, workers or parameter servers. The number that the service
+gives may count through all groups or begin anew in each, and its list of addresses does not say which group an address
+is of. So each node takes a rank of its group's own by a file that storage makes only once; the number is where it
+begins to look.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.names import claim_file, node_name
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.settings import NodeSettings, read_settings
+from oci_cluster.errors import SettingsError, StorageError
+
+log = logging.getLogger(__name__)
+
+
+def with_own_rank(
+    environ: Mapping[str, str],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Mapping[str, str]:
+    """Return *environ*, of a node of a group, with the rank that this node has from now on.
+
+    Raises:
+        SettingsError: the settings make no node, or all ranks of the group are taken.
+        StorageError: storage has not answered within ``TIMEOUT``.
+    """
+    told = environ.get("NODE_RANK", "")
+    settings = read_settings({**environ, "NODE_RANK": "1"})
+    if settings.is_main:
+        return environ
+    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
+    holder = uuid.uuid4().hex
+    give_up_at = clock() + settings.timeout_s
+    for delay in poll_delays(settings.poll_ceiling_s):
+        try:
+            cluster_dir.create()
+            rank = _claim(cluster_dir, settings, [*_ranks(settings, told)], holder)
+        except StorageError as error:
+            if clock() >= give_up_at:
+                raise
+            log.warning("no rank yet: %s; trying again", error)
+            sleep(delay)
+            continue
+        log.info("rank %d of group %s; the service's number is %s", rank, settings.node_group, told or "not given")
+        return {**environ, "NODE_RANK": str(rank)}
+    raise AssertionError  # poll_delays never ends
+
+
+def _ranks(settings: NodeSettings, told: str) -> Iterator[int]:
+    """Yield the ranks of this node's group, the likeliest first."""
+    first, count = (1, settings.worker_count) if settings.mode == "WORKER" else (settings.first_ps, settings.ps_count)
+    number = int(told) if told.isascii() and told.isdigit() and len(told) < 7 else first
+    # Counted through, it is the rank; counted in the group, it is how many come before.
+    start = number - first if first <= number < first + count else number
+    yield from (first + (start + step) % count for step in range(count))
+
+
+def _claim(cluster_dir: ClusterDir, settings: NodeSettings, ranks: list[int], holder: str) -> int:
+    """Return the first of *ranks* that nobody has; it is this node's now."""
+    for rank in ranks:
+        name = claim_file(node_name(settings.mode, rank))
+        try:
+            cluster_dir.publish_once(name, holder=holder)
+        except StorageError as error:
+            # Somebody has it, or the answer was lost, or storage does not answer: the file tells.
+            claim = cluster_dir.read(name)
+            if claim is None and name not in cluster_dir.unusable:
+                raise StorageError(f"{name} cannot be written: {error}") from error
+            if claim is None or claim.get("holder") != holder:
+                continue
+        return rank
+    msg = (
+        f"all {len(ranks)} ranks of {settings.mode} are taken: the service has started more nodes than the launch asked"
+        f" for, or one of them again; launch again ({cluster_dir.url})"
+    )
+    raise SettingsError(msg)

@@ -1,0 +1,139 @@
+"""Every guess of tests/oci_service/README.md by its id, and which rung of the ladder tells whether it is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# From what costs nothing to what costs most; each begins when those before it have ended.
+RUNGS = ("reads", "one", "two", "groups")
+RUNG_TEXTS = {
+    "reads": "reads only",
+    "one": "Jobs without nodes, and runs of one node",
+    "two": "two runs of one Job",
+    "groups": "two runs of two node groups",
+}
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One guess: the rung that tells, or why none does."""
+
+    text: str
+    rung: str = ""
+    why_not: str = ""
+
+
+def _on(rung: str, **texts: str) -> dict[str, Guess]:
+    return {name.replace("_", "-"): Guess(text, rung) for name, text in texts.items()}
+
+
+def _not(**texts: tuple[str, str]) -> dict[str, Guess]:
+    return {name.replace("_", "-"): Guess(text, why_not=why) for name, (text, why) in texts.items()}
+
+
+GUESSES: dict[str, Guess] = {
+    **_on(
+        "reads",
+        answers_date="answers have a Date header, the service's clock",
+        shapes_table="the shapes of the stand-in's table are there, with these OCPUs and memory",
+    ),
+    **_on(
+        "one",
+        job_active="a Job is ACTIVE when its creation is answered",
+        list_order="lists have the newest first",
+        errors_invalid="what cannot be is refused with 400 InvalidParameter",
+        storage_bounds="block storage of less than 50 GB is refused",
+        flex_config="a flexible shape without jobShapeConfigDetails is refused",
+        token_body="a retry token with a different body is refused with 409",  # noqa: S106 - no password
+        environment_together="the limit of 20,000 characters holds for Job and run together",
+        errors_cancel="a cancel of a run that has ended is refused with 409 IncorrectState",
+        delete_at_once="a Job is gone when its deletion is answered",
+        deleted_listed="deleted Jobs are still listed",
+        image_arguments="commandLineArguments go to the image's entrypoint, split as a shell does",
+        first_process="a run ends with its first process",
+        principal_files="a run's resource principal is version 2.2, with files that its user can read",
+        exit_no_program="an entrypoint that is no program ends the run with exit code 127",
+        details_image="a run whose image is not there ends with `Error pulling image`",
+        details_runtime="a run that takes too long ends with `exceeded its maximum runtime`",
+        cancel_term="a cancel sends TERM, and KILL 10 s later",
+    ),
+    **_on(
+        "two",
+        runs_reach="two runs in one subnet reach each other at their addresses",
+        log_search_or="one search finds the lines of several runs, joined by `or`",
+        log_id="each line in OCI Logging has an id of its own",
+        log_late="a line is found within 90 s",
+    ),
+    **_on(
+        "groups",
+        groups_file="CLUSTER_NODES_METADATA_FILE grows node by node",
+        groups_rank="ranks count through the groups",
+        groups_run_ocid="all nodes have the same JOB_RUN_OCID",
+        groups_order="the next group starts when the probes of the last have succeeded",
+        groups_end="the run ends when every group has had its minimumSuccessReplicas, and its other nodes are ended",
+        groups_states="all groups of a run that has ended are DELETED",
+        groups_details="the sentence with the exit code names the node group",
+    ),
+    **_not(
+        errors_other=(
+            "all other status codes, codes and messages of errors",
+            "most need something that is missing or broken in a way that a tenancy cannot be asked for",
+        ),
+        details_capacity=("`Out of host capacity.`, no free address", "nobody can have a region run out of hosts"),
+        exit_signal=(
+            "128 + the number for a signal",
+            "a container's first process cannot be killed from inside, and tini, which the images begin with, ends so",
+        ),
+        image_entrypoint=(
+            "without an entrypoint of its own a run takes its image's",
+            "that of the images, entrypoint.sh, becomes the program that it is given, and leaves no trace",
+        ),
+        image_user=(
+            "a container runs as its image's user",
+            "the user stands in the image's manifest; compare it with the user id in the evidence of principal-files",
+        ),
+        image_digest=("a tag is refused when its digest has changed", "a second image would have to be pushed"),
+        principal_claims=("the claims of tokens", "the token is a secret, and stays in its run"),
+        principal_renewal=("the renewal of the files", "a run would have to last as long as its token"),
+        list_pages=("pages of 100", "101 Jobs would have to be made"),
+        token_owner=("retry tokens belong to a user and an operation", "it takes a second user"),
+        limits_other=("there are no limits but those that are named", "nobody can look for all that may be"),
+    ),
+}
+
+
+@dataclass
+class Finding:
+    """What came of one guess."""
+
+    verdict: str
+    evidence: str
+    request_id: str = ""
+
+
+RIGHT, WRONG, UNKNOWN = "right", "WRONG", "could not tell"
+
+
+class Findings:
+    """What has been found so far."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Finding] = {}
+
+    def note(self, guess: str, *, is_right: bool | None, evidence: str, request_id: str = "") -> None:
+        """Take note of what tells whether *guess* is right; None where it does not tell."""
+        assert GUESSES[guess].rung, f"{guess} is one that cannot be tested"
+        verdict = UNKNOWN if is_right is None else RIGHT if is_right else WRONG
+        self.found[guess] = Finding(verdict, evidence, request_id)
+
+    def of(self, guess: str, rungs: tuple[str, ...]) -> Finding:
+        """Return what came of *guess* on the *rungs* that were wanted."""
+        if why_not := GUESSES[guess].why_not:
+            return Finding("not tested", why_not)
+        if GUESSES[guess].rung not in rungs:
+            return Finding(UNKNOWN, "this rung was not wanted")
+        return self.found.get(guess, Finding(UNKNOWN, "nothing was seen that tells"))
+
+    def wrong(self) -> list[str]:
+        """Return the guesses that have turned out wrong."""
+        return [guess for guess in GUESSES if guess in self.found and self.found[guess].verdict == WRONG]
