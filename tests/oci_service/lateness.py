@@ -1,4 +1,4 @@
-"""A service that knows of its own deeds only later: what was made is not seen yet, what is told was true a while ago."""
+"""A service that is late: what was made is not seen yet, and what is told was true a while ago."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class Shelf:
     ) -> Answer:
         """Return the page that a list operation asks for.
 
-        *only* names the fields that a summary has; *told* returns what is told of a resource, None where that is nothing.
+        *only* names the fields that a summary has; *told* returns what is told of a resource, if it is told of.
         """
         query = request.query
         by = query.get("sortBy", "timeCreated")

@@ -256,7 +256,8 @@ class Lifecycle:
 
     def _stop_running(self, cluster: Cluster, reason: str) -> None:
         """End what runs of *cluster*; where its plan is lost nobody can ask its nodes, as nobody knows their key."""
-        left = {state.node for state in self.states(cluster) if state.is_running}
+        running = [state for state in self.states(cluster) if state.is_running]
+        left = {state.node for state in running}
         if not left:
             return
         try:
@@ -267,6 +268,10 @@ class Lifecycle:
             return
         self._say(f"stopping {cluster.name}")
         request_stop(self._backend, cluster, plan, reason)
+        # Who has not started reads no file. What shares its life with one that has, ends in order with it.
+        started = {state.id for state in running if not state.is_waiting}
+        if waiting := [state.node for state in running if state.is_waiting and state.id not in started]:
+            self._backend.end(cluster, waiting)
         if left := self._wait_for_end(cluster, self._patience_s(plan.limits)):
             self._say(f"{cluster.name} has not ended by itself; ending its nodes")
             self._end_by_force(cluster, left, self._patience_s(plan.limits))

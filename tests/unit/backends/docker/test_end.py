@@ -190,7 +190,7 @@ def test_a_node_that_an_engine_has_made_and_never_begun_is_taken_away(launcher: 
     launcher.fake.set("WORKER_2", Status="created", ExitCode=0)
     launcher.stop(cluster)
     assert launcher.fake.left() == ([], [], [])
-    assert launcher.codes(cluster) == {"MAIN": 137, "WORKER_1": 76}
+    assert launcher.codes(cluster) == {"MAIN": 137, "WORKER_1": 76, "WORKER_2": 143}
 
 
 def test_nodes_that_a_launch_begins_while_its_cluster_is_stopped_are_ended_too(launcher: Launcher) -> None:
