@@ -34,6 +34,12 @@ CONTROLS = {
     "free_addresses": None,
     "metadata_delay_s": 0,
     "metadata_torn_s": 0,
+    "stay_accepted": [],
+    "needs_attention": {},
+    "unseen_s": 0,
+    "list_lag_s": 0,
+    "state_lag_s": 0,
+    "stale_every": 0,
     "faults": [],
 }
 

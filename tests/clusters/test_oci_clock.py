@@ -117,8 +117,8 @@ def test_a_node_that_begins_when_its_launch_is_over_ends_at_once(cloud: Cloud, c
     cloud.assert_nothing_runs()
 
 
-def test_a_detached_launch_whose_host_comes_too_late_ends_at_once(cloud: Cloud) -> None:
-    """Nobody has waited for it: main does not begin, and the workers end with it."""
+def test_nodes_that_wait_are_shown_and_stopped(cloud: Cloud) -> None:
+    """For how long they have waited, also to who has not launched them."""
     cloud.service.control({"stay_accepted": ["MAIN", "WORKER_1"]})
     launch = cloud.launch_plain(1, SHORT, "--detach", "--name", "demo", PROVISION_TIMEOUT="1")
     assert wait(launch) == 0, launch.err
@@ -202,7 +202,10 @@ def _listed(state: str) -> Callable[[Cloud], Callable[[], bool]]:
 
 # By name: controls of the service, and what is waited for.
 PHASES: dict[str, tuple[dict[str, Any], Callable[[Cloud], Callable[[], bool]]]] = {
-    "the name is looked up": (_late("list_jobs"), lambda cloud: _requests(cloud, "?", 0)),
+    "the name is looked up": (
+        {"faults": [{"operation": "list_jobs", "kind": "503"}]},
+        lambda cloud: _requests(cloud, "list_jobs"),
+    ),
     "the code is sent": (_late("put_object", 1.0), lambda cloud: _requests(cloud, "list_jobs")),
     "the Job is made": (_late("create_job"), lambda cloud: _requests(cloud, "head_object")),
     "the Job is not seen yet": ({"unseen_s": 10}, lambda cloud: _requests(cloud, "create_job_run")),

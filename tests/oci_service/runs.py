@@ -162,7 +162,8 @@ class Life:
     def _is_canceled_before_it_starts(self) -> bool:
         """Wait for a host, as long as that is to take; return whether the run was canceled meanwhile."""
         names = {(self._run.get("freeformTags") or {}).get("oci-cluster-node", ""), str(self._plan.ordinal)}
-        if trouble := next((rule for name, rule in self._controls.needs_attention.items() if name in names), None):
+        troubles = (rule for name, rule in self._controls.needs_attention.items() if name in names)
+        if (trouble := next(troubles, None)) is not None:
             with self._changed:
                 if not self._is_canceled:
                     self._become("NEEDS_ATTENTION", trouble.get("details", "Waiting for a host."))

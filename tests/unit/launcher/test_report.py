@@ -316,6 +316,7 @@ def test_a_node_that_has_not_started_is_shown_with_its_waiting(
     backend: FakeBackend,
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
+    *,
     fields: dict[str, Any],
     phase: str,
     seconds: int | None,
