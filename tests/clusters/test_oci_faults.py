@@ -111,7 +111,8 @@ def make_plan(stand_in: StandIn, root: Path, code: Path, name: str) -> Plan:
 
 
 def is_fault(call: dict[str, Any]) -> bool:
-    return call["status"] in {404, 409, 429, 500, 503} or not call["is_answered"]
+    """Return whether a call has failed by a fault; not by lateness, which refuses with 404 and 409 besides."""
+    return call["status"] in {429, 500, 503} or not call["is_answered"]
 
 
 def active(stand_in: StandIn, launch_id: str) -> list[dict[str, Any]]:
