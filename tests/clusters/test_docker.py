@@ -305,7 +305,7 @@ def test_a_killed_launcher_takes_its_containers_along(site: Site) -> None:
 # An engine's client that makes the containers of some nodes, and never begins them.
 NEVER_BEGINS = """#!/bin/sh
 case " $* " in
-" run "*" NODE_NAME={node} "*)
+" run "*" NODE_NAME="{node}" "*)
     shift
     for word; do
         shift
@@ -340,6 +340,7 @@ def test_the_first_ctrl_c_ends_containers_that_never_begin(site: Site, tmp_path:
     client.chmod(0o755)
     launch = site.launch(1, SLEEP, "--name", "demo", DOCKER=str(client))
     wait_until(lambda: "cluster demo started" in launch.err, "the containers")
+    assert {node["state"] for node in site.nodes("demo").values()} == {"ACCEPTED"}
     launch.interrupt()
     assert launch.wait() == 143, launch.err
     assert site.left() == []
