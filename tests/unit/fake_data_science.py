@@ -246,11 +246,11 @@ class DataScience:
                 run.looks_to_end -= 1
                 if run.looks_to_end <= 0:
                     run.lifecycle_state = "CANCELED"
-        return [run for run in self._listed(self.runs) if job in {"", run.job_id}]
+        return [_summary(run) for run in self._listed(self.runs) if job in {"", run.job_id}]
 
     def _get_run(self, ocid: str) -> Response:
         self._look("")
-        return Response(self._found(self.runs, ocid))
+        return Response(SimpleNamespace(**vars(self._found(self.runs, ocid))))
 
     def _cancel(self, ocid: str) -> Response:
         run = self._found(self.runs, ocid)
@@ -270,6 +270,11 @@ class DataScience:
         for run in [run for run in self.runs.values() if run.job_id == ocid]:
             del self.runs[run.id]
         return Response(None)
+
+
+def _summary(run: SimpleNamespace) -> SimpleNamespace:
+    """Return what a list tells of a run, as it is now."""
+    return SimpleNamespace(**{name: value for name, value in vars(run).items() if name != "node_group_details_list"})
 
 
 class FakeService(Service):

@@ -136,12 +136,12 @@ class Agent:
             StoppedError: there is a ``stop`` file already.
             TimedOutError: it is later than ``START_BY``, and no main is there.
         """
-        settings, pulse = self._settings, self._pulse
+        pulse = self._pulse
         pulse.obey()
-        late_s = pulse.wall_clock() - settings.start_by
-        if late_s <= 0 or (not settings.is_main and pulse.read(config_file("MAIN")) is not None):
+        late_s = pulse.wall_clock() - self._settings.start_by
+        if late_s <= 0 or pulse.read(config_file("MAIN")) is not None:
             return
-        msg = f"{settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
+        msg = f"{self._settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
         raise TimedOutError(msg)
 
     def _find_address(self) -> str:

@@ -161,7 +161,7 @@ def test_a_late_worker_of_a_cluster_that_works_is_canceled_alone(run: Run) -> No
 
     run.cluster_dir.publish("MAIN_ready.json", facts={})
     steps = [long(run, 5000), is_added, long(run, 1799), nothing, long(run, 2)]
-    assert follow(run, *steps, lambda: run.end(0, 0, 0)) == 0
+    assert follow(run, *steps, lambda: run.end(0, 0, 0), workers_to_begin=3) == 0
     assert run.calls == [("end", "WORKER_3")]
 
 
@@ -225,8 +225,10 @@ def test_when_a_stop_file_is_there_what_waits_is_canceled(run: Run) -> None:
     obeys(run)
     wait_for_hosts(run, "WORKER_2")
     run.cluster_dir.publish(STOP, reason="stopped by stop.sh", exit_code=143)
-    assert follow(run, lambda: run.nodes(MAIN=143, WORKER_1=143), nothing) == 143
-    assert run.calls == [("end", "WORKER_2")]
+    seen: list[list[Any]] = []
+    steps = [lambda: seen.append([*run.calls]), lambda: run.nodes(MAIN=143, WORKER_1=143), nothing]
+    assert follow(run, *steps) == 143
+    assert seen == [[("end", "WORKER_2")]] == [run.calls], "main still runs then"
 
 
 def test_the_first_ctrl_c_ends_what_waits(run: Run) -> None:
@@ -262,9 +264,10 @@ def test_what_shares_its_life_with_a_node_that_works_is_not_canceled_at_once(run
         run.node(node, None, id="one run")
     wait_for_hosts(run, "WORKER_2", id="one run")
     run.cluster_dir.publish(STOP, reason="done", exit_code=0)
-    steps = [nothing, long(run, 14), long(run, 2), lambda: run.end(0, 0)]
+    seen: list[list[Any]] = []
+    steps = [nothing, long(run, 14), lambda: seen.append([*run.calls]), long(run, 2), lambda: run.end(0, 0)]
     follow(run, *steps)
-    assert run.calls == [("end", "WORKER_2")]
+    assert (seen, run.calls) == ([[]], [("end", "WORKER_2")])
     assert run.clock.now - 1000 > LIMITS.grace_period_s + run.backend.end_margin_s
 
 
@@ -299,6 +302,24 @@ def test_storage_that_is_away_keeps_nobody_from_being_canceled(run: Run, monkeyp
 
     assert follow(run, over, nothing) == 0
     assert run.calls == [("end", "WORKER_2")]
+
+
+def test_a_stop_file_that_nobody_can_read_any_more_has_still_been_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher knows what it has asked for."""
+    obeys(run)
+    wait_for_hosts(run, *ALL)
+
+    def away(*_: object) -> None:
+        raise StorageError("no route")
+
+    def asks() -> None:
+        run.clock.now += 1801
+        monkeypatch.setattr("oci_cluster.contract.cluster_dir.ClusterDir.read", away)
+
+    assert follow(run, asks, nothing) == 75
+    assert "ended with 75 (MAIN, WORKER_1, WORKER_2 did not start within 1800 s" in run.said[-1]
 
 
 # --- Launches that nobody follows -----------------------------------------------------------------------------------
