@@ -163,6 +163,7 @@ def test_a_late_worker_of_a_cluster_that_works_is_canceled_alone(run: Run) -> No
     steps = [long(run, 5000), is_added, long(run, 1799), nothing, long(run, 2)]
     assert follow(run, *steps, lambda: run.end(0, 0, 0), workers_to_begin=3) == 0
     assert run.calls == [("end", "WORKER_3")]
+    assert run.cluster_dir.read(STOP) is None
 
 
 @pytest.mark.parametrize("waiting", [("MAIN",), ALL])
@@ -237,6 +238,16 @@ def test_the_first_ctrl_c_ends_what_waits(run: Run) -> None:
     wait_for_hosts(run, *ALL)
     assert follow(run, run.signals.send, nothing) == 143
     assert (run.calls, len(run.signals.waits)) == ([("end", *ALL)], 2)
+
+
+def test_the_first_ctrl_c_ends_what_waits_in_a_cluster_that_works(run: Run) -> None:
+    """Though main takes its time."""
+    obeys(run)
+    run.cluster_dir.publish("MAIN_ready.json", facts={})
+    wait_for_hosts(run, "WORKER_2")
+    seen: list[list[Any]] = []
+    follow(run, run.signals.send, lambda: seen.append([*run.calls]), lambda: run.end(143, 143))
+    assert seen == [[("end", "WORKER_2")]]
 
 
 def test_a_node_that_has_left_a_file_has_started(run: Run) -> None:
