@@ -46,6 +46,23 @@ def test_nodes_that_never_start_end_the_launch(cloud: Cloud, stays: list[str], n
     assert [(found["exit_code"], found["state"]) for found in listed] == [(75, "FAILED")]
 
 
+def test_a_run_of_node_groups_that_never_starts_ends_the_launch(cloud: Cloud) -> None:
+    """One run is all nodes: it is canceled whole."""
+    cloud.service.control({"stay_accepted": [1]})
+    launch = cloud.launch_plain(1, SHORT, OCI_JOB_STYLE="multinode", **SOON)
+    assert wait(launch) == 75, launch.err
+    assert "MAIN, WORKER_1 did not start within 20 s (PROVISION_TIMEOUT)" in last(launch)
+    cloud.assert_nothing_runs()
+
+
+def test_the_node_group_that_failed_is_named_with_its_reason(cloud: Cloud) -> None:
+    """By the service's own words."""
+    launch = cloud.launch_plain(1, "import sys\nsys.exit(7)\n", "--name", "demo", OCI_JOB_STYLE="multinode")
+    assert wait(launch) == 7, launch.err
+    (main, *_) = json.loads(cloud.run("status", "demo", "--json").stdout)["nodes"]
+    assert "node group main: 1 of 1 replicas failed with exit code 7." in main["details"]
+
+
 def test_a_worker_that_has_not_started_is_canceled_when_main_has_ended(cloud: Cloud) -> None:
     """It is not waited for; the code is main's."""
     cloud.service.control({"stay_accepted": ["WORKER_2"]})

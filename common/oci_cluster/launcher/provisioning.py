@@ -72,7 +72,7 @@ class Provisioning:
         self._began = self._told_at = clock()
         # Since when each life of a node has been seen to wait, and how long it did when it was seen to no more.
         self._since: dict[tuple[str, str | int], float] = {}
-        self._waited: dict[str, tuple[State, float]] = {}
+        self._waited: dict[str, str] = {}
         self._lives: dict[str, str | int] = {}
         self._troubles: dict[str, str] = {}
         # Nodes that have left a file: they have started, whatever the backend says that may be late.
@@ -87,7 +87,8 @@ class Provisioning:
             self._lives.setdefault(node.node, node.id)
             if node.is_waiting:
                 since = self._since.setdefault((node.node, node.id), self._clock())
-                self._waited[node.node] = (node.state, self._clock() - since)
+                why = f": {node.details}" if node.details else ""
+                self._waited[node.node] = f"{node.state} for {span(self._clock() - since)}{why}"
             elif node.is_running:
                 self._waited.pop(node.node, None)
         self._tell_troubles(nodes)
@@ -142,8 +143,7 @@ class Provisioning:
     def never_started(self, nodes: Sequence[NodeState]) -> str:
         """Return in words which of *nodes*, which have ended, never started; empty where all have."""
         told = [node.node for node in nodes if node.never_started and node.node in self._waited]
-        waits = [f"{name} ({self._waited[name][0]} for {span(self._waited[name][1])})" for name in told]
-        return names_of(waits)
+        return names_of([f"{name} ({self._waited[name]})" for name in told])
 
     def _cancel(self, nodes: Sequence[NodeState], names: Collection[str], words: str) -> None:
         # One that is canceled still waits, to the eyes of a backend that tells late.

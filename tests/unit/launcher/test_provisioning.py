@@ -204,7 +204,7 @@ def test_a_main_that_waited_in_vain_has_the_names_of_who_never_started(run: Run)
 
     assert follow(run, long(run, 600), gives_up, nothing) == 75
     assert run.said[-1].startswith(
-        "cluster mine ended with 75 (not ready (TIMEOUT)); never started: WORKER_2 (ACCEPTED for 10m)"
+        "cluster mine ended with 75 (not ready (TIMEOUT)); never started: WORKER_2 (ACCEPTED for 10m: no host)"
     )
 
 
