@@ -198,6 +198,17 @@ def test_a_cluster_that_lists_do_not_have_yet_is_stopped(cloud: Cloud) -> None:
     cloud.assert_nothing_runs()
 
 
+def test_a_killed_launcher_takes_along_what_no_list_has_yet(cloud: Cloud) -> None:
+    """What it had just made would run, and cost, to its end."""
+    cloud.service.control(LATE)
+    launch = cloud.launch_plain(1, UNTIL_GO, "--", "never")
+    cloud.wait_for("entry up")
+    launch.kill()
+    launch.process.wait()
+    wait_until(lambda: set(states(cloud).values()) <= ENDED, "the end of its runs", PATIENCE_S)
+    cloud.assert_nothing_runs()
+
+
 # --- The first Ctrl-C -----------------------------------------------------------------------------------------------
 
 

@@ -334,7 +334,7 @@ def end_orphan(backend_name: str, cluster_id: str) -> None:
     backend = open_backend(backend_name, PROJECT_ROOT, _given(), lambda: False)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
-        lifecycle.stop(lifecycle.choose(cluster_id), reason="its launcher was killed")
+        lifecycle.stop(lifecycle.choose_orphan(cluster_id), reason="its launcher was killed")
     finally:
         backend.close()
 

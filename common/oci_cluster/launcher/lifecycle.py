@@ -21,6 +21,8 @@ from oci_cluster.system.files import locked, not_writable
 from oci_cluster.system.text import now, seconds_since
 
 _TELL_AGAIN_S = 10.0
+# How long a list may not have what has been made; the backend oci has the source of the number (SETTLES_S).
+_LISTED_S = 120.0
 # How long it is tried to remove what a launch that failed has left: an engine that is started again answers by then.
 _REMOVE_FOR_S = 20.0
 
@@ -150,6 +152,22 @@ class Lifecycle:
             msg = f"there is no cluster '{name}'; known: {known}"
             raise UsageError(msg)
         return fitting[-1]
+
+    def choose_orphan(self, cluster_id: str) -> Cluster:
+        """Return the cluster that a launcher was launching when it was killed; elsewhere a list may have it only later.
+
+        Raises:
+            UsageError: there is none.
+        """
+        deadline = self._clock() + (0 if self._backend.is_this_machine else _LISTED_S)
+        for delay in poll_delays(5.0, first_s=0.5):
+            try:
+                return self.choose(cluster_id)
+            except UsageError:
+                if self._clock() >= deadline:
+                    raise
+            self._sleep(delay)
+        raise AssertionError  # poll_delays never ends
 
     def choose_all(self, *, ended: bool, older_than_s: float) -> list[Cluster]:
         """Return the clusters that run, or those that have *ended*; of these, those launched so long ago at least."""
