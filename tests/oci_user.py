@@ -42,6 +42,12 @@ CONTROLS = {
     "metadata_lists": "all",
     "own_run_ocids": False,
     "flipped": [],
+    "stay_accepted": [],
+    "needs_attention": {},
+    "unseen_s": 0,
+    "list_lag_s": 0,
+    "state_lag_s": 0,
+    "stale_every": 0,
     "faults": [],
 }
 

@@ -66,30 +66,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 # First what needs nothing that `.ci/run` may still be making; short tests last, which fill gaps.
 ORDER = (
     *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_engine", "test_gang"),
-<<<<<<< HEAD
-    *("test_docker", "test_oci_walk_through", "test_oci", "test_oci_refusals", "test_oci_faults", "test_dask"),
-=======
-    *(
-        "test_smoke_oci",
-        "test_docker",
-        "test_oci",
-        "test_oci_groups",
-        "test_oci_logging",
-        "test_oci_refusals",
-        "test_oci_faults",
-        "test_dask",
-    ),
->>>>>>> logging
+    *("test_smoke_oci", "test_docker", "test_oci_walk_through", "test_oci", "test_oci_groups", "test_oci_logging"),
+    *("test_oci_refusals", "test_oci_faults", "test_dask"),
     *("test_pytorch", "test_images", "test_tensorflow", "test_hosts", "test_subnet", "test_horovod"),
     *("test_local_losses", "test_local_storage", "test_local_backend"),
 )
 # One worker runs all tests of such a file: they share what takes long to make, or a port on all addresses.
 TOGETHER = {
-<<<<<<< HEAD
-    *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_oci_walk_through"),
-=======
     *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_oci_logging"),
->>>>>>> logging
+    "test_oci_walk_through",
     *("test_engine", "test_docker", "test_pytorch", "test_tensorflow", "test_images"),
 }
 # Others that take these ports: TensorFlow's, on all addresses of the machine, is Horovod's too.

@@ -300,3 +300,47 @@ def test_a_killed_launcher_takes_its_containers_along(site: Site) -> None:
     wait_until(lambda: not site.left(), "an empty engine", 120.0)
     assert "reason: its launcher was killed" in site.run("status", "mine")
     assert "entry up" in site.run("logs", "mine")
+
+
+# An engine's client that makes the containers of some nodes, and never begins them.
+NEVER_BEGINS = """#!/bin/sh
+case " $* " in
+" run "*" NODE_NAME="{node}" "*)
+    shift
+    for word; do
+        shift
+        [ "$word" = --detach ] || set -- "$@" "$word"
+    done
+    exec {docker} create "$@" ;;
+esac
+exec {docker} "$@"
+"""
+
+
+@pytest.mark.parametrize("nodes", ["WORKER_1", "*"], ids=["a worker", "all"])
+def test_containers_that_never_begin_end_the_launch(site: Site, tmp_path: Path, nodes: str) -> None:
+    """With 75 and their names, and so it is told later; the engine keeps nothing."""
+    client = tmp_path / "docker"
+    client.write_text(NEVER_BEGINS.format(node=nodes, docker=site.engine.docker))
+    client.chmod(0o755)
+    environ = {"DOCKER": str(client), "PROVISION_TIMEOUT": "8", "WAIT_FOR_ADDRESSES": "1"}
+    launch = site.launch(1, SLEEP, "--name", "demo", **environ)
+    assert launch.wait() == 75, launch.err
+    named = "WORKER_1" if nodes == "WORKER_1" else "MAIN, WORKER_1"
+    assert f"cluster demo ended with 75 ({named} did not start within 8 s (PROVISION_TIMEOUT)" in launch.err
+    assert site.left() == []
+    found = json.loads(site.run("status", "--json", "demo"))
+    assert (found["state"], found["exit_code"]) == ("FAILED", 75)
+    assert found["nodes"][1]["never_started"]
+
+
+def test_the_first_ctrl_c_ends_containers_that_never_begin(site: Site, tmp_path: Path) -> None:
+    client = tmp_path / "docker"
+    client.write_text(NEVER_BEGINS.format(node="*", docker=site.engine.docker))
+    client.chmod(0o755)
+    launch = site.launch(1, SLEEP, "--name", "demo", DOCKER=str(client))
+    wait_until(lambda: "cluster demo started" in launch.err, "the containers")
+    assert {node["state"] for node in site.nodes("demo").values()} == {"ACCEPTED"}
+    launch.interrupt()
+    assert launch.wait() == 143, launch.err
+    assert site.left() == []

@@ -15,16 +15,26 @@ from oci_service.handle import Service as StandIn
 
 from oci_cluster.backends.oci.backend import OciBackend
 from oci_cluster.backends.oci.service import Service
-from oci_cluster.contract.cluster import Plan
+from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
 from oci_cluster.launcher import planning
+from oci_cluster.launcher.follow import Follower
 from oci_cluster.launcher.lifecycle import Lifecycle
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
 IMAGE = "iad.ocir.io/stand-in/nothing:1"
 FAULTS = int(os.environ.get("FAULTS", "100"))  # 1,000 take minutes
-KINDS = ("429", "500", "503", "drop-before", "drop-after")
+KINDS = ("404", "409", "429", "500", "503", "drop-before", "drop-after")
+# A second of the launcher's takes so much of the service's, whose lateness is in real seconds.
+PACE = 1 / 300
+LATENESS = {
+    "unseen_s": (0, 0, 5 * PACE, 20 * PACE),
+    "list_lag_s": (0, 0, 10 * PACE, 40 * PACE),
+    "state_lag_s": (0, 0, 8 * PACE),
+    "stale_every": (0, 2, 3),
+}
+NODES = ["MAIN", "WORKER_1", "WORKER_2"]
 OPERATIONS = (
     "list_jobs",
     "create_job",
@@ -42,7 +52,11 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandI
         for name, text in service.environ.items():
             monkeypatch.setenv(name, text)
         service.control(
-            {"images": {IMAGE: {"entrypoint": ["/bin/sleep", "600"], "directory": "/"}}, "cancel_grace_s": 1}
+            {
+                "images": {IMAGE: {"entrypoint": ["/bin/sleep", "600"], "directory": "/"}},
+                "cancel_grace_s": 1,
+                "stale_s": 30 * PACE,
+            }
         )
         yield service
 
@@ -55,7 +69,7 @@ def lifecycle_of(
     def sleep(seconds: float) -> None:
         nonlocal moment
         moment += seconds
-        time.sleep(seconds / 300)
+        time.sleep(seconds * PACE)
 
     service = Service(os.environ, is_stopped=is_stopped, clock=lambda: moment, sleep=sleep)
     service.use_for_storage()
@@ -71,20 +85,41 @@ def told_after(looks: int | None) -> Callable[[], bool]:
     return lambda: looks is not None and next(asked) >= looks
 
 
+class Waits:
+    """Signals that never come, and a wait that takes no longer than the launcher's."""
+
+    received = None
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        self.wait = sleep
+
+
+def follow(lifecycle: Lifecycle, backend: OciBackend, cluster: Cluster, plan: Plan, say: Callable[[str], None]) -> int:
+    """Follow a cluster to its end, as launch.sh does; return its exit code."""
+    signals: Any = Waits(lifecycle._sleep)
+    follower = Follower(backend, cluster, plan, say=say, signals=signals, clock=lifecycle._clock)
+    code = follower.until_ready()
+    assert code is not None, "no node has started"
+    follower.tell_end()
+    return code
+
+
 def make_plan(stand_in: StandIn, root: Path, code: Path, name: str) -> Plan:
     request = planning.Request("dask", "2", "oci", {"CLUSTER_NAME": name, "ENTRY_POINT": str(code / "train.py")})
-    environ = {**stand_in.settings, "IMAGE": IMAGE}
+    environ = {**stand_in.settings, "IMAGE": IMAGE, "PROVISION_TIMEOUT": "10m"}
     return planning.make_plan(request, environ, root=root, cwd=code, max_workers=999)
 
 
 def is_fault(call: dict[str, Any]) -> bool:
+    """Return whether a call has failed by a fault; not by lateness, which refuses with 404 and 409 besides."""
     return call["status"] in {429, 500, 503} or not call["is_answered"]
 
 
 def active(stand_in: StandIn, launch_id: str) -> list[dict[str, Any]]:
     """Return the runs of a launch that cost money."""
     own = [run for run in stand_in.job_runs() if run["freeformTags"]["oci-cluster-launch"] == launch_id]
-    return [run for run in own if run["lifecycleState"] in {"ACCEPTED", "IN_PROGRESS", "CANCELING"}]
+    ended = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
+    return [run for run in own if run["lifecycleState"] not in ended]
 
 
 def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(stand_in: StandIn, tmp_path: Path) -> None:
@@ -95,7 +130,7 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
     root.mkdir()
     for folder in ("dask", "scripts"):
         (root / folder).symlink_to(Path(__file__).parents[2] / folder)
-    struck = launches = successes = 0
+    struck = launches = successes = waits = 0
     while struck < FAULTS:
         launches += 1
         name = f"demo-{launches}"
@@ -113,7 +148,12 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
             if chance.random() < 0.5
         ]
         since = len(stand_in.calls())
-        stand_in.control({"faults": faults})
+        # Runs that never start, of which half need somebody's attention.
+        is_waiting = chance.random() < 0.2
+        troubles = {node: {} for node in NODES} if is_waiting and chance.random() < 0.5 else {}
+        lateness = {name: chance.choice(values) for name, values in LATENESS.items()}
+        never = {"stay_accepted": NODES if is_waiting else [], "needs_attention": troubles}
+        stand_in.control({"faults": faults, **lateness, **never})
         stop_after = chance.choice((None, None, None, chance.randrange(60)))
         said: list[str] = []
         backend, lifecycle = lifecycle_of(stand_in, root, said.append, told_after(stop_after))
@@ -121,13 +161,19 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
             cluster = lifecycle.launch(backend.place(plan))
         except ClusterError:
             cluster = None
+        if cluster is not None and is_waiting and stop_after is None:
+            waits += 1
+            assert follow(lifecycle, backend, cluster, plan, said.append) == 75, said
+            assert "MAIN, WORKER_1, WORKER_2 did not start within 600 s (PROVISION_TIMEOUT)" in said[-1]
+            assert not active(stand_in, plan.launch_id)
         struck += sum(map(is_fault, stand_in.calls(since=since)))
-        stand_in.control({"faults": []})
+        on_time = dict.fromkeys(LATENESS, 0)
+        stand_in.control({"faults": [], **on_time})
         own = active(stand_in, plan.launch_id)
         nodes = [run["freeformTags"]["oci-cluster-node"] for run in own]
         if cluster is not None:
             successes += 1
-            assert sorted(nodes) == ["MAIN", "WORKER_1", "WORKER_2"], "a success is a whole cluster"
+            assert sorted(nodes) == ([] if is_waiting and stop_after is None else NODES), "a success is a whole cluster"
         elif own:
             assert len(nodes) == len(set(nodes)), "a node was started twice"
             assert any(text.startswith(f"NOT ENDED: {name} ") for text in said), f"left unnamed: {nodes}; {said}"
@@ -136,5 +182,6 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
             (left,) = [found for found in quiet.find() if found.name == name]
             its_lifecycle.stop(left, delete=True)
             assert not active(stand_in, plan.launch_id)
-    sys.stderr.write(f"{struck} faults in {launches} launches, of which {successes} succeeded all the same\n")
+    told = f"of which {successes} succeeded all the same; the nodes of {waits} never started"
+    sys.stderr.write(f"{struck} faults in {launches} launches, {told}\n")
     assert successes > launches / 10

@@ -133,6 +133,63 @@ def test_run_that_is_canceled_before_it_begins_never_does(user: User) -> None:
     assert user.service.log(run) == ""
 
 
+def _told(user: User, job: str) -> list[tuple[str, str]]:
+    listed = user.science.list_job_runs(user.settings["COMPARTMENT_OCID"], job_id=job).data
+    return [(run.lifecycle_state, run.lifecycle_details) for run in listed]
+
+
+def test_run_stays_accepted_as_long_as_it_is_to(user: User) -> None:
+    """By its number; what needs attention says so, and recovers or not."""
+    user.service.control({"stay_accepted": [1], "needs_attention": {"2": {"details": "no host"}}})
+    job = user.job("print('up')")
+    first, second = user.run(job), user.run(job)
+    wait_until(lambda: ("NEEDS_ATTENTION", "no host") in _told(user, job), "a run that needs attention", 60)
+    assert ("ACCEPTED", "Job run accepted.") in _told(user, job)
+    assert user.science.get_job_run(second).data.time_started is None
+    user.service.control({"stay_accepted": []})
+    assert user.service.wait(first)["lifecycleState"] == "SUCCEEDED"
+    user.science.cancel_job_run(second)
+    assert user.service.wait(second)["lifecycleState"] == "CANCELED"
+    user.service.control({"needs_attention": {"3": {"for_s": 0.1}}})
+    assert user.service.wait(user.run(job))["lifecycleState"] == "SUCCEEDED"
+
+
+def test_what_has_just_been_made_is_neither_seen_nor_listed(user: User) -> None:
+    """It has been made all the same."""
+    user.service.control({"unseen_s": 3600})
+    made = user.science.create_job(user.job_details()).data.id
+    asked: list[Callable[[], Any]] = [
+        lambda: user.science.get_job(made),
+        lambda: user.science.create_job_run(user.run_details(made)),
+        lambda: user.science.list_job_runs(user.settings["COMPARTMENT_OCID"], job_id=made),
+        lambda: user.science.delete_job(made),
+    ]
+    for ask in asked:
+        with pytest.raises(oci.exceptions.ServiceError) as caught:
+            ask()
+        assert (caught.value.status, caught.value.code) == (404, "NotAuthorizedOrNotFound")
+    compartment = user.settings["COMPARTMENT_OCID"]
+    assert user.science.list_jobs(compartment, id=made).data == []
+    user.service.control({"unseen_s": 0, "list_lag_s": 3600})
+    assert user.science.get_job(made).data.id == made
+    assert user.science.list_jobs(compartment, id=made).data == []
+    user.service.control({"list_lag_s": 0})
+    assert [job.id for job in user.science.list_jobs(compartment, id=made).data] == [made]
+
+
+def test_states_are_told_late_and_every_second_answer_is_older(user: User) -> None:
+    """A run that has ended is told as it was before."""
+    job = user.job("print('up')")
+    run = user.run(job)
+    user.service.wait(run)
+    assert [state for state, _ in _told(user, job)] == ["SUCCEEDED"]
+    user.service.control({"state_lag_s": 3600})
+    assert [state for state, _ in _told(user, job)] == ["ACCEPTED"]
+    assert user.science.get_job_run(run).data.time_finished is None
+    user.service.control({"state_lag_s": 0, "stale_every": 2, "stale_s": 3600})
+    assert {state for _ in range(2) for state, _ in _told(user, job)} == {"ACCEPTED", "SUCCEEDED"}
+
+
 NODE = """\
 import json, os, socket, sys, time
 rank, size = int(os.environ["NODE_RANK"]), int(os.environ["INITIAL_CLUSTER_SIZE"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from oci_service import models
 from oci_service.faults import Controls
+from oci_service.lateness import Lateness
 from oci_service.logs import Logs
 from oci_service.nodes import Group, Plan
 from oci_service.resources import JSON, Answer, Refusal, Request, Route, Shelf, invalid, merged, not_found, now
@@ -40,6 +41,7 @@ class DataScience:
         self._tenancy = tenancy
         self._logs = logs
         self._runner = runner
+        self._lateness: Lateness = runner.lateness
         self._projects = Shelf("datascienceproject", lock)
         self.jobs = Shelf("datasciencejob", lock)
         self.runs = Shelf("datasciencejobrun", lock)
@@ -59,7 +61,7 @@ class DataScience:
             ("GET", f"{base}/projects/{{id}}", "get_project", lambda r: _get(self._projects, r)),
             ("POST", f"{base}/jobs", "create_job", self._create_job),
             ("GET", f"{base}/jobs", "list_jobs", self._list_jobs),
-            ("GET", job, "get_job", lambda r: _get(self.jobs, r)),
+            ("GET", job, "get_job", self._get_job),
             ("PUT", job, "update_job", self._update_job),
             ("DELETE", job, "delete_job", self._delete_job),
             ("POST", artifact, "create_job_artifact", self._create_artifact),
@@ -67,7 +69,7 @@ class DataScience:
             ("HEAD", f"{artifact}/content", "head_job_artifact", self._get_artifact),
             ("POST", f"{base}/jobRuns", "create_job_run", self._create_run),
             ("GET", f"{base}/jobRuns", "list_job_runs", self._list_runs),
-            ("GET", run, "get_job_run", lambda r: _get(self.runs, r)),
+            ("GET", run, "get_job_run", self._get_run),
             ("PUT", run, "update_job_run", self._update_run),
             ("DELETE", run, "delete_job_run", self._delete_run),
             ("POST", f"{run}/actions/cancelJobRun", "cancel_job_run", self._cancel_run),
@@ -109,10 +111,17 @@ class DataScience:
             raise Refusal(400, "MissingParameter", "jobInfrastructureConfigurationDetails is required")
         name = body.get("displayName") or f"job{now()}"
         fields = {**body, "displayName": name, "createdBy": request.principal.id, "lifecycleState": "ACTIVE"}
-        answer = self.jobs.answer(self.jobs.add(**fields))
+        with self._lock:
+            job = self.jobs.add(**fields)
+            self._lateness.note_made(job)
+        answer = self.jobs.answer(job)
         if "job-active" in self._controls.flipped:
             answer.content["lifecycleState"] = "CREATING"
         return answer
+
+    def _get_job(self, request: Request) -> Answer:
+        self._lateness.check_seen(request.names["id"])
+        return _get(self.jobs, request)
 
     def _check_parts(self, body: JSON, prefix: str, infix: str = "") -> None:
         """Refuse what a job, a node group, or a run's overrides (by their *infix*) cannot have."""
@@ -157,9 +166,11 @@ class DataScience:
         if "list-order" in self._controls.flipped:
             query = {"sortBy": "timeCreated", "sortOrder": "ASC", **request.query}
             request = Request(request.principal, request.headers, query, request.names, request.body)
-        return self.jobs.list(request, filters, self._controls.page_size, _JOB_SUMMARY.split())
+        told = lambda job: job if self._lateness.is_listed(job) else None  # noqa: E731 - one expression
+        return self.jobs.list(request, filters, self._controls.page_size, _JOB_SUMMARY.split(), told)
 
     def _job(self, request: Request) -> JSON:
+        self._lateness.check_seen(request.names["id"])
         job = self.jobs.matching(request.names["id"], request)
         if job["lifecycleState"] != "ACTIVE":
             raise Refusal(409, "IncorrectState", f"The job is {job['lifecycleState']}")
@@ -181,7 +192,7 @@ class DataScience:
                 raise Refusal(409, "IncorrectState", f"The job has {active} active job runs")
             if request.query.get("deleteRelatedJobRuns") == "true":
                 for run in runs:
-                    self.runs.touch(run, lifecycleState="DELETED")
+                    self._delete(run)
             self.jobs.touch(job, lifecycleState="DELETED")
             if "deleted-listed" in self._controls.flipped:
                 self.jobs.remove(job["id"])
@@ -220,6 +231,7 @@ class DataScience:
         body = models.check("CreateJobRunDetails", request.json())
         self._check_place(body)
         with self._lock:
+            self._lateness.check_seen(body["jobId"])
             job = self.jobs.get(body["jobId"])
             if job["lifecycleState"] != "ACTIVE":
                 raise Refusal(409, "IncorrectState", f"The job is {job['lifecycleState']}")
@@ -256,6 +268,7 @@ class DataScience:
             ordinal = sum(other["jobId"] == job["id"] for other in self.runs.all())
             in_order = node.get("startupOrder") == "IN_ORDER"
             plan = Plan(groups, bool(node), in_order, node.get("maximumRuntimeInMinutes") or minutes, log, ordinal)
+            self._lateness.note_made(run)
             answer = self.runs.answer(run)
             self._runner.begin(run, dict(job), plan)
             return answer
@@ -282,8 +295,17 @@ class DataScience:
 
     def _list_runs(self, request: Request) -> Answer:
         self._tenancy.check_compartment(request.wanted("compartmentId"))
+        if "jobId" in request.query:
+            self._lateness.check_seen(request.query["jobId"])
+        age_s = self._lateness.answer_age()
+        told = lambda run: self._lateness.told(run, age_s) if self._lateness.is_listed(run) else None  # noqa: E731
         filters = ("id", "jobId", "compartmentId", "createdBy", "displayName", "lifecycleState")
-        return self.runs.list(request, filters, self._controls.page_size, _RUN_SUMMARY.split())
+        return self.runs.list(request, filters, self._controls.page_size, _RUN_SUMMARY.split(), told)
+
+    def _get_run(self, request: Request) -> Answer:
+        self._lateness.check_seen(request.names["id"])
+        answer = _get(self.runs, request)
+        return Answer(self._lateness.told(answer.content, self._lateness.answer_age()), 200, answer.headers)
 
     def _update_run(self, request: Request) -> Answer:
         body = models.check("UpdateJobRunDetails", request.json())
@@ -297,11 +319,16 @@ class DataScience:
             run = self.runs.matching(request.names["id"], request)
             if run["lifecycleState"] not in ENDED - {"DELETED"}:
                 raise Refusal(409, "IncorrectState", f"The job run is {run['lifecycleState']}")
-            self.runs.touch(run, lifecycleState="DELETED")
+            self._delete(run)
         return Answer(status=204)
+
+    def _delete(self, run: JSON) -> None:
+        self._lateness.note(run, lifecycleState="DELETED")
+        self.runs.touch(run)
 
     def _cancel_run(self, request: Request) -> Answer:
         with self._lock:
+            self._lateness.check_seen(request.names["id"])
             run = self.runs.matching(request.names["id"], request)
             if run["lifecycleState"] not in {"ACCEPTED", "IN_PROGRESS", "NEEDS_ATTENTION"}:
                 if "errors-cancel" in self._controls.flipped:

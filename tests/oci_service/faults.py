@@ -12,6 +12,7 @@ from typing import Any
 from oci_service.resources import Refusal
 
 _ERRORS = {
+    "404": (404, "NotAuthorizedOrNotFound", "Authorization failed or requested resource not found."),
     "409": (409, "IncorrectState", "The resource is being changed by another request."),
     "429": (429, "TooManyRequests", "User-rate limit exceeded."),
     "500": (500, "InternalServerError", "Internal server error."),
@@ -71,6 +72,14 @@ class Controls:
 
     images: dict[str, dict[str, Any]] = field(default_factory=dict)
     provisioning_s: float = 0.0
+    stay_accepted: list[str | int] = field(default_factory=list)  # nodes, or numbers: the k-th run of each job
+    # By node or number: {"for_s": ...} with "details"; without "for_s", or null, the run does not recover.
+    needs_attention: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unseen_s: float = 0.0
+    list_lag_s: float = 0.0
+    state_lag_s: float = 0.0
+    stale_every: int = 0
+    stale_s: float = 10.0
     minute_s: float = 60.0
     cancel_grace_s: float = 10.0
     ingest_delay_s: float | list[float] = 0.2  # or the least and the most

@@ -185,8 +185,18 @@ class Shelf:
         with self.lock:
             del self._resources[resource_id]
 
-    def list(self, request: Request, filters: Iterable[str], maximum: int, only: Iterable[str] = ()) -> Answer:
-        """Return the page that a list operation asks for; *only* names the fields that a summary has."""
+    def list(
+        self,
+        request: Request,
+        filters: Iterable[str],
+        maximum: int,
+        only: Iterable[str] = (),
+        told: Callable[[JSON], JSON | None] = lambda item: item,
+    ) -> Answer:
+        """Return the page that a list operation asks for.
+
+        *only* names the fields that a summary has; *told* returns what is told of a resource, if it is told of.
+        """
         query = request.query
         by = query.get("sortBy", "timeCreated")
         order = query.get("sortOrder", "ASC" if by == "displayName" else "DESC")
@@ -194,7 +204,8 @@ class Shelf:
             raise invalid(f"sortOrder must be ASC or DESC, not '{order}'")
         wanted = {name: query[name] for name in filters if name in query}
         with self.lock:
-            found = [dict(item) for item in self._resources.values()]
+            every = [told(dict(item)) for item in self._resources.values()]
+        found = [item for item in every if item is not None]
         found = [item for item in found if all(item.get(name) == value for name, value in wanted.items())]
         found.sort(key=lambda item: (str(item.get(by, "")), item["id"]), reverse=order == "DESC")
         page, headers = page_of(found, query, maximum)

@@ -20,12 +20,16 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from oci_service.access import Rights
 from oci_service.containers import Containers
 from oci_service.faults import Controls
+from oci_service.lateness import Lateness
 from oci_service.logs import Logs
 from oci_service.nodes import Given, Member, Plan
 from oci_service.places import Loopback, Machines
 from oci_service.resources import JSON, now
 from oci_service.signatures import Keys, new_key, write_key
 
+_ACCEPTED = "Job run accepted."
+# How soon a run that is to stay ACCEPTED notices that it is not any more.
+_LOOK_S = 0.1
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
 
 
@@ -48,6 +52,7 @@ class Runner:
     authority: Path
     tenancy: str
     proxy: str
+    lateness: Lateness
     rights: Rights = field(default_factory=Rights)
     lives: dict[str, Life] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -60,6 +65,7 @@ class Runner:
         with self.lock:
             self.count += 1
             directory = self.directory / str(self.count)
+        self.lateness.note(run)
         self.lives[run["id"]] = Life(self, run, job, plan, directory)
         threading.Thread(target=self.lives[run["id"]].live, daemon=True).start()
 
@@ -111,7 +117,7 @@ class Life:
         with self._changed:
             if self._run["lifecycleState"] not in ENDED:
                 self._is_canceled = True
-                self._run.update(lifecycleState="CANCELING", lifecycleDetails="Job run cancellation in progress.")
+                self._become("CANCELING", "Job run cancellation in progress.")
                 self._changed.notify_all()
 
     def kill(self, rank: int | None = None) -> None:
@@ -136,7 +142,7 @@ class Life:
         """Go from ACCEPTED to the end."""
         state, details = "FAILED", ""
         try:
-            if self._wait_for(lambda: self._is_canceled, self._controls.provisioning_s):
+            if self._is_canceled_before_it_starts():
                 state = "CANCELED"
             else:
                 state, details = self._work()
@@ -152,11 +158,32 @@ class Life:
                 with self._changed:
                     if self._is_canceled:
                         state, details = "CANCELED", "Job run was canceled."
-                    self._run.update(lifecycleState=state, lifecycleDetails=details, timeFinished=now())
+                    self._become(state, details, timeFinished=now())
                 self.over.set()
 
     def _is_flipped(self, guess: str) -> bool:
         return guess in self._controls.flipped
+
+    def _become(self, state: str, details: str, **changes: Any) -> None:
+        self._runner.lateness.note(self._run, lifecycleState=state, lifecycleDetails=details, **changes)
+
+    def _is_canceled_before_it_starts(self) -> bool:
+        """Wait for a host, as long as that is to take; return whether the run was canceled meanwhile."""
+        names = {(self._run.get("freeformTags") or {}).get("oci-cluster-node", ""), str(self._plan.ordinal)}
+        troubles = (rule for name, rule in self._controls.needs_attention.items() if name in names)
+        if (trouble := next(troubles, None)) is not None:
+            with self._changed:
+                if not self._is_canceled:
+                    self._become("NEEDS_ATTENTION", trouble.get("details", "Waiting for a host."))
+            if self._wait_for(lambda: self._is_canceled, trouble.get("for_s")):
+                return True
+            with self._changed:
+                if not self._is_canceled:
+                    self._become("ACCEPTED", _ACCEPTED)
+        while names & set(map(str, self._controls.stay_accepted)):
+            if self._wait_for(lambda: self._is_canceled, _LOOK_S):
+                return True
+        return self._wait_for(lambda: self._is_canceled, self._controls.provisioning_s)
 
     def _wait_for(self, condition: Any, timeout_s: float | None) -> bool:
         with self._changed:
@@ -176,7 +203,7 @@ class Life:
             if self._is_canceled:
                 return "CANCELED", ""
             details = "Job run artifact execution in progress."
-            self._run.update(lifecycleState="IN_PROGRESS", lifecycleDetails=details, timeStarted=now())
+            self._become("IN_PROGRESS", details, timeStarted=now())
         starter = threading.Thread(target=self._start_groups, args=[images], daemon=True)
         starter.start()
         verdict = self._supervise(time.monotonic() + (plan.minutes or 1e6) * self._controls.minute_s)
@@ -235,9 +262,20 @@ class Life:
 
     def _show_groups(self, states: Mapping[str, str]) -> None:
         if self._plan.is_multi_node:
-            self._run["nodeGroupDetailsList"] = [
-                {"name": name, "lifecycleState": state, "lifecycleDetails": ""} for name, state in states.items()
+            groups = [
+                {"name": name, "lifecycleState": state, "lifecycleDetails": self._group_details(name, state)}
+                for name, state in states.items()
             ]
+            if groups != self._run.get("nodeGroupDetailsList"):
+                self._runner.lateness.note(self._run, nodeGroupDetailsList=groups)
+
+    def _group_details(self, name: str, state: str) -> str:
+        if state != "FAILED":
+            return ""
+        members = [member for member in self._members if member.group.name == name]
+        bad = [member.code for member in members if member.has_ended and member.code != 0]
+        code = f" with exit code {bad[0]}" if bad and bad[0] is not None else ""
+        return f"{len(bad)} of {len(members)} replicas failed{code}."
 
     def _image(self, container: Mapping[str, Any]) -> JSON:
         """Return the image of the registry that a container is made of."""

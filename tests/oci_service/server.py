@@ -23,6 +23,7 @@ from oci_service.certificates import Authority
 from oci_service.containers import Containers
 from oci_service.data_science import DataScience
 from oci_service.faults import Controls, Dropped
+from oci_service.lateness import Lateness
 from oci_service.logs import Logs
 from oci_service.object_storage import ObjectStorage
 from oci_service.places import Loopback, Machines
@@ -112,7 +113,7 @@ class Service:
             servers.append(Server(("127.0.0.1", 0), self, listening))
         proxy = f"http://{self.place.proxy_address}:{proxy_port}"
         files = (directory / "runs", self.place, self.controls, self.keys, self.logs, self.authority.file)
-        self.runner = Runner(*files, self.tenancy.id, proxy)
+        self.runner = Runner(*files, self.tenancy.id, proxy, Lateness(self.controls))
         self.science = DataScience(self.controls, lock, self.tenancy, self.logs, self.runner)
         self.access: Access | None = None
         self._made: dict[str, str] = {}

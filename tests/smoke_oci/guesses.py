@@ -97,6 +97,22 @@ GUESSES: dict[str, Guess] = {
         principal_renewal=("the renewal of the files", "a run would have to last as long as its token"),
         list_pages=("pages of 100", "101 Jobs would have to be made"),
         token_owner=("retry tokens belong to a user and an operation", "it takes a second user"),
+        late_answers=(
+            "how late the service is, and with what: all that the controls `stay_accepted` to `stale_every` do",
+            "it is late when it is busy, and nobody can have it so",
+        ),
+        attention_started=(
+            "a run that needs attention and has not started has no timeStarted",
+            "nobody can have a run need attention",
+        ),
+        unseen_list=(
+            "a list of the runs of a Job that is not seen yet is 404, and not empty",
+            "a Job is unseen for moments, if at all",
+        ),
+        groups_said=(
+            "what a failed group says of itself",
+            "a group would have to fail for a reason of the service's own",
+        ),
         limits_other=("there are no limits but those that are named", "nobody can look for all that may be"),
     ),
 }

@@ -73,7 +73,7 @@ class DataScience:
     # --- The client's methods ------------------------------------------------------------------------------
 
     def list_jobs(
-        self, compartment: str, *, lifecycle_state: str = "", display_name: str = "", page: str = "0"
+        self, compartment: str, *, lifecycle_state: str = "", display_name: str = "", page: str = "0", **others: str
     ) -> Response:
         assert compartment == COMPARTMENT
         return self._ask(
@@ -82,7 +82,9 @@ class DataScience:
                 [
                     job
                     for job in self._listed(self.jobs)
-                    if lifecycle_state in {"", job.lifecycle_state} and display_name in {"", job.display_name}
+                    if lifecycle_state in {"", job.lifecycle_state}
+                    and display_name in {"", job.display_name}
+                    and others.get("id", job.id) == job.id
                 ],
                 page,
             ),
@@ -102,6 +104,9 @@ class DataScience:
         assert compartment == COMPARTMENT
         return self._ask("list_job_runs", lambda: self._page(self._look(job_id), page))
 
+    def get_job_run(self, ocid: str) -> Response:
+        return self._ask("get_job_run", lambda: self._get_run(ocid))
+
     def create_job_run(self, body: Mapping[str, Any], *, opc_retry_token: str) -> Response:
         return self._ask("create_job_run", lambda: self._create_run(body, opc_retry_token))
 
@@ -118,6 +123,14 @@ class DataScience:
         """Have the last run of a *node* end."""
         run = [run for run in self.runs.values() if run.freeform_tags.get("oci-cluster-node") == node][-1]
         run.lifecycle_state, run.lifecycle_details = state, details
+        if state in {"IN_PROGRESS", "SUCCEEDED", "CANCELED"} or "exit code" in (details or ""):
+            run.time_started = run.time_accepted
+
+    def begin(self, *nodes: str) -> None:
+        """Have *nodes*, or all that wait, get their hosts."""
+        for run in self.runs.values():
+            if run.lifecycle_state == "ACCEPTED" and (not nodes or run.freeform_tags.get("oci-cluster-node") in nodes):
+                run.lifecycle_state, run.time_started = "IN_PROGRESS", run.time_accepted
 
     def nodes(self) -> list[str]:
         """Return the names of the nodes that have not ended."""
@@ -159,6 +172,7 @@ class DataScience:
                 + datetime.timedelta(seconds=number),
                 "seen_from": self._clock() + self.lag_s,
                 "looks_to_end": 0,
+                "time_started": None,
                 **fields,
             }
         )
@@ -232,7 +246,11 @@ class DataScience:
                 run.looks_to_end -= 1
                 if run.looks_to_end <= 0:
                     run.lifecycle_state = "CANCELED"
-        return [run for run in self._listed(self.runs) if job in {"", run.job_id}]
+        return [_summary(run) for run in self._listed(self.runs) if job in {"", run.job_id}]
+
+    def _get_run(self, ocid: str) -> Response:
+        self._look("")
+        return Response(SimpleNamespace(**vars(self._found(self.runs, ocid))))
 
     def _cancel(self, ocid: str) -> Response:
         run = self._found(self.runs, ocid)
@@ -252,6 +270,11 @@ class DataScience:
         for run in [run for run in self.runs.values() if run.job_id == ocid]:
             del self.runs[run.id]
         return Response(None)
+
+
+def _summary(run: SimpleNamespace) -> SimpleNamespace:
+    """Return what a list tells of a run, as it is now."""
+    return SimpleNamespace(**{name: value for name, value in vars(run).items() if name != "node_group_details_list"})
 
 
 class FakeService(Service):

@@ -141,7 +141,11 @@ class Backend(Protocol):
         """Return the placed plan of *cluster* as the backend tells it; checked, as anybody may have written it."""
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
-        """Return the nodes of each cluster by its launch id, by rank; the requests do not grow with the clusters."""
+        """Return the nodes of each cluster by its launch id, by rank; the requests do not grow with the clusters.
+
+        A node that has been accepted and has not started is told as waiting. A node's state never goes backwards, and
+        one that has just been made is there, however late the backend's own answers are.
+        """
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Return why no worker of *cluster* can be added or ended, to be said after its name; empty where one can."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from oci_cluster.contract.config import SettingsReader, framework_defaults
 from oci_cluster.contract.names import node_name
+from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings import min_workers_of
 from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
 from oci_cluster.errors import ExitCode, LostPlanError, NotPermittedError, SettingsError
@@ -103,6 +104,8 @@ class Plan:
     code_uri: str = ""
     python: str = ""
     """The nodes' interpreter, where they are processes of this machine."""
+    provision_timeout_s: float = 0.0
+    """How long its launcher waits until all nodes have started; 0: as long as it takes."""
     packages: tuple[str, ...] = ()
     """What is added to the packages of the framework's environment, where the nodes are processes of this machine."""
     placed: Mapping[str, str] = field(default_factory=dict)
@@ -241,11 +244,15 @@ class NodeState:
     details: str = ""
     """What the backend itself says of it, fit for a terminal."""
     never_started: bool = False
-    """Whether the backend could not start it: its exit code is then that of no script."""
+    """Whether it has ended and had never started: its exit code is then that of no script."""
     cause: str = ""
     """Why it ended, where its exit code does not tell: its memory ran out."""
     is_lost: bool = False
     """Whether it is gone without an exit code: killed together with whoever would have recorded one."""
+    is_waiting: bool = False
+    """Whether it has been accepted and has not started: it waits for a host, which may never come."""
+    accepted: str = ""
+    """When the backend accepted it, as :func:`now` tells times; empty where that is not known."""
 
     @property
     def is_running(self) -> bool:
@@ -264,9 +271,13 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
     Args:
         states: The backend's word on each node.
         stop: The ``stop`` file. A main whose *entry point* was killed says so there; one that was killed itself cannot.
-            Of one that was lost, and ended by who noticed, a backend may say only that it was told to end.
+            Of one that was lost, and ended by who noticed, a backend may say only that it was told to end. One that
+            never started has said nothing: who gave it up has.
     """
-    code = _code_of_main(states)
+    main = next((state for state in states if state.node == "MAIN"), None)
+    code = None if main is None else main.exit_code
+    if main is not None and main.never_started and stop is not None and (told := outcome_of(stop).exit_code):
+        return told  # who has given it up has said why
     if code is None or (code == ExitCode.STOPPED and stop is not None and stop.get("exit_code") == ExitCode.LOST):
         return ExitCode.LOST
     if was_main_killed(states) and (stop is None or stop.get("exit_code") != code):

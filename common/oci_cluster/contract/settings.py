@@ -13,7 +13,7 @@ from oci_cluster.contract.setting import Setting
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What one node was told. Durations are seconds; 0 for ``ttl_s`` means no limit."""
+    """What one node was told. Durations are seconds; 0 for ``ttl_s`` means no limit. ``start_by``: Unix seconds."""
 
     mode: str
     rank: int
@@ -50,6 +50,7 @@ class NodeSettings:
     cluster_tls: bool
     node_logs: bool
     max_log_bytes: int
+    start_by: float
     address: str
     nodes_metadata: str
     node_group: str
@@ -161,6 +162,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         cluster_tls=read.setting("CLUSTER_TLS"),
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
+        start_by=read.setting("START_BY", float("inf")),
         address=read.setting("NODE_ADDRESS"),
         nodes_metadata=read.setting("CLUSTER_NODES_METADATA_FILE"),
         node_group=read.setting("NODE_GROUP"),

@@ -26,6 +26,7 @@ from oci_cluster.contract.values import (
     parse_network,
     parse_role,
     parse_switch,
+    parse_time,
     parse_torch,
     parse_url,
 )
@@ -80,6 +81,12 @@ _NODES = (
         "LAUNCH_KEY",
         "random, one per launch; what nodes of this launch, and nobody else, sign with."
         " Without it `LAUNCH_ID` takes its place, which is no secret, and the node warns",
+        default="",
+    ),
+    _decided(
+        "START_BY",
+        "where nobody follows the launch: a node that starts later, and finds no main, ends at once with 75",
+        parse_time,
         default="",
     ),
     _decided("NODE_ADDRESS", "this node's address; not looked for when given", parse_address, default=""),
@@ -299,6 +306,15 @@ _OTHERS = (
         "BACKEND", Receiver.LAUNCHER, "where nodes run: `local`, `docker` or `oci`", default="local", flag="--backend"
     ),
     Setting("PYTHON", Receiver.LAUNCHER, "Python that makes `.venv`", default="python3"),
+    Setting(
+        "PROVISION_TIMEOUT",
+        Receiver.LAUNCHER,
+        "longest wait of the launcher until all nodes have started; 0 is none",
+        parse_duration,
+        default="0",
+        example="30m",  # oci's
+        backend_defaults={"docker": "5m", "oci": "30m"},
+    ),
     _image(
         "REGISTRY",
         "where images go: `<region>.ocir.io/<namespace>/<folder>`. Their names are `REGISTRY/<framework>:TAG`",

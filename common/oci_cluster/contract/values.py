@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oci_cluster.contract.names import ROLES
+from oci_cluster.system.text import moment
 
 # Nine digits: 31 years even in seconds; more is a slip, and in the end infinity, which no wait can take.
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)")
@@ -35,6 +36,19 @@ def parse_duration(text: str) -> float:
         msg = f"'{text}' is not a duration; write seconds, or a number with s, m, h or d, such as 90s or 2h"
         raise ValueError(msg)
     return float(match[1]) * _UNIT_S[match[2]]
+
+
+def parse_time(text: str) -> float:
+    """Return the Unix seconds of a time such as ``2026-01-31T23:59:59Z``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return float(moment(text.strip()))
+    except (ValueError, OverflowError) as error:
+        msg = f"'{text}' is not a time such as 2026-01-31T23:59:59Z"
+        raise ValueError(msg) from error
 
 
 def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int:

@@ -119,11 +119,12 @@ def _launch(line: CommandLine) -> int:
 def _run(line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals) -> int:
     """Launch *plan* and show it to its end, or detach from it; whatever fails, nothing goes on that nobody follows."""
     from oci_cluster.launcher.guard import Guard
+    from oci_cluster.launcher.provisioning import bounded
 
     say = say_to_stderr(program())
     guard = Guard(backend.name, plan.cluster_id)
     try:
-        cluster = lifecycle.launch(plan)
+        cluster = lifecycle.launch(bounded(plan) if line.has("--detach") else plan)
         try:
             code = 0
             if not line.has("--detach"):
@@ -334,7 +335,7 @@ def end_orphan(backend_name: str, cluster_id: str) -> None:
     backend = open_backend(backend_name, PROJECT_ROOT, _given(), lambda: False)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
-        lifecycle.stop(lifecycle.choose(cluster_id), reason="its launcher was killed")
+        lifecycle.stop(lifecycle.choose_orphan(cluster_id), reason="its launcher was killed")
     finally:
         backend.close()
 

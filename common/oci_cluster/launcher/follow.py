@@ -17,6 +17,7 @@ from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import MergedLogs
+from oci_cluster.launcher.provisioning import Provisioning
 from oci_cluster.launcher.report import facts_of, has_left, outputs_of
 from oci_cluster.launcher.silent_nodes import SilentNodes
 from oci_cluster.system.console import Say
@@ -59,12 +60,18 @@ class Follower:
         self._clock = clock
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
+        self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
         self._ready = False
         self._arrived = 0
         self._ended: set[tuple[str, int | str]] = set()
         self._refused: set[str] = set()
+        self._is_stop_wanted = False
+        self._has_told_of_stop = False
         self._stopping = False
+        # The cluster's end as this launcher has asked for it, and as a stop file that is there tells it.
+        self._asked: dict[str, Any] = {}
+        self._is_over = False
         self._is_blind = False
         self._signalled_at = -_SAME_SIGNAL_S
         self._ending = ""
@@ -91,8 +98,7 @@ class Follower:
             self._show_ended(nodes)
             if not any_running(nodes):
                 break
-            self._give_up_if_hopeless(nodes)
-            self._silent.end(nodes)
+            self._end_what_nobody_needs(nodes)
             self._signals.wait(self._backend.poll_s)
         self._fetch_last_logs(copy, merged)
         merged.finish()
@@ -110,14 +116,15 @@ class Follower:
                 self._show_ended(nodes)
                 if not any_running(nodes):
                     return self._end(nodes)
-                self._give_up_if_hopeless(nodes)
-                self._silent.end(nodes)
+                self._end_what_nobody_needs(nodes)
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:
         stop = self._read_stop()
         code = cluster_code(nodes, stop)
         why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
+        if code and (never := self._provisioning.never_started(nodes)):
+            why += f"; never started: {never};"
         self._ending = f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}"
         return code
 
@@ -185,45 +192,90 @@ class Follower:
         copy.drain(pause, self._say)
         self._signals.received = None
 
+    def _end_what_nobody_needs(self, nodes: Sequence[NodeState]) -> None:
+        """End a cluster that cannot begin, and of one that is over the nodes that wait, or are silent."""
+        self._provisioning.look(nodes)
+        self._give_up_if_hopeless(nodes)
+        has_main_ended = any(node.node == "MAIN" and not node.is_running for node in nodes)
+        if self._stopping or self._is_over or has_main_ended:
+            self._provisioning.end(nodes)
+        self._silent.end(nodes)
+
     def _give_up_if_hopeless(self, nodes: Sequence[NodeState]) -> None:
-        """Stop a cluster that lacks nodes which the backend could not start: the others would wait for TIMEOUT."""
-        if self._ready or self._stopping:
+        """Stop a cluster that lacks nodes which did not start: the others would wait for TIMEOUT."""
+        if self._stopping or self._is_over:
+            return
+        overdue = self._provisioning.overdue(nodes)
+        if self._ready:
+            self._provisioning.give_up(nodes, overdue)
             return
         failed = [node for node in nodes if node.never_started]
-        left = sum(node.node.startswith("WORKER") and not node.never_started for node in nodes)
-        is_needed = any(not node.node.startswith("WORKER") for node in failed)  # main, and parameter servers
-        if not failed or (left >= self._plan.limits.workers_to_begin and not is_needed):
+        if any(node.node == "MAIN" for node in self._provisioning.waiting(nodes)):
+            failed += [node for node in nodes if node.exit_code is not None and not node.never_started]
+        missing = {*overdue.nodes, *(node.node for node in failed)}
+        if not missing:
             return
-        self._stopping = True
-        reason = f"{failed[0].node} could not be started: {failed[0].details}"
+        left = sum(node.node.startswith("WORKER") and node.node not in missing for node in nodes)
+        is_needed = any(not name.startswith("WORKER") for name in missing)  # main, and parameter servers
+        if left >= self._plan.limits.workers_to_begin and not is_needed:
+            self._provisioning.give_up(nodes, overdue)
+        elif failed:
+            first = failed[0]
+            how = describe(first.exit_code or 0)
+            why = (
+                f"could not be started: {first.details}"
+                if first.never_started
+                else f"ended before MAIN had started: {how}"
+            )
+            self._stop_hopeless(f"{first.node} {why}", first.exit_code or ExitCode.UNAVAILABLE)
+        else:
+            self._stop_hopeless(overdue.reason, ExitCode.TIMED_OUT)
+
+    def _stop_hopeless(self, reason: str, code: int) -> None:
         self._say(f"{reason}; stopping the other nodes")
-        request_stop(self._backend, self._cluster, self._plan, reason, failed[0].exit_code or ExitCode.UNAVAILABLE)
+        try:
+            self._request_stop(reason, code)
+        except ClusterError as error:
+            self._say(f"the cluster could not be asked to stop: {error}; trying again")
+
+    def _request_stop(self, reason: str, code: int) -> None:
+        request_stop(self._backend, self._cluster, self._plan, reason, code)
+        self._stopping = True
+        self._asked = {"reason": reason, "exit_code": int(code)}
 
     def _seconds(self) -> str:
         return f"{self._clock() - self._started_at:.1f} s"
 
     def _obey(self) -> None:
-        if self._signals.received is None:
+        if self._signals.received is not None:
+            self._signals.received = None
+            if self._clock() - self._signalled_at >= _SAME_SIGNAL_S:
+                self._signalled_at = self._clock()
+                self._obey_new()
+        if self._is_stop_wanted:
+            self._stop_as_wanted()
+
+    def _obey_new(self) -> None:
+        if not self._is_stop_wanted and not self._stopping:
+            self._is_stop_wanted = True
+            self._say(f"stopping cluster {self._cluster.name}; Ctrl-C again ends it at once")
             return
-        self._signals.received = None
-        if self._clock() - self._signalled_at < _SAME_SIGNAL_S:
-            return
-        self._signalled_at = self._clock()
-        if self._stopping:
-            self._say("ending the cluster at once")
-            try:
-                self._backend.end(self._cluster, self._running(), at_once=True)
-            except ClusterError as error:
-                self._say(f"the cluster could not be ended: {error}; press Ctrl-C to try again")
-            return
-        self._stopping = True
-        self._say(f"stopping cluster {self._cluster.name}; Ctrl-C again ends it at once")
+        self._say("ending the cluster at once")
         try:
-            reason = "stopped by the launcher (Ctrl-C or a signal)"
-            request_stop(self._backend, self._cluster, self._plan, reason)
+            self._backend.end(self._cluster, self._running(), at_once=True)
         except ClusterError as error:
-            self._stopping = False
-            self._say(f"the cluster could not be asked to stop: {error}; press Ctrl-C to try again")
+            self._say(f"the cluster could not be ended: {error}; press Ctrl-C to try again")
+
+    def _stop_as_wanted(self) -> None:
+        """Ask the nodes to stop; where neither work dir nor backend answers, again with each look."""
+        try:
+            self._request_stop("stopped by the launcher (Ctrl-C or a signal)", ExitCode.STOPPED)
+        except ClusterError as error:
+            if not self._has_told_of_stop:
+                self._say(f"the cluster could not be asked to stop: {error}; trying again")
+            self._has_told_of_stop = True
+        else:
+            self._is_stop_wanted = False
 
     def _show_phase(self) -> None:
         if self._ready:
@@ -234,6 +286,8 @@ class Follower:
         except ClusterError:
             return  # only a line of progress; the nodes themselves say what is wrong with the work dir
         self._show_refused()
+        self._provisioning.note_files(listing)
+        self._is_over = self._is_over or (STOP in listing and self._read_stop() is not None)
         others = self._plan.node_names[1:]
         arrived = sum(config_file(node) in listing for node in others)
         if ready is not None:
@@ -263,7 +317,7 @@ class Follower:
                 self._say(f"{node.node} has left")
                 continue
             if node.exit_code != outcome or node.cause:
-                why = node.details if node.never_started else describe(node.exit_code or 0)
+                why = (node.details or "it never started") if node.never_started else describe(node.exit_code or 0)
                 self._say(f"{node.node} ended with {node.exit_code} ({node.cause or why})")
 
     def _running(self) -> list[str]:
@@ -274,6 +328,6 @@ class Follower:
         try:
             stop = self._cluster_dir.read(STOP)
         except ClusterError:
-            return None  # the backend has told how the nodes ended; this would only have said why
+            stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
-        return stop
+        return stop or self._asked or None

@@ -21,6 +21,8 @@ from oci_cluster.system.files import locked, not_writable
 from oci_cluster.system.text import now, seconds_since
 
 _TELL_AGAIN_S = 10.0
+# How long a list may not have what has been made; the backend oci has the source of the number (SETTLES_S).
+_LISTED_S = 120.0
 # How long it is tried to remove what a launch that failed has left: an engine that is started again answers by then.
 _REMOVE_FOR_S = 20.0
 
@@ -151,6 +153,22 @@ class Lifecycle:
             raise UsageError(msg)
         return fitting[-1]
 
+    def choose_orphan(self, cluster_id: str) -> Cluster:
+        """Return the cluster that a launcher was launching when it was killed; elsewhere a list may have it only later.
+
+        Raises:
+            UsageError: there is none.
+        """
+        deadline = self._clock() + (0 if self._backend.is_this_machine else _LISTED_S)
+        for delay in poll_delays(5.0, first_s=0.5):
+            try:
+                return self.choose(cluster_id)
+            except UsageError:
+                if self._clock() >= deadline:
+                    raise
+            self._sleep(delay)
+        raise AssertionError  # poll_delays never ends
+
     def choose_all(self, *, ended: bool, older_than_s: float) -> list[Cluster]:
         """Return the clusters that run, or those that have *ended*; of these, those launched so long ago at least."""
         clusters = self._backend.find()
@@ -256,7 +274,8 @@ class Lifecycle:
 
     def _stop_running(self, cluster: Cluster, reason: str) -> None:
         """End what runs of *cluster*; where its plan is lost nobody can ask its nodes, as nobody knows their key."""
-        left = {state.node for state in self.states(cluster) if state.is_running}
+        running = [state for state in self.states(cluster) if state.is_running]
+        left = {state.node for state in running}
         if not left:
             return
         try:
@@ -267,6 +286,10 @@ class Lifecycle:
             return
         self._say(f"stopping {cluster.name}")
         request_stop(self._backend, cluster, plan, reason)
+        # Who has not started reads no file. What shares its life with one that has, ends in order with it.
+        started = {state.id for state in running if not state.is_waiting}
+        if waiting := [state.node for state in running if state.is_waiting and state.id not in started]:
+            self._backend.end(cluster, waiting)
         if left := self._wait_for_end(cluster, self._patience_s(plan.limits)):
             self._say(f"{cluster.name} has not ended by itself; ending its nodes")
             self._end_by_force(cluster, left, self._patience_s(plan.limits))

@@ -79,6 +79,7 @@ def make_plan(
     read.problems += _check(given, folder, request.backend, say)
     launch_id = secrets.token_hex(4)
     name = read.value("CLUSTER_NAME", _cluster_name, f"{folder.name}-{launch_id[:4]}")
+    provision_timeout_s = read.setting("PROVISION_TIMEOUT")
     servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
     code_dir, entry = find_code(read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, code_dir)
@@ -111,6 +112,7 @@ def make_plan(
         code_dir=str(code_dir) if read.text("CODE_DIR") or ephemeral else "",
         code_uri=given.text("CODE_URI") or backend_settings.get("CODE_URI", ""),
         python=python,
+        provision_timeout_s=provision_timeout_s,
         packages=tuple(request.packages),
     )
 

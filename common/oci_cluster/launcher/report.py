@@ -12,6 +12,7 @@ from oci_cluster.contract.cluster import (
     Cluster,
     NodeState,
     Plan,
+    State,
     any_running,
     cluster_code,
     was_main_killed,
@@ -21,7 +22,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY, STOP, heartbeat_file
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.redaction import redact
-from oci_cluster.system.text import printable, seconds_since
+from oci_cluster.system.text import printable, seconds_since, span
 
 # What a node is that was ended alone, on purpose; the other words are the backend's.
 LEFT = "LEFT"
@@ -181,14 +182,21 @@ def state_word(code: int | None) -> str:
 
 def has_left(state: NodeState, code: int | None) -> bool:
     """Return whether a node was ended alone, as `scale.sh` does, in a cluster of this exit *code*; None: that runs."""
-    return state.node != "MAIN" and state.exit_code == ExitCode.STOPPED and code != ExitCode.STOPPED and not state.cause
+    was_told = state.exit_code == ExitCode.STOPPED and code != ExitCode.STOPPED and not state.cause
+    return state.node != "MAIN" and was_told and not state.never_started
 
 
 def _node(backend: Backend, state: NodeState, code: int | None) -> dict[str, Any]:
     shown = {name: getattr(state, field) for name, field in backend.node_fields.items()}
     if has_left(state, code):
         shown["state"] = LEFT
-    return {**shown, "cause": state.cause} if state.cause else shown
+    waits = {"waiting_s": waiting_s(state)} if state.is_waiting and state.accepted else {}
+    return {**shown, **({"cause": state.cause} if state.cause else {}), **waits}
+
+
+def waiting_s(state: NodeState) -> int:
+    """Return for how many seconds a node that has not started has been waiting, by this machine's clock."""
+    return seconds_since(state.accepted)
 
 
 def status_text(found: Mapping[str, Any]) -> str:
@@ -222,7 +230,7 @@ def list_text(clusters: Sequence[Mapping[str, Any]]) -> str:
             c["backend"],
             c["state"],
             _text(c["exit_code"]),
-            str(len(c["nodes"])),
+            _count(c["nodes"]),
             _ago(c["created"]),
         ]
         for c in clusters
@@ -231,6 +239,12 @@ def list_text(clusters: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(
         [shown, *(f"{c['name']}: unreadable: {printable(c['unreadable'])}" for c in clusters if "unreadable" in c)]
     )
+
+
+def _count(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many nodes there are, and how many of them have not started, and for how long."""
+    waits = [node["waiting_s"] for node in nodes if "waiting_s" in node]
+    return f"{len(nodes)} ({len(waits)} waiting for {span(max(waits))})" if waits else str(len(nodes))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -248,6 +262,9 @@ def _ending(found: Mapping[str, Any]) -> str:
 def _phase(cluster_dir: ClusterDir | None, state: NodeState) -> str:
     if state.exit_code is not None:
         return "ended"
+    if state.is_waiting:
+        why = f": {state.details}" if state.state is State.NEEDS_ATTENTION and state.details else ""
+        return (f"waiting for {span(waiting_s(state))}" if state.accepted else "waiting") + why
     name = heartbeat_file(state.node)
     said = _read(cluster_dir, name)
     return "unknown" if cluster_dir is not None and name in cluster_dir.refused else str(said.get("phase", "starting"))
@@ -266,8 +283,4 @@ def _text(code: int | None) -> str:
 
 
 def _ago(created: str) -> str:
-    seconds = seconds_since(created)
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+    return span(seconds_since(created))

@@ -48,7 +48,8 @@ class SilentNodes:
         They are told to end, and those that do not are killed. A node whose storage does not answer this process
         either is not ended: nothing is known of it then.
         """
-        running = [state.node for state in nodes if state.is_running]
+        # Who has not started cannot show anything.
+        running = [state.node for state in nodes if state.is_running and not state.is_waiting]
         if not self._is_over(nodes, running):
             return
         for node in running:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.log_times import times_file
-from oci_cluster.contract.names import node_dir
+from oci_cluster.contract.names import config_file, node_dir
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings, read_settings
-from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
+from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError, TimedOutError
 from oci_cluster.node.address import address_in, local_addresses, pick_address
 from oci_cluster.node.pulse import NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
@@ -106,6 +106,7 @@ class Agent:
         self._node_dir.mkdir(mode=0o700)
         # First: from here on this node can report to the others what goes wrong.
         pulse.wait_for("WORK_DIR", self._create_cluster_dir)
+        self._check_that_it_is_wanted()
         address = settings.address or self._find_address()
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if not settings.launch_key:
@@ -127,6 +128,21 @@ class Agent:
         self._pulse.cluster_dir.create()
         self._pulse.has_joined = True
         return True
+
+    def _check_that_it_is_wanted(self) -> None:
+        """Raise what ends a node that starts when its launch is over: it may have waited for its host for hours.
+
+        Raises:
+            StoppedError: there is a ``stop`` file already.
+            TimedOutError: it is later than ``START_BY``, and no main is there.
+        """
+        pulse = self._pulse
+        pulse.obey()
+        late_s = pulse.wall_clock() - self._settings.start_by
+        if late_s <= 0 or pulse.read(config_file("MAIN")) is not None:
+            return
+        msg = f"{self._settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
+        raise TimedOutError(msg)
 
     def _find_address(self) -> str:
         settings = self._settings

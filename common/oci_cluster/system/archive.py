@@ -97,7 +97,7 @@ def pack_file(name: str, content: bytes, *, mode: int, modified_s: int) -> bytes
     """Return a tar file that holds one file.
 
     Args:
-        name: Its name, without folders.
+        name: Its name, with the folders that are to be made.
         content: What it holds.
         mode: Its permissions. Its owner is root.
         modified_s: When it was written, Unix seconds.

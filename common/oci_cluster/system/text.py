@@ -58,6 +58,23 @@ def timestamp(seconds: float) -> str:
     return time.strftime(_TIMESTAMP, time.gmtime(seconds))
 
 
+def moment(told: str) -> int:
+    """Return the seconds after 1970 began of a time as :func:`now` tells it.
+
+    Raises:
+        ValueError, OverflowError: *told* is none.
+    """
+    return calendar.timegm(time.strptime(told, _TIMESTAMP))
+
+
 def seconds_since(told: str) -> int:
     """Return the seconds that have passed since a time that :func:`now` has *told*; 0 where that is yet to come."""
-    return max(0, int(time.time() - calendar.timegm(time.strptime(told, _TIMESTAMP))))
+    return max(0, int(time.time() - moment(told)))
+
+
+def span(seconds: float) -> str:
+    """Return so many *seconds* for people, in their largest whole unit: ``45s``, ``3m``, ``2h``, ``1d``."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"

@@ -70,6 +70,9 @@ class DockerPlace(Base):
     def end(self, node: str, code: int) -> None:
         self._engine.set(node, Status="exited", ExitCode=code)
 
+    def hold(self, node: str) -> None:
+        self._engine.set(node, Status="created", ExitCode=0)
+
     def given(self, node: str) -> dict[str, str]:
         return dict(text.split("=", 1) for text in self._containers()[node]["Config"]["Env"])
 

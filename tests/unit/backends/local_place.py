@@ -25,6 +25,7 @@ class LocalPlace(Base):
     """This machine, with runners that are no processes."""
 
     name = "local"
+    can_wait = False
 
     def set_up(self) -> None:
         self._refused = ""
@@ -157,6 +158,9 @@ class LocalPlace(Base):
     def end(self, node: str, code: int) -> None:
         for launch_id in self._nodes:
             self._end(launch_id, lambda found: found["node"] == node, code)
+
+    def hold(self, node: str) -> None:
+        raise AssertionError(node)
 
     def given(self, node: str) -> dict[str, str]:
         return self._environments[node]

@@ -22,6 +22,8 @@ class Place(Protocol):
     root: Path
     backend: Backend
     lifecycle: Lifecycle
+    can_wait: bool
+    """Whether a node may be accepted, and start later."""
     said: list[str]
     settings: dict[str, str]
 
@@ -55,6 +57,12 @@ class Place(Protocol):
     def end(self, node: str, code: int) -> None:
         """Have a node end by itself."""
 
+    def hold(self, node: str) -> None:
+        """Have a node be accepted, and not started."""
+
+    def begin(self) -> None:
+        """Have the nodes start that are accepted."""
+
     def given(self, node: str) -> dict[str, str]:
         """Return the environment that a node was given."""
 
@@ -75,6 +83,7 @@ class Base:
     """What the places share: a checkout with one framework, and whether the launcher was told to stop."""
 
     name = ""
+    can_wait = True
 
     def __init__(self, tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = tmp_path / "my project"
@@ -124,6 +133,9 @@ class Base:
 
     def settle(self) -> None:
         """Happen at once."""
+
+    def begin(self) -> None:
+        """Have done so."""
 
     def later(self) -> None:
         self.clock.sleep(1)

@@ -188,6 +188,46 @@ def test_nodes_are_ended_without_waiting(place: Place, clock: Any, *, at_once: b
     assert not place.lifecycle.is_running(cluster)
 
 
+def test_a_node_that_has_not_started_waits_and_has_not_ended(place: Place) -> None:
+    """In all backends that know such a node; on this machine nodes start at once."""
+    cluster = launch(place)
+    if not place.can_wait:
+        assert not any(state.is_waiting for state in place.lifecycle.states(cluster))
+        return
+    place.hold("WORKER_2")
+    worker = place.lifecycle.states(cluster)[2]
+    assert (worker.state, worker.is_waiting, worker.is_running) == (State.ACCEPTED, True, True)
+    place.begin()
+    if place.backend.name == "oci":
+        assert not any(state.is_waiting for state in place.lifecycle.states(cluster))
+
+
+@pytest.mark.parametrize("node", ["MAIN", "WORKER_2"])
+def test_a_node_that_has_not_started_is_ended_as_one_that_never_did(place: Place, node: str) -> None:
+    """At once, and told so: its code is that of no script."""
+    cluster = launch(place)
+    if not place.can_wait:
+        return
+    place.hold(node)
+    place.backend.end(cluster, [node])
+    place.settle()
+    (state,) = [state for state in place.lifecycle.states(cluster) if state.node == node]
+    assert (state.state, state.exit_code, state.never_started, state.is_waiting) == (State.CANCELED, 143, True, False)
+
+
+def test_a_cluster_of_which_nothing_has_started_is_stopped_at_once(place: Place, clock: Any) -> None:
+    """Its nodes read no stop file: nobody waits for them to obey it."""
+    cluster = launch(place)
+    if not place.can_wait:
+        return
+    for node in NODES:
+        place.hold(node)
+    began = clock()
+    place.lifecycle.stop(cluster)
+    assert not place.lifecycle.is_running(cluster)
+    assert clock() - began < place.backend.end_margin_s
+
+
 def test_a_cluster_is_stopped_and_may_be_stopped_again(place: Place) -> None:
     """Its files stay."""
     cluster = launch(place)

@@ -265,6 +265,18 @@ def test_the_clusters_code_is_mains_own(nodes: list[NodeState], stop: Mapping[st
     assert cluster_code(nodes, stop) == code
 
 
+@pytest.mark.parametrize(
+    ("main", "stop", "code"),
+    [(143, {"exit_code": 75}, 75), (69, {"exit_code": 143}, 143), (143, None, 143), (143, {"exit_code": 0}, 143)],
+)
+def test_of_a_main_that_never_started_who_gave_it_up_tells_the_code(
+    main: int, stop: Mapping[str, Any] | None, code: int
+) -> None:
+    """It has said nothing itself. No stop file makes a success of it."""
+    node = NodeState("MAIN", State.of_exit_code(main), main, never_started=True)
+    assert cluster_code([node], stop) == code
+
+
 def test_clusters_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are another user's: "nothing runs" would be wrong."""
     keep_in(tmp_path, "mine")

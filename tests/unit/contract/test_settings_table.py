@@ -207,6 +207,7 @@ def test_what_env_may_not_give() -> None:
         "FRAMEWORK",
         "NODE_ADDRESS",
         "NODE_NAME",
+        "START_BY",
     } == DECIDED
     assert {name: FLAGS[name] for name in FLAG_ONLY} == {
         "ENTRY_POINT": "--entry",

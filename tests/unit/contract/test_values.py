@@ -12,6 +12,7 @@ from oci_cluster.contract.values import (
     parse_name,
     parse_named_args,
     parse_switch,
+    parse_time,
 )
 
 # --- Values ---------------------------------------------------------------------------------------------------------
@@ -208,3 +209,15 @@ def test_a_folder_of_outputs_is_one_of_the_code(text: str) -> None:
     """Nothing outside of it, and not all of it."""
     with pytest.raises(ValueError, match="is not a folder inside the code, such as checkpoints"):
         parse_folders(text)
+
+
+def test_a_time_is_its_unix_seconds() -> None:
+    """As launchers write it: UTC."""
+    assert parse_time("2026-02-02T02:40:00Z") == 1_770_000_000
+
+
+@pytest.mark.parametrize("text", ["", "now", "2026-02-30T00:00:00Z", "2026-02-02 02:40:00", "1770000000"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """It bounds when a node starts."""
+    with pytest.raises(ValueError, match=r"is not a time such as 2026-01-31T23:59:59Z"):
+        parse_time(text)

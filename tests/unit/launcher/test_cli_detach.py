@@ -21,6 +21,18 @@ def test_a_detached_launch_prints_the_name_alone(door: Door, capsys: pytest.Capt
     assert door.backend.asked("start", "logs", "finish", "close") == [("start", "MAIN", "WORKER_1"), "close"]
 
 
+@pytest.mark.parametrize(("words", "is_told"), [(["--detach"], True), (["--detach", "--wait"], True), ([], False)])
+def test_nodes_that_nobody_follows_are_told_until_when_to_start(
+    door: Door, monkeypatch: pytest.MonkeyPatch, words: list[str], *, is_told: bool
+) -> None:
+    """Of others the launcher cancels those that come too late."""
+    monkeypatch.setenv("PROVISION_TIMEOUT", "5m")
+    ended(door, 0)
+    cli.run("launch", ["dask", "1", "--name", "mine", *words])
+    (plan,) = door.backend.plans.values()
+    assert ("START_BY" in plan.environment) is is_told
+
+
 @pytest.mark.parametrize("words", [[], ["--detach"]])
 def test_whatever_the_launcher_meets_nothing_goes_on_alone(
     door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]

@@ -76,24 +76,29 @@ def test_a_second_ctrl_c_that_the_backend_does_not_take_is_told(run: Run) -> Non
 
 
 def test_a_ctrl_c_that_could_not_be_passed_on_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither work dir nor backend answers: the cluster is followed on, and the next Ctrl-C is a first one again."""
+    """Neither work dir nor backend answers: it is passed on when one does, and nobody has to press it again."""
 
     def fail(*_: object, **__: object) -> None:
         raise BackendError("no answer")
 
     monkeypatch.setattr(follow, "request_stop", fail)
 
+    asked: list[object] = []
+
     def mend() -> None:
         monkeypatch.undo()
         run.pause()
-        run.signals.send()
 
-    run.follow(run.signals.send, mend, lambda: run.end(143, 143, 143))
-    assert run.said[:3] == [
+    def end() -> None:
+        asked.append((run.cluster_dir.read("stop") or {}).get("exit_code"))
+        run.end(143, 143, 143)
+
+    run.follow(run.signals.send, nothing, mend, end)
+    assert run.said[:-1] == [
         "stopping cluster mine; Ctrl-C again ends it at once",
-        "the cluster could not be asked to stop: no answer; press Ctrl-C to try again",
-        "stopping cluster mine; Ctrl-C again ends it at once",
+        "the cluster could not be asked to stop: no answer; trying again",
     ]
+    assert asked == [143]
     assert run.calls == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 
 import pytest
+from unit.fake_backend import LAUNCH
 from unit.launcher.life import Life, fail, refusal
 
 from oci_cluster.contract.cluster import Cluster
@@ -205,3 +206,25 @@ def test_an_unknown_name_where_there_are_no_clusters(life: Life) -> None:
     """Without any cluster the message says so, and nobody is asked for states."""
     life.backend.on["states"] = fail(AssertionError())
     assert refusal(lambda: life.lifecycle.choose("../etc")) == "there is no cluster '../etc'; known: none"
+
+
+# --- The cluster of a launcher that was killed -----------------------------------------------------------------------
+
+
+def test_an_orphan_that_no_list_has_yet_is_waited_for(life: Life) -> None:
+    """Its launcher was killed when the service had just made it: nobody else will end it."""
+    life.elsewhere()
+    life.at(30, life.run)
+    assert life.lifecycle.choose_orphan(f"mine-{LAUNCH}").name == "mine"
+    assert 30 <= life.passed < 40
+
+
+@pytest.mark.parametrize(("is_elsewhere", "patience_s"), [(True, 120), (False, 0)])
+def test_an_orphan_that_never_came_to_be_is_not_waited_for_for_ever(
+    life: Life, *, is_elsewhere: bool, patience_s: float
+) -> None:
+    """The launcher was killed before it had made anything; on this machine that is seen at once."""
+    if is_elsewhere:
+        life.elsewhere()
+    refusal(lambda: life.lifecycle.choose_orphan(f"mine-{LAUNCH}"))
+    assert patience_s <= life.passed < patience_s + 10

@@ -51,6 +51,14 @@ def test_status_shows_a_running_cluster() -> None:
 
 
 @pytest.mark.usefixtures("_a_minute_later")
+def test_a_list_says_how_many_nodes_wait_and_for_how_long() -> None:
+    """The longest of them."""
+    nodes = [{"waiting_s": 125}, {"waiting_s": 7}, {}]
+    row = list_text([described(nodes=nodes)]).splitlines()[1]
+    assert row.split("  ")[-2].strip() == "3 (2 waiting for 2m)"
+
+
+@pytest.mark.usefixtures("_a_minute_later")
 def test_status_shows_how_a_cluster_ended() -> None:
     """An ended cluster has its code, 0 included, and its reason."""
     shown = status_text(described(state="SUCCEEDED", exit_code=0, reason="the entry point ended with exit code 0"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oci_cluster.system import text as text_module
-from oci_cluster.system.text import harmless, now
+from oci_cluster.system.text import harmless, now, span
 
 
 def test_the_time_is_utc_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,3 +67,11 @@ def test_text_that_is_not_to_be_seen_is_seen(style: str) -> None:
 def test_a_hostile_line_takes_no_longer_than_another(begun: str) -> None:
     """Each begins something that never ends: to look for the ends of all would take hours."""
     assert ESC not in harmless(begun * 500_000, colour=True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0, "0s"), (59.9, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (86400, "1d")]
+)
+def test_a_span_is_in_its_largest_unit(seconds: float, told: str) -> None:
+    """As tables and lines of progress show it."""
+    assert span(seconds) == told

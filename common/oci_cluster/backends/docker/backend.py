@@ -26,6 +26,7 @@ from oci_cluster.backends.docker.states import (
     NODE_FIELDS,
     Container,
     cluster_of,
+    given_up,
     has_begun,
     launch_of,
     nodes_of,
@@ -97,6 +98,8 @@ class DockerBackend:
         self._listed_at = 0.0
         # The client that was last started to end a container, by its id.
         self._ending: dict[str, subprocess.Popen[bytes]] = {}
+        # Ids of containers that were to be ended and have never begun. They stay until all is copied and removed.
+        self._given_up: set[str] = set()
 
     # --- Launch --------------------------------------------------------------------------------------------
 
@@ -244,7 +247,11 @@ class DockerBackend:
 
     def _states(self, cluster: Cluster) -> list[NodeState]:
         nodes = self._seen[cluster.launch_id]
-        return [state_of(name, container) for name, container in nodes.items()] or kept.read_states(cluster)
+        return [self._state(name, container) for name, container in nodes.items()] or kept.read_states(cluster)
+
+    def _state(self, name: str, container: Container) -> NodeState:
+        state = state_of(name, container)
+        return given_up(state) if state.is_waiting and state.id in self._given_up else state
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""
@@ -289,13 +296,14 @@ class DockerBackend:
         """Have the engine end *nodes*: each is told once, unless the client that told it has failed."""
         self._known.clear()
         found = self._containers(cluster)
-        ids = [str(found[name]["Id"]) for name in found if name in nodes and state_of(name, found[name]).is_running]
+        running = [state for name in found if name in nodes and (state := self._state(name, found[name])).is_running]
+        # An engine that hung, or was killed, while it began a node has one that may never begin, and no signal reaches.
+        self._given_up |= {str(state.id) for state in running if state.is_waiting}
+        ids = [str(state.id) for state in running if not state.is_waiting]
         if at_once:
-            begun = {str(container["Id"]) for container in found.values() if has_begun(container)}
             for id_ in ids:
                 with contextlib.suppress(EngineError):  # ended meanwhile; the next look tells
-                    # An engine that was killed while it began a node has one that never will, and cannot be killed.
-                    self._engine.call(*(["kill"] if id_ in begun else ["rm", "--force"]), id_)
+                    self._engine.call("kill", id_)
             self._known.clear()
             return
         ids = [id_ for id_ in ids if id_ not in self._ending or self._ending[id_].poll() not in {None, 0}]
@@ -313,7 +321,8 @@ class DockerBackend:
         with kept.alone(cluster):
             self._end_the_late(cluster)
             if nodes := self._containers(cluster):
-                kept.copy_all(self._engine, cluster, plan_of(cluster, nodes, self._root), nodes)
+                records = [self._state(name, container) for name, container in nodes.items()]
+                kept.copy_all(self._engine, cluster, plan_of(cluster, nodes, self._root), nodes, records)
             self.remove(cluster, say)
         say(f"logs and outputs are in {cluster.directory}")
 
@@ -322,7 +331,7 @@ class DockerBackend:
         for at_once in (False, True):
             self._known.clear()
             nodes = self._containers(cluster)
-            late = [name for name, container in nodes.items() if state_of(name, container).is_running]
+            late = [name for name, container in nodes.items() if self._state(name, container).is_running]
             if not late:
                 return
             self.end(cluster, late, at_once=at_once)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from oci_cluster.backends.docker import commands
 from oci_cluster.backends.docker.logs import start_whole, take_apart
-from oci_cluster.backends.docker.states import Container, record_of, recorded_state, state_of
+from oci_cluster.backends.docker.states import Container, record_of, recorded_state
 from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import rank_of
@@ -61,8 +61,10 @@ def open_volumes(engine: Engine) -> None:
     register(engine)
 
 
-def copy_all(engine: Engine, cluster: Cluster, plan: Plan, nodes: Mapping[str, Container]) -> None:
-    """Copy logs, outputs, what the *nodes* of *cluster* said and how they ended to its directory.
+def copy_all(
+    engine: Engine, cluster: Cluster, plan: Plan, nodes: Mapping[str, Container], states: Sequence[NodeState]
+) -> None:
+    """Copy logs, outputs, what the *nodes* of *cluster* said and how they ended, their *states*, to its directory.
 
     Raises:
         BackendError: not all could be copied.
@@ -81,7 +83,7 @@ def copy_all(engine: Engine, cluster: Cluster, plan: Plan, nodes: Mapping[str, C
             if _KEPT_FILE.fullmatch(name):
                 write_whole(directory / name, cluster_dir.read_bytes(name, 0))
         copy_outputs(engine, commands.container_name(cluster.cluster_id, "MAIN"), directory)
-        records = [record_of(state_of(node, container)) for node, container in nodes.items()]
+        records = [record_of(state) for state in states]
         write_whole(directory / _RECORDS, json.dumps({"nodes": records}))
     except (OSError, EngineError, StorageError) as error:
         msg = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,11 @@ def state_of(name: str, container: Container) -> NodeState:
     networks = (container.get("NetworkSettings") or {}).get("Networks") or {}
     addresses = [str(network.get("IPAddress") or "") for network in networks.values()]
     state, code, cause = State.IN_PROGRESS, None, ""
+    is_waiting = status == "created" and not details
     never_started = status == "created" and bool(details)
-    if never_started:
+    if is_waiting:
+        state = State.ACCEPTED
+    elif never_started:
         state, code = State.FAILED, int(ExitCode.UNAVAILABLE)
     elif status in _ENDED:
         code = int(said.get("ExitCode", ExitCode.LOST))
@@ -169,7 +173,21 @@ def state_of(name: str, container: Container) -> NodeState:
         details=details,
         never_started=never_started,
         cause=cause,
+        is_waiting=is_waiting,
+        accepted=_second_of(str(container.get("Created", ""))),
     )
+
+
+def given_up(state: NodeState) -> NodeState:
+    """Return what a node is that has never begun, and has been told to end: no signal can tell it."""
+    ended = replace(state, state=State.CANCELED, exit_code=int(ExitCode.STOPPED), is_waiting=False)
+    return replace(ended, never_started=True, details="it was ended before it began")
+
+
+def _second_of(text: str) -> str:
+    """Return a time of the engine's (``2026-01-31T23:59:59.123Z``) as ours are written; empty where it is none."""
+    whole = f"{text[:19]}Z"
+    return whole if _CREATED.fullmatch(whole) and text[19:20] in {"Z", "."} else ""
 
 
 def record_of(state: NodeState) -> dict[str, Any]:

@@ -71,13 +71,17 @@ class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec shi
         return self._body(path)[start:end]
 
     def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
-        """Write *value* to the file *path*, in a folder that is there."""
+        """Write *value* to the file *path*; its folder is made where no node has come so far as to make it."""
         folder, _slash, name = self._strip_protocol(path).rpartition("/")
-        # It will be root's, and the nodes' user must read it.
-        archive = pack_file(name, value, mode=0o644, modified_s=int(time.time()))
         self._files = None
         container, _slash, directory = folder.partition("/")
-        self._engine.call("cp", "-", f"{container}:/{directory}", stdin=archive)
+        # It will be root's, and the nodes' user must read it.
+        how = {"mode": 0o644, "modified_s": int(time.time())}
+        try:
+            self._engine.call("cp", "-", f"{container}:/{directory}", stdin=pack_file(name, value, **how))
+        except EngineError:
+            parent, _slash, own = directory.rpartition("/")
+            self._engine.call("cp", "-", f"{container}:/{parent}", stdin=pack_file(f"{own}/{name}", value, **how))
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - fsspec's
         """Do nothing: nodes make their folders themselves, as the user that they run as."""

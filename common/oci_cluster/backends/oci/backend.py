@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped, LogCopy
 from oci_cluster.backends.oci import requests, states
@@ -249,21 +249,33 @@ class OciBackend:
         How each node of a run with node groups ended, is only known of a cluster that is asked for alone.
         """
         is_alone = len(clusters) == 1
-        runs = self._jobs.runs(clusters[0].handle if is_alone else "") if clusters else []
+        runs = self._runs(clusters[0] if is_alone else None) if clusters else []
         found = {}
         for cluster in clusters:
             own = [run for run in runs if run.job_id == cluster.handle]
             created = self._jobs.created(cluster.handle)
-            if not _is_multinode(cluster):
+            if not own and not created and self._jobs.is_settling(cluster.handle):
+                # Somebody is just launching it, or a list does not have its runs yet. Nobody may take it for ended.
+                found[cluster.launch_id] = [states.unlisted("MAIN")]
+            elif not _is_multinode(cluster):
                 found[cluster.launch_id] = states.states_of_runs(own, created)
             elif (whole := states.state_of_group(own, created)) is None:
                 found[cluster.launch_id] = []
             else:
-                nodes = self._nodes_of_group(cluster, whole) if is_alone and own else None
+                nodes = self._nodes_of_group(cluster, whole, own) if is_alone and own else None
                 found[cluster.launch_id] = nodes or [whole] * states.size_of_group(own)
         return found
 
-    def _nodes_of_group(self, cluster: Cluster, whole: NodeState) -> list[NodeState] | None:
+    def _runs(self, cluster: Cluster | None) -> list[Any]:
+        """Return the runs of *cluster*, or all: one request each time."""
+        if cluster is None:
+            return self._jobs.runs()
+        created = list(self._jobs.created(cluster.handle).values())
+        # That run tells of its groups, too, which a list does not.
+        whole = self._jobs.run(created[0]) if _is_multinode(cluster) and created else None
+        return self._jobs.runs(cluster.handle) if whole is None else [whole]
+
+    def _nodes_of_group(self, cluster: Cluster, whole: NodeState, own: Sequence[Any]) -> list[NodeState] | None:
         """Return the states of nodes that share one run. Only the nodes' own files tell how each of them ended.
 
         None for a Job that no launch has made.
@@ -272,7 +284,10 @@ class OciBackend:
             plan = self.load(cluster)
         except UsageError:
             return None
-        nodes = [replace(whole, node=name) for name in plan.node_names]
+        run = next(run for run in own if run.id == whole.id)
+        if whole.state is State.FAILED and not hasattr(run, "node_group_details_list"):
+            run = self._jobs.run(run.id) or run
+        nodes = states.nodes_of_group(plan.node_names, whole, run)
         if whole.exit_code is None or whole.never_started or whole.state is State.SUCCEEDED:
             return nodes
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
@@ -370,7 +385,8 @@ def _as_told(state: NodeState, cluster_dir: ClusterDir) -> NodeState:
     with contextlib.suppress(ClusterError):
         if (said := cluster_dir.read(exit_file(state.node))) is not None:
             code = outcome_of(said).exit_code
-            # Main's 0 does not make a success of a run that the service calls failed.
-            if code or state.node != "MAIN":
+            # Main's 0 does not make a success of a run that the service calls failed; of one that was canceled when
+            # main had ended, because another node never started, it does.
+            if code or state.node != "MAIN" or state.state is State.CANCELED:
                 return replace(state, exit_code=code)
     return state

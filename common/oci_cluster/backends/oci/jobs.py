@@ -13,6 +13,7 @@ from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci import states
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.requests import JSON
+from oci_cluster.backends.oci.seen import Seen
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, SettingsError, StoppedError
 
@@ -25,6 +26,9 @@ _AT_ONCE = 8
 _END_TIMEOUT_S = 300.0
 # Refusals of what needs a thing that has just been created, and is not ready.
 _JUST_NOW = ("IncorrectState", "Conflict")
+# How long what has been made may be refused as unknown, and be missing in lists. OCI promises nothing here. Its own
+# Terraform provider repeats a 404 for two minutes (shortRetryTime in provider/retry.go), and so does this.
+SETTLES_S = 120.0
 
 
 class Jobs:
@@ -54,6 +58,12 @@ class Jobs:
         self._clock = clock
         self._sleep = sleep
         self._created: dict[str, dict[str, str]] = {}
+        self._seen = Seen(clock)
+        # When each Job was made, by this launcher's clock; and Jobs whose end has been answered.
+        self._made_at: dict[str, float] = {}
+        self._deleted: set[str] = set()
+        # Jobs that OCI has known when it was asked for them or for their runs.
+        self._known: set[str] = set()
 
     @cached_property
     def service(self) -> Service:
@@ -81,17 +91,70 @@ class Jobs:
         self.check_compartment()
         client = self.service.data_science
         listed = self.service.all_pages("list the Jobs", client.list_jobs, self.compartment, **wanted)
-        return [job for job in listed if states.is_cluster(job)]
+        found = [job for job in listed if states.is_cluster(job)]
+        for job in found:
+            self._made_at.setdefault(job.id, self._clock() - states.age_s(job))
+        return found
+
+    def is_settling(self, job: str) -> bool:
+        """Return whether *job*, an OCID, was made so short a time ago that not all of the service may know of it."""
+        return self._clock() < self._settles_at(job)
+
+    def _settles_at(self, job: str) -> float:
+        return self._made_at.get(job, -SETTLES_S) + SETTLES_S
 
     def get(self, job: str, name: str) -> Any:
         """Return the whole *job*, an OCID, of the cluster *name*."""
-        return self.service.call(f"look at {name}", self.service.data_science.get_job, job).data
+        get = self.service.data_science.get_job
+        return self.service.call(f"look at {name}", get, job, not_seen_until=self._settles_at(job)).data
+
+    def run(self, run: str) -> Any | None:
+        """Return the whole *run*, an OCID; None where it is not there."""
+        try:
+            whole = self.service.call("look at a Job Run", self.service.data_science.get_job_run, run).data
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            return None
+        return self._seen.furthest(whole)
 
     def runs(self, job: str = "") -> list[Any]:
-        """Return the runs of *job*, or all that the compartment has."""
+        """Return the runs of *job*, or all that the compartment has: each at the furthest that has been told of it.
+
+        A run that a list has had, and the next one has not, is still there, unless the service does not know it.
+        """
+        listed = self._listed_runs(job)
+        if not job:
+            return [self._seen.furthest(run) for run in listed]
+        there = {run.id for run in listed}
+        found = self._seen.told(job, listed)
+        known = [*(run.id for run in found), *self._created.get(job, {}).values()]
+        for run in dict.fromkeys(known):
+            if self._seen.missing_s(run, is_listed=run in there) > SETTLES_S:
+                found = self._looked_for(run, found)
+        return found
+
+    def _looked_for(self, run: str, found: Sequence[Any]) -> list[Any]:
+        """Return *found*, with what the service says of a *run* that no list has; without it, where that is nothing."""
+        others = [other for other in found if other.id != run]
+        self._seen.missing_s(run, is_listed=True)  # as often as this it is asked for
+        if (whole := self.run(run)) is not None:
+            return [*others, whole]
+        self._seen.forget(run)
+        for created in self._created.values():
+            for node in [node for node, its_run in created.items() if its_run == run]:
+                del created[node]
+        return others
+
+    def _listed_runs(self, job: str) -> list[Any]:
         wanted = {"job_id": job} if job else {}
         client = self.service.data_science
-        return self.service.all_pages("list the Job Runs", client.list_job_runs, self.compartment, **wanted)
+        try:
+            return self.service.all_pages("list the Job Runs", client.list_job_runs, self.compartment, **wanted)
+        except ServiceError as error:
+            if error.status == 404 and self.is_settling(job):  # it has runs all the same, see created()
+                return []
+            raise
 
     def created(self, job: str) -> Mapping[str, str]:
         """Return the runs that this launcher has created in *job*, by node. A list may not hold them yet."""
@@ -103,7 +166,9 @@ class Jobs:
         """Create the Job of a launch; return its OCID."""
         create = self.service.data_science.create_job
         response = self.service.call("create the Job", create, body, opc_retry_token=f"{launch_id}-job")
-        return str(response.data.id)
+        job = str(response.data.id)
+        self._made_at[job] = self._clock()
+        return job
 
     def create_runs(self, job: str, bodies: Mapping[str, JSON], launch_id: str, *, incarnation: int = 0) -> None:
         """Create a run for each node in *bodies*, the first one's first; the first failure ends the creating of others.
@@ -132,8 +197,10 @@ class Jobs:
                     # The same for all tries: however often an answer is lost, there is one run of this incarnation.
                     opc_retry_token=f"{launch_id}-{node}-{incarnation}",
                     repeat_also=_JUST_NOW,
+                    not_seen_until=self._settles_at(job),
                 )
                 created[node] = str(response.data.id)
+                self._known.add(job)
             except BaseException as error:
                 failed.append(error)
                 raise
@@ -177,26 +244,49 @@ class Jobs:
 
         Raises:
             BackendError: its runs did not end.
+            ServiceError: OCI refused, or did not answer.
         """
+        if job in self._deleted:
+            return
         deadline = self._clock() + _END_TIMEOUT_S
         for delay in poll_delays(5.0, first_s=0.5):
-            if not self.cancel(self.runs(job)):
-                try:
-                    self._delete(job)
-                except ServiceError as error:
-                    if error.status != 409:  # a run that was created late: it is in the next list
-                        raise
-                else:
-                    return
+            listed = [self._seen.furthest(run) for run in self._listed_runs(job)]
+            there = {run.id for run in listed}
+            self.cancel_runs([run for run in self.created(job).values() if run not in there])
+            if not self.cancel(listed) and self._delete(job):
+                self._deleted.add(job)
+                return
             if self._clock() > deadline:
                 msg = f"its runs have not ended within {_END_TIMEOUT_S:g} s"
                 raise BackendError(msg)
             self._sleep(delay)
 
-    def _delete(self, job: str) -> None:
+    def _delete(self, job: str) -> bool:
+        """Return whether *job* is gone; False where that is not known yet.
+
+        Raises:
+            ServiceError: OCI refused, or did not answer.
+        """
         client = self.service.data_science
         try:
             self.service.call("delete the Job", client.delete_job, job, delete_related_job_runs=True)
         except ServiceError as error:
+            if error.status == 409:  # a run that was created late: it is in the next list
+                return False
             if error.status != 404:
                 raise
+            # Said of what is gone, of what may not be deleted, and of what was made just now.
+            is_listed = self._is_listed(job)
+            if self.is_settling(job):
+                return job in self._known and not is_listed
+            if is_listed:
+                raise
+        return True
+
+    def _is_listed(self, job: str) -> bool:
+        client = self.service.data_science
+        listed = self.service.all_pages("list the Jobs", client.list_jobs, self.compartment, id=job)
+        is_listed = any(not states.is_gone(found) for found in listed)
+        if is_listed:
+            self._known.add(job)
+        return is_listed

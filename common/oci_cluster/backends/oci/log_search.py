@@ -85,7 +85,7 @@ class LogSearch:
 
     def _lines(self, query: str, runs: Sequence[str], begin: int, end: int) -> Iterator[Line]:
         details = {"searchQuery": query, "timeStart": _written(begin), "timeEnd": _written(end)}
-        page: dict[str, str] = {}
+        page: dict[str, Any] = {}
         while True:
             search = self._service.log_search.search_logs
             response = self._service.call("search the logs", search, details, limit=_LINES, **page)

@@ -6,6 +6,10 @@ import json
 
 from oci_cluster.errors import ClusterError, ExitCode
 
+# One answer for what is not there and what is not permitted: of what the path names, and of what the body names
+# (https://docs.oracle.com/iaas/Content/API/References/apierrors.htm).
+_UNSEEN = {"NotAuthorizedOrNotFound", "NotFound", "RelatedResourceNotAuthorizedOrNotFound"}
+
 
 class ServiceError(ClusterError):
     """A service refused a request, or did not answer it."""
@@ -21,10 +25,28 @@ class ServiceError(ClusterError):
         """Whether the service has answered that it does not do what was asked: it has not been done."""
         return 400 <= self.status < 500 and self.status != 429
 
+    @property
+    def is_of_the_unseen(self) -> bool:
+        """Whether the service says that it does not know what was asked for, or that you may not know of it."""
+        return self.status in {400, 404} and self.code in _UNSEEN
 
-def refused(what: str, status: int, code: str, message: str, request: object) -> ServiceError:
-    """Return what to raise where a service has refused to do *what*: with its words, and with what to do."""
-    return _error(what, status, code, message, f"{message} ({status} {code}, request {request})")
+
+def refused(
+    what: str, status: int, code: str, message: str, request: object, *, operation: str = "", was_known: bool = False
+) -> ServiceError:
+    """Return what to raise where a service has refused to do *what*: with its words, and with what to do.
+
+    Args:
+        what: What was wanted, for messages.
+        status: HTTP's.
+        code: The service's own.
+        message: Its words.
+        request: Its id of the request.
+        operation: The method of the SDK; policies differ by it.
+        was_known: Whether the same identity has been taken before.
+    """
+    text = f"{message} ({status} {code}, request {request})"
+    return _error(what, status, code, message, text, operation=operation, was_known=was_known)
 
 
 def cli_refused(what: str, stderr: str) -> ServiceError:
@@ -33,15 +55,18 @@ def cli_refused(what: str, stderr: str) -> ServiceError:
     try:
         said = json.loads(stderr[start : stderr.rindex("}") + 1])
         text = f"{said['message']} ({said['status']} {said['code']}, request {said.get('opc-request-id')})"
-        return _error(what, int(said["status"]), str(said["code"]), text, text)
+        return _error(what, int(said["status"]), str(said["code"]), text, text, operation=_CLI_OPERATIONS.get(what, ""))
     except (ValueError, KeyError, TypeError):
         lines = [line for line in stderr.splitlines() if line.strip()]
         text = lines[-1][:500] if lines else "oci-cli said nothing"
         return _error(what, 0, "", text, text)
 
 
-def _error(what: str, status: int, code: str, message: str, text: str) -> ServiceError:
-    advice = _advice(status, code, message)
+def _error(
+    what: str, status: int, code: str, message: str, text: str, *, operation: str = "", was_known: bool = False
+) -> ServiceError:
+    advice = _identity_advice(status, was_known=was_known) or _policy_advice(status, code, operation)
+    advice = f"; {advice}" if advice else _advice(status, code, message)
     return ServiceError(f"cannot {what}: {text}{advice}", status=status, code=code, exit_code=_exit_code(status, code))
 
 
@@ -52,24 +77,76 @@ def _exit_code(status: int, code: str) -> int:
     return ExitCode.SETTINGS if status == 400 and not is_limit else ExitCode.UNAVAILABLE
 
 
+# What oci-cli is asked for, and the SDK's name of it.
+_CLI_OPERATIONS = {"search the logs": "search_logs"}
+_FAMILY = "manage data-science-family has it"
+# Which policy an operation needs, and of which settings it reads OCIDs.
+_POLICIES = {
+    "list_jobs": (
+        "COMPARTMENT_OCID",
+        f"allow group <yours> to inspect data-science-jobs in compartment <its name>; {_FAMILY}",
+    ),
+    "get_job": ("", f"allow group <yours> to read data-science-jobs in compartment <its name>; {_FAMILY}"),
+    "create_job": (
+        "COMPARTMENT_OCID, PROJECT_OCID, SUBNET_OCID and LOG_GROUP_OCID",
+        (
+            "allow group <yours> to manage data-science-family in compartment <its name>; with SUBNET_OCID: allow group"
+            " <yours> to use virtual-network-family in compartment <the subnet's>, and: allow service datascience to"
+            " use virtual-network-family in compartment <the subnet's>; with LOG_GROUP_OCID: allow group <yours> to"
+            " read log-groups in compartment <the log group's>"
+        ),
+    ),
+    "delete_job": ("", f"allow group <yours> to manage data-science-jobs in compartment <its name>; {_FAMILY}"),
+    "list_job_runs": (
+        "COMPARTMENT_OCID",
+        f"allow group <yours> to inspect data-science-job-runs in compartment <its name>; {_FAMILY}",
+    ),
+    "get_job_run": ("", f"allow group <yours> to read data-science-job-runs in compartment <its name>; {_FAMILY}"),
+    "create_job_run": (
+        "PROJECT_OCID",
+        f"allow group <yours> to manage data-science-job-runs in compartment <its name>; {_FAMILY}",
+    ),
+    "cancel_job_run": ("", f"allow group <yours> to manage data-science-job-runs in compartment <its name>; {_FAMILY}"),
+    "get_subnet": (
+        "SUBNET_OCID",
+        (
+            "allow group <yours> to use virtual-network-family in compartment <the subnet's>; or set SUBNET_CIDR, and"
+            " nobody looks it up"
+        ),
+    ),
+    "search_logs": ("LOG_GROUP_OCID", "allow group <yours> to read log-content in compartment <the log group's>"),
+}
+_ANY_POLICY = (
+    "check the OCID; or ask for the policies: allow group <yours> to manage data-science-family in compartment"
+    " <its name>, and: allow group <yours> to use virtual-network-family in compartment <its name>"
+)
+
+
+def _policy_advice(status: int, code: str, operation: str) -> str:
+    """Return what to do where OCI does not know what was asked for, or does not let you know of it."""
+    if status not in {400, 404} or code not in _UNSEEN - {"NotFound"}:
+        return ""
+    settings, policy = _POLICIES.get(operation, ("", ""))
+    if not policy:
+        return _ANY_POLICY
+    return f"check {settings}; or ask for the policy: {policy}" if settings else f"ask for the policy: {policy}"
+
+
+def _identity_advice(status: int, *, was_known: bool) -> str:
+    """Return what to do where OCI does not take you for who you say you are."""
+    if status != 401:
+        return ""
+    renew = "a session's token is renewed with: oci session refresh"
+    if was_known:
+        return f"OCI knew you a moment ago: the session has expired, or the key was removed; {renew}"
+    return (
+        "OCI does not know you: check profile, fingerprint and key (OCI_CLI_PROFILE, ~/.oci/config) and this machine's"
+        f" clock; {renew}"
+    )
+
+
 # What to do about what a service says, by status and what is in its code or text. The first that fits is said.
 _ADVICE: tuple[tuple[int, str, str], ...] = (
-    (
-        401,
-        "",
-        (
-            "OCI does not know you: check profile, fingerprint and key (OCI_CLI_PROFILE, ~/.oci/config) and this"
-            " machine's clock; a session's token is renewed with: oci session refresh"
-        ),
-    ),
-    (
-        404,
-        "notauthorizedornotfound",
-        (
-            "check the OCID; or ask for the policies: allow group <yours> to manage data-science-family in compartment"
-            " <its name>, and: allow group <yours> to use virtual-network-family in compartment <its name>"
-        ),
-    ),
     (
         400,
         "limitexceeded",

@@ -7,6 +7,7 @@ ten minutes what will never be.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -61,6 +62,7 @@ class Service:
         self._environ = environ
         self._is_stopped = is_stopped
         self._is_cleaning_up = False
+        self._is_known = False
         self._clock = clock
         self._sleep = sleep
 
@@ -156,7 +158,13 @@ class Service:
     # --- Asking --------------------------------------------------------------------------------------------
 
     def call(
-        self, what: str, request: Callable[..., Any], *args: Any, repeat_also: Sequence[str] = (), **kwargs: Any
+        self,
+        what: str,
+        request: Callable[..., Any],
+        *args: Any,
+        repeat_also: Sequence[str] = (),
+        not_seen_until: float = -math.inf,
+        **kwargs: Any,
     ) -> Any:
         """Return the service's response to *request*, repeated while it is busy, broken or silent.
 
@@ -165,6 +173,7 @@ class Service:
             request: A method of an SDK client.
             args: Its arguments.
             repeat_also: Codes of refusals that pass by themselves.
+            not_seen_until: Until this moment, of the clock, a refusal may be of what has been made and is not seen yet.
             kwargs: Its named arguments. One with ``opc_retry_token`` is done once however often it is repeated.
 
         Raises:
@@ -174,14 +183,21 @@ class Service:
         deadline = self._clock() + PATIENCE_S
         for pause_s in _pauses():
             try:
-                return request(*args, **kwargs)
+                response = request(*args, **kwargs)
             except oci.exceptions.ServiceError as error:
-                failure = refused(what, int(error.status), str(error.code), str(error.message), error.request_id)
+                operation = getattr(request, "__name__", "")
+                words = str(error.code), str(error.message), error.request_id
+                known = self._is_known
+                failure = refused(what, int(error.status), *words, operation=operation, was_known=known)
                 is_passing = error.status in _REPEATED_STATUS or error.code in repeat_also
+                is_passing = is_passing or (failure.is_of_the_unseen and self._clock() < not_seen_until)
                 asked_for_s = _retry_after(error.headers)
             except _NO_ANSWER as error:
                 failure = ServiceError(f"cannot {what}: no answer from OCI in {self.region}: {_first_line(error)}")
                 is_passing, asked_for_s = True, 0.0
+            else:
+                self._is_known = True
+                return response
             if not is_passing:
                 raise failure
             if self._is_stopped() and not self._is_cleaning_up:
@@ -203,7 +219,7 @@ class Service:
     def all_pages(self, what: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Return the items of all pages of a list."""
         items: list[Any] = []
-        page: dict[str, str] = {}
+        page: dict[str, Any] = {}
         while True:
             response = self.call(what, request, *args, **kwargs, **page)
             items += response.data

@@ -23,14 +23,14 @@ from oci_cluster.backends.oci.requests import (
     TAG_SIZE,
     TAG_STYLE,
 )
+from oci_cluster.backends.oci.seen import ENDED
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.names import rank_of
 from oci_cluster.contract.values import parse_count, parse_name
 from oci_cluster.errors import ExitCode, SettingsError, UsageError
-from oci_cluster.system.text import printable
+from oci_cluster.system.text import printable, seconds_since
 
-_ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
 _GONE = {"DELETING", "DELETED"}
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _NODE = re.compile(r"MAIN|(WORKER|PS)_[1-9][0-9]{0,5}")
@@ -50,7 +50,17 @@ def is_cluster(job: Any) -> bool:
     Its tags become names of files, and anybody may have written them.
     """
     tags = job.freeform_tags or {}
-    return job.lifecycle_state not in _GONE and _is_name(tags.get(TAG_NAME, "")) and _is_launch_id(tags)
+    return not is_gone(job) and _is_name(tags.get(TAG_NAME, "")) and _is_launch_id(tags)
+
+
+def is_gone(job: Any) -> bool:
+    """Return whether *job*, as a list has it, has been deleted."""
+    return job.lifecycle_state in _GONE
+
+
+def age_s(job: Any) -> int:
+    """Return for how many seconds *job* has been there, by this machine's clock."""
+    return seconds_since(job.time_created.strftime(_TIME))
 
 
 def _is_launch_id(tags: Mapping[str, str]) -> bool:
@@ -160,7 +170,7 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int) -> Plan:
 
 def is_going(run: Any) -> bool:
     """Return whether *run* has not ended."""
-    return run.lifecycle_state not in _ENDED
+    return run.lifecycle_state not in ENDED
 
 
 def node_of(run: Any) -> str:
@@ -179,15 +189,46 @@ def states_of_runs(runs: Sequence[Any], created: Mapping[str, str]) -> list[Node
     latest = {name: run for run in sorted(runs, key=_age) if (name := node_of(run))}
     found = {name: _state_of(name, run) for name, run in latest.items()}
     known = {run.id for run in runs}
-    found |= {name: NodeState(name, State.ACCEPTED) for name, ocid in created.items() if ocid not in known}
+    found |= {name: unlisted(name, ocid) for name, ocid in created.items() if ocid not in known}
     return sorted(found.values(), key=lambda state: rank_of(state.node))
+
+
+def unlisted(node: str, run: str = "") -> NodeState:
+    """Return the state of a *node* whose *run*, an OCID, has been made, and which no list has yet."""
+    return NodeState(node, State.ACCEPTED, id=run, is_waiting=True)
 
 
 def state_of_group(runs: Sequence[Any], created: Mapping[str, str]) -> NodeState | None:
     """Return the state of the one run that all nodes of a cluster are, under the name of main; None without one."""
     if runs:
         return _state_of("MAIN", max(runs, key=_age))
-    return NodeState("MAIN", State.ACCEPTED) if created else None
+    return next((unlisted("MAIN", run) for run in created.values()), None)
+
+
+# The groups that a Job with node groups has, by the roles of their nodes.
+_GROUPS = {"MAIN": "main", "WORKER": "worker", "PS": "ps"}
+
+
+def nodes_of_group(names: Sequence[str], whole: NodeState, run: Any) -> list[NodeState]:
+    """Return the states of the nodes *names*, which share one run: the *whole* one's, and what it tells of each group.
+
+    Args:
+        names: The nodes.
+        whole: The state of the run.
+        run: The run itself, whose groups a list does not tell; or what a list tells of it.
+    """
+    groups = {group.name: group for group in getattr(run, "node_group_details_list", None) or []}
+    failed = [group for group in groups.values() if group.lifecycle_state == "FAILED"]
+    told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]
+    details = "; ".join(filter(None, [whole.details, *told]))
+    found = []
+    for name in names:
+        group = groups.get(_GROUPS[name.partition("_")[0]])
+        state = replace(whole, node=name, details=details)
+        if whole.state is State.IN_PROGRESS and group is not None and group.lifecycle_state == "CREATING":
+            state = replace(state, state=State.ACCEPTED, is_waiting=True)
+        found.append(state)
+    return found
 
 
 def size_of_group(runs: Sequence[Any]) -> int:
@@ -207,7 +248,9 @@ def _state_of(name: str, run: Any) -> NodeState:
     state = State(word) if word in State.__members__ else State.IN_PROGRESS
     details = printable(run.lifecycle_details or "")
     code: int | None = _CODES.get(state)
-    never_started = False
+    has_started = getattr(run, "time_started", None) is not None
+    is_waiting = state is State.ACCEPTED or (state is State.NEEDS_ATTENTION and not has_started)
+    never_started = state is State.CANCELED and not has_started
     if state is State.FAILED:
         told = _EXIT_CODE.search(details)
         # Without a code of its own it never ran: no image, no capacity. That is no exit code of anybody's script.
@@ -222,4 +265,6 @@ def _state_of(name: str, run: Any) -> NodeState:
         id=str(run.id),
         details=details,
         never_started=never_started,
+        is_waiting=is_waiting,
+        accepted=run.time_accepted.strftime(_TIME) if run.time_accepted else "",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from unit.fake_engine import Launcher, after
 
 from oci_cluster.contract.cluster import any_running, cluster_code
 from oci_cluster.errors import BackendError, SettingsError, StoppedError, UsageError
-from oci_cluster.system.engine import Engine, EngineError
 
 # --- Scale ------------------------------------------------------------------------------------------------
+from oci_cluster.launcher.lifecycle import request_stop
+from oci_cluster.system.engine import Engine, EngineError
 
 
 def test_workers_are_added_as_the_others_were_started(launcher: Launcher, tmp_path: Path) -> None:
@@ -181,6 +183,45 @@ def test_a_node_is_told_again_only_where_it_was_not_told(launcher: Launcher) -> 
     assert launcher.codes(cluster) == {"MAIN": None, "WORKER_1": 137, "WORKER_2": None}
 
 
+def test_a_main_that_never_begins_is_given_up_and_what_was_said_of_that_is_kept(launcher: Launcher) -> None:
+    """Its container stays until the end: in its volume is the stop file, which has the cluster's code."""
+    cluster = launcher.launch(1)
+    for node in ("MAIN", "WORKER_1"):
+        launcher.fake.set(node, Status="created", ExitCode=0)
+    request_stop(launcher.backend, cluster, launcher.backend.load(cluster), "MAIN did not start", 75)
+    assert launcher.words("stop") == []
+    launcher.backend.end(cluster, ["MAIN", "WORKER_1"])
+    assert launcher.codes(cluster) == {"MAIN": 143, "WORKER_1": 143}
+    launcher.finish(cluster)
+    assert launcher.fake.left() == ([], [], [])
+    kept = launcher.states(launcher.found())
+    assert [(state.exit_code, state.never_started) for state in kept] == [(143, True), (143, True)]
+    stop = json.loads((cluster.directory / "stop").read_bytes())
+    assert cluster_code(kept, stop) == 75
+
+
+def test_a_node_that_was_given_up_and_begins_all_the_same_is_there(launcher: Launcher) -> None:
+    """The engine was only slow: it is ended as any other."""
+    cluster = launcher.launch(1)
+    launcher.fake.set("WORKER_1", Status="created", ExitCode=0)
+    launcher.backend.end(cluster, ["WORKER_1"])
+    assert launcher.codes(cluster) == {"MAIN": None, "WORKER_1": 143}
+    launcher.fake.set("WORKER_1", Status="running", ExitCode=0)
+    assert launcher.codes(cluster) == {"MAIN": None, "WORKER_1": None}
+
+
+def test_how_long_a_container_waits_is_told(launcher: Launcher) -> None:
+    """Since it was made; what is no time tells nothing."""
+    cluster = launcher.launch(1)
+    launcher.fake.set("WORKER_1", Status="created", ExitCode=0)
+    for said, told in (("2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05Z"), ("\x1b[2J", ""), ("yesterday", "")):
+        containers = launcher.fake.state["containers"]
+        for container in containers.values():
+            container["Created"] = said
+        launcher.fake.change(containers=containers)
+        assert [state.accepted for state in launcher.states(cluster)] == [told, told]
+
+
 @pytest.mark.usefixtures("_prompt")
 def test_a_node_that_an_engine_has_made_and_never_begun_is_taken_away(launcher: Launcher) -> None:
     """The engine was killed in between: no signal ends what does not run, and the cluster would never be over."""
@@ -190,7 +231,7 @@ def test_a_node_that_an_engine_has_made_and_never_begun_is_taken_away(launcher: 
     launcher.fake.set("WORKER_2", Status="created", ExitCode=0)
     launcher.stop(cluster)
     assert launcher.fake.left() == ([], [], [])
-    assert launcher.codes(cluster) == {"MAIN": 137, "WORKER_1": 76}
+    assert launcher.codes(cluster) == {"MAIN": 137, "WORKER_1": 76, "WORKER_2": 143}
 
 
 def test_nodes_that_a_launch_begins_while_its_cluster_is_stopped_are_ended_too(launcher: Launcher) -> None:

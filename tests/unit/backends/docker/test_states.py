@@ -16,7 +16,7 @@ from oci_cluster.contract.cluster import NodeState, State
     ("said", "state", "code"),
     [
         ({"Status": "running", "ExitCode": 0}, "IN_PROGRESS", None),
-        ({"Status": "created", "ExitCode": 0}, "IN_PROGRESS", None),
+        ({"Status": "created", "ExitCode": 0}, "ACCEPTED", None),
         ({"Status": "paused", "ExitCode": 0}, "IN_PROGRESS", None),
         ({"Status": "exited", "ExitCode": 0}, "SUCCEEDED", 0),
         ({"Status": "exited", "ExitCode": 143}, "CANCELED", 143),

@@ -120,7 +120,7 @@ def ends_by_itself(launcher: Launcher, cluster: Cluster, after_s: float) -> None
         seen.append(launcher.clock.now)
         if launcher.clock.now >= seen[0] + after_s:
             for run in launcher.science.runs.values():
-                run.lifecycle_state = "FAILED" if run.lifecycle_state == "ACCEPTED" else run.lifecycle_state
+                run.lifecycle_state = "FAILED" if run.lifecycle_state == "IN_PROGRESS" else run.lifecycle_state
 
     launcher.science.on_request = look
 
@@ -128,6 +128,7 @@ def ends_by_itself(launcher: Launcher, cluster: Cluster, after_s: float) -> None
 def test_a_cluster_is_stopped_by_its_stop_file(launcher: Launcher) -> None:
     """Its nodes end by themselves; nobody is canceled, and the Job stays with its logs."""
     cluster = launcher.launch()
+    launcher.science.begin()
     ends_by_itself(launcher, cluster, 15.0)
     launcher.stop(cluster)
     stop = launcher.cluster_dir(cluster).read("stop") or {}
@@ -142,6 +143,7 @@ def test_a_cluster_is_stopped_by_its_stop_file(launcher: Launcher) -> None:
 def test_what_does_not_end_by_itself_is_canceled(launcher: Launcher, given: dict[str, str], patience_s: float) -> None:
     """After the time that a node may take to end its script and to upload."""
     cluster = launcher.launch(**given)
+    launcher.science.begin()
     begun = launcher.clock.now
     launcher.stop(cluster)
     assert launcher.science.nodes() == []

@@ -305,7 +305,7 @@ def test_every_setting_of_the_backend_has_a_default() -> None:
     listed = set(read_settings_file(ROOT / "scripts" / "backends" / "oci.env"))
     read = set(re.findall(r'read\.value\(\s*"([A-Z_]+)"', Path(oci_requests.__file__).read_text()))
     assert read - listed == set()
-    assert listed - read == {"SUBNET_CIDR", "TTL"}
+    assert listed - read == {"PROVISION_TIMEOUT", "SUBNET_CIDR", "TTL"}
 
 
 def test_what_was_pushed_from_here_is_what_nodes_run(checkout: Checkout) -> None:

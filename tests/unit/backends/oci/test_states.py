@@ -110,7 +110,7 @@ def test_what_a_list_does_not_hold_yet_has_not_ended(launcher: Launcher) -> None
     assert codes(early) == codes(late) == dict.fromkeys(NODES)
     assert any_running(early)
     assert any_running(late)
-    assert [state.id for state in early] == ["", "", ""]
+    assert [state.id for state in early] == [state.id for state in late] == list(launcher.science.runs)
 
 
 def test_a_run_without_a_nodes_name_is_none(launcher: Launcher) -> None:

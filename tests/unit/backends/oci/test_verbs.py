@@ -207,7 +207,7 @@ def test_a_status_is_shown(desk: Desk, capsys: pytest.CaptureFixture[str]) -> No
     assert all(word in text for word in ("mine", "MAIN", "WORKER_2", "ACCEPTED"))
     assert [node["node"] for node in found["nodes"]] == NODES
     assert found["directory"] == desk.cluster_dir().url
-    fields = ["address", "node", "state", "exit_code", "ocid", "details", "never_started", "phase"]
+    fields = ["address", "node", "state", "exit_code", "ocid", "details", "never_started", "waiting_s", "phase"]
     assert list(found["nodes"][0]) == fields
 
 

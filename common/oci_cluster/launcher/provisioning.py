@@ -1,0 +1,192 @@
+"""Nodes that wait for a host: what a person is told of them, how long they may, and when nobody needs them more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from oci_cluster.backends.base import Backend
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan, State
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.names import config_file, heartbeat_file
+from oci_cluster.errors import ClusterError
+from oci_cluster.system.console import Say
+from oci_cluster.system.text import moment, now, span, timestamp
+
+# Between two lines about nodes that wait: as often as somebody looks who waits for minutes.
+_TELL_S = 60.0
+# A cancel is seen some seconds later.
+_CANCEL_AGAIN_S = 10.0
+# More names than these make no line that anybody reads.
+_MOST_NAMES = 5
+# How much later than START_BY a node may think that it is: OCI refuses requests whose date is five minutes off, so the
+# clocks of a launcher and of a node that both reach it differ by ten at most.
+_CLOCKS_S = 600.0
+
+
+def bounded(plan: Plan) -> Plan:
+    """Return *plan* with the time after which its nodes need not start: nobody will follow and cancel them."""
+    bounds = [seconds for seconds in (plan.provision_timeout_s, plan.limits.ttl_s) if seconds]
+    if not bounds:
+        return plan
+    start_by = timestamp(moment(now()) + min(bounds) + _CLOCKS_S)
+    return replace(plan, environment={**plan.environment, "START_BY": start_by})
+
+
+def names_of(nodes: Sequence[str]) -> str:
+    """Return the names of *nodes* for a line; of many the first, and how many more there are."""
+    shown = ", ".join(nodes[:_MOST_NAMES])
+    more = len(nodes) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+@dataclass(frozen=True)
+class Overdue:
+    """Nodes that have waited for too long, and the limit in words."""
+
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Provisioning:
+    """The nodes of one cluster that have not started, as who follows it sees them from look to look."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        cluster: Cluster,
+        plan: Plan,
+        cluster_dir: ClusterDir,
+        *,
+        say: Say,
+        clock: Callable[[], float],
+    ) -> None:
+        """Count from now on; see :class:`~oci_cluster.launcher.follow.Follower` for the arguments."""
+        self._backend = backend
+        self._cluster = cluster
+        self._plan = plan
+        self._cluster_dir = cluster_dir
+        self._say = say
+        self._clock = clock
+        self._began = self._told_at = clock()
+        # Since when each life of a node has been seen to wait, and how long it did when it was seen to no more.
+        self._since: dict[tuple[str, str | int], float] = {}
+        self._waited: dict[str, str] = {}
+        self._lives: dict[str, str | int] = {}
+        self._troubles: dict[str, str] = {}
+        # Nodes that have left a file: they have started, whatever the backend says that may be late.
+        self._alive: set[str] = set()
+        self._over_at: float | None = None
+        self._told: set[str] = set()
+        self._canceled_at: dict[tuple[str, str | int], float] = {}
+
+    def look(self, nodes: Sequence[NodeState]) -> None:
+        """Take note of *nodes*; say once a minute which of them wait, and at once what needs somebody's attention."""
+        for node in nodes:
+            self._lives.setdefault(node.node, node.id)
+            if node.is_waiting:
+                since = self._since.setdefault((node.node, node.id), self._clock())
+                why = f": {node.details}" if node.details else ""
+                self._waited[node.node] = f"{node.state} for {span(self._clock() - since)}{why}"
+            elif node.is_running:
+                self._waited.pop(node.node, None)
+        self._tell_troubles(nodes)
+        waiting = self.waiting(nodes)
+        if waiting and self._over_at is None and self._clock() - self._told_at >= _TELL_S:
+            self._told_at = self._clock()
+            self._tell(nodes, waiting)
+
+    def note_files(self, listing: Collection[str]) -> None:
+        """Take note of the nodes whose files are in the *listing* of the cluster dir."""
+        self._alive |= {name for name in self._lives if {config_file(name), heartbeat_file(name)} & {*listing}}
+
+    def waiting(self, nodes: Sequence[NodeState]) -> list[NodeState]:
+        """Return those of *nodes* that have not started; of a node's later lives no file tells that they have."""
+        return [
+            node
+            for node in nodes
+            if node.is_waiting and not (node.node in self._alive and self._lives.get(node.node) == node.id)
+        ]
+
+    def overdue(self, nodes: Sequence[NodeState]) -> Overdue:
+        """Return which of *nodes* have waited for longer than ``PROVISION_TIMEOUT``; main no longer than the TTL."""
+        limit_s, ttl_s = self._plan.provision_timeout_s, self._plan.limits.ttl_s
+        waits = {node.node: self._clock() - self._since[node.node, node.id] for node in self.waiting(nodes)}
+        late = tuple(name for name, waited_s in waits.items() if 0 < limit_s <= waited_s)
+        if late:
+            return Overdue(late, f"{names_of(late)} did not start within {limit_s:g} s (PROVISION_TIMEOUT)")
+        if 0 < ttl_s <= waits.get("MAIN", 0):
+            return Overdue(("MAIN",), f"TTL of {ttl_s:g} s reached before MAIN had started; launch with a longer --ttl")
+        return Overdue()
+
+    def give_up(self, nodes: Sequence[NodeState], overdue: Overdue) -> None:
+        """Cancel the nodes that are *overdue*: the cluster works without them."""
+        self._cancel(nodes, overdue.nodes, f"{overdue.reason}; the cluster goes on without")
+
+    def end(self, nodes: Sequence[NodeState]) -> None:
+        """Cancel those of *nodes*, of a cluster that is over, which have not started: they are asked by no file."""
+        is_new, now_s = self._over_at is None, self._clock()
+        over_at = self._over_at = now_s if self._over_at is None else self._over_at
+        if is_new and self.waiting(nodes):
+            with contextlib.suppress(ClusterError):  # what the backend says is all that is known, then
+                self.note_files(self._cluster_dir.listing())
+        waiting = self.waiting(nodes)
+        # What shares its life with a node that ends in order is canceled with it, after the time that this may take.
+        patience_s = self._plan.limits.grace_period_s + self._backend.end_margin_s
+        if now_s - over_at < patience_s:
+            working = {node.id for node in nodes if node.is_running and not node.is_waiting}
+            waiting = [node for node in waiting if node.id not in working]
+        names = [node.node for node in waiting]
+        self._cancel(nodes, names, f"the cluster is over; canceling what has not started: {names_of(names)}")
+
+    def never_started(self, nodes: Sequence[NodeState]) -> str:
+        """Return in words which of *nodes*, which have ended, never started; empty where all have."""
+        told = [node.node for node in nodes if node.never_started and node.node in self._waited]
+        return names_of([f"{name} ({self._waited[name]})" for name in told])
+
+    def _cancel(self, nodes: Sequence[NodeState], names: Collection[str], words: str) -> None:
+        # One that is canceled still waits, to the eyes of a backend that tells late.
+        again = self._clock() - _CANCEL_AGAIN_S
+        lives = [(node.node, node.id) for node in nodes if node.node in names]
+        lives = [life for life in lives if self._canceled_at.get(life, again) <= again]
+        if not lives:
+            return
+        wanted = [name for name, _ in lives]
+        if words not in self._told:
+            self._told.add(words)
+            self._say(words)
+        try:
+            self._backend.end(self._cluster, wanted)
+        except ClusterError as error:
+            self._say(f"{names_of(wanted)} could not be canceled: {error}; trying again")
+        else:
+            self._canceled_at.update(dict.fromkeys(lives, self._clock()))
+
+    def _tell(self, nodes: Sequence[NodeState], waiting: Sequence[NodeState]) -> None:
+        groups: dict[tuple[State, str], list[NodeState]] = {}
+        for node in waiting:
+            groups.setdefault((node.state, node.details), []).append(node)
+        parts = []
+        for (state, details), members in groups.items():
+            longest_s = max(self._clock() - self._since[node.node, node.id] for node in members)
+            names = names_of([node.node for node in members])
+            why = f" ({details})" if details else ""
+            parts.append(f"{len(members)} {state} for {span(longest_s)}{why}: {names}")
+        self._say(f"{len(nodes) - len(waiting)} of {len(nodes)} nodes have started; {'; '.join(parts)}")
+
+    def _tell_troubles(self, nodes: Sequence[NodeState]) -> None:
+        """Say what the backend says of nodes that need attention, when it comes and when it goes."""
+        troubles = {node.node: node.details for node in nodes if node.state is State.NEEDS_ATTENTION}
+        by_details: dict[str, list[str]] = {}
+        for name, details in troubles.items():
+            if self._troubles.get(name) != details:
+                by_details.setdefault(details, []).append(name)
+        for details, names in by_details.items():
+            are = "is" if len(names) == 1 else "are"
+            self._say(f"{names_of(names)} {are} NEEDS_ATTENTION: {details or 'the service does not say why'}")
+        now_states: Mapping[str, State] = {node.node: node.state for node in nodes if node.is_running}
+        gone = [name for name in self._troubles if name not in troubles and name in now_states]
+        if gone and self._over_at is None:
+            self._say(f"{names_of(gone)} needed attention; now {now_states[gone[0]]}")
+        self._troubles = troubles

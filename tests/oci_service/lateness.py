@@ -1,0 +1,64 @@
+"""A service that is late: what was made is not seen yet, and what is told was true a while ago."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from oci_service.faults import Controls
+from oci_service.resources import JSON, not_found
+
+# What changes in the life of a run.
+_FIELDS = ("lifecycleState", "lifecycleDetails", "timeStarted", "timeFinished", "nodeGroupDetailsList")
+
+
+class Lateness:
+    """When each resource was made, and what each run was at each moment."""
+
+    def __init__(self, controls: Controls) -> None:
+        self._controls = controls
+        self._lock = threading.Lock()
+        self._made: dict[str, float] = {}
+        self._past: dict[str, list[tuple[float, JSON]]] = {}
+        self._answers = 0
+
+    def note_made(self, resource: JSON) -> None:
+        """Take note that a resource has been made just now."""
+        self._made[resource["id"]] = time.monotonic()
+
+    def note(self, run: JSON, **changes: Any) -> None:
+        """Change a *run*, and keep what it is from now on."""
+        with self._lock:
+            run.update(changes)
+            now = {name: run[name] for name in _FIELDS if name in run}
+            self._past.setdefault(run["id"], []).append((time.monotonic(), now))
+
+    def check_seen(self, resource_id: str) -> None:
+        """Refuse what is about a resource that was made too short a time ago: as if it were not there."""
+        if self._age(resource_id) < self._controls.unseen_s:
+            raise not_found()
+
+    def is_listed(self, resource: JSON) -> bool:
+        """Return whether lists have a resource already."""
+        return self._age(resource["id"]) >= max(self._controls.list_lag_s, self._controls.unseen_s)
+
+    def answer_age(self) -> float:
+        """Return how old what the next answer tells of runs is."""
+        with self._lock:
+            self._answers += 1
+            is_stale = self._controls.stale_every and self._answers % self._controls.stale_every == 0
+        return self._controls.state_lag_s + (self._controls.stale_s if is_stale else 0.0)
+
+    def told(self, run: JSON, age_s: float) -> JSON:
+        """Return a *run* as it was so long ago; as it was made, where that is not so long ago."""
+        if not age_s:
+            return run
+        until = time.monotonic() - age_s
+        with self._lock:
+            past = self._past.get(run["id"], [])
+            was = next((fields for moment, fields in reversed(past) if moment <= until), past[0][1] if past else {})
+        return {**{name: value for name, value in run.items() if name not in _FIELDS}, **was}
+
+    def _age(self, resource_id: str) -> float:
+        return time.monotonic() - self._made.get(resource_id, 0.0)
