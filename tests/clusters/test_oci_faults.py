@@ -122,6 +122,21 @@ def active(stand_in: StandIn, launch_id: str) -> list[dict[str, Any]]:
     return [run for run in own if run["lifecycleState"] not in ended]
 
 
+def some_faults(chance: random.Random) -> list[dict[str, Any]]:
+    return [
+        {
+            "operation": operation,
+            # Half of what makes something is done, and not answered: that is what can be done twice.
+            "kind": "drop-after" if "create" in operation and chance.random() < 0.5 else chance.choice(KINDS),
+            "probability": chance.choice((0.1, 0.3, 0.6, 1.0)),
+            "seed": chance.randrange(10**6),
+            "times": chance.choice((1, 2, 5, 60)),
+        }
+        for operation in OPERATIONS
+        if chance.random() < 0.5
+    ]
+
+
 def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(stand_in: StandIn, tmp_path: Path) -> None:
     chance = random.Random(20261121)  # noqa: S311 - the same faults each time
     (tmp_path / "code").mkdir()
@@ -135,18 +150,7 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
         launches += 1
         name = f"demo-{launches}"
         plan = make_plan(stand_in, root, tmp_path / "code", name)
-        faults = [
-            {
-                "operation": operation,
-                # Half of what makes something is done, and not answered: that is what can be done twice.
-                "kind": "drop-after" if "create" in operation and chance.random() < 0.5 else chance.choice(KINDS),
-                "probability": chance.choice((0.1, 0.3, 0.6, 1.0)),
-                "seed": chance.randrange(10**6),
-                "times": chance.choice((1, 2, 5, 60)),
-            }
-            for operation in OPERATIONS
-            if chance.random() < 0.5
-        ]
+        faults = some_faults(chance)
         since = len(stand_in.calls())
         # Runs that never start, of which half need somebody's attention.
         is_waiting = chance.random() < 0.2

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from oci_service import models
 from oci_service.faults import Controls
-from oci_service.lateness import Lateness
+from oci_service.lateness import ACCEPTED, Lateness
 from oci_service.logs import Logs
 from oci_service.nodes import Group, Plan
 from oci_service.resources import JSON, Answer, Refusal, Request, Route, Shelf, invalid, merged, not_found, now
@@ -138,34 +140,21 @@ class DataScience:
         words = [*(container.get("cmd") or []), *(container.get("entrypoint") or [])]
         if sum(len(word.encode()) for word in words) >= MAX_COMMAND:
             raise invalid(f"{prefix}cmd and entrypoint must have less than {MAX_COMMAND} bytes together")
-        self._check_infrastructure(body.get(f"jobInfrastructureConfiguration{infix}Details") or {}, prefix)
+        infrastructure = body.get(f"jobInfrastructureConfiguration{infix}Details") or {}
+        _check_infrastructure(infrastructure, prefix, self._controls.flipped)
+        if infrastructure.get("subnetId"):
+            self._tenancy.subnets.get(infrastructure["subnetId"])
         log = body.get(f"jobLogConfiguration{infix}Details") or {}
         if log.get("enableLogging"):
             self._logs.groups.get(log.get("logGroupId") or "")
             if not log.get("enableAutoLogCreation"):
                 self._logs.logs.get(log.get("logId") or "")
 
-    def _check_infrastructure(self, infrastructure: JSON, prefix: str) -> None:
-        shape = infrastructure.get("shapeName")
-        if shape is not None and shape not in _SHAPES:
-            if "errors-invalid" in self._controls.flipped:
-                raise Refusal(404, "NotAuthorizedOrNotFound", f"Shape {shape} not found")
-            raise invalid(f"{prefix}shapeName '{shape}' is not a shape for jobs")
-        is_bare = shape is not None and shape.endswith(".Flex") and not infrastructure.get("jobShapeConfigDetails")
-        if is_bare and "flex-config" not in self._controls.flipped:
-            raise invalid(f"{prefix}jobShapeConfigDetails is required for the flexible shape {shape}")
-        least = 0 if "storage-bounds" in self._controls.flipped else 50
-        if not least <= infrastructure.get("blockStorageSizeInGBs", least) <= 10240:
-            raise invalid(f"{prefix}blockStorageSizeInGBs must be between {least} and 10240")
-        if infrastructure.get("subnetId"):
-            self._tenancy.subnets.get(infrastructure["subnetId"])
-
     def _list_jobs(self, request: Request) -> Answer:
         self._tenancy.check_compartment(request.wanted("compartmentId"))
         filters = ("compartmentId", "projectId", "id", "displayName", "lifecycleState", "createdBy")
         if "list-order" in self._controls.flipped:
-            query = {"sortBy": "timeCreated", "sortOrder": "ASC", **request.query}
-            request = Request(request.principal, request.headers, query, request.names, request.body)
+            request = replace(request, query={"sortBy": "timeCreated", "sortOrder": "ASC", **request.query})
         told = lambda job: job if self._lateness.is_listed(job) else None  # noqa: E731 - one expression
         return self.jobs.list(request, filters, self._controls.page_size, _JOB_SUMMARY.split(), told)
 
@@ -197,8 +186,7 @@ class DataScience:
             if "deleted-listed" in self._controls.flipped:
                 self.jobs.remove(job["id"])
             if "delete-at-once" in self._controls.flipped:
-                self.jobs.touch(job, lifecycleState="DELETING")
-                threading.Timer(2, self.jobs.touch, [job], {"lifecycleState": "DELETED"}).start()
+                _delete_later(self.jobs, job)
         entity = {"actionType": "DELETED", "entityType": "data-science-job", "identifier": job["id"]}
         work = self._requests.add(
             operationType="JOB_DELETE",
@@ -262,7 +250,7 @@ class DataScience:
                 logDetails={"logGroupId": log[0], "logId": log[1]} if log else None,
                 nodeGroupDetailsList=multi,
                 lifecycleState="ACCEPTED",
-                lifecycleDetails="Job run accepted.",
+                lifecycleDetails=ACCEPTED,
             )
             minutes = groups[0].configuration.get("maximumRuntimeInMinutes")
             ordinal = sum(other["jobId"] == job["id"] for other in self.runs.all())
@@ -346,6 +334,25 @@ class DataScience:
                 if name != "VM.GPU2.1" or "shapes-table" not in self._controls.flipped
             ]
         )
+
+
+def _check_infrastructure(infrastructure: JSON, prefix: str, flipped: Collection[str]) -> None:
+    shape = infrastructure.get("shapeName")
+    if shape is not None and shape not in _SHAPES:
+        if "errors-invalid" in flipped:
+            raise Refusal(404, "NotAuthorizedOrNotFound", f"Shape {shape} not found")
+        raise invalid(f"{prefix}shapeName '{shape}' is not a shape for jobs")
+    is_bare = shape is not None and shape.endswith(".Flex") and not infrastructure.get("jobShapeConfigDetails")
+    if is_bare and "flex-config" not in flipped:
+        raise invalid(f"{prefix}jobShapeConfigDetails is required for the flexible shape {shape}")
+    least = 0 if "storage-bounds" in flipped else 50
+    if not least <= infrastructure.get("blockStorageSizeInGBs", least) <= 10240:
+        raise invalid(f"{prefix}blockStorageSizeInGBs must be between {least} and 10240")
+
+
+def _delete_later(jobs: Shelf, job: JSON) -> None:
+    jobs.touch(job, lifecycleState="DELETING")
+    threading.Timer(2, jobs.touch, [job], {"lifecycleState": "DELETED"}).start()
 
 
 def _get(shelf: Shelf, request: Request) -> Answer:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 from oci_service.faults import Controls
 from oci_service.resources import JSON, not_found
 
+ACCEPTED = "Job run accepted."
+"""What a run says of itself that waits for its host."""
+# Between two looks at controls.
+_LOOK_S = 0.1
 # What changes in the life of a run.
 _FIELDS = ("lifecycleState", "lifecycleDetails", "timeStarted", "timeFinished", "nodeGroupDetailsList")
 
@@ -62,3 +67,29 @@ class Lateness:
 
     def _age(self, resource_id: str) -> float:
         return time.monotonic() - self._made.get(resource_id, 0.0)
+
+
+def gets_host(
+    names: Collection[str],
+    controls: Controls,
+    become: Callable[[str, str], object],
+    is_canceled_within: Callable[[float | None], bool],
+) -> bool:
+    """Have a run wait for its host, as *controls* say; return whether it gets one before it is canceled.
+
+    Args:
+        names: Of the run: its node's, and the how-many-eth of its job it is.
+        controls: Of the service.
+        become: Gives the run a state, with its details.
+        is_canceled_within: Waits so many seconds, or for ever, until the run is canceled; returns whether it was.
+    """
+    troubles = (rule for name, rule in controls.needs_attention.items() if name in names)
+    if (trouble := next(troubles, None)) is not None:
+        become("NEEDS_ATTENTION", trouble.get("details", "Waiting for a host."))
+        if is_canceled_within(trouble.get("for_s")):
+            return False
+        become("ACCEPTED", ACCEPTED)
+    while {*names} & {*map(str, controls.stay_accepted)}:
+        if is_canceled_within(_LOOK_S):
+            return False
+    return not is_canceled_within(controls.provisioning_s)

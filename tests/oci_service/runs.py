@@ -20,16 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from oci_service.access import Rights
 from oci_service.containers import Containers
 from oci_service.faults import Controls
-from oci_service.lateness import Lateness
+from oci_service.lateness import Lateness, gets_host
 from oci_service.logs import Logs
 from oci_service.nodes import Given, Member, Plan
 from oci_service.places import Loopback, Machines
 from oci_service.resources import JSON, now
 from oci_service.signatures import Keys, new_key, write_key
 
-_ACCEPTED = "Job run accepted."
-# How soon a run that is to stay ACCEPTED notices that it is not any more.
-_LOOK_S = 0.1
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
 
 
@@ -170,20 +167,13 @@ class Life:
     def _is_canceled_before_it_starts(self) -> bool:
         """Wait for a host, as long as that is to take; return whether the run was canceled meanwhile."""
         names = {(self._run.get("freeformTags") or {}).get("oci-cluster-node", ""), str(self._plan.ordinal)}
-        troubles = (rule for name, rule in self._controls.needs_attention.items() if name in names)
-        if (trouble := next(troubles, None)) is not None:
+
+        def become(state: str, details: str) -> None:
             with self._changed:
                 if not self._is_canceled:
-                    self._become("NEEDS_ATTENTION", trouble.get("details", "Waiting for a host."))
-            if self._wait_for(lambda: self._is_canceled, trouble.get("for_s")):
-                return True
-            with self._changed:
-                if not self._is_canceled:
-                    self._become("ACCEPTED", _ACCEPTED)
-        while names & set(map(str, self._controls.stay_accepted)):
-            if self._wait_for(lambda: self._is_canceled, _LOOK_S):
-                return True
-        return self._wait_for(lambda: self._is_canceled, self._controls.provisioning_s)
+                    self._become(state, details)
+
+        return not gets_host(names, self._controls, become, lambda s: self._wait_for(lambda: self._is_canceled, s))
 
     def _wait_for(self, condition: Any, timeout_s: float | None) -> bool:
         with self._changed:

@@ -123,9 +123,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read = SettingsReader(environ)
     folder = read.value("FRAMEWORK", lambda name: framework_dir(name, root))
     read.sources.append(framework_defaults(folder) if not read.problems else {})
-
-    mode, worker_count, work_dir = read.setting("MODE"), read.setting("WORKER_COUNT"), read.setting("WORK_DIR")
-    cluster_id, ephemeral, gang = (read.setting(name) for name in ("CLUSTER_ID", "EPHEMERAL", "GANG"))
+    names = ("MODE", "WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG")
+    mode, worker_count, work_dir, cluster_id, ephemeral, gang = map(read.setting, names)
     settings = NodeSettings(
         mode=mode,
         rank=0 if mode == "MAIN" else read.setting("NODE_RANK"),

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.contract.image_settings import IMAGE_SETTINGS
 from oci_cluster.contract.setting import Receiver, Setting
 from oci_cluster.contract.values import (
     parse_address,
@@ -27,7 +28,6 @@ from oci_cluster.contract.values import (
     parse_role,
     parse_switch,
     parse_time,
-    parse_torch,
     parse_url,
 )
 
@@ -44,10 +44,6 @@ def _given(name: str, meaning: str, parse: Callable[[str], Any] = str, default: 
 
 def _resolved(name: str, meaning: str, parse: Callable[[str], Any] = str, **more: Any) -> Setting:
     return Setting(name, Receiver.RESOLVED, meaning, parse, **more)
-
-
-def _image(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
-    return Setting(name, Receiver.IMAGES, meaning, default=default, **more)
 
 
 def _docker(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
@@ -315,40 +311,7 @@ _OTHERS = (
         example="30m",  # oci's
         backend_defaults={"docker": "5m", "oci": "30m"},
     ),
-    _image(
-        "REGISTRY",
-        "where images go: `<region>.ocir.io/<namespace>/<folder>`. Their names are `REGISTRY/<framework>:TAG`",
-        example="iad.ocir.io/<namespace>/training",
-    ),
-    _image("TAG", "the images' tag", computed_default="the output of `git describe`, else `dev`", example="1"),
-    _image(
-        "EXTRA_ENV",
-        "more environment files, besides the framework's: `EXTRA_ENV=my.yaml`, or several, separated by blanks",
-        example="my.yaml",
-        backend_defaults={"local": ""},
-    ),
-    _image(
-        "TORCH",
-        "`cpu`: PyTorch's own build for CPUs, a fifth of the size of PyPI's",
-        parse=parse_torch,
-        example="cpu",
-        backend_defaults={"local": ""},
-    ),
-    _image(
-        "ENV_FILE",
-        "an environment file instead of the framework's",
-        computed_default="`<framework>/env.yaml`",
-        example="pytorch/env-gpu.yaml",
-    ),
-    _image("SYSTEM_PACKAGES", "Debian packages: `'git libgl1'`", example="git libgl1"),
-    _image("BASE_IMAGE", "another base, see [below](#another-base)", "python:3.11-slim-bookworm"),
-    _image("RUN_AS", "the uid of the user; `0` is root", "1000"),
-    _image("PLATFORM", "the platform of OCI's x86 shapes, also when you build on an ARM machine", "linux/amd64"),
-    _image(
-        "BUILD_FLAGS",
-        "more options for the engine's `build`: `'--network host'`, `--no-cache`",
-        example="--network host",
-    ),
+    *IMAGE_SETTINGS,
     Setting(
         "IMAGE",
         Receiver.BACKEND,

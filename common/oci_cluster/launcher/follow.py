@@ -66,9 +66,7 @@ class Follower:
         self._arrived = 0
         self._ended: set[tuple[str, int | str]] = set()
         self._refused: set[str] = set()
-        self._is_stop_wanted = False
-        self._has_told_of_stop = False
-        self._stopping = False
+        self._is_stop_wanted = self._has_told_of_stop = self._stopping = False
         # The cluster's end as this launcher has asked for it, and as a stop file that is there tells it.
         self._asked: dict[str, Any] = {}
         self._is_over = False

@@ -1,4 +1,4 @@
-"""What is known of a cluster, and what it leaves."""
+"""What is known of a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oci_cluster.contract.cluster import Cluster, NodeState, State
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.errors import ExitCode
 from oci_cluster.launcher import report
-from oci_cluster.launcher.report import describe, list_text, outputs_of, overview, status_text
+from oci_cluster.launcher.report import describe, list_text, overview, status_text
 
 
 @pytest.fixture
@@ -341,43 +341,6 @@ def test_how_to_connect_is_told_from_here(backend: FakeBackend, cluster: Cluster
     """What main says of a connection holds on main: the backend says how that is done by somebody else."""
     cluster_dir.publish("MAIN_ready.json", facts={"connect": "X=\033/y", "hosts": "a"})
     assert described_by(backend, cluster)["facts"] == {"connect": "at home: X=/y", "hosts": "a"}
-
-
-# --- What a cluster leaves ------------------------------------------------------------------------------------------
-
-
-def test_outputs_are_where_there_are_any(backend: FakeBackend, cluster: Cluster) -> None:
-    """In the cluster's directory, where they are written or brought; an empty folder is none."""
-    plan, folder = backend.load(cluster), cluster.directory / "outputs"
-    found = [outputs_of(cluster, plan)]
-    folder.mkdir()
-    found.append(outputs_of(cluster, plan))
-    (folder / "best.json").touch()
-    assert [*found, outputs_of(cluster, plan)] == ["", "", str(folder)]
-
-
-def test_outputs_are_in_a_work_dir_of_ones_own(backend: FakeBackend, cluster: Cluster, tmp_path: Path) -> None:
-    """On this machine, or elsewhere, where each node has a folder."""
-    here = replace(backend.load(cluster), work_dir=f"file://{tmp_path}/work")
-    (tmp_path / "work" / here.cluster_id / "outputs" / "run 1").mkdir(parents=True)
-    assert outputs_of(cluster, here) == str(tmp_path / "work" / here.cluster_id / "outputs")
-    there = replace(here, work_dir=f"memory://{tmp_path}")
-    assert outputs_of(cluster, there) == ""
-    ClusterDir(there.url, LAUNCH, KEY).write_bytes("outputs/WORKER_1/model", b"weights")
-    assert outputs_of(cluster, there) == f"{there.url}/outputs"
-
-
-def test_outputs_are_where_the_user_wants_them(backend: FakeBackend, cluster: Cluster, tmp_path: Path) -> None:
-    """OUTPUT_DIR is obeyed."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "model").touch()
-    plan = replace(backend.load(cluster), environment={"OUTPUT_DIR": str(tmp_path / "mine")})
-    assert outputs_of(cluster, plan) == str(tmp_path / "mine")
-
-
-def test_outputs_that_nobody_can_look_at_are_not_told(backend: FakeBackend, cluster: Cluster) -> None:
-    """A work dir that is away makes no other end of a cluster."""
-    assert outputs_of(cluster, replace(backend.load(cluster), work_dir="nowhere://x")) == ""
 
 
 # --- A work dir that cannot be opened -------------------------------------------------------------------------------

@@ -88,8 +88,7 @@ class DockerBackend:
             clock: Monotonic seconds.
         """
         self._engine = engine
-        self._root = root
-        self._directory = clusters_dir(root)
+        self._root, self._directory = root, clusters_dir(root)
         self._is_stopped = is_stopped
         self._clock = clock
         # Ids of containers and, as they were last seen, the containers of nodes by name: each by launch id.

@@ -28,7 +28,6 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.names import CERTIFICATE, exit_file
 from oci_cluster.contract.outcome import outcome_of
-from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.system.console import Say
@@ -37,8 +36,6 @@ from oci_cluster.system.files import not_writable, write_whole
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service
 
-# How long what has just been created may be missing in a list.
-_APPEARS_S = 10.0
 # How late a signal may be seen in a pause.
 _SIGNAL_S = 0.2
 
@@ -358,18 +355,7 @@ class OciBackend:
             if job := self._launched[cluster.launch_id]:
                 self._jobs.remove(job)
             return
-        deadline = self._clock() + _APPEARS_S
-        for delay in poll_delays(5.0, first_s=0.5):
-            listed = self._jobs.listed(display_name=cluster.name)
-            own = [job for job in listed if states.launch_id_of(job) == cluster.launch_id]
-            for job in own:
-                self._jobs.remove(job.id)
-            if own:
-                return
-            if self._clock() > deadline:
-                break
-            self._sleep(delay)
-        if not self._is_stopped():
+        if not self._jobs.remove_of_launch(cluster.name, cluster.launch_id) and not self._is_stopped():
             say(f"a Job {cluster.name} may still appear later; it has no nodes, and costs nothing")
 
     def close(self) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 8
 # A run that is told to end has its agent's grace, then the service's own time to take it down.
 _END_TIMEOUT_S = 300.0
+# How long the Job of a launch whose creation was not answered is looked for.
+_APPEARS_S = 10.0
 # Refusals of what needs a thing that has just been created, and is not ready.
 _JUST_NOW = ("IncorrectState", "Conflict")
 # How long what has been made may be refused as unknown, and be missing in lists. OCI promises nothing here. Its own
@@ -260,6 +262,20 @@ class Jobs:
                 msg = f"its runs have not ended within {_END_TIMEOUT_S:g} s"
                 raise BackendError(msg)
             self._sleep(delay)
+
+    def remove_of_launch(self, name: str, launch_id: str) -> bool:
+        """Remove the Job *name* of a launch, whose creation may not have been answered; return whether it was."""
+        deadline = self._clock() + _APPEARS_S
+        for delay in poll_delays(5.0, first_s=0.5):
+            own = [job for job in self.listed(display_name=name) if states.launch_id_of(job) == launch_id]
+            for job in own:
+                self.remove(job.id)
+            if own:
+                return True
+            if self._clock() > deadline:
+                break
+            self._sleep(delay)
+        return False
 
     def _delete(self, job: str) -> bool:
         """Return whether *job* is gone; False where that is not known yet.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from oci_cluster.errors import ClusterError, ExitCode
 
 # One answer for what is not there and what is not permitted: of what the path names, and of what the body names
@@ -49,19 +47,6 @@ def refused(
     return _error(what, status, code, message, text, operation=operation, was_known=was_known)
 
 
-def cli_refused(what: str, stderr: str) -> ServiceError:
-    """Return what to raise where oci-cli has failed to do *what*, out of what it printed."""
-    start = stderr.find("{")
-    try:
-        said = json.loads(stderr[start : stderr.rindex("}") + 1])
-        text = f"{said['message']} ({said['status']} {said['code']}, request {said.get('opc-request-id')})"
-        return _error(what, int(said["status"]), str(said["code"]), text, text, operation=_CLI_OPERATIONS.get(what, ""))
-    except (ValueError, KeyError, TypeError):
-        lines = [line for line in stderr.splitlines() if line.strip()]
-        text = lines[-1][:500] if lines else "oci-cli said nothing"
-        return _error(what, 0, "", text, text)
-
-
 def _error(
     what: str, status: int, code: str, message: str, text: str, *, operation: str = "", was_known: bool = False
 ) -> ServiceError:
@@ -77,8 +62,6 @@ def _exit_code(status: int, code: str) -> int:
     return ExitCode.SETTINGS if status == 400 and not is_limit else ExitCode.UNAVAILABLE
 
 
-# What oci-cli is asked for, and the SDK's name of it.
-_CLI_OPERATIONS = {"search the logs": "search_logs"}
 _FAMILY = "manage data-science-family has it"
 # Which policy an operation needs, and of which settings it reads OCIDs.
 _POLICIES = {

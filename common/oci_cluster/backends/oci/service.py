@@ -6,12 +6,9 @@ ten minutes what will never be.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +22,7 @@ from oci.auth import signers
 from oci.circuit_breaker import NoCircuitBreakerStrategy
 from oci.retry import NoneRetryStrategy
 
-from oci_cluster.backends.oci.refusals import ServiceError, cli_refused, refused
+from oci_cluster.backends.oci.refusals import ServiceError, refused
 from oci_cluster.contract import oci_storage
 from oci_cluster.errors import SettingsError, StoppedError
 
@@ -231,35 +228,6 @@ class Service:
         """Return the addresses of the subnet that *subnet*, an OCID, names."""
         response = self.call(f"look up SUBNET_OCID {subnet}", self._network.get_subnet, subnet)
         return str(response.data.cidr_block)
-
-    def cli(self, what: str, *words: str) -> dict[str, Any]:
-        """Run oci-cli with *words*; return the JSON object that it prints, {} where it prints none.
-
-        Raises:
-            ServiceError: it failed; holds what the service said.
-        """
-        command = [str(Path(sys.executable).with_name("oci")), *words]
-        done = subprocess.run(  # noqa: S603 - the program beside this interpreter
-            command,
-            env={
-                **self._environ,
-                "SUPPRESS_LABEL_WARNING": "True",
-                "OCI_CLI_SUPPRESS_FILE_PERMISSIONS_WARNING": "True",
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            start_new_session=True,  # a Ctrl-C is for the launcher, which must know how this ended
-        )
-        if done.returncode == 0:
-            try:
-                return dict(json.loads(done.stdout)) if done.stdout.strip() else {}
-            except (ValueError, TypeError) as error:
-                msg = f"cannot {what}: oci-cli printed '{done.stdout[:100]}', which is not a JSON object"
-                raise ServiceError(msg) from error
-        raise cli_refused(what, done.stderr)
 
 
 def _pauses() -> Iterator[float]:

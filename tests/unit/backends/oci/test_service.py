@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +12,7 @@ import requests
 from unit.fake_data_science import Response, refusal, silence
 
 from oci_cluster.backends.oci import service as oci_service
-from oci_cluster.backends.oci.refusals import ServiceError, cli_refused, run_advice
+from oci_cluster.backends.oci.refusals import ServiceError, run_advice
 from oci_cluster.backends.oci.service import PATIENCE_S, Service
 from oci_cluster.errors import StoppedError
 
@@ -271,13 +267,6 @@ def test_the_policy_that_lacks_is_that_of_the_operation(
     assert str(caught.value).partition(", request REQ)")[2].removeprefix("; ").startswith(NEEDED[operation])
 
 
-def test_the_policy_for_logs_is_named_where_oci_cli_is_refused() -> None:
-    """It asks another service, in the log group's compartment."""
-    said = '{"status": 404, "code": "NotAuthorizedOrNotFound", "message": "no", "opc-request-id": "REQ"}'
-    told = str(cli_refused("search the logs", f"ServiceError:\n{said}"))
-    assert "; check LOG_GROUP_OCID; or ask for the policy: allow group <yours> to read log-content in " in told
-
-
 def test_an_identity_that_was_taken_before_has_another_trouble(service: Service) -> None:
     """Profile and fingerprint were right a moment ago."""
     refused = Operations(401, "NotAuthenticated").named("create_job")
@@ -325,92 +314,3 @@ def test_a_run_that_never_ran_says_what_to_do(details: str, advice: str) -> None
 def test_nobody_guesses() -> None:
     """An unknown reason has no advice."""
     assert run_advice("something else") == ""
-
-
-# --- oci-cli --------------------------------------------------------------------------------------------------------
-
-STUB = """#!/bin/sh
-{ printf '%s\\0' "$@"; } >"$STUB_DIR/words"
-env >"$STUB_DIR/env"
-[ "$(cat)" = "" ] || exit 98
-printf '%s' "$STUB_OUT"
-printf '%s' "$STUB_ERR" >&2
-exit "$STUB_CODE"
-"""
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Return a function that asks an oci-cli which prints what it is told to."""
-    bin_dir = tmp_path / "a bin"
-    bin_dir.mkdir()
-    (bin_dir / "oci").write_text(STUB)
-    (bin_dir / "oci").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(bin_dir / "python"))
-
-    def ask(*words: str, out: str = "", err: str = "", code: int = 0) -> Any:
-        stub = {"STUB_DIR": str(tmp_path), "STUB_OUT": out, "STUB_ERR": err, "STUB_CODE": str(code)}
-        return Service({"PATH": "/usr/bin:/bin", "OCI_CLI_PROFILE": "mine", **stub}).cli("create the Job", *words)
-
-    return ask
-
-
-def test_oci_cli_is_the_one_beside_this_interpreter(cli: Callable[..., Any], tmp_path: Path) -> None:
-    """It gets the words as they are and says who asks; what it prints is the answer, and its stdin is nobody's."""
-    words = ["a b", "it's", "two\nlines", "--x", ""]
-    saved = os.dup(0)
-    (tmp_path / "stdin").write_text("the plan's rest\n")
-    with (tmp_path / "stdin").open() as stdin:
-        os.dup2(stdin.fileno(), 0)
-        try:
-            assert cli(*words, out='{"data": {"id": "ocid1"}}') == {"data": {"id": "ocid1"}}
-        finally:
-            os.dup2(saved, 0)
-            os.close(saved)
-    assert (tmp_path / "words").read_text().split("\0")[:-1] == words
-    environ = (tmp_path / "env").read_text().splitlines()
-    assert {"OCI_CLI_PROFILE=mine", "SUPPRESS_LABEL_WARNING=True"} <= set(environ)
-
-
-@pytest.mark.parametrize("out", ["", "\n"])
-def test_oci_cli_may_print_nothing(cli: Callable[..., Any], out: str) -> None:
-    """What answers no object answers {}."""
-    assert cli(out=out) == {}
-
-
-def test_oci_cli_passes_on_what_a_service_says(cli: Callable[..., Any]) -> None:
-    """Status, code and advice are those of any other refusal."""
-    said = {"code": "LimitExceeded", "status": 400, "message": "too many", "opc-request-id": "R1"}
-    with pytest.raises(ServiceError) as caught:
-        cli(err=f"ServiceError:\n{json.dumps(said, indent=4)}\n", code=1)
-    assert str(caught.value).startswith(
-        "cannot create the Job: too many (400 LimitExceeded, request R1); choose another SHAPE or fewer workers"
-    )
-    assert (caught.value.status, caught.value.code, caught.value.exit_code) == (400, "LimitExceeded", 69)
-
-
-@pytest.mark.parametrize(
-    ("err", "shown"),
-    [
-        ("", "oci-cli said nothing"),
-        (" \n \n", "oci-cli said nothing"),
-        ("Usage: oci\n\nError: No such option: --x\n", "Error: No such option: --x"),
-        ("{ no JSON }", "{ no JSON }"),
-        ('{"message": "x"}', '{"message": "x"}'),
-        ('{"message": "x", "status": "y", "code": "z"}', '{"message": "x", "status": "y", "code": "z"}'),
-        ("x" * 1000, "x" * 500),
-    ],
-)
-def test_oci_cli_fails_in_its_own_way(cli: Callable[..., Any], err: str, shown: str) -> None:
-    """Its last line is told; nothing is known of what it has done."""
-    with pytest.raises(ServiceError) as caught:
-        cli(err=err, code=2)
-    assert str(caught.value) == f"cannot create the Job: {shown}"
-    assert (caught.value.status, caught.value.exit_code) == (0, 69)
-
-
-@pytest.mark.parametrize("out", ["a warning\n{}", "[1]", "null"])
-def test_oci_cli_may_print_what_is_no_object(cli: Callable[..., Any], out: str) -> None:
-    """It says so, as a failure of a service."""
-    with pytest.raises(ServiceError):
-        cli(out=out)
