@@ -120,8 +120,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read.sources.append(framework_defaults(folder) if not read.problems else {})
 
     mode, worker_count, work_dir = read.setting("MODE"), read.setting("WORKER_COUNT"), read.setting("WORK_DIR")
-    cluster_id = read.setting("CLUSTER_ID")
-    ephemeral, gang = read.setting("EPHEMERAL"), read.setting("GANG")
+    cluster_id, ephemeral, gang = read.setting("CLUSTER_ID"), read.setting("EPHEMERAL"), read.setting("GANG")
     settings = NodeSettings(
         mode=mode,
         rank=0 if mode == "MAIN" else read.setting("NODE_RANK"),

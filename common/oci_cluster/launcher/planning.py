@@ -70,21 +70,18 @@ def make_plan(
         UsageError, SettingsError: an option, or a setting, is wrong; names the value, the limit and the next step.
     """
     folder, workers, extra, python = _typed(request, root, cwd, max_workers)
-    flags = dict(request.settings)
-    if request.arguments is not None:
-        flags["ARGS"] = json.dumps(list(request.arguments))
-    given = SettingsReader(flags, extra, environ, read_config(root))
+    typed = {} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))}
+    given = SettingsReader({**request.settings, **typed}, extra, environ, read_config(root))
     backend_defaults = _backend_defaults(request.backend, root)
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, folder, request.backend, say)
     launch_id = secrets.token_hex(4)
     name = read.value("CLUSTER_NAME", _cluster_name, f"{folder.name}-{launch_id[:4]}")
-    provision_timeout_s = read.setting("PROVISION_TIMEOUT")
     servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
     code_dir, entry = find_code(read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, code_dir)
     passed_on = _passed_on(given, read, folder, workers)
-    work_dir = read.setting("WORK_DIR", "")
+    work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
     _complain(read.problems, request)
     environment = {
