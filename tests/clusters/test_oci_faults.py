@@ -110,6 +110,13 @@ def make_plan(stand_in: StandIn, root: Path, code: Path, name: str) -> Plan:
     return planning.make_plan(request, environ, root=root, cwd=code, max_workers=999)
 
 
+def slowness(chance: random.Random, *, is_waiting: bool) -> dict[str, Any]:
+    """Return how late the service is; where no run is ever to start, half of them need somebody's attention."""
+    troubles: dict[str, Any] = {node: {} for node in NODES} if is_waiting and chance.random() < 0.5 else {}
+    lateness = {name: chance.choice(values) for name, values in LATENESS.items()}
+    return {**lateness, "stay_accepted": NODES if is_waiting else [], "needs_attention": troubles}
+
+
 def is_fault(call: dict[str, Any]) -> bool:
     """Return whether a call has failed by a fault; not by lateness, which refuses with 404 and 409 besides."""
     return call["status"] in {429, 500, 503} or not call["is_answered"]
@@ -152,12 +159,8 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
         plan = make_plan(stand_in, root, tmp_path / "code", name)
         faults = some_faults(chance)
         since = len(stand_in.calls())
-        # Runs that never start, of which half need somebody's attention.
         is_waiting = chance.random() < 0.2
-        troubles = {node: {} for node in NODES} if is_waiting and chance.random() < 0.5 else {}
-        lateness = {name: chance.choice(values) for name, values in LATENESS.items()}
-        never = {"stay_accepted": NODES if is_waiting else [], "needs_attention": troubles}
-        stand_in.control({"faults": faults, **lateness, **never})
+        stand_in.control({"faults": faults, **slowness(chance, is_waiting=is_waiting)})
         stop_after = chance.choice((None, None, None, chance.randrange(60)))
         said: list[str] = []
         backend, lifecycle = lifecycle_of(stand_in, root, said.append, told_after(stop_after))
@@ -171,8 +174,7 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
             assert "MAIN, WORKER_1, WORKER_2 did not start within 600 s (PROVISION_TIMEOUT)" in said[-1]
             assert not active(stand_in, plan.launch_id)
         struck += sum(map(is_fault, stand_in.calls(since=since)))
-        on_time = dict.fromkeys(LATENESS, 0)
-        stand_in.control({"faults": [], **on_time})
+        stand_in.control({"faults": [], **dict.fromkeys(LATENESS, 0)})
         own = active(stand_in, plan.launch_id)
         nodes = [run["freeformTags"]["oci-cluster-node"] for run in own]
         if cluster is not None:

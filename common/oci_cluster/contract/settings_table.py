@@ -79,12 +79,7 @@ _NODES = (
         " Without it `LAUNCH_ID` takes its place, which is no secret, and the node warns",
         default="",
     ),
-    _decided(
-        "START_BY",
-        "where nobody follows the launch: a node that starts later, and finds no main, ends at once with 75",
-        parse_time,
-        default="",
-    ),
+    _decided("START_BY", "a node that starts later, and finds no main, ends at once with 75", parse_time, default=""),
     _decided("NODE_ADDRESS", "this node's address; not looked for when given", parse_address, default=""),
     _resolved(
         "PS_COUNT",

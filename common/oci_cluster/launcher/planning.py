@@ -70,9 +70,8 @@ def make_plan(
         UsageError, SettingsError: an option, or a setting, is wrong; names the value, the limit and the next step.
     """
     folder, workers, extra, python = _typed(request, root, cwd, max_workers)
-    arguments = {} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))}
-    flags = {**request.settings, **arguments}
-    given = SettingsReader(flags, extra, environ, read_config(root))
+    typed = {} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))}
+    given = SettingsReader({**request.settings, **typed}, extra, environ, read_config(root))
     backend_defaults = _backend_defaults(request.backend, root)
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, folder, request.backend, say)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -298,43 +297,6 @@ def test_a_worker_that_was_scaled_away_has_left(
     assert found["nodes"][1]["exit_code"] == worker
     row = status_text(found).splitlines()[-1]
     assert row.split() == ["WORKER_1", state, *([] if state == "LEFT" else [str(worker)]), "ended"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "phase", "seconds"),
-    [
-        ({"accepted": "2026-01-02T03:04:05Z"}, "waiting for 2m", 125),
-        ({"details": "Job run accepted."}, "waiting", None),
-        (
-            {"accepted": "2026-01-02T03:04:05Z", "state": State.NEEDS_ATTENTION, "details": "no host"},
-            "waiting for 2m: no host",
-            125,
-        ),
-    ],
-)
-def test_a_node_that_has_not_started_is_shown_with_its_waiting(
-    backend: FakeBackend,
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    fields: dict[str, Any],
-    phase: str,
-    seconds: int | None,
-) -> None:
-    """Since when, as its backend tells; its heartbeat, which cannot be there, costs no request."""
-    moment = datetime.datetime(2026, 1, 2, 3, 6, 10, tzinfo=datetime.timezone.utc).timestamp()
-    monkeypatch.setattr("oci_cluster.system.text.time.time", lambda: moment)
-    state = backend.nodes[LAUNCH]["WORKER_1"]
-    backend.nodes[LAUNCH]["WORKER_1"] = replace(state, **{"state": State.ACCEPTED, "is_waiting": True, **fields})
-    node = described_by(backend, cluster)["nodes"][1]
-    assert (node["phase"], node.get("waiting_s")) == (phase, seconds)
-
-
-def test_a_worker_that_was_canceled_before_it_started_has_not_left(backend: FakeBackend, cluster: Cluster) -> None:
-    """Nobody has scaled it away."""
-    backend.set_node(cluster, "MAIN", 0)
-    backend.set_node(cluster, "WORKER_1", 143, never_started=True)
-    assert described_by(backend, cluster)["nodes"][1]["state"] == "CANCELED"
 
 
 def test_how_to_connect_is_told_from_here(backend: FakeBackend, cluster: Cluster, cluster_dir: ClusterDir) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from oci_cluster.backends.base import IsStopped
@@ -26,7 +27,6 @@ from oci_cluster.backends.docker.states import (
     NODE_FIELDS,
     Container,
     cluster_of,
-    given_up,
     has_begun,
     launch_of,
     nodes_of,
@@ -99,6 +99,7 @@ class DockerBackend:
         self._ending: dict[str, subprocess.Popen[bytes]] = {}
         # Ids of containers that were to be ended and have never begun. They stay until all is copied and removed.
         self._given_up: set[str] = set()
+        self._state = partial(state_of, given_up=self._given_up)
 
     # --- Launch --------------------------------------------------------------------------------------------
 
@@ -248,10 +249,6 @@ class DockerBackend:
         nodes = self._seen[cluster.launch_id]
         return [self._state(name, container) for name, container in nodes.items()] or kept.read_states(cluster)
 
-    def _state(self, name: str, container: Container) -> NodeState:
-        state = state_of(name, container)
-        return given_up(state) if state.is_waiting and state.id in self._given_up else state
-
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""
         self._inspect([cluster])
@@ -297,7 +294,7 @@ class DockerBackend:
         found = self._containers(cluster)
         running = [state for name in found if name in nodes and (state := self._state(name, found[name])).is_running]
         # An engine that hung, or was killed, while it began a node has one that may never begin, and no signal reaches.
-        self._given_up |= {str(state.id) for state in running if state.is_waiting}
+        self._given_up.update(str(state.id) for state in running if state.is_waiting)
         ids = [str(state.id) for state in running if not state.is_waiting]
         if at_once:
             for id_ in ids:

@@ -6,7 +6,7 @@ Anybody may have written the labels of a container: one whose labels are none of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,8 +145,12 @@ def _status(container: Container) -> str:
     return str((container.get("State") or {}).get("Status", "")).lower()
 
 
-def state_of(name: str, container: Container) -> NodeState:
-    """Return what *container* tells of the node called *name* that it is."""
+def state_of(name: str, container: Container, given_up: Collection[str] = ()) -> NodeState:
+    """Return what *container* tells of the node called *name* that it is.
+
+    Of one that has never begun, and is one of those *given_up*, by their ids: what it has become by that. No signal
+    tells it to end.
+    """
     said = container.get("State") or {}
     status = _status(container)
     details = printable(said.get("Error") or "")
@@ -164,7 +168,7 @@ def state_of(name: str, container: Container) -> NodeState:
         state = State.of_exit_code(code)
         if said.get("OOMKilled"):
             cause = details = "its memory ran out; set MEMORY higher, or leave it out"
-    return NodeState(
+    found = NodeState(
         node=name,
         state=state,
         exit_code=code,
@@ -176,11 +180,9 @@ def state_of(name: str, container: Container) -> NodeState:
         is_waiting=is_waiting,
         accepted=_second_of(str(container.get("Created", ""))),
     )
-
-
-def given_up(state: NodeState) -> NodeState:
-    """Return what a node is that has never begun, and has been told to end: no signal can tell it."""
-    ended = replace(state, state=State.CANCELED, exit_code=int(ExitCode.STOPPED), is_waiting=False)
+    if not is_waiting or found.id not in given_up:
+        return found
+    ended = replace(found, state=State.CANCELED, exit_code=int(ExitCode.STOPPED), is_waiting=False)
     return replace(ended, never_started=True, details="it was ended before it began")
 
 

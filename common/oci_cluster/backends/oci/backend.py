@@ -6,7 +6,6 @@ of the launcher.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import tempfile
@@ -17,19 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped, LogCopy
-from oci_cluster.backends.oci import requests, states
+from oci_cluster.backends.oci import groups, requests, states
 from oci_cluster.backends.oci.code import Code, code_of, remove_code
 from oci_cluster.backends.oci.jobs import Jobs
 from oci_cluster.backends.oci.logs import SayOnce, StoredLogs
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.service_logs import ServiceLogs
-from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, State, clusters_dir
+from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
-from oci_cluster.contract.names import CERTIFICATE, exit_file
-from oci_cluster.contract.outcome import outcome_of
+from oci_cluster.contract.names import CERTIFICATE
 from oci_cluster.contract.values import parse_switch
-from oci_cluster.errors import ClusterError, UsageError
+from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
 
@@ -246,7 +244,9 @@ class OciBackend:
         How each node of a run with node groups ended, is only known of a cluster that is asked for alone.
         """
         is_alone = len(clusters) == 1
-        runs = self._runs(clusters[0] if is_alone else None) if clusters else []
+        job = clusters[0].handle if is_alone else ""
+        has_groups = is_alone and _is_multinode(clusters[0])
+        runs = (self._jobs.run_of_groups(job) if has_groups else None) or self._jobs.runs(job) if clusters else []
         found = {}
         for cluster in clusters:
             own = [run for run in runs if run.job_id == cluster.handle]
@@ -263,15 +263,6 @@ class OciBackend:
                 found[cluster.launch_id] = nodes or [whole] * states.size_of_group(own)
         return found
 
-    def _runs(self, cluster: Cluster | None) -> list[Any]:
-        """Return the runs of *cluster*, or all: one request each time."""
-        if cluster is None:
-            return self._jobs.runs()
-        created = list(self._jobs.created(cluster.handle).values())
-        # That run tells of its groups, too, which a list does not.
-        whole = self._jobs.run(created[0]) if _is_multinode(cluster) and created else None
-        return self._jobs.runs(cluster.handle) if whole is None else [whole]
-
     def _nodes_of_group(self, cluster: Cluster, whole: NodeState, own: Sequence[Any]) -> list[NodeState] | None:
         """Return the states of nodes that share one run. Only the nodes' own files tell how each of them ended.
 
@@ -281,14 +272,7 @@ class OciBackend:
             plan = self.load(cluster)
         except UsageError:
             return None
-        run = next(run for run in own if run.id == whole.id)
-        if whole.state is State.FAILED and not hasattr(run, "node_group_details_list"):
-            run = self._jobs.run(run.id) or run
-        nodes = states.nodes_of_group(plan.node_names, whole, run)
-        if whole.exit_code is None or whole.never_started or whole.state is State.SUCCEEDED:
-            return nodes
-        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
-        return [_as_told(state, cluster_dir) for state in nodes]
+        return groups.nodes_of(self._jobs, plan, whole, next(run for run in own if run.id == whole.id))
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
         """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging.
@@ -364,15 +348,3 @@ class OciBackend:
 
 def _is_multinode(cluster: Cluster) -> bool:
     return cluster.style == "multinode"
-
-
-def _as_told(state: NodeState, cluster_dir: ClusterDir) -> NodeState:
-    """Return *state* with the exit code that the node has left, where it has left one."""
-    with contextlib.suppress(ClusterError):
-        if (said := cluster_dir.read(exit_file(state.node))) is not None:
-            code = outcome_of(said).exit_code
-            # Main's 0 does not make a success of a run that the service calls failed; of one that was canceled when
-            # main had ended, because another node never started, it does.
-            if code or state.node != "MAIN" or state.state is State.CANCELED:
-                return replace(state, exit_code=code)
-    return state

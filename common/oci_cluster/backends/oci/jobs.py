@@ -120,6 +120,12 @@ class Jobs:
             return None
         return self._seen.furthest(whole)
 
+    def run_of_groups(self, job: str) -> list[Any]:
+        """Return the one run that this launcher has created in *job*, whose groups a list would not tell; or none."""
+        created = list(self.created(job).values())
+        run = self.run(created[0]) if created else None
+        return [] if run is None else [run]
+
     def runs(self, job: str = "") -> list[Any]:
         """Return the runs of *job*, or all that the compartment has: each at the furthest that has been told of it.
 

@@ -205,32 +205,6 @@ def state_of_group(runs: Sequence[Any], created: Mapping[str, str]) -> NodeState
     return next((unlisted("MAIN", run) for run in created.values()), None)
 
 
-# The groups that a Job with node groups has, by the roles of their nodes.
-_GROUPS = {"MAIN": "main", "WORKER": "worker", "PS": "ps"}
-
-
-def nodes_of_group(names: Sequence[str], whole: NodeState, run: Any) -> list[NodeState]:
-    """Return the states of the nodes *names*, which share one run: the *whole* one's, and what it tells of each group.
-
-    Args:
-        names: The nodes.
-        whole: The state of the run.
-        run: The run itself, whose groups a list does not tell; or what a list tells of it.
-    """
-    groups = {group.name: group for group in getattr(run, "node_group_details_list", None) or []}
-    failed = [group for group in groups.values() if group.lifecycle_state == "FAILED"]
-    told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]
-    details = "; ".join(filter(None, [whole.details, *told]))
-    found = []
-    for name in names:
-        group = groups.get(_GROUPS[name.partition("_")[0]])
-        state = replace(whole, node=name, details=details)
-        if whole.state is State.IN_PROGRESS and group is not None and group.lifecycle_state == "CREATING":
-            state = replace(state, state=State.ACCEPTED, is_waiting=True)
-        found.append(state)
-    return found
-
-
 def size_of_group(runs: Sequence[Any]) -> int:
     """Return how many nodes the last of *runs* says to have."""
     size = (max(runs, key=_age).freeform_tags or {}).get(TAG_SIZE, "") if runs else ""
