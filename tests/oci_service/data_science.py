@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from oci_service import models
+from oci_service import asked, models
 from oci_service.faults import Controls
 from oci_service.logs import Logs
 from oci_service.nodes import Group, Plan
@@ -101,6 +101,8 @@ class DataScience:
     def _create_job(self, request: Request) -> Answer:
         body = models.check("CreateJobDetails", request.json())
         self._check_place(body)
+        asked.check_tags(body, self._controls.required_tags)
+        asked.check_mounts(body)
         self._check_parts(body, "")
         node = body.get("jobNodeConfigurationDetails") or {}
         for group in node.get("jobNodeGroupConfigurationDetailsList") or []:
@@ -136,8 +138,7 @@ class DataScience:
         shape = infrastructure.get("shapeName")
         if shape is not None and shape not in _SHAPES:
             raise invalid(f"{prefix}shapeName '{shape}' is not a shape for jobs")
-        if shape is not None and shape.endswith(".Flex") and not infrastructure.get("jobShapeConfigDetails"):
-            raise invalid(f"{prefix}jobShapeConfigDetails is required for the flexible shape {shape}")
+        asked.check_shape(infrastructure, prefix)
         if "blockStorageSizeInGBs" in infrastructure and not 50 <= infrastructure["blockStorageSizeInGBs"] <= 10240:
             raise invalid(f"{prefix}blockStorageSizeInGBs must be between 50 and 10240")
         if infrastructure.get("subnetId"):
@@ -203,6 +204,7 @@ class DataScience:
     def _create_run(self, request: Request) -> Answer:
         body = models.check("CreateJobRunDetails", request.json())
         self._check_place(body)
+        asked.check_tags(body, self._controls.required_tags)
         with self._lock:
             job = self.jobs.get(body["jobId"])
             if job["lifecycleState"] != "ACTIVE":

@@ -75,6 +75,7 @@ class Controls:
     metadata_delay_s: float = 0.0
     metadata_torn_s: float = 0.0  # for so long the nodes' metadata file is half written
     allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
+    required_tags: list[str] = field(default_factory=list)  # defined tags, namespace.key, of every job and job run
     faults: list[Fault] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -25,6 +25,8 @@ LEAST = {
     "PROJECT_OCID": PROJECT,
     "IMAGE": IMAGE,
     "WORK_DIR": "oci://bucket@ns/work",
+    "SUBNET_OCID": SUBNET,
+    "SUBNET_CIDR": "10.0.0.0/24",  # a launch need not look it up
 }
 
 

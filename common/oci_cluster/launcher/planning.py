@@ -16,6 +16,7 @@ from oci_cluster.contract.config import (
     framework_dir,
     read_config,
     read_settings_file,
+    session_defaults,
 )
 from oci_cluster.contract.names import rank_of
 from oci_cluster.contract.settings import checked, min_workers_of
@@ -73,8 +74,10 @@ def make_plan(
     flags = dict(request.settings)
     if request.arguments is not None:
         flags["ARGS"] = json.dumps(list(request.arguments))
-    given = SettingsReader(flags, extra, environ, read_config(root))
     backend_defaults = _backend_defaults(request.backend, root)
+    config = read_config(root)
+    environ, backend_defaults = _on_a_session(environ, config, backend_defaults, say)
+    given = SettingsReader(flags, extra, environ, config)
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, folder, request.backend, say)
     launch_id = secrets.token_hex(4)
@@ -130,6 +133,24 @@ def _backend_defaults(backend: str, root: Path) -> dict[str, str]:
     """Return the settings that *backend* declares, with their defaults."""
     file = root / "scripts" / "backends" / f"{backend}.env"
     return read_settings_file(file) if file.exists() else {}
+
+
+def _on_a_session(
+    environ: Mapping[str, str], config: Mapping[str, str], defaults: Mapping[str, str], say: Say
+) -> tuple[Mapping[str, str], dict[str, str]]:
+    """Return environment and backend's defaults, as they count on a notebook session, whose own are the defaults.
+
+    What the session has put into the environment, nobody has chosen: ``config.env`` wins over it.
+    """
+    own = {name: text for name, text in session_defaults(environ).items() if name in defaults}
+    environ = {name: text for name, text in environ.items() if own.get(name) != text}
+    for name, text in own.items():
+        chosen = SettingsReader(environ, config).text(name)
+        if not chosen:
+            say(f"{name} is not set: that of this notebook session is used, {text}")
+        elif chosen != text:
+            say(f"{name} is {chosen}, and not that of this notebook session")
+    return environ, {**defaults, **own}
 
 
 def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:

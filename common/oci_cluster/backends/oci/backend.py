@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oci_cluster.backends.base import IsStopped, LogCopy
-from oci_cluster.backends.oci import requests, states
+from oci_cluster.backends.oci import dry_run, requests, states
 from oci_cluster.backends.oci.code import Code, code_of, remove_code
 from oci_cluster.backends.oci.jobs import Jobs
 from oci_cluster.backends.oci.logs import SayOnce, ServiceLogs, StoredLogs
 from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, State, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.config import SettingsReader, session_defaults
 from oci_cluster.contract.names import CERTIFICATE, exit_file
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.polling import poll_delays
@@ -60,7 +61,8 @@ def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) ->
         opened.use_for_storage()
         return opened
 
-    return OciBackend(root, given.get("COMPARTMENT_OCID", ""), open_service, is_stopped=is_stopped, sleep=sleep)
+    compartment = {**session_defaults(given), **given}.get("COMPARTMENT_OCID", "")
+    return OciBackend(root, compartment, open_service, is_stopped=is_stopped, sleep=sleep)
 
 
 class OciBackend:
@@ -122,7 +124,7 @@ class OciBackend:
         if plan is None:
             self._jobs.check_compartment()
         else:
-            requests.settings_of(plan, self._root)
+            settings_of(plan, self._root)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
         """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known.
@@ -136,7 +138,7 @@ class OciBackend:
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return what a launch of *plan* would send: a script of oci-cli's commands, or JSON."""
-        return requests.preview(plan, self._root, as_json=as_json)
+        return dry_run.preview(plan, self._root, as_json=as_json)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - nodes bring their environment, in their image
         """Return *plan*: nodes need nothing of this machine."""
@@ -161,7 +163,7 @@ class OciBackend:
 
     def _start_first(self, plan: Plan, code: Code, say: Say) -> Cluster:
         self._launched[plan.launch_id] = None
-        settings = requests.settings_of(plan, self._root)
+        settings = settings_of(plan, self._root)
         code.send(plan, say)
         cidr = plan.settings["SUBNET_CIDR"]
         if settings["subnet"] and not cidr:
