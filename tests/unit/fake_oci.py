@@ -140,6 +140,9 @@ def codes(states: Sequence[NodeState]) -> dict[str, int | None]:
 
 _FIELDS = {
     "--compartment-id": "compartmentId",
+    "--description": "description",
+    "--defined-tags": "definedTags",
+    "--job-infrastructure-configuration-override-details": "jobInfrastructureConfigurationOverrideDetails",
     "--project-id": "projectId",
     "--display-name": "displayName",
     "--freeform-tags": "freeformTags",
@@ -152,7 +155,7 @@ _FIELDS = {
     "--configuration-override-details": "jobConfigurationOverrideDetails",
 }
 
-_TEXTS = ("--compartment-id", "--project-id", "--display-name")
+_TEXTS = ("--compartment-id", "--project-id", "--display-name", "--description")
 
 
 def _fields(words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

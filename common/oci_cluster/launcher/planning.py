@@ -74,10 +74,7 @@ def make_plan(
     flags = dict(request.settings)
     if request.arguments is not None:
         flags["ARGS"] = json.dumps(list(request.arguments))
-    backend_defaults = _backend_defaults(request.backend, root)
-    config = read_config(root)
-    environ, backend_defaults = _on_a_session(environ, config, backend_defaults, say)
-    given = SettingsReader(flags, extra, environ, config)
+    given, backend_defaults = _sources([flags, extra, environ, read_config(root)], request.backend, root, say)
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, folder, request.backend, say)
     launch_id = secrets.token_hex(4)
@@ -86,8 +83,8 @@ def make_plan(
     code_dir, entry = find_code(read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, code_dir)
     passed_on = _passed_on(given, read, folder, workers)
-    work_dir = read.setting("WORK_DIR", "")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
+    work_dir = read.setting("WORK_DIR", "")
     _complain(read.problems, request)
     environment = {
         **passed_on,
@@ -135,22 +132,30 @@ def _backend_defaults(backend: str, root: Path) -> dict[str, str]:
     return read_settings_file(file) if file.exists() else {}
 
 
-def _on_a_session(
-    environ: Mapping[str, str], config: Mapping[str, str], defaults: Mapping[str, str], say: Say
-) -> tuple[Mapping[str, str], dict[str, str]]:
-    """Return environment and backend's defaults, as they count on a notebook session, whose own are the defaults.
+def _sources(
+    given: Sequence[Mapping[str, str]], backend: str, root: Path, say: Say
+) -> tuple[SettingsReader, dict[str, str]]:
+    """Return what reads the settings that are *given*, and the defaults that *backend* declares for its own.
 
-    What the session has put into the environment, nobody has chosen: ``config.env`` wins over it.
+    On a notebook session of OCI Data Science, compartment and project are the session's own by default. What the
+    session has put into the environment, nobody has chosen: ``config.env`` wins over it.
+
+    Args:
+        given: What flags, ``--env``, the environment and ``config.env`` set.
+        backend: Its name.
+        root: The checkout.
+        say: Is told what is the session's.
     """
+    flags, typed, environ, config = given
+    defaults = _backend_defaults(backend, root)
     own = {name: text for name, text in session_defaults(environ).items() if name in defaults}
-    environ = {name: text for name, text in environ.items() if own.get(name) != text}
+    read = SettingsReader(flags, typed, {k: text for k, text in environ.items() if own.get(k) != text}, config)
     for name, text in own.items():
-        chosen = SettingsReader(environ, config).text(name)
-        if not chosen:
+        if not (chosen := read.text(name)):
             say(f"{name} is not set: that of this notebook session is used, {text}")
         elif chosen != text:
             say(f"{name} is {chosen}, and not that of this notebook session")
-    return environ, {**defaults, **own}
+    return read, {**defaults, **own}
 
 
 def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
     if not image_name:
         at = read.problems.index("IMAGE is not set")
         read.problems[at] += f", and none was pushed from here: make push-{plan.framework} REGISTRY=<registry>"
-    if problems := [*read.problems, *_problems(plan, found)]:
+    if problems := [*read.problems, *_problems(plan, found, read.problems)]:
         msg = f"bad settings: {'; '.join(problems)} (config.env.example explains each)"
         raise SettingsError(msg)
     return found
@@ -124,9 +124,10 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
 # --- What does not go together --------------------------------------------------------------------------------------
 
 
-def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
-    """Return what does not go together in settings that are right each by itself."""
-    problems = [*_network_problems(found, len(plan.nodes)), *_tag_problems(found)]
+def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[str]) -> list[str]:
+    """Return what does not go together in settings that were *read* with these problems."""
+    is_wrong = any(text.startswith("SUBNET_OCID") for text in read)
+    problems = [*([] if is_wrong else _network_problems(found, len(plan.nodes))), *_tag_problems(found)]
     if found["log"] and not found["log_group"]:
         problems.append("LOG_OCID is set without LOG_GROUP_OCID, the group that it is in")
     if not plan.work_dir:
