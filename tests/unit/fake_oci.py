@@ -163,11 +163,6 @@ def _fields(words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         yield _FIELDS[option], text if option in _TEXTS else json.loads(text)
 
 
-def option_of(name: str) -> str:
-    """Return the option of oci-cli whose parameter in --from-json has this *name*."""
-    return "--" + "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
-
-
 def body_of(words: tuple[str, ...] | list[str]) -> dict[str, Any]:
     """Return the body that options of oci-cli stand for."""
     return dict(_fields(tuple(words)))

@@ -153,7 +153,7 @@ def _sources(
     for name, text in own.items():
         if not (chosen := read.text(name)):
             say(f"{name} is not set: that of this notebook session is used, {text}")
-        elif chosen != text:
+        elif chosen != text and environ.get(name) == text:
             say(f"{name} is {chosen}, and not that of this notebook session")
     return read, {**defaults, **own}
 
