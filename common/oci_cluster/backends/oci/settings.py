@@ -188,12 +188,11 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
     machine: dict[str, Any] = {"shape": shape}
     for what, default in _SIZES.items():
         key = what.lower()
-        before = len(read.problems)
         size = read.value(f"{prefix}{what}", _number, -1.0)
         machine[key] = 0
         if shape.endswith(_FLEXIBLE):
             machine[key] = size if size >= 0 else every.get(key) or default
-            if size == 0 and len(read.problems) == before:
+            if size == 0:
                 read.problems.append(
                     f"{prefix}{what}: 0 is not possible for {shape}, whose size is chosen, as its name ends in "
                     f"{_FLEXIBLE}; say how much, or leave it out for {every.get(key) or default}"

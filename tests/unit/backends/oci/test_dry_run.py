@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import wait_until
 from unit.backends.oci.bodies import COMPANY, EVERYTHING, HOSTILE
 from unit.backends.oci.owned_script import Owner
 from unit.fake_oci import Checkout, with_environment
@@ -161,6 +165,42 @@ def test_a_refusal_is_shown_and_ends_it_with_a_launchs_code(
         assert "job delete" in [call.command for call in owner.calls]
 
 
+def test_one_run_that_cannot_be_ends_all(checkout: Checkout, owner: Owner) -> None:
+    """A cluster is started whole, or not at all."""
+    owner.state, owner.refused = "IN_PROGRESS", {"job-run create mine-WORKER_2": REFUSAL.format("LimitExceeded", 400)}
+    assert owner.run(dry_run(checkout, checkout.plan(6, CLUSTER_NAME="mine"))) == 69
+    assert len(owner.sent("job-run create")) == 5
+    canceled = [call.options["--job-run-id"] for call in owner.sent("job-run cancel")]
+    assert sorted(canceled) == [f"ocid1.run.mine-{name}" for name in ("MAIN", "WORKER_1", "WORKER_3", "WORKER_4")]
+    assert owner.calls[-1].command == "job delete"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_being_created_when_a_signal_comes_is_ended(
+    checkout: Checkout, owner: Owner, number: int
+) -> None:
+    """Its creation is waited for, though a list does not hold it yet; the next ones are not begun."""
+    owner.state, owner.slow = "IN_PROGRESS", ["mine-WORKER_2"]
+    owner.unlisted = owner.slow
+    owner.slow_s = 3.0 if number == signal.SIGTERM else 0.0  # longer than it takes to look a second time
+    script = dry_run(checkout, checkout.plan(9, CLUSTER_NAME="mine"))
+    process = owner.begin(script)
+
+    def asked(count: int) -> bool:
+        return len(owner.sent("job-run create")) >= count
+
+    wait_until(lambda: asked(5), "main and four workers")
+    # A terminal tells all processes, a person one.
+    (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
+    wait_until(lambda: "ending mine" in (owner.place / "said").read_text(), "its word")
+    (owner.place / "go").touch()
+    assert owner.end(process) == 143, owner.said
+    assert len(owner.sent("job-run create")) == 5
+    canceled = [call.options["--job-run-id"] for call in owner.sent("job-run cancel")]
+    assert sorted(canceled) == [f"ocid1.run.mine-{name}" for name in ("MAIN", *(f"WORKER_{n}" for n in range(1, 5)))]
+    assert owner.calls[-1].command == "job delete"
+
+
 # --- The code -------------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +239,7 @@ def test_the_files_that_go_stand_in_the_script(checkout: Checkout, owner: Owner,
 def test_a_file_that_is_gone_ends_it_before_anything_is_sent(checkout: Checkout, owner: Owner, code: Path) -> None:
     script = dry_run(checkout, checkout.plan(ENTRY_POINT=str(code / "train.py"), CODE_DIR=str(code)))
     (code / "package" / "near.py").unlink()
-    assert owner.run(script) != 0
+    assert owner.run(script) == 78
     assert "package/near.py" in owner.said
     assert owner.calls == []
 
@@ -227,6 +267,9 @@ def test_a_work_dir_that_is_mounted_here_gets_the_code_as_a_file(checkout: Check
     (archive,) = (folder / "code").iterdir()
     (job,) = owner.sent("job create")
     assert job.body["freeformTags"]["oci-cluster-code"] == archive.name.removesuffix(".tar.gz")
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+    assert owner.run(dry_run(checkout, plan)) == 69
 
 
 def test_a_work_dir_that_oci_cli_does_not_reach_is_refused(checkout: Checkout) -> None:
