@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from oci_service import models
+from oci_service import asked, models
 from oci_service.faults import Controls
 from oci_service.lateness import ACCEPTED, Lateness
 from oci_service.logs import Logs
@@ -105,6 +105,7 @@ class DataScience:
     def _create_job(self, request: Request) -> Answer:
         body = models.check("CreateJobDetails", request.json())
         self._check_place(body)
+        asked.check_job(body, self._controls.required_tags)
         self._check_parts(body, "")
         node = body.get("jobNodeConfigurationDetails") or {}
         for group in node.get("jobNodeGroupConfigurationDetailsList") or []:
@@ -141,9 +142,7 @@ class DataScience:
         if sum(len(word.encode()) for word in words) >= MAX_COMMAND:
             raise invalid(f"{prefix}cmd and entrypoint must have less than {MAX_COMMAND} bytes together")
         infrastructure = body.get(f"jobInfrastructureConfiguration{infix}Details") or {}
-        _check_infrastructure(infrastructure, prefix, self._controls.flipped)
-        if infrastructure.get("subnetId"):
-            self._tenancy.subnets.get(infrastructure["subnetId"])
+        _check_infrastructure(infrastructure, prefix, self._controls.flipped, self._tenancy)
         log = body.get(f"jobLogConfiguration{infix}Details") or {}
         if log.get("enableLogging"):
             self._logs.groups.get(log.get("logGroupId") or "")
@@ -218,6 +217,7 @@ class DataScience:
     def _create_run(self, request: Request) -> Answer:
         body = models.check("CreateJobRunDetails", request.json())
         self._check_place(body)
+        asked.check_tags(body, self._controls.required_tags)
         with self._lock:
             self._lateness.check_seen(body["jobId"])
             job = self.jobs.get(body["jobId"])
@@ -336,15 +336,16 @@ class DataScience:
         )
 
 
-def _check_infrastructure(infrastructure: JSON, prefix: str, flipped: Collection[str]) -> None:
+def _check_infrastructure(infrastructure: JSON, prefix: str, flipped: Collection[str], tenancy: Tenancy) -> None:
+    if infrastructure.get("subnetId"):
+        tenancy.subnets.get(infrastructure["subnetId"])
     shape = infrastructure.get("shapeName")
     if shape is not None and shape not in _SHAPES:
         if "errors-invalid" in flipped:
             raise Refusal(404, "NotAuthorizedOrNotFound", f"Shape {shape} not found")
         raise invalid(f"{prefix}shapeName '{shape}' is not a shape for jobs")
-    is_bare = shape is not None and shape.endswith(".Flex") and not infrastructure.get("jobShapeConfigDetails")
-    if is_bare and "flex-config" not in flipped:
-        raise invalid(f"{prefix}jobShapeConfigDetails is required for the flexible shape {shape}")
+    if "flex-config" not in flipped:
+        asked.check_shape(infrastructure, prefix)
     least = 0 if "storage-bounds" in flipped else 50
     if not least <= infrastructure.get("blockStorageSizeInGBs", least) <= 10240:
         raise invalid(f"{prefix}blockStorageSizeInGBs must be between {least} and 10240")

@@ -102,6 +102,7 @@ class Controls:
     own_run_ocids: bool = False  # each node has a JOB_RUN_OCID of its own
     flipped: list[str] = field(default_factory=list)  # guesses, by their ids, that are not so here
     allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
+    required_tags: list[str] = field(default_factory=list)  # defined tags, namespace.key, of every job and job run
     faults: list[Fault] = field(default_factory=list)
 
     def __post_init__(self) -> None:

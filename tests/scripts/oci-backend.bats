@@ -50,7 +50,7 @@ END
 # What is always needed.
 use_settings() {
   export COMPARTMENT_OCID="${COMPARTMENT}" PROJECT_OCID="${DATA_SCIENCE_PROJECT}" IMAGE=iad.ocir.io/ns/dask:1
-  export WORK_DIR=oci://bucket@ns/work
+  export WORK_DIR=oci://bucket@ns/work SUBNET_OCID=ocid1.subnet.oc1.iad.aaaasubnet SUBNET_CIDR=10.0.0.0/24
 }
 
 launch() { "${PROJECT}/scripts/launch.sh" "$@"; }
@@ -88,6 +88,12 @@ assert_nothing_sent() {
   IMAGE=dask assert_error 78 "launch.sh: error: bad settings: IMAGE: 'dask' is not an image with a tag" launch dask 2 --dry-run
   WORK_DIR=file:///tmp assert_error 78 "launch.sh: error: bad settings: WORK_DIR: nodes on OCI cannot reach file:///tmp" \
     launch dask 2 --dry-run
+  SUBNET_OCID='' assert_error 78 "launch.sh: error: bad settings: SUBNET_OCID is not set, and without a subnet the 3 nodes" \
+    launch dask 2 --dry-run
+  SHAPE=VM.GPU.A10.1 OCPUS=4 assert_error 78 "launch.sh: error: bad settings: OCPUS: VM.GPU.A10.1 has a size of its own" \
+    launch dask 2 --dry-run
+  STORAGE_MOUNTS="$(printf 'm%s=oci://b@n ' 1 2 3 4 5 6)" \
+    assert_error 78 "launch.sh: error: bad settings: STORAGE_MOUNTS: 6 mounts are more than 5" launch dask 2 --dry-run
   assert_nothing_sent
 }
 
@@ -108,6 +114,7 @@ COMPARTMENT_OCID=${COMPARTMENT}
 PROJECT_OCID="${DATA_SCIENCE_PROJECT}"
 IMAGE=iad.ocir.io/ns/dask:1
 WORK_DIR='oci://bucket@ns/work'
+SUBNET_OCID=ocid1.subnet.oc1.iad.aaaasubnet
 SHAPE=VM.GPU.A10.1
 END
   unset BACKEND
@@ -129,9 +136,9 @@ END
   assert [ ! -e "${HOME}/.oci" ]
   run -0 --separate-stderr launch dask 2 --dry-run --name demo
   assert_stderr --regexp "^launch\.sh: code in .*/dask/example: 1 file with [0-9]+ bytes, [0-9]+ bytes compressed$"
-  assert_line --index 0 "# What a launch sends, as commands of oci-cli. Nothing has been sent."
-  assert_equal "$(grep -c 'oci data-science job create' <<<"${output}")" 1
-  assert_equal "$(grep -c 'oci data-science job-run create' <<<"${output}")" 3
+  assert_line --index 0 "#!/usr/bin/env bash"
+  assert_line "# Run a cluster of dask on OCI Data Science: main, 2 workers; each of them a Job Run."
+  assert_line "workers=2"
   bash -n <<<"${output}"
   assert_nothing_sent
 }
@@ -148,16 +155,19 @@ END
   assert_nothing_sent
 }
 
-@test "oci backend: a dry run is what oci-cli gets" {
-  local bin="${BATS_TEST_TMPDIR}/bin"
+@test "oci backend: on a notebook session, compartment and project are the session's own" {
   use_oci_tools
   use_settings
-  launch dask 1 --dry-run --name demo >"${BATS_TEST_TMPDIR}/script"
-  mkdir "${bin}"
-  printf '#!/bin/sh\nfor word; do case "$word" in --job-id | --display-name) shown=1 ;; *) [ -z "${shown:-}" ] || echo "$word" >>"$CALLS"; shown= ;; esac; done\necho ocid1.job\n' >"${bin}/oci"
-  chmod +x "${bin}/oci"
-  CALLS="${BATS_TEST_TMPDIR}/sent" PATH="${bin}:${PATH}" run -0 --separate-stderr bash -eu "${BATS_TEST_TMPDIR}/script"
-  assert_equal "$(cat "${BATS_TEST_TMPDIR}/sent")" "$(printf '%s\n' demo demo-MAIN ocid1.job demo-WORKER_1 ocid1.job)"
+  unset COMPARTMENT_OCID PROJECT_OCID
+  export NB_SESSION_OCID=ocid1.datasciencenotebooksession.oc1.iad.aaaa NB_SESSION_COMPARTMENT_OCID="${COMPARTMENT}"
+  PROJECT_OCID="${DATA_SCIENCE_PROJECT}" run -0 --separate-stderr launch dask 2 --dry-run --json
+  assert_equal "${stderr_lines[0]}" \
+    "launch.sh: COMPARTMENT_OCID is not set: that of this notebook session is used, ${COMPARTMENT}"
+  assert_equal "${stderr_lines[1]}" \
+    "launch.sh: PROJECT_OCID is not set: that of this notebook session is used, ${DATA_SCIENCE_PROJECT}"
+  run -0 from_json 'found["job"]["compartmentId"], found["job"]["projectId"]' <<<"${output}"
+  assert_output "${COMPARTMENT} ${DATA_SCIENCE_PROJECT}"
+  assert_nothing_sent
 }
 
 # --- A command line that cannot be ------------------------------------------------------------------------------------

@@ -113,6 +113,26 @@ GUESSES: dict[str, Guess] = {
             "what a failed group says of itself",
             "a group would have to fail for a reason of the service's own",
         ),
+        tags_required=(
+            "tags that are required are required of runs, too, and missing ones are refused with 400",
+            "a tenancy would have to require one",
+        ),
+        shape_of_run=(
+            "a run may have another shape than its Job",
+            "it takes a second shape, which costs",
+        ),
+        shape_config_extra=(
+            "a shape that is not flexible refuses jobShapeConfigDetails",
+            "it takes a shape that is not flexible",
+        ),
+        mounts_bounds=(
+            "a Job has five mounts at most, and file systems in a subnet alone",
+            "it takes a file system",
+        ),
+        mounts_policies=(
+            "`allow service datascience to use file-family` and `object-family` are enough for mounts",
+            "it takes a file system, and other policies",
+        ),
         limits_other=("there are no limits but those that are named", "nobody can look for all that may be"),
     ),
 }

@@ -25,6 +25,8 @@ LEAST = {
     "PROJECT_OCID": PROJECT,
     "IMAGE": IMAGE,
     "WORK_DIR": "oci://bucket@ns/work",
+    "SUBNET_OCID": SUBNET,
+    "SUBNET_CIDR": "10.0.0.0/24",  # a launch need not look it up
 }
 
 
@@ -138,6 +140,9 @@ def codes(states: Sequence[NodeState]) -> dict[str, int | None]:
 
 _FIELDS = {
     "--compartment-id": "compartmentId",
+    "--description": "description",
+    "--defined-tags": "definedTags",
+    "--job-infrastructure-configuration-override-details": "jobInfrastructureConfigurationOverrideDetails",
     "--project-id": "projectId",
     "--display-name": "displayName",
     "--freeform-tags": "freeformTags",
@@ -150,17 +155,12 @@ _FIELDS = {
     "--configuration-override-details": "jobConfigurationOverrideDetails",
 }
 
-_TEXTS = ("--compartment-id", "--project-id", "--display-name")
+_TEXTS = ("--compartment-id", "--project-id", "--display-name", "--description")
 
 
 def _fields(words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     for option, text in zip(words[::2], words[1::2], strict=True):
         yield _FIELDS[option], text if option in _TEXTS else json.loads(text)
-
-
-def option_of(name: str) -> str:
-    """Return the option of oci-cli whose parameter in --from-json has this *name*."""
-    return "--" + "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def body_of(words: tuple[str, ...] | list[str]) -> dict[str, Any]:

@@ -87,6 +87,17 @@ def read_config(root: Path) -> dict[str, str]:
     return read_settings_file(path) if path.exists() else {}
 
 
+def session_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that the notebook session of OCI Data Science has whose variables *environ* holds.
+
+    Elsewhere there are none: a Job Run has a ``PROJECT_OCID``, too.
+    """
+    if not environ.get("NB_SESSION_OCID"):
+        return {}
+    rows = [row for row in SETTINGS.values() if row.session_variable]
+    return {row.name: environ[row.session_variable] for row in rows if environ.get(row.session_variable)}
+
+
 class SettingsReader:
     """Reads typed values out of an environment and collects every complaint on the way."""
 

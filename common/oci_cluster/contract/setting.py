@@ -43,6 +43,8 @@ class Setting:
     """Whether ``--env`` must not give it, because its flag does."""
     backend_defaults: Mapping[str, str] = field(default_factory=dict)
     """The defaults in ``scripts/backends/<name>.env``, by backend; they win over *default* there."""
+    session_variable: str = ""
+    """The variable in which a notebook session of OCI Data Science has its own: the default there."""
     example: str = ""
     """What ``config.env.example`` shows; empty: the default."""
     is_for_config: bool = True

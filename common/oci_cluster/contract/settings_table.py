@@ -7,7 +7,7 @@ Agents read it through :mod:`oci_cluster.contract.settings`, the launcher throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ def _docker(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
 
 def _oci(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
     return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults={"oci": default}, **more)
+
+
+def _of_role(role: str, nodes: str, *examples: str) -> Iterator[Setting]:
+    for name, example in zip(("SHAPE", "OCPUS", "MEMORY_GBS"), examples, strict=True):
+        yield _oci(f"{role}_{name}", f"`{name}` of {nodes}, where that is another", example=example)
 
 
 # In this order a launch hands them on.
@@ -321,12 +326,33 @@ _OTHERS = (
     _docker("GPUS", "GPUs of each node, as `--gpus` takes them", example="all"),
     _docker("HARDENED", "0: nodes may write to their image, and have the engine's usual capabilities", "1"),
     _docker("PUBLISH", "ports of main on this machine's 127.0.0.1, blanks between", example="8787"),
-    _oci("COMPARTMENT_OCID", "compartment of the Job; needed", example="ocid1.compartment.oc1..aaaa"),
-    _oci("PROJECT_OCID", "Data Science project of the Job; needed", example="ocid1.datascienceproject.oc1.iad.aaaa"),
+    _oci(
+        "COMPARTMENT_OCID",
+        "compartment of the Job; needed, but on a notebook session",
+        example="ocid1.compartment.oc1..aaaa",
+        session_variable="NB_SESSION_COMPARTMENT_OCID",
+    ),
+    _oci(
+        "PROJECT_OCID",
+        "Data Science project of the Job; needed, but on a notebook session",
+        example="ocid1.datascienceproject.oc1.iad.aaaa",
+        session_variable="PROJECT_OCID",
+    ),
+    _oci("DESCRIPTION", "what the Job is, for people", example="digits, every night"),
+    _oci("FREEFORM_TAGS", "free-form tags of the Job and its runs, besides our own", example="team=vision"),
+    _oci("DEFINED_TAGS", "defined tags of the Job and its runs", example="Operations.CostCenter=42"),
+    _oci(
+        "IMAGE_SIGNATURE_ID",
+        "the signature by which the service checks the image",
+        example="ocid1.containerimagesignature.oc1.iad.aaaa",
+    ),
     _oci("SUBNET_OCID", "a regional private subnet of the nodes", example="ocid1.subnet.oc1.iad.aaaa"),
     _oci("SHAPE", "each node's machine", "VM.Standard.E4.Flex"),
-    _oci("OCPUS", "cores of a flexible shape; 0 for others", "4"),
-    _oci("MEMORY_GBS", "memory of a flexible shape; 0 for others", "64"),
+    _oci("OCPUS", "cores of a flexible shape, 4 by default; a shape without `.Flex` has its own", example="4"),
+    _oci("MEMORY_GBS", "memory of a flexible shape, 64 by default", example="64"),
+    *_of_role("MAIN", "main", "VM.Standard.E4.Flex", "2", "16"),
+    *_of_role("WORKER", "workers", "VM.Standard.E5.Flex", "8", "128"),
+    *_of_role("PS", "parameter servers", "VM.Standard.E4.Flex", "4", "64"),
     _oci("STORAGE_GBS", "size of each node's disk", "100"),
     _oci(
         "CAPACITY_RESERVATION_OCID",

@@ -16,6 +16,7 @@ from oci_cluster.contract.config import (
     framework_dir,
     read_config,
     read_settings_file,
+    session_defaults,
 )
 from oci_cluster.contract.names import rank_of
 from oci_cluster.contract.settings import checked, min_workers_of
@@ -71,8 +72,8 @@ def make_plan(
     """
     folder, workers, extra, python = _typed(request, root, cwd, max_workers)
     typed = {} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))}
-    given = SettingsReader({**request.settings, **typed}, extra, environ, read_config(root))
-    backend_defaults = _backend_defaults(request.backend, root)
+    sources = [{**request.settings, **typed}, extra, environ, read_config(root)]
+    given, backend_defaults = _sources(sources, request.backend, root, say)
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, folder, request.backend, say)
     launch_id = secrets.token_hex(4)
@@ -129,6 +130,32 @@ def _backend_defaults(backend: str, root: Path) -> dict[str, str]:
     """Return the settings that *backend* declares, with their defaults."""
     file = root / "scripts" / "backends" / f"{backend}.env"
     return read_settings_file(file) if file.exists() else {}
+
+
+def _sources(
+    given: Sequence[Mapping[str, str]], backend: str, root: Path, say: Say
+) -> tuple[SettingsReader, dict[str, str]]:
+    """Return what reads the settings that are *given*, and the defaults that *backend* declares for its own.
+
+    On a notebook session of OCI Data Science, compartment and project are the session's own by default. What the
+    session has put into the environment, nobody has chosen: ``config.env`` wins over it.
+
+    Args:
+        given: What flags, ``--env``, the environment and ``config.env`` set.
+        backend: Its name.
+        root: The checkout.
+        say: Is told what is the session's.
+    """
+    flags, typed, environ, config = given
+    defaults = _backend_defaults(backend, root)
+    own = {name: text for name, text in session_defaults(environ).items() if name in defaults}
+    read = SettingsReader(flags, typed, {k: text for k, text in environ.items() if own.get(k) != text}, config)
+    for name, text in own.items():
+        if not (chosen := read.text(name)):
+            say(f"{name} is not set: that of this notebook session is used, {text}")
+        elif chosen != text and environ.get(name) == text:
+            say(f"{name} is {chosen}, and not that of this notebook session")
+    return read, {**defaults, **own}
 
 
 def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:

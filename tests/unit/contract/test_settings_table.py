@@ -68,6 +68,17 @@ def test_docs_of_images_tell_people_of_what_images_are_made_of() -> None:
         assert rows[name][1:] == [default_cell(SETTINGS[name]), SETTINGS[name].meaning]
 
 
+def test_docs_of_oci_tell_people_of_every_setting_of_that_backend() -> None:
+    """docs/oci.md has the names of scripts/backends/oci.env, with their defaults there and the table's meanings."""
+    rows = table_rows("docs/oci.md", "### All settings")
+    table = {name: row for name, row in SETTINGS.items() if "oci" in row.backend_defaults}
+    assert list(rows) == list(read_settings_file(ROOT / "scripts" / "backends" / "oci.env"))
+    assert set(rows) == set(table)
+    for name, row in table.items():
+        default = row.backend_defaults["oci"]
+        assert rows[name][1:] == [f"`{default}`" if default else row.computed_default, row.meaning]
+
+
 def test_the_makefile_hands_on_what_images_are_made_of() -> None:
     """A line of config.mk that sets one reaches the build."""
     chosen = re.search(r"^chosen := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped, LogCopy
-from oci_cluster.backends.oci import groups, requests, states
+from oci_cluster.backends.oci import dry_run, groups, requests, states
 from oci_cluster.backends.oci.code import Code, code_of, remove_code
 from oci_cluster.backends.oci.jobs import Jobs
 from oci_cluster.backends.oci.logs import SayOnce, StoredLogs
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.service_logs import ServiceLogs
+from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.config import SettingsReader, session_defaults
 from oci_cluster.contract.names import CERTIFICATE
 from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import UsageError
@@ -56,7 +57,8 @@ def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) ->
         opened.use_for_storage()
         return opened
 
-    return OciBackend(root, given.get("COMPARTMENT_OCID", ""), open_service, is_stopped=is_stopped, sleep=sleep)
+    compartment = {**session_defaults(given), **given}.get("COMPARTMENT_OCID", "")
+    return OciBackend(root, compartment, open_service, is_stopped=is_stopped, sleep=sleep)
 
 
 class OciBackend:
@@ -118,7 +120,7 @@ class OciBackend:
         if plan is None:
             self._jobs.check_compartment()
         else:
-            requests.settings_of(plan, self._root)
+            settings_of(plan, self._root)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
         """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known.
@@ -132,7 +134,7 @@ class OciBackend:
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return what a launch of *plan* would send: a script of oci-cli's commands, or JSON."""
-        return requests.preview(plan, self._root, as_json=as_json)
+        return dry_run.preview(plan, self._root, as_json=as_json)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - nodes bring their environment, in their image
         """Return *plan*: nodes need nothing of this machine."""
@@ -157,7 +159,7 @@ class OciBackend:
 
     def _start_first(self, plan: Plan, code: Code, say: Say) -> Cluster:
         self._launched[plan.launch_id] = None
-        settings = requests.settings_of(plan, self._root)
+        settings = settings_of(plan, self._root)
         code.send(plan, say)
         cidr = plan.settings["SUBNET_CIDR"]
         if settings["subnet"] and not cidr:

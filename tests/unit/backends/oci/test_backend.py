@@ -72,9 +72,9 @@ def test_code_that_cannot_be_sent_ends_the_launch_first(launcher: Launcher, monk
 @pytest.mark.parametrize(
     ("given", "cidr", "asked"),
     [
-        ({"SUBNET_OCID": "ocid1.subnet.oc1.iad.x"}, "10.0.0.0/24", 1),
+        ({"SUBNET_OCID": "ocid1.subnet.oc1.iad.x", "SUBNET_CIDR": ""}, "10.0.0.0/24", 1),
         ({"SUBNET_OCID": "ocid1.subnet.oc1.iad.x", "SUBNET_CIDR": "10.1.0.0/16"}, "10.1.0.0/16", 0),
-        ({}, None, 0),
+        ({"SUBNET_OCID": "", "SUBNET_CIDR": "", "OCI_JOB_STYLE": "multinode"}, None, 0),
     ],
 )
 def test_the_subnets_addresses_are_looked_up_where_they_are_not_given(
@@ -82,7 +82,9 @@ def test_the_subnets_addresses_are_looked_up_where_they_are_not_given(
 ) -> None:
     """Nodes learn by them which of their addresses is their own."""
     launcher.launch(**given)
-    environment = launcher.science.created[0]["jobConfigurationDetails"]["environmentVariables"]
+    job = launcher.science.created[0]
+    groups = job.get("jobNodeConfigurationDetails", {}).get("jobNodeGroupConfigurationDetailsList", [job])
+    environment = groups[0]["jobConfigurationDetails"]["environmentVariables"]
     assert (environment.get("SUBNET_CIDR"), len(launcher.service.looked_up)) == (cidr, asked)
 
 

@@ -9,10 +9,21 @@ from typing import Any
 
 import oci
 import pytest
-from unit.backends.oci.bodies import DIGEST, EVERYTHING, GROUP, HOSTILE, LOG, RESERVATION, bodies
+from unit.backends.oci.bodies import (
+    COMPANY,
+    DIGEST,
+    EVERYTHING,
+    GROUP,
+    HOSTILE,
+    LOG,
+    RESERVATION,
+    SIGNATURE,
+    bodies,
+)
 from unit.fake_oci import COMPARTMENT, IMAGE, PROJECT, SUBNET, Checkout, with_environment
 
 from oci_cluster.backends.oci import requests as oci_requests
+from oci_cluster.backends.oci.settings import OWN_TAGS, settings_of
 from oci_cluster.errors import SettingsError
 
 TAGS = {
@@ -26,7 +37,7 @@ TAGS = {
 
 
 def test_the_job_of_a_cluster_of_runs(checkout: Checkout) -> None:
-    """The least that is sent: no subnet, no logs, no mounts; it ends after a day, and the service sees to that."""
+    """The least that is sent: no logs, no mounts; it ends after a day, and the service sees to that."""
     plan = checkout.plan()
     job, _ = bodies(checkout, plan)
     assert plan.environment["TTL"] == "1d"
@@ -43,7 +54,8 @@ def test_the_job_of_a_cluster_of_runs(checkout: Checkout) -> None:
             ),
         },
         "jobInfrastructureConfigurationDetails": {
-            "jobInfrastructureType": "ME_STANDALONE",
+            "jobInfrastructureType": "STANDALONE",
+            "subnetId": SUBNET,
             "shapeName": "VM.Standard.E4.Flex",
             "jobShapeConfigDetails": {"ocpus": 4, "memoryInGBs": 64},
             "blockStorageSizeInGBs": 100,
@@ -200,7 +212,7 @@ def test_the_job_of_a_cluster_that_is_one_run(checkout: Checkout) -> None:
 
 def test_one_run_on_the_services_own_network(checkout: Checkout) -> None:
     """Without a subnet nodes reach each other on a network that the service makes; flexible shapes have a size."""
-    job, _ = bodies(checkout, OCI_JOB_STYLE="multinode")
+    job, _ = bodies(checkout, OCI_JOB_STYLE="multinode", SUBNET_OCID="")
     details = job["jobNodeConfigurationDetails"]
     assert details["jobNetworkConfiguration"] == {"jobNetworkType": "DEFAULT_NETWORK"}
     assert details["maximumRuntimeInMinutes"] == 24 * 60 + 10
@@ -232,7 +244,7 @@ def unknown_fields(body: Any, kind: str, place: str = "") -> list[str]:
 @pytest.mark.parametrize("style", ["runs", "multinode"])
 def test_the_sdk_knows_every_field(checkout: Checkout, style: str) -> None:
     """The SDK ignores what it does not know: a misspelt field would be lost without a word."""
-    job, runs = bodies(checkout, OCI_JOB_STYLE=style, PS_COUNT="1", **{**EVERYTHING, "OCPUS": "1", "MEMORY_GBS": "8"})
+    job, runs = bodies(checkout, OCI_JOB_STYLE=style, PS_COUNT="1", **{**EVERYTHING, **COMPANY})
     assert unknown_fields({**job, "typo": 1}, "CreateJobDetails") == [".typo"]
     assert unknown_fields(job, "CreateJobDetails") == []
     for run in runs.values():
@@ -245,7 +257,8 @@ def test_what_people_write_comes_through_unharmed(checkout: Checkout, text: str,
     """Quotes, line ends, templates' own signs and every script's letters are data in every place of a body."""
     plan = checkout.plan(OCI_JOB_STYLE=style, arguments=(text,))
     plan = with_environment(replace(plan, name=text, framework=text, project=text), SOME_TEXT=text)
-    checked = oci_requests.settings_of(plan, checkout.root) | {"shape": text}
+    machine = {"shape": text, "ocpus": 0, "memory_gbs": 0}
+    checked = settings_of(plan, checkout.root) | {"machines": dict.fromkeys(("MAIN", "WORKER"), machine)}
     job = oci_requests.job(plan, checked, checkout.root)
     assert (job["displayName"], job["freeformTags"]["oci-cluster"], job["freeformTags"]["oci-cluster-project"]) == (
         text,
@@ -260,13 +273,15 @@ def test_what_people_write_comes_through_unharmed(checkout: Checkout, text: str,
     assert runs["MAIN"].get("jobId", "") == text
 
 
-@pytest.mark.parametrize("name", ["shape", "log_group", "mounts", "max_runtime_minutes"])
+@pytest.mark.parametrize("name", ["subnet", "log_group", "mounts", "max_runtime_minutes"])
 def test_a_value_that_is_missing_is_no_empty_text(checkout: Checkout, name: str) -> None:
     """A template that asks for what nobody gives fails, also where it only asks whether, and names the file."""
     plan = checkout.plan()
-    checked = oci_requests.settings_of(plan, checkout.root)
+    checked = settings_of(plan, checkout.root)
     del checked[name]
-    with pytest.raises(SettingsError, match=r"scripts/templates/job\.json\.j2 makes no JSON: .*[Uu]ndefined"):
+    with pytest.raises(
+        SettingsError, match=r"scripts/templates/job\.json\.j2 (makes no JSON|cannot be used): .*[Uu]ndefined"
+    ):
         oci_requests.job(plan, checked, checkout.root)
 
 
@@ -277,8 +292,8 @@ def test_a_template_that_was_spoiled_is_named(checkout: Checkout, tmp_path: Path
     templates.mkdir(parents=True)
     (templates / "job.json.j2").write_text(text)
     plan = checkout.plan()
-    with pytest.raises(SettingsError, match=r"scripts/templates/job\.json\.j2 makes no JSON: "):
-        oci_requests.job(plan, oci_requests.settings_of(plan, checkout.root), tmp_path / "other")
+    with pytest.raises(SettingsError, match=r"scripts/templates/job\.json\.j2 (makes no JSON|cannot be used): "):
+        oci_requests.job(plan, settings_of(plan, checkout.root), tmp_path / "other")
 
 
 def test_an_owner_without_a_name_is_unknown(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,3 +306,64 @@ def test_an_owner_without_a_name_is_unknown(checkout: Checkout, monkeypatch: pyt
 
     monkeypatch.setattr(oci_requests.getpass, "getuser", nobody)
     assert oci_requests.tags_of(checkout.plan())["oci-cluster-owner"] == "unknown"
+
+
+# --- What companies ask for -----------------------------------------------------------------------------------------
+
+FREEFORM = {"on call": "it is me"}
+DEFINED = {"Operations": {"CostCenter": "42", "Owner": "me"}, "Finance": {"Project": "x"}}
+
+
+@pytest.mark.parametrize("style", ["runs", "multinode"])
+def test_job_and_runs_have_the_tags_that_were_given(checkout: Checkout, style: str) -> None:
+    """Besides our own; the description is the Job's alone, as a run has none."""
+    job, runs = bodies(checkout, OCI_JOB_STYLE=style, **COMPANY)
+    assert job["description"] == "digits, every night"
+    for body in (job, *runs.values()):
+        assert body["definedTags"] == DEFINED
+        assert {name: text for name, text in body["freeformTags"].items() if not name.startswith("oci-")} == FREEFORM
+        assert body["freeformTags"]["oci-cluster"] == "plain-1f2e"
+    plain, plain_runs = bodies(checkout, OCI_JOB_STYLE=style)
+    assert not {"description", "definedTags"} & {name for body in (plain, *plain_runs.values()) for name in body}
+    assert len(plain["freeformTags"]) == OWN_TAGS[style]
+    assert max(len(body["freeformTags"]) for body in plain_runs.values()) <= OWN_TAGS[style]
+
+
+@pytest.mark.parametrize("style", ["runs", "multinode"])
+def test_the_image_is_checked_by_its_signature(checkout: Checkout, style: str) -> None:
+    """In every group."""
+    job, _ = bodies(checkout, OCI_JOB_STYLE=style, **COMPANY)
+    groups = job.get("jobNodeConfigurationDetails", {}).get("jobNodeGroupConfigurationDetailsList", [job])
+    expected = {"jobEnvironmentType": "OCIR_CONTAINER", "image": IMAGE, "imageSignatureId": SIGNATURE}
+    assert [group["jobEnvironmentConfigurationDetails"] for group in groups] == [expected] * len(groups)
+
+
+def test_a_run_whose_machine_is_not_the_jobs_says_so(checkout: Checkout) -> None:
+    """The Job has that of the workers: one that is added later needs to know nothing of machines."""
+    job, runs = bodies(checkout, PS_COUNT="1", **COMPANY)
+    network = {"jobInfrastructureType": "STANDALONE", "subnetId": SUBNET, "blockStorageSizeInGBs": 100}
+    assert job["jobInfrastructureConfigurationDetails"] == {**network, "shapeName": "VM.GPU.A10.1"}
+    flexible = {
+        "MAIN": ("VM.Standard.E4.Flex", {"ocpus": 2, "memoryInGBs": 64}),
+        "PS_3": ("VM.Standard.E5.Flex", {"ocpus": 4, "memoryInGBs": 8}),
+    }
+    assert {name: body.get("jobInfrastructureConfigurationOverrideDetails") for name, body in runs.items()} == {
+        **{
+            name: {**network, "shapeName": shape, "jobShapeConfigDetails": size}
+            for name, (shape, size) in flexible.items()
+        },
+        "WORKER_1": None,
+        "WORKER_2": None,
+    }
+
+
+def test_each_group_has_its_machine(checkout: Checkout) -> None:
+    job, runs = bodies(checkout, OCI_JOB_STYLE="multinode", PS_COUNT="1", **COMPANY)
+    groups = job["jobNodeConfigurationDetails"]["jobNodeGroupConfigurationDetailsList"]
+    machines = [group["jobInfrastructureConfigurationDetails"] for group in groups]
+    assert [(machine["shapeName"], machine.get("jobShapeConfigDetails")) for machine in machines] == [
+        ("VM.Standard.E4.Flex", {"ocpus": 2, "memoryInGBs": 64}),
+        ("VM.GPU.A10.1", None),
+        ("VM.Standard.E5.Flex", {"ocpus": 4, "memoryInGBs": 8}),
+    ]
+    assert "jobInfrastructureConfigurationOverrideDetails" not in runs["MAIN"]

@@ -80,9 +80,9 @@ class Desk:
         for kind, moved in ((OciBackend, {"clock": clock}), (Lifecycle, {"clock": clock, "sleep": clock.sleep})):
             defaults = {**(kind.__init__.__kwdefaults__ or {}), **moved}  # type: ignore[misc]
             monkeypatch.setattr(kind.__init__, "__kwdefaults__", defaults)  # type: ignore[misc]
-        self._setenv = monkeypatch.setenv
+        self.setenv = monkeypatch.setenv
         for name, text in {**LEAST, **MOUNT, "NODE_LOGS": "1", "BACKEND": "oci", "CLUSTER_PROGRAM": PROGRAM}.items():
-            self._setenv(name, text)
+            self.setenv(name, text)
 
     def run(self, verb: str, *words: str) -> int:
         return cli.run(verb, words)
@@ -111,9 +111,10 @@ def desk(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 
 def test_a_dry_run_prints_what_would_be_sent(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    """Commands, or JSON; nobody is asked, nobody needs to be known, and no file is left."""
+    """A script, or JSON; nobody is asked, nobody needs to be known, and no file is left."""
+    desk.setenv("WORK_DIR", "oci://bucket@ns/work")
     assert desk.launch("--dry-run") == 0
-    assert capsys.readouterr().out.startswith("# What a launch sends, as commands of oci-cli. Nothing has been sent.")
+    assert capsys.readouterr().out.startswith("#!/usr/bin/env bash\n# Usage: my-launch.sh ")
     assert desk.launch("--dry-run", "--json") == 0
     assert set(json.loads(capsys.readouterr().out)) == {"job", "job_runs", "notes"}
     assert (desk.environs, desk.science.requests) == ([], [])

@@ -1,0 +1,338 @@
+"""The settings of the backend, read and checked: one message names all that is wrong, and nobody is asked for it.
+
+The standard library must be enough: this comes before anything is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.contract.cluster import Plan
+from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.names import ROLES
+from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
+from oci_cluster.errors import SettingsError
+from oci_cluster.images.records import pushed_image
+from oci_cluster.system.redaction import is_secret
+
+STYLES = ("runs", "multinode")
+# What the service gives a run after its TTL, to end in order: the agent's own TTL comes first.
+_AFTER_TTL_S = 600
+_OCID = re.compile(r"ocid1\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
+_IMAGE = re.compile(
+    r"(?P<name>[a-z0-9.-]+(:\d+)?/[a-z0-9._/-]+:[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+_SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+# Source: OCI's documentation of Compute shapes: a shape whose cores and memory are chosen has this at its name's end.
+_FLEXIBLE = ".Flex"
+# What a flexible shape has where nobody has said it, by the end of the setting's name.
+_SIZES = {"OCPUS": 4, "MEMORY_GBS": 64}
+_MOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+# Source: OCI's documentation of pipelines, which mount as Jobs do: "no more than five storage mounts". That of Jobs has
+# no number.
+_MOST_MOUNTS = 5
+# What lets the service mount. The resource types are those of OCI's policy reference; that these statements are needed,
+# and enough, is a guess.
+MOUNT_POLICIES = {
+    "FILE_STORAGE": "allow service datascience to use file-family in compartment <of the file system>",
+    "OBJECT_STORAGE": "allow service datascience to use object-family in compartment <of the bucket>",
+}
+# Source: OCI's documentation, Tagging Overview, "Limits on Tags": 10 free-form and 64 defined tags on a resource.
+_MOST_FREEFORM_TAGS, _MOST_DEFINED_TAGS = 10, 64
+_LONGEST_TAG_KEY, _LONGEST_TAG = 100, 256
+# How many tags of ours are on a Job, or on a run where that has more; a test counts them.
+OWN_TAGS = {"runs": 7, "multinode": 9}
+# Our own: a cluster is found by them.
+_OWN_TAG = re.compile(r"oci-cluster(-.*)?", re.IGNORECASE)
+
+
+def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
+    """Return the backend's settings of *plan*, checked, under the names that the templates use.
+
+    Args:
+        plan: The launch.
+        root: The checkout, which knows by its digest what it has pushed.
+
+    Raises:
+        SettingsError: names every setting that is missing or wrong.
+    """
+    # One setting for the images of all frameworks.
+    image_name = plan.settings["IMAGE"].replace("{framework}", plan.framework)
+    image_name = pushed_image(image_name, plan.framework, root)
+    read = SettingsReader({**plan.settings, "IMAGE": image_name})
+    found = _read_settings(read, plan.limits.ttl_s)
+    if not image_name:
+        at = read.problems.index("IMAGE is not set")
+        read.problems[at] += f", and none was pushed from here: make push-{plan.framework} REGISTRY=<registry>"
+    if problems := [*read.problems, *_problems(plan, found, read.problems)]:
+        msg = f"bad settings: {'; '.join(problems)} (config.env.example explains each)"
+        raise SettingsError(msg)
+    return found
+
+
+def tags_given(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the tags that ``FREEFORM_TAGS`` and ``DEFINED_TAGS`` of *texts* give, as ``freeform`` and ``defined``.
+
+    Raises:
+        SettingsError: they are no tags.
+    """
+    read = SettingsReader(texts)
+    found = _read_tags(read)
+    read.check()
+    return found
+
+
+def _read_tags(read: SettingsReader) -> dict[str, Any]:
+    return {
+        "freeform": read.value("FREEFORM_TAGS", _freeform_tags, dict[str, str]()),
+        "defined": read.value("DEFINED_TAGS", _defined_tags, dict[str, dict[str, Any]]()),
+    }
+
+
+def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
+    default_runtime = math.ceil((ttl_s + _AFTER_TTL_S) / 60) if ttl_s else 0
+    image = _IMAGE.fullmatch(read.value("IMAGE", _image) or "")
+    return {
+        "compartment": read.value("COMPARTMENT_OCID", _ocid),
+        "project": read.value("PROJECT_OCID", _ocid),
+        "description": read.text("DESCRIPTION"),
+        "tags_given": _read_tags(read),
+        "image": image["name"] if image else "",
+        "image_digest": (image["digest"] or "") if image else "",
+        "image_signature": read.value("IMAGE_SIGNATURE_ID", _ocid, ""),
+        "subnet": read.value("SUBNET_OCID", _ocid, ""),
+        "machines": _machines(read),
+        "storage_gbs": read.value("STORAGE_GBS", lambda text: parse_count(text, minimum=50, maximum=10240)),
+        "capacity_reservation": read.value("CAPACITY_RESERVATION_OCID", _ocid, ""),
+        "log_group": read.value("LOG_GROUP_OCID", _ocid, ""),
+        "log": read.value("LOG_OCID", _ocid, ""),
+        "mounts": read.value("STORAGE_MOUNTS", _mounts, list[dict[str, str]]()),
+        "max_runtime_minutes": read.value(
+            "MAX_RUNTIME", lambda text: math.ceil(parse_duration(text) / 60), default_runtime
+        ),
+        "style": read.value("OCI_JOB_STYLE", _style),
+        "node_logs": read.value("NODE_LOGS", parse_switch, True),
+    }
+
+
+# --- What does not go together --------------------------------------------------------------------------------------
+
+
+def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[str]) -> list[str]:
+    """Return what does not go together in settings that were *read* with these problems."""
+    is_wrong = any(text.startswith("SUBNET_OCID") for text in read)
+    problems = [*([] if is_wrong else _network_problems(found, len(plan.nodes))), *_tag_problems(found)]
+    if found["log"] and not found["log_group"]:
+        problems.append("LOG_OCID is set without LOG_GROUP_OCID, the group that it is in")
+    if not plan.work_dir:
+        problems.append("WORK_DIR is not set; make a bucket and set oci://<bucket>@<namespace>/<folder>")
+    elif plan.work_dir.startswith(("memory:", "file:")) and not found["mounts"]:
+        problems.append(f"WORK_DIR: nodes on OCI cannot reach {plan.work_dir}; set oci://<bucket>@<namespace>/<folder>")
+    tags = {name: plan.settings.get(name, "") for name in ("DESCRIPTION", "FREEFORM_TAGS", "DEFINED_TAGS")}
+    sent = {**plan.environment, **tags, "CODE_URI": plan.code_uri}
+    if secret := sorted(name for name, text in sent.items() if is_secret(name, text)):
+        way_out = "let your script read the secret from OCI Vault, as the run's resource principal"
+        problems.append(f"everybody who may read the Job would see {', '.join(secret)}; {way_out}")
+    return problems
+
+
+def _network_problems(found: Mapping[str, Any], nodes: int) -> list[str]:
+    if found["subnet"]:
+        return []
+    problems = []
+    # Without one the service gives each run a network of its own (managed egress), which has a way out and none in.
+    if found["style"] == "runs" and nodes > 1:
+        problems.append(
+            f"SUBNET_OCID is not set, and without a subnet the {nodes} nodes cannot reach each other: "
+            "set it to a regional private subnet (docs/oci.md), or OCI_JOB_STYLE=multinode, "
+            "whose nodes share a network of the service"
+        )
+    if names := [mount["destinationDirectoryName"] for mount in found["mounts"] if "exportId" in mount]:
+        problems.append(
+            f"STORAGE_MOUNTS: {', '.join(names)} is reached in a subnet alone, as every file system is: "
+            f"set SUBNET_OCID; it needs the policy '{MOUNT_POLICIES['FILE_STORAGE']}', too"
+        )
+    return problems
+
+
+def _tag_problems(found: Mapping[str, Any]) -> list[str]:
+    own = OWN_TAGS.get(found["style"], 0)
+    if (count := len(found["tags_given"]["freeform"])) + own <= _MOST_FREEFORM_TAGS:
+        return []
+    msg = (
+        f"FREEFORM_TAGS: {count} tags and the {own} that a cluster is found by are more than the {_MOST_FREEFORM_TAGS} "
+        f"that OCI allows: keep {_MOST_FREEFORM_TAGS - own}, and give others as DEFINED_TAGS"
+    )
+    return [msg]
+
+
+# --- Machines -------------------------------------------------------------------------------------------------------
+
+
+def _machines(read: SettingsReader) -> dict[str, Any]:
+    """Return the machine of each role: what ``<role>_SHAPE`` and its like say, else ``SHAPE`` and its like."""
+    every = _machine(read, "", {})
+    return {role: _machine(read, f"{role}_", every) for role in ROLES}
+
+
+def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a machine by the settings with this *prefix*; what they do not say is as in *every*."""
+    name = f"{prefix}SHAPE"
+    shape = read.value(name, _shape, every.get("shape")) or ""
+    machine: dict[str, Any] = {"shape": shape}
+    for what, default in _SIZES.items():
+        key = what.lower()
+        size = read.value(f"{prefix}{what}", _number, -1.0)
+        machine[key] = 0
+        if shape.endswith(_FLEXIBLE):
+            machine[key] = size if size >= 0 else every.get(key) or default
+            if size == 0:
+                read.problems.append(
+                    f"{prefix}{what}: 0 is not possible for {shape}, whose size is chosen, as its name ends in "
+                    f"{_FLEXIBLE}; say how much, or leave it out for {every.get(key) or default}"
+                )
+        elif size > 0:
+            read.problems.append(
+                f"{prefix}{what}: {shape} has a size of its own; leave {prefix}{what} out, "
+                f"or choose a flexible {name}, whose name ends in {_FLEXIBLE}"
+            )
+    return machine
+
+
+# --- The form of single values --------------------------------------------------------------------------------------
+
+
+def _ocid(text: str) -> str:
+    if not _OCID.fullmatch(text):
+        msg = f"'{text}' is not an OCID such as ocid1.compartment.oc1..aaaa"
+        raise ValueError(msg)
+    return text
+
+
+def _image(text: str) -> str:
+    if not _IMAGE.fullmatch(text):
+        msg = f"'{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1"
+        raise ValueError(msg)
+    return text
+
+
+def _shape(text: str) -> str:
+    if not _SHAPE.fullmatch(text):
+        msg = f"'{text}' is not a shape's name, such as VM.Standard.E4.Flex or VM.GPU.A10.1"
+        raise ValueError(msg)
+    return text
+
+
+def _number(text: str) -> float:
+    number = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text) else -1
+    if number < 0:
+        msg = f"'{text}' is not a number of 0 or more"
+        raise ValueError(msg)
+    return int(number) if number == int(number) else number
+
+
+def _style(text: str) -> str:
+    if text not in STYLES:
+        msg = f"'{text}' is neither {' nor '.join(STYLES)}"
+        raise ValueError(msg)
+    return text
+
+
+def _mounts(text: str) -> list[dict[str, str]]:
+    """Return the mounts that ``STORAGE_MOUNTS`` lists, as the service describes them."""
+    mounts: list[dict[str, str]] = []
+    words = text.split()
+    if len(words) > _MOST_MOUNTS:
+        msg = f"{len(words)} mounts are more than {_MOST_MOUNTS}, which is all that OCI allows; leave {words[-1]} out"
+        raise ValueError(msg)
+    for word in words:
+        name, _, what = word.partition("=")
+        bucket = re.fullmatch(r"oci://(?P<bucket>[^@/]+)@(?P<namespace>[^/]+)(/(?P<prefix>.*))?", what)
+        fss = re.fullmatch(r"fss:(?P<target>ocid1\.[^:]+):(?P<export>ocid1\.[^:]+)", what)
+        place = {"destinationDirectoryName": name, "destinationPath": "/mnt"}
+        if not _MOUNT.fullmatch(name) or not (bucket or fss):
+            msg = f"'{word}' is neither <name>=oci://<bucket>@<namespace>/<prefix> nor <name>=fss:<target>:<export>"
+            raise ValueError(msg)
+        if name in [mount["destinationDirectoryName"] for mount in mounts]:
+            msg = f"'{word}' is the second one called {name}; each needs a name of its own below /mnt"
+            raise ValueError(msg)
+        if bucket:
+            prefix = {"prefix": bucket["prefix"]} if bucket["prefix"] else {}
+            what_it_is = {"namespace": bucket["namespace"], "bucket": bucket["bucket"], **prefix}
+            mounts.append({"storageType": "OBJECT_STORAGE", **what_it_is, **place})
+        elif fss:
+            what_it_is = {"mountTargetId": fss["target"], "exportId": fss["export"]}
+            mounts.append({"storageType": "FILE_STORAGE", **what_it_is, **place})
+    return mounts
+
+
+def _freeform_tags(text: str) -> dict[str, str]:
+    """Return the tags of ``FREEFORM_TAGS``: a JSON object, or shell-quoted words ``key=value``."""
+    tags = _pairs(text, "team=vision")
+    for key, value in tags.items():
+        if not isinstance(value, str):
+            msg = f"the value of {key} is no text; quote it"
+            raise ValueError(msg)
+        if _OWN_TAG.fullmatch(key):
+            msg = f"{key} is a tag of ours, by which a cluster is found; choose another name"
+            raise ValueError(msg)
+        _check_tag(key, value)
+    return tags
+
+
+def _defined_tags(text: str) -> dict[str, dict[str, Any]]:
+    """Return the tags of ``DEFINED_TAGS``: a JSON object of objects, or shell-quoted words ``namespace.key=value``."""
+    tags: dict[str, dict[str, Any]] = {}
+    form = "Operations.CostCenter=42"
+    for name, value in _pairs(text, form).items():
+        if isinstance(value, Mapping):  # JSON has them by namespace
+            tags.setdefault(name, {}).update(value)
+            continue
+        namespace, dot, key = name.partition(".")
+        if not (namespace and dot and key):
+            msg = f"'{name}' is not a namespace and a key, as in {form}"
+            raise ValueError(msg)
+        tags.setdefault(namespace, {})[key] = value
+    flat = [(f"{namespace}.{key}", key, value) for namespace, keys in tags.items() for key, value in keys.items()]
+    for name, key, value in flat:
+        if not key or value is None or isinstance(value, (dict, list)):
+            msg = f"{name} has no plain value"
+            raise ValueError(msg)
+        _check_tag(key, str(value))
+    if len(flat) > _MOST_DEFINED_TAGS:
+        msg = f"{len(flat)} tags are more than {_MOST_DEFINED_TAGS}, which is all that OCI allows"
+        raise ValueError(msg)
+    return tags
+
+
+def _pairs(text: str, form: str) -> dict[str, Any]:
+    """Return what *text* maps: a JSON object, or shell-quoted words such as *form*."""
+    if text.lstrip().startswith("{"):
+        try:
+            return dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            msg = f"it begins with {{ and is no JSON object: {error}"
+            raise ValueError(msg) from error
+    found = {}
+    for word in shlex.split(text):
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            msg = f"'{word}' is not of the form {form}"
+            raise ValueError(msg)
+        found[key] = value
+    return found
+
+
+def _check_tag(key: str, value: str) -> None:
+    if len(key) > _LONGEST_TAG_KEY or len(value) > _LONGEST_TAG:
+        msg = (
+            f"{key[:_LONGEST_TAG_KEY]} has {len(key)} characters and a value of {len(value)}; OCI allows "
+            f"{_LONGEST_TAG_KEY} and {_LONGEST_TAG}"
+        )
+        raise ValueError(msg)
