@@ -48,8 +48,11 @@ def drained(copy: Any, clock: Any, most_s: float = 10_000.0) -> tuple[list[str],
     return said, clock() - started
 
 
-@pytest.mark.parametrize("ahead_s", [0.0, 240.0, -240.0], ids=["clocks agree", "service ahead", "service behind"])
-@pytest.mark.parametrize("node_ahead_s", [0.0, 240.0, -240.0], ids=["nodes agree", "nodes ahead", "nodes behind"])
+@pytest.mark.parametrize(
+    ("ahead_s", "node_ahead_s"),
+    [(0, 0), (240, -240), (-240, 240), (0, 240), (0, -240)],
+    ids=["clocks agree", "service ahead", "service behind", "nodes ahead", "nodes behind"],
+)
 def test_ten_thousand_lines_come_each_once(
     launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path, *, ahead_s: float, node_ahead_s: float
 ) -> None:
