@@ -125,6 +125,7 @@ class _Script:
             compartment=shlex.quote(self._place["compartment"]),
             project=shlex.quote(self._place["project"]),
             counts=self._counts(),
+            longest_start_s=math.ceil(plan.provision_timeout_s),
             ttl_s=math.ceil(plan.limits.ttl_s),
             identity={
                 name: self._set.in_text(config[name]).replace('"', '\\"') for name in _IDENTITY if config.get(name)

@@ -135,6 +135,14 @@ def test_it_ends_with_the_code_of_main(checkout: Checkout, owner: Owner, state: 
     assert "job delete" not in [call.command for call in owner.calls]
 
 
+def test_a_main_without_a_machine_ends_it_in_time(checkout: Checkout, owner: Owner) -> None:
+    """As a launch: PROVISION_TIMEOUT is what the script waits for."""
+    owner.state = "ACCEPTED"
+    assert owner.run(dry_run(checkout, checkout.plan(PROVISION_TIMEOUT="1"))) == 75
+    assert "main has had no machine for 1 s" in owner.said
+    assert "\nlongest_start=1800\n" in dry_run(checkout, checkout.plan())
+
+
 REFUSAL = 'ServiceError:\n{{\n    "code": "{}",\n    "status": {}\n}}'
 
 
