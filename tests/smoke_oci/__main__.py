@@ -30,6 +30,7 @@ from typing import Any
 
 from oci_cluster.backends.oci import requests
 from oci_cluster.backends.oci.service import Service, service_environ
+from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import read_config
 from oci_cluster.errors import ClusterError, ExitCode, SettingsError, StoppedError
@@ -108,7 +109,8 @@ def _planned(framework: str, given: Mapping[str, str]) -> tuple[Plan, Mapping[st
     for name in [framework] if framework else known:
         try:
             plan = make_plan(Request(name, "2", "oci"), given, root=ROOT, cwd=ROOT, max_workers=999)
-            settings = requests.settings_of(plan, ROOT)
+            settings = settings_of(plan, ROOT)
+            settings |= settings["machines"]["WORKER"]  # the ladder has one machine
         except ClusterError as error:
             problem = problem or error
             continue
