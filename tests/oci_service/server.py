@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -191,15 +192,17 @@ class Service:
         answer: Answer | None = None
         try:
             call["operation"], function, names = self.routers[host].find(method, path)
-            is_lost = self.controls.fault(call["operation"])
             short = call["operation"].partition(".")[2]
             principal = self.keys.principal(short, method, target, headers, body)
             call["principal"] = f"{principal.kind}:{principal.id}"
-            self._authorise(principal, call["operation"], names)
             parameters = dict(parse_qsl(query, keep_blank_values=True))
+            who, name = "run" if principal.kind == "resource" else "user", names.get("object", parameters.get("prefix"))
+            spoilt = self.controls.fault(call["operation"], who, name or "")
+            self._authorise(principal, call["operation"], names)
             answer = self._once(call["operation"], function, Request(principal, headers, parameters, names, body))
             call["status"] = answer.status
-            answer = None if is_lost else answer
+            if spoilt is not None:
+                answer = None if spoilt.kind == "drop-after" else replace(answer, torn_s=spoilt.seconds)
         except Refusal as refusal:
             answer = refusal.answer
             call["status"] = answer.status
