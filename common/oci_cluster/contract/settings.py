@@ -120,7 +120,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
 
     mode, worker_count, work_dir = read.setting("MODE"), read.setting("WORKER_COUNT"), read.setting("WORK_DIR")
     cluster_id = read.setting("CLUSTER_ID")
-    ephemeral, gang = read.setting("EPHEMERAL"), read.setting("GANG")
+    ephemeral, gang, lost_s = (read.setting(name) for name in ("EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT"))
     settings = NodeSettings(
         mode=mode,
         rank=0 if mode == "MAIN" else read.setting("NODE_RANK"),
@@ -146,8 +146,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         ephemeral=ephemeral,
         ttl_s=read.setting("TTL"),
         grace_period_s=read.setting("GRACE_PERIOD"),
-        heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL"),
-        heartbeat_timeout_s=read.setting("HEARTBEAT_TIMEOUT"),
+        heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
+        heartbeat_timeout_s=lost_s,
         poll_ceiling_s=read.setting("POLL_CEILING"),
         wait_for_addresses=read.setting("WAIT_FOR_ADDRESSES") or gang,
         find_interface=read.setting("FIND_INTERFACE"),

@@ -57,7 +57,8 @@ class Follower:
         self._say = say
         self._signals = signals
         self._clock = clock
-        self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        # What storage does not answer here is asked again in the next round.
+        self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
         self._ready = False
@@ -115,7 +116,7 @@ class Follower:
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:
-        stop = self._read_stop()
+        stop = self._read_stop(ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key))
         code = cluster_code(nodes, stop)
         why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
         self._ending = f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}"
@@ -216,8 +217,8 @@ class Follower:
         if self._ready:
             return
         try:
-            ready = self._cluster_dir.read(READY)
             listing = self._cluster_dir.listing()
+            ready = self._cluster_dir.read(READY) if READY in listing else None
         except ClusterError:
             return  # only a line of progress; the nodes themselves say what is wrong with the work dir
         self._show_refused()
@@ -257,9 +258,9 @@ class Follower:
         states = self._backend.states([self._cluster])[self._cluster.launch_id]
         return [state.node for state in states if state.is_running]
 
-    def _read_stop(self) -> Mapping[str, Any] | None:
+    def _read_stop(self, cluster_dir: ClusterDir | None = None) -> Mapping[str, Any] | None:
         try:
-            stop = self._cluster_dir.read(STOP)
+            stop = (cluster_dir or self._cluster_dir).read(STOP)
         except ClusterError:
             return None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
