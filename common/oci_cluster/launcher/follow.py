@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.base import Backend, LogCopy
@@ -24,6 +25,8 @@ from oci_cluster.system.process import Signals, describe
 
 # How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
 _LAST_LOOKS = 8
+# How often lines are looked for that have not come for a while, where a look costs a request: nodes send them as often.
+_IDLE_S = 5.0
 # A wrapper such as make passes on what the terminal has sent already; only a later Ctrl-C is a second one.
 _SAME_SIGNAL_S = 1.0
 
@@ -68,6 +71,8 @@ class Follower:
         self._stopping = False
         self._is_blind = False
         self._signalled_at = -_SAME_SIGNAL_S
+        self._fetch_at = self._started_at
+        self._fetches = self._often()
         self._ending = ""
 
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
@@ -85,8 +90,7 @@ class Follower:
                 continue
             for node in nodes:
                 merged.add(node.node)
-            with contextlib.suppress(ClusterError):  # the next call brings what this one could not
-                copy.fetch()
+            self._fetch(copy)
             merged.copy_new()
             self._show_phase()
             self._show_ended(nodes)
@@ -98,6 +102,22 @@ class Follower:
         self._fetch_last_logs(copy)
         merged.finish()
         return self._end(nodes)
+
+    def _fetch(self, copy: LogCopy) -> None:
+        """Bring what the nodes have printed; less often where a look costs a request, and nothing comes."""
+        if self._clock() < self._fetch_at:
+            return
+        before = _size_of(copy.directory)
+        with contextlib.suppress(ClusterError):  # the next call brings what this one could not
+            copy.fetch()
+        if self._backend.is_free_to_ask:
+            return
+        if _size_of(copy.directory) != before:
+            self._fetches = self._often()
+        self._fetch_at = self._clock() + next(self._fetches)
+
+    def _often(self) -> Iterator[float]:
+        return poll_delays(_IDLE_S, first_s=self._backend.poll_s / 2)
 
     def until_ready(self) -> int | None:
         """Follow, without the logs, until the cluster is ready; return None then, its exit code if it ended before."""
@@ -212,6 +232,8 @@ class Follower:
         except ClusterError as error:
             self._stopping = False
             self._say(f"the cluster could not be asked to stop: {error}; press Ctrl-C to try again")
+        # Where storage was slow to take it, what a wrapper has passed on is seen only now.
+        self._signalled_at = self._clock()
 
     def _show_phase(self) -> None:
         if self._ready:
@@ -265,3 +287,8 @@ class Follower:
             return None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
         return stop
+
+
+def _size_of(directory: Path) -> int:
+    """Return how many bytes of logs are in *directory*."""
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
