@@ -80,13 +80,13 @@ def test_logs_of_a_large_cluster_are_written_less_often(nodes: int, young_s: flo
         gaps = []
         for begin in (0.0, 100.0):
             due = []
-            for step in range(600):
-                now = begin + step * 0.1
+            for step in range(100):
+                now = begin + step * 0.5
                 own.path.write_bytes(b"x" * (step + 1))
                 if own.is_due():
                     due.append(now)
             gaps.append(due[1] - due[0])
-        assert gaps == [pytest.approx(young_s, abs=0.11), pytest.approx(later_s, abs=0.11)]
+        assert gaps == [pytest.approx(young_s, abs=0.51), pytest.approx(later_s, abs=0.51)]
     finally:
         own.close()
 
@@ -153,7 +153,7 @@ def test_a_lost_node_is_found_when_its_time_is_over(make: MakeNode) -> None:
     assert 160 <= main.world.now < 165.5
 
 
-@pytest.mark.parametrize("arrives_at", [20.0, 111.0, 400.0])
+@pytest.mark.parametrize("arrives_at", [20.0, 111.0])
 def test_the_last_arrival_is_released_within_one_poll(make: MakeNode, arrives_at: float) -> None:
     """However long the others have waited: main lists every 4 s, and more often while nodes arrive."""
     main = make(**USUAL, WORKER_COUNT="47", MIN_WORKERS="47", WAIT_FOR_ADDRESSES="1")
