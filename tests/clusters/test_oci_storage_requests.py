@@ -104,6 +104,8 @@ def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: 
     files.upload(tmp_path / "none", "outputs/MAIN/none")
     before = files.listing()
     assert sorted(before) == ["empty", "logs", "outputs"]
+    # Half of a request would be refused.
+    assert all("content-md5" in call["headers"] for call in storage.user.service.calls("put_object")[-3:])
     assert files.sizes("logs") == {"ü #1": 10}
     assert (files.is_used("logs"), files.is_used("log")) == (True, False)
     files.write_bytes("empty", b"")

@@ -39,6 +39,7 @@ _KEPT_HEADERS = {
     "opc-client-request-id",
     "if-match",
     "if-none-match",
+    "content-md5",
     "user-agent",
 }
 # What a job's resource principal may do besides reading itself: use objects, and write and search logs.

@@ -170,9 +170,8 @@ class OciFiles:
                 return
             try:
                 self._put_parts(file, size, path, content_type)
-            except (
-                FileNotFoundError
-            ):  # the upload is gone: it was committed, and that answer lost, or somebody ended it
+            except FileNotFoundError:
+                # The upload is gone: it was committed, and that answer was lost, or somebody has ended it.
                 file.seek(0)
                 self._put_parts(file, size, path, content_type)
 
