@@ -156,6 +156,7 @@ def test_a_lost_node_is_found_when_its_time_is_over(make: MakeNode) -> None:
 def test_what_comes_nearer_is_looked_for_often_again(make: MakeNode) -> None:
     """Main waits for the others with looks 4 s apart; when one has come, the next is not far."""
     main = make(**USUAL)
+    main.node_dir.mkdir()
     looks: list[float] = []
 
     def poll() -> bool:
