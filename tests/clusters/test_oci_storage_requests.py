@@ -65,7 +65,7 @@ def storage(user: User, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     monkeypatch.setattr(fsspec.config, "conf", {"oci": {"config": user.config, "region": user.config["region"]}})
     process = oci_storage._Process
     monkeypatch.setattr(process, "waiting", process.waiting)
-    monkeypatch.setattr(process, "patience_s", process.patience_s)
+    monkeypatch.setattr(process, "repeats", process.repeats)
     found = Storage(user, request.node.name.replace("[", "-").replace("]", ""))
     yield found
     found.faults()
@@ -192,6 +192,16 @@ def test_patience_has_an_end_and_the_error_says_what_to_do(storage: Storage) -> 
     assert storage.now - 1000 <= 60
     storage.faults()
     files.publish("stop")
+
+
+def test_an_outage_costs_all_cluster_dirs_of_a_process_its_time_once(storage: Storage) -> None:
+    """A list of many clusters."""
+    oci_storage.configure(patience_s=20.0)
+    storage.faults({"operation": "*", "kind": "503"})
+    for number in range(10):
+        with pytest.raises(StorageError):
+            ClusterDir(f"{storage.url}-{number}", LAUNCH, KEY).read("stop")
+    assert 10 < storage.now - 1000 <= 20
 
 
 def test_who_is_told_to_stop_does_not_wait_for_long(storage: Storage) -> None:

@@ -41,7 +41,8 @@ class _Process:
     """What holds for all URLs that this process opens."""
 
     waiting = Waiting()
-    patience_s = 0.0
+    # Where nobody says how patient to be: one for all, so that an outage costs a list of many clusters its time once.
+    repeats = Repeats(0.0, waiting)
 
 
 def configure(*, waiting: Waiting | None = None, patience_s: float | None = None, **identity: Any) -> None:
@@ -62,7 +63,8 @@ def configure(*, waiting: Waiting | None = None, patience_s: float | None = None
     from oci.retry import NoneRetryStrategy  # noqa: PLC0415
 
     _Process.waiting = waiting or _Process.waiting
-    _Process.patience_s = _Process.patience_s if patience_s is None else patience_s
+    if patience_s is not None:
+        _Process.repeats = Repeats(patience_s, _Process.waiting)
     options = fsspec.config.conf.setdefault("oci", {})
     options.update(identity)
     # Those of the first call stay: with the same options it is the same file system, with the same connections.
@@ -81,8 +83,8 @@ def open_files(url: str, patience_s: float | None = None) -> tuple[OciFiles, str
     configure()
     # A copy: ocifs adds to it.
     file_system, path = fsspec.url_to_fs(url, config_kwargs=dict(fsspec.config.conf["oci"]["config_kwargs"]))
-    patience_s = _Process.patience_s if patience_s is None else patience_s
-    return OciFiles(file_system, Repeats(patience_s, _Process.waiting)), path
+    repeats = _Process.repeats if patience_s is None else Repeats(patience_s, _Process.waiting)
+    return OciFiles(file_system, repeats), path
 
 
 class OciFiles:

@@ -15,6 +15,8 @@ T = TypeVar("T")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
 # The longest wait that a service's retry-after can ask for: it may be wrong, and nobody waits for hours.
 LONGEST_RETRY_AFTER_S = 60.0
+# An outage that nobody has met for so long may be over: the next failure is another one.
+_FORGET_S = 60.0
 # What is left of any patience when the launcher has been told to stop: long enough to get a `stop` file through to a
 # busy service, short enough for somebody who has pressed Ctrl-C.
 _PATIENCE_WHEN_STOPPED_S = 10.0
@@ -60,6 +62,7 @@ class Repeats:
         self._patience_s = patience_s
         self._waiting = waiting
         self._failing_since: float | None = None
+        self._failed_at = 0.0
 
     def call(self, request: Callable[[], T]) -> T:
         """Return what *request* returns.
@@ -76,8 +79,9 @@ class Repeats:
                 if not error.is_passing:
                     raise
                 now = self._waiting.clock()
-                if self._failing_since is None:
+                if self._failing_since is None or now - self._failed_at > _FORGET_S:
                     self._failing_since = now
+                self._failed_at = now
                 pause_s = error.retry_after_s + delay_s
                 if now + pause_s - self._failing_since > self._limit_s():
                     if tries == 1:

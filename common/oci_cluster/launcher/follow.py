@@ -291,4 +291,8 @@ class Follower:
 
 def _size_of(directory: Path) -> int:
     """Return how many bytes of logs are in *directory*."""
-    return sum(path.stat().st_size for path in directory.glob("*.log"))
+    size = 0
+    for path in directory.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # somebody deletes the cluster meanwhile
+            size += path.stat().st_size
+    return size

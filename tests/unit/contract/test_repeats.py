@@ -68,6 +68,15 @@ def test_an_outage_costs_patience_once(clock: Clock) -> None:
     assert 1060 < clock.now <= 1120
 
 
+def test_an_outage_of_long_ago_takes_no_patience_from_another(clock: Clock) -> None:
+    """Nobody has asked since."""
+    asked = repeats(clock, 20)
+    with pytest.raises(RequestFailedError):
+        asked.call(failing(10**6))
+    clock.now += 100
+    assert asked.call(failing(3)) == "answer"
+
+
 def test_many_requests_to_a_busy_service_need_no_longer_patience(clock: Clock) -> None:
     """Each answer begins the count anew."""
     asked = repeats(clock, 10)
