@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.base import Backend, LogCopy
@@ -25,6 +26,8 @@ from oci_cluster.system.process import Signals, describe
 
 # How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
 _LAST_LOOKS = 8
+# How often lines are looked for that have not come for a while, where a look costs a request: nodes send them as often.
+_IDLE_S = 5.0
 # A wrapper such as make passes on what the terminal has sent already; only a later Ctrl-C is a second one.
 _SAME_SIGNAL_S = 1.0
 
@@ -58,7 +61,8 @@ class Follower:
         self._say = say
         self._signals = signals
         self._clock = clock
-        self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        # What storage does not answer here is asked again in the next round.
+        self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
@@ -72,6 +76,8 @@ class Follower:
         self._is_over = False
         self._is_blind = False
         self._signalled_at = -_SAME_SIGNAL_S
+        self._fetch_at = self._started_at
+        self._fetches = self._often()
         self._ending = ""
 
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
@@ -89,8 +95,7 @@ class Follower:
                 continue
             for node in nodes:
                 merged.add(node.node)
-            with contextlib.suppress(ClusterError):  # the next call brings what this one could not
-                copy.fetch()
+            self._fetch(copy)
             merged.copy_new()
             self._show_phase()
             self._show_ended(nodes)
@@ -101,6 +106,22 @@ class Follower:
         self._fetch_last_logs(copy, merged)
         merged.finish()
         return self._end(nodes)
+
+    def _fetch(self, copy: LogCopy) -> None:
+        """Bring what the nodes have printed; less often where a look costs a request, and nothing comes."""
+        if self._clock() < self._fetch_at:
+            return
+        before = _size_of(copy.directory)
+        with contextlib.suppress(ClusterError):  # the next call brings what this one could not
+            copy.fetch()
+        if self._backend.is_free_to_ask:
+            return
+        if _size_of(copy.directory) != before:
+            self._fetches = self._often()
+        self._fetch_at = self._clock() + next(self._fetches)
+
+    def _often(self) -> Iterator[float]:
+        return poll_delays(_IDLE_S, first_s=self._backend.poll_s / 2)
 
     def until_ready(self) -> int | None:
         """Follow, without the logs, until the cluster is ready; return None then, its exit code if it ended before."""
@@ -118,7 +139,7 @@ class Follower:
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:
-        stop = self._read_stop()
+        stop = self._read_stop(ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key))
         code = cluster_code(nodes, stop)
         why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
         if code and (never := self._provisioning.never_started(nodes)):
@@ -274,13 +295,15 @@ class Follower:
             self._has_told_of_stop = True
         else:
             self._is_stop_wanted = False
+        # Where storage was slow to take it, what a wrapper has passed on is seen only now.
+        self._signalled_at = self._clock()
 
     def _show_phase(self) -> None:
         if self._ready:
             return
         try:
-            ready = self._cluster_dir.read(READY)
             listing = self._cluster_dir.listing()
+            ready = self._cluster_dir.read(READY) if READY in listing else None
         except ClusterError:
             return  # only a line of progress; the nodes themselves say what is wrong with the work dir
         self._show_refused()
@@ -322,10 +345,19 @@ class Follower:
         states = self._backend.states([self._cluster])[self._cluster.launch_id]
         return [state.node for state in states if state.is_running]
 
-    def _read_stop(self) -> Mapping[str, Any] | None:
+    def _read_stop(self, cluster_dir: ClusterDir | None = None) -> Mapping[str, Any] | None:
         try:
-            stop = self._cluster_dir.read(STOP)
+            stop = (cluster_dir or self._cluster_dir).read(STOP)
         except ClusterError:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
         return stop or self._asked or None
+
+
+def _size_of(directory: Path) -> int:
+    """Return how many bytes of logs are in *directory*."""
+    size = 0
+    for path in directory.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # somebody deletes the cluster meanwhile
+            size += path.stat().st_size
+    return size

@@ -142,6 +142,10 @@ class FakeLog:
         self._node = node
         node.agent._pulse._own_log = self  # type: ignore[assignment]
 
+    @property
+    def look_at(self) -> float:
+        return self._node.world.now + 1.0
+
     def is_due(self) -> bool:
         return True
 
@@ -191,7 +195,8 @@ def test_the_logs_of_a_node_are_copied_where_that_is_asked_for(root: Path, monke
     """NODE_LOGS=1: the relay writes to its file, from before the agent adopts anybody."""
     order: list[object] = []
 
-    def own_log(launch_id: str, node: str) -> SimpleNamespace:
+    def own_log(launch_id: str, node: str, *, nodes: int) -> SimpleNamespace:
+        assert nodes == 3
         order.append((launch_id, node))
         return SimpleNamespace(path=root / "own")
 
