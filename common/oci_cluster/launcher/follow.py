@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oci_cluster.backends.base import Backend, LogCopy
@@ -17,7 +15,7 @@ from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.lifecycle import request_stop
-from oci_cluster.launcher.logs import MergedLogs
+from oci_cluster.launcher.logs import Fetches, MergedLogs
 from oci_cluster.launcher.provisioning import Provisioning
 from oci_cluster.launcher.report import facts_of, has_left, outputs_of
 from oci_cluster.launcher.silent_nodes import SilentNodes
@@ -26,8 +24,6 @@ from oci_cluster.system.process import Signals, describe
 
 # How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
 _LAST_LOOKS = 8
-# How often lines are looked for that have not come for a while, where a look costs a request: nodes send them as often.
-_IDLE_S = 5.0
 # A wrapper such as make passes on what the terminal has sent already; only a later Ctrl-C is a second one.
 _SAME_SIGNAL_S = 1.0
 
@@ -55,9 +51,7 @@ class Follower:
             signals: Ctrl-C and TERM.
             clock: Monotonic seconds.
         """
-        self._backend = backend
-        self._cluster = cluster
-        self._plan = plan
+        self._backend, self._cluster, self._plan = backend, cluster, plan
         self._say = say
         self._signals = signals
         self._clock = clock
@@ -73,11 +67,9 @@ class Follower:
         self._is_stop_wanted = self._has_told_of_stop = self._stopping = False
         # The cluster's end as this launcher has asked for it, and as a stop file that is there tells it.
         self._asked: dict[str, Any] = {}
-        self._is_over = False
-        self._is_blind = False
+        self._is_over = self._is_blind = False
         self._signalled_at = -_SAME_SIGNAL_S
-        self._fetch_at = self._started_at
-        self._fetches = self._often()
+        self._fetches = Fetches(backend, clock)
         self._ending = ""
 
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
@@ -95,7 +87,7 @@ class Follower:
                 continue
             for node in nodes:
                 merged.add(node.node)
-            self._fetch(copy)
+            self._fetches.fetch(copy)
             merged.copy_new()
             self._show_phase()
             self._show_ended(nodes)
@@ -106,22 +98,6 @@ class Follower:
         self._fetch_last_logs(copy, merged)
         merged.finish()
         return self._end(nodes)
-
-    def _fetch(self, copy: LogCopy) -> None:
-        """Bring what the nodes have printed; less often where a look costs a request, and nothing comes."""
-        if self._clock() < self._fetch_at:
-            return
-        before = _size_of(copy.directory)
-        with contextlib.suppress(ClusterError):  # the next call brings what this one could not
-            copy.fetch()
-        if self._backend.is_free_to_ask:
-            return
-        if _size_of(copy.directory) != before:
-            self._fetches = self._often()
-        self._fetch_at = self._clock() + next(self._fetches)
-
-    def _often(self) -> Iterator[float]:
-        return poll_delays(_IDLE_S, first_s=self._backend.poll_s / 2)
 
     def until_ready(self) -> int | None:
         """Follow, without the logs, until the cluster is ready; return None then, its exit code if it ended before."""
@@ -352,12 +328,3 @@ class Follower:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
         return stop or self._asked or None
-
-
-def _size_of(directory: Path) -> int:
-    """Return how many bytes of logs are in *directory*."""
-    size = 0
-    for path in directory.glob("*.log"):
-        with contextlib.suppress(FileNotFoundError):  # somebody deletes the cluster meanwhile
-            size += path.stat().st_size
-    return size
