@@ -29,6 +29,9 @@ log = logging.getLogger("agent")
 _TRY_AGAIN_S = 1.0
 # How soon main's heartbeat is read again where a word of main's is waited for.
 _OFTEN_S = 0.5
+# How long storage is asked to take the last lines of a log: longer than it may want to be left alone (`leave_alone`, by
+# default), shorter than anybody waits for a node to end.
+_LAST_LINES_S = 20.0
 # Between two lines about outages that come and go.
 _SAY_OUTAGE_S = 10.0
 
@@ -249,8 +252,18 @@ class Pulse:
             self._relay.finish()
         if (own_log := self._own_log) is not None:
             if self.has_joined:
-                self.ask(lambda: own_log.ship(self.cluster_dir))
+                self._ship_last(own_log)
             own_log.close()
+
+    def _ship_last(self, own_log: OwnLog) -> None:
+        """Ship the last lines of this node's log, which nobody else has; storage may be busy just then."""
+        give_up_at = self.clock() + _LAST_LINES_S
+        for delay in poll_delays(self._settings.poll_ceiling_s):
+            shipped = self.ask(lambda: own_log.ship(self.cluster_dir))
+            is_refused = isinstance(self.outages.error, NotPermittedError)
+            if not isinstance(shipped, NoAnswer) or is_refused or self.clock() >= give_up_at:
+                return
+            self.wait(delay)
 
     # --- Obedience -----------------------------------------------------------------------------------------
 

@@ -183,6 +183,23 @@ def test_a_log_that_cannot_be_copied_is_no_failure_of_the_script(main: Node) -> 
     assert log.calls[-1] == "close"
 
 
+def test_the_last_lines_are_copied_though_storage_is_busy_just_then(main: Node) -> None:
+    """Nobody else has them."""
+    log = FakeLog(main)
+    main.child_ends(0, at=30)
+    refused = iter([True, True, True])
+
+    def ship(_: ClusterDir) -> None:
+        if main.read(exit_file("MAIN")):  # it has said goodbye
+            log.calls.append("last")
+            if next(refused, False):
+                raise StorageError("503")
+
+    log.ship = ship  # type: ignore[method-assign]
+    assert main.run() == 0
+    assert log.calls == ["last"] * 4 + ["close"]
+
+
 def test_a_node_that_never_joined_copies_nothing(main: Node) -> None:
     """There is nowhere to copy it to; its file goes all the same."""
     log = FakeLog(main)
