@@ -73,7 +73,7 @@ def test_what_cannot_be_removed_is_named(life: Life, said: str, *, is_far: bool)
     plan = life.plan()
     assert refusal(lambda: life.lifecycle.launch(plan), BackendError) == "no room"
     assert life.said[-2:] == ["no answer; trying again", said]
-    assert 15 < life.passed < 20
+    assert 14.5 <= life.passed < 20  # 20 s, less the longest pause: 5 s, spread by a tenth
     assert (life.place / plan.cluster_id).is_dir()
 
 
