@@ -75,8 +75,11 @@ def test_hosts_end_with_who_made_them(tmp_path: Path) -> None:
 
 def test_address_inside_the_subnet_is_found_beside_a_decoy(launch_on_hosts: Launch) -> None:
     """Not the first interface, the default route's or the hostname's: the one that the other nodes reach."""
-    script = "import os; print('node', os.environ['NODE_ADDRESS'], os.environ['NODE_INTERFACE'])"
+    script = UNTIL_GO + "print('node', os.environ['NODE_ADDRESS'], os.environ['NODE_INTERFACE'])"
     cluster = launch_on_hosts("plain", ("main", "worker1"), script, FIND_INTERFACE="1")
+    # A worker that comes when main has ended publishes nothing any more.
+    cluster.wait_for("worker works", "worker1")
+    cluster.go()
     assert cluster.end() == {"main": 0, "worker1": 0}
     assert f"node {cluster.hosts['main'].address} eth1\n" in cluster.log("main")
     assert cluster.address("WORKER_1") == cluster.hosts["worker1"].address

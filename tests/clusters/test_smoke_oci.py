@@ -17,6 +17,8 @@ from harness import PATIENCE_S, wait_until
 from oci_service.handle import Service
 
 pytest.importorskip("oci", reason="needs an environment with oci-cli and ocifs")
+# It measures how long nodes go on, and when each begins.
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "iad.ocir.io/stand-in/dask:1"
