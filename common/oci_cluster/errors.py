@@ -47,9 +47,14 @@ class LostPlanError(UsageError):
 
 
 class StorageError(ClusterError):
-    """The work dir did not answer, or answered with an error: nothing is known about the file."""
+    """The work dir did not answer, or answered with an error: nothing is known about the file.
+
+    Attributes:
+        retry_after_s: How long storage asks its clients to wait; 0 where it does not.
+    """
 
     exit_code = ExitCode.UNAVAILABLE
+    retry_after_s: float = 0.0
 
 
 class BackendError(ClusterError):

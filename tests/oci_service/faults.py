@@ -18,7 +18,9 @@ _ERRORS = {
     "500": (500, "InternalServerError", "Internal server error."),
     "503": (503, "ServiceUnavailable", "The service is unavailable."),
 }
-KINDS = {*_ERRORS, "drop-before", "drop-after", "latency"}
+# What becomes of the answer to a request that is done: it is lost, or stops in its middle.
+_SPOILT = {"drop-after", "torn", "stall"}
+KINDS = {*_ERRORS, *_SPOILT, "drop-before", "latency"}
 
 
 # What the control "flipped" can turn around; other controls do it for more: see README.md.
@@ -32,10 +34,16 @@ FLIPS = {
 
 @dataclass
 class Fault:
-    """A rule: the *nth* call of an operation (a glob; all without one), or each by chance, *times* times at most."""
+    """A rule: the *nth* call of an operation (a glob; all without one), or each by chance, *times* times at most.
+
+    With *who* only calls of users (``user``), or of job runs (``run``); with *object* only those about objects of such
+    a name (a glob; of a list, its prefix).
+    """
 
     operation: str
     kind: str
+    who: str = ""
+    object: str = ""
     nth: int | None = None
     probability: float = 1.0
     seed: int = 0
@@ -48,11 +56,15 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"a fault's kind is one of {', '.join(sorted(KINDS))}, not '{self.kind}'")
+        if self.who not in {"", "user", "run"}:
+            raise ValueError(f"a fault's who is 'user' or 'run', not '{self.who}'")
         self._random = random.Random(self.seed)  # noqa: S311 - the same faults each time
 
-    def strikes(self, operation: str) -> bool:
-        """Return whether it is this call's turn."""
-        if not any(fnmatch.fnmatchcase(name, self.operation) for name in (operation, operation.partition(".")[2])):
+    def strikes(self, operation: str, who: str, name: str) -> bool:
+        """Return whether it is this call's turn: of *who*, about the object, or the prefix, *name*."""
+        if not any(fnmatch.fnmatchcase(named, self.operation) for named in (operation, operation.partition(".")[2])):
+            return False
+        if self.who not in {"", who} or (self.object and not fnmatch.fnmatchcase(name, self.object)):
             return False
         self.seen += 1
         is_turn = self.seen == self.nth if self.nth else self._random.random() < self.probability
@@ -122,21 +134,27 @@ class Controls:
             else:
                 setattr(self, name, value)
 
-    def fault(self, operation: str) -> bool:
-        """Do what the rules say before a call is served; return whether its answer is to be lost."""
+    def fault(self, operation: str, who: str = "user", name: str = "") -> Fault | None:
+        """Do what the rules say before a call is served; return the one that says what becomes of its answer.
+
+        Args:
+            operation: The operation's name with its service.
+            who: ``user`` or ``run``.
+            name: The object that it is about, or the prefix of a list.
+        """
         with self._lock:
-            struck = [rule for rule in self.faults if rule.strikes(operation)]
-        is_lost = False
+            struck = [rule for rule in self.faults if rule.strikes(operation, who, name)]
+        spoilt = None
         for rule in struck:
             if rule.kind == "latency":
                 time.sleep(rule.seconds)
             elif rule.kind == "drop-before":
                 raise Dropped
-            elif rule.kind == "drop-after":
-                is_lost = True
+            elif rule.kind in _SPOILT:
+                spoilt = rule
             else:
                 refusal = Refusal(*_ERRORS[rule.kind])
                 if rule.retry_after is not None:
                     refusal.answer.headers["retry-after"] = f"{rule.retry_after:g}"
                 raise refusal
-        return is_lost
+        return spoilt

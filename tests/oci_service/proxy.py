@@ -7,6 +7,7 @@ import socket
 import socketserver
 import ssl
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -102,12 +103,16 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if answer.status not in {204, 304}:
             self.send_header("content-length", str(len(body) if answer.length is None else answer.length))
+        is_torn = answer.torn_s is not None and bool(body)
         if self.close_connection:
             self.send_header("connection", "close")
         head = b"".join([*self._headers_buffer, b"\r\n"])
         self._headers_buffer = []
         is_bare = self.command == "HEAD" or answer.status in {204, 304}
-        self.wfile.write(head if is_bare else head + body)
+        self.wfile.write(head if is_bare else head + (body[: len(body) // 2] if is_torn else body))
+        if is_torn:
+            time.sleep(answer.torn_s or 0.0)
+            self.close_connection = True
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
 

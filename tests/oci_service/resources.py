@@ -57,12 +57,16 @@ class Request:
 
 @dataclass
 class Answer:
-    """What goes back; *content* that is not bytes is sent as JSON, and *length* stands in for a body on HEAD."""
+    """What goes back; *content* that is not bytes is sent as JSON, and *length* stands in for a body on HEAD.
+
+    With *torn_s* the body stops in its middle, and the connection is closed after so many seconds.
+    """
 
     content: Any = b""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     length: int | None = None
+    torn_s: float | None = None
 
     def encoded(self) -> bytes:
         """Return the body's bytes."""

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ _KEPT_HEADERS = {
     "opc-client-request-id",
     "if-match",
     "if-none-match",
+    "content-md5",
     "user-agent",
 }
 # What a job's resource principal may do besides reading itself: use objects, and write and search logs.
@@ -221,16 +223,18 @@ class Service:
         answer: Answer | None = None
         try:
             call["operation"], function, names = self.routers[host].find(method, path)
-            is_lost = self.controls.fault(call["operation"])
             short = call["operation"].partition(".")[2]
             principal = self.keys.principal(short, method, target, headers, body)
             call["principal"] = f"{principal.kind}:{principal.id}"
             parameters = dict(parse_qsl(query, keep_blank_values=True))
             request = Request(principal, headers, parameters, names, body)
+            who, name = "run" if principal.kind == "resource" else "user", names.get("object", parameters.get("prefix"))
+            spoilt = self.controls.fault(call["operation"], who, name or "")
             self._authorise(call["operation"], request)
             answer = self._once(call["operation"], function, request)
             call["status"] = answer.status
-            answer = None if is_lost else answer
+            if spoilt is not None:
+                answer = None if spoilt.kind == "drop-after" else replace(answer, torn_s=spoilt.seconds)
         except Refusal as refusal:
             answer = refusal.answer
             call["status"] = answer.status

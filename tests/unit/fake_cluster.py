@@ -183,6 +183,8 @@ class Node:
             "CODE_DIR": str(root / "code"),
             "OUTPUT_DIR": str(root / "out"),
             "NODE_ADDRESS": "10.0.0.1",
+            "HEARTBEAT_INTERVAL": "5",
+            "POLL_CEILING": "5",
             "PATH": "/bin",
             **environ,
         }
@@ -193,6 +195,8 @@ class Node:
         self.cluster_dir = FaultyClusterDir(self.settings.cluster_url, LAUNCH, KEY)
         # What the test writes and reads does not suffer from the faults.
         self.files = ClusterDir(self.settings.cluster_url, LAUNCH, KEY)
+        for cluster_dir in (self.cluster_dir, self.files):
+            cluster_dir._signer._wall_clock_ns = lambda: int(self.world.wall_clock() * 1e9)
         self.node_dir = root / f"{LAUNCH}-{self.settings.node}"
         self.agent = Agent(
             self.settings,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import OLDER, UNSIGNED, Signer, derived_key
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.system.local_files import LocalFiles
@@ -22,27 +23,29 @@ MAX_BYTES = 1 << 20
 class ClusterDir:
     """One cluster dir, seen by one launch.
 
-    Every method makes one or two storage requests, none waits or retries: that is the caller's loop. One file-system
-    instance serves for life, and its listing cache is invalidated before each listing; one that holds a connection is
-    opened anew after a request that failed.
+    Every method makes one or two storage requests. None waits or retries, where its maker has not asked for that: that
+    is the caller's loop. One file-system instance serves for life, and its listing cache is invalidated before each
+    listing; one that holds a connection is opened anew after a request that failed.
 
     Raises (all methods):
         StorageError: storage did not answer the question; nothing is known. Try again later.
         NotPermittedError: storage refused for good.
     """
 
-    def __init__(self, url: str, launch_id: str, launch_key: str) -> None:
+    def __init__(self, url: str, launch_id: str, launch_key: str, *, patience_s: float | None = None) -> None:
         """Open the cluster dir at *url* for the launch *launch_id*.
 
         Args:
             url: The cluster dir.
             launch_id: Of the launch.
             launch_key: ``LAUNCH_KEY``, with which all that is published is signed; empty where the launch has none.
+            patience_s: On ``oci://``, how long a request that fails in passing is repeated: see :class:`Repeats`. 0 for
+                who has a loop; without, what :func:`oci_storage.configure` was told for this process.
 
         Raises:
             SettingsError: fsspec has no file system for *url*, or its package is not installed.
         """
-        self._fs, self._path = _open(url)
+        self._fs, self._path = _open(url, patience_s)
         self._is_connection_lost = False
         self._launch_key = launch_key
         self.url = url
@@ -234,18 +237,16 @@ class ClusterDir:
     def _ask(self, name: str, request: Callable[[str], T]) -> T:
         path = f"{self._path}/{name}" if name else self._path
         if self._is_connection_lost:
-            self._fs, _ = _open(self.url, skip_instance_cache=True)
+            self._fs, _ = _open(self.url, None, skip_instance_cache=True)
             self._is_connection_lost = False
         try:
             return request(path)
-        except FileNotFoundError as error:
-            if self.url.startswith("oci://"):
-                from oci_cluster.contract import oci_storage  # noqa: PLC0415 - see __init__
-
-                if advice := oci_storage.refusal(error):
-                    msg = f"{self.url}/{name}: {error}; {advice}"
-                    raise StorageError(msg) from error
+        except FileNotFoundError:
             raise
+        except RequestFailedError as error:
+            failure = StorageError(f"{self.url}/{name}: {error}")
+            failure.retry_after_s = error.retry_after_s
+            raise failure from error
         # fsspec passes on whatever its file systems raise (OSError, SDK and HTTP errors of many packages): this is the
         # one door to them. All mean that storage did not answer, which callers may retry but never read as "absent".
         except Exception as error:
@@ -278,8 +279,8 @@ def _object(body: bytes) -> dict[str, Any]:
 _CONNECTED = {"ftp", "sftp", "ssh"}
 
 
-def _open(url: str, **options: bool) -> tuple[Any, str]:
-    """Return the file system of *url*, opened with fsspec's *options*, and the path there."""
+def _open(url: str, patience_s: float | None, **options: bool) -> tuple[Any, str]:
+    """Return the file system of *url*, opened with fsspec's *options*, and the path there; see :class:`ClusterDir`."""
     protocol, _, path = url.partition("://")
     if protocol == "file" and "::" not in url:
         return LocalFiles(), str(Path(path).absolute())
@@ -289,7 +290,7 @@ def _open(url: str, **options: bool) -> tuple[Any, str]:
         if protocol == "oci":
             from oci_cluster.contract import oci_storage  # noqa: PLC0415 - its packages are where such URLs are used
 
-            oci_storage.configure()
+            return oci_storage.open_files(url, patience_s)
         file_system, path = fsspec.url_to_fs(url, **options)
     except (ImportError, ValueError) as error:
         msg = f"WORK_DIR {url}: {error}"

@@ -123,8 +123,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read = SettingsReader(environ)
     folder = read.value("FRAMEWORK", lambda name: framework_dir(name, root))
     read.sources.append(framework_defaults(folder) if not read.problems else {})
-    names = ("MODE", "WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG")
-    mode, worker_count, work_dir, cluster_id, ephemeral, gang = map(read.setting, names)
+    names = ("MODE", "WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT")
+    mode, worker_count, work_dir, cluster_id, ephemeral, gang, lost_s = map(read.setting, names)
     settings = NodeSettings(
         mode=mode,
         rank=0 if mode == "MAIN" else read.setting("NODE_RANK"),
@@ -150,8 +150,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         ephemeral=ephemeral,
         ttl_s=read.setting("TTL"),
         grace_period_s=read.setting("GRACE_PERIOD"),
-        heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL"),
-        heartbeat_timeout_s=read.setting("HEARTBEAT_TIMEOUT"),
+        heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
+        heartbeat_timeout_s=lost_s,
         poll_ceiling_s=read.setting("POLL_CEILING"),
         wait_for_addresses=read.setting("WAIT_FOR_ADDRESSES") or gang,
         find_interface=read.setting("FIND_INTERFACE"),

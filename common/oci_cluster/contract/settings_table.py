@@ -225,10 +225,15 @@ _NODES = (
         backend_defaults={"oci": "1d"},
     ),
     _given("GRACE_PERIOD", "between TERM and KILL", parse_duration, default="10"),
-    _given("HEARTBEAT_INTERVAL", "between two heartbeats", parse_duration, default="5"),
+    _given(
+        "HEARTBEAT_INTERVAL",
+        "between two heartbeats; a quarter of `HEARTBEAT_TIMEOUT` where that is shorter",
+        parse_duration,
+        default="15",
+    ),
     _given("HEARTBEAT_TIMEOUT", "a node whose heartbeat has not changed for so long is lost", parse_duration, "60"),
     _given(
-        "POLL_CEILING", "polling starts at a tenth of this, 0.2 s at most, and backs off to this", parse_duration, "5"
+        "POLL_CEILING", "polling starts at a tenth of this, 0.2 s at most, and backs off to this", parse_duration, "4"
     ),
     _given(
         "MAX_LOG_BYTES",

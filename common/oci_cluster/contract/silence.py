@@ -1,9 +1,16 @@
-"""How long a node has said nothing: judged by heartbeats that change, on the reader's own clock, as clocks differ."""
+"""How long a node has said nothing: judged by heartbeats that change, on the reader's own clock, as clocks differ.
+
+A heartbeat is read some time after it was written. How much later this one is than others, their counters tell: they
+are the writer's clock, and only differences of it count. So who reads less often does not judge later.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+# Two heartbeats are further apart than this, in seconds of a clock.
+_LEAST_GROWTH_S = 0.01
 
 
 class Silence:
@@ -14,6 +21,14 @@ class Silence:
         self._beat: Any = None
         self._alive_at = moment
         self._observed_at = moment
+        # The last counter, and the least that the reader's clock has shown more than one: that was read soonest.
+        self._counter = 0
+        self._least_s: float | None = None
+
+    @property
+    def alive_at(self) -> float:
+        """When the node was alive for certain, in monotonic seconds of the reader."""
+        return self._alive_at
 
     def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> float:
         """Take note of a *heartbeat* at *moment*; return for how many seconds the node has been silent.
@@ -28,6 +43,22 @@ class Silence:
             self._alive_at += moment - self._observed_at
         elif heartbeat is not None and heartbeat.get("beat") != self._beat:
             self._beat = heartbeat.get("beat")
-            self._alive_at = moment
+            self._alive_at = moment - self._lateness_s(heartbeat.get("counter"), moment)
         self._observed_at = moment
         return moment - self._alive_at
+
+    def _lateness_s(self, counter: Any, moment: float) -> float:
+        """Return how long before *moment* the heartbeat of *counter* was written, as far as that can be told.
+
+        Not before the last observation: it was not there then. So a clock that is set does not make a node silent. Who
+        has read a counter of a clock far ahead counts on from there, by ones: those tell no time.
+        """
+        if type(counter) is not int:
+            return 0.0
+        grown_s, self._counter = (counter - self._counter) / 1e9, counter
+        if grown_s < _LEAST_GROWTH_S:
+            self._least_s = None
+            return 0.0
+        apart_s = moment - counter / 1e9
+        self._least_s = apart_s if self._least_s is None else min(self._least_s, apart_s)
+        return max(0.0, min(apart_s - self._least_s, moment - self._observed_at))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.lifecycle import request_stop
-from oci_cluster.launcher.logs import MergedLogs
+from oci_cluster.launcher.logs import Fetches, MergedLogs
 from oci_cluster.launcher.provisioning import Provisioning
 from oci_cluster.launcher.report import facts_of, has_left, outputs_of
 from oci_cluster.launcher.silent_nodes import SilentNodes
@@ -52,13 +51,12 @@ class Follower:
             signals: Ctrl-C and TERM.
             clock: Monotonic seconds.
         """
-        self._backend = backend
-        self._cluster = cluster
-        self._plan = plan
+        self._backend, self._cluster, self._plan = backend, cluster, plan
         self._say = say
         self._signals = signals
         self._clock = clock
-        self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        # What storage does not answer here is asked again in the next round.
+        self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
@@ -69,9 +67,9 @@ class Follower:
         self._is_stop_wanted = self._has_told_of_stop = self._stopping = False
         # The cluster's end as this launcher has asked for it, and as a stop file that is there tells it.
         self._asked: dict[str, Any] = {}
-        self._is_over = False
-        self._is_blind = False
+        self._is_over = self._is_blind = False
         self._signalled_at = -_SAME_SIGNAL_S
+        self._fetches = Fetches(backend, clock)
         self._ending = ""
 
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
@@ -89,8 +87,7 @@ class Follower:
                 continue
             for node in nodes:
                 merged.add(node.node)
-            with contextlib.suppress(ClusterError):  # the next call brings what this one could not
-                copy.fetch()
+            self._fetches.fetch(copy)
             merged.copy_new()
             self._show_phase()
             self._show_ended(nodes)
@@ -118,7 +115,7 @@ class Follower:
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:
-        stop = self._read_stop()
+        stop = self._read_stop(ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key))
         code = cluster_code(nodes, stop)
         why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
         if code and (never := self._provisioning.never_started(nodes)):
@@ -274,13 +271,15 @@ class Follower:
             self._has_told_of_stop = True
         else:
             self._is_stop_wanted = False
+        # Where storage was slow to take it, what a wrapper has passed on is seen only now.
+        self._signalled_at = self._clock()
 
     def _show_phase(self) -> None:
         if self._ready:
             return
         try:
-            ready = self._cluster_dir.read(READY)
             listing = self._cluster_dir.listing()
+            ready = self._cluster_dir.read(READY) if READY in listing else None
         except ClusterError:
             return  # only a line of progress; the nodes themselves say what is wrong with the work dir
         self._show_refused()
@@ -322,9 +321,9 @@ class Follower:
         states = self._backend.states([self._cluster])[self._cluster.launch_id]
         return [state.node for state in states if state.is_running]
 
-    def _read_stop(self) -> Mapping[str, Any] | None:
+    def _read_stop(self, cluster_dir: ClusterDir | None = None) -> Mapping[str, Any] | None:
         try:
-            stop = self._cluster_dir.read(STOP)
+            stop = (cluster_dir or self._cluster_dir).read(STOP)
         except ClusterError:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import heapq
 import os
 import sys
@@ -10,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from oci_cluster.backends.base import LogCopy
+from oci_cluster.backends.base import Backend, LogCopy
 from oci_cluster.contract.log_times import LogTimes, read_times, times_file
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.errors import ClusterError
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Signals
 from oci_cluster.system.text import harmless
@@ -24,6 +27,9 @@ _BLOCK = 1 << 16
 # Between two looks at logs and records of this machine: short enough to feel live, long enough to cost nothing.
 _POLL_S = 0.1
 
+
+# How often lines are looked for that have not come for a while, where a look costs a request: nodes send them as often.
+_IDLE_S = 5.0
 
 # A line without an end is shown after so many characters, so that none is held that fills the memory.
 _MAX_CHARACTERS = 1 << 16
@@ -248,3 +254,39 @@ def show_logs(
     if signals.received is None:
         copy.drain(pause, say)
     logs.finish()
+
+
+class Fetches:
+    """When a copy of logs is brought up to date: less often where a look costs a request, and nothing comes."""
+
+    def __init__(self, backend: Backend, clock: Callable[[], float]) -> None:
+        """Begin to fetch the logs of *backend*; *clock* tells monotonic seconds."""
+        self._backend = backend
+        self._clock = clock
+        self._next_at = clock()
+        self._delays = self._often()
+
+    def fetch(self, copy: LogCopy) -> None:
+        """Bring what the nodes have printed, if it is time; what fails, the next call brings."""
+        if self._clock() < self._next_at:
+            return
+        before = _size_of(copy.directory)
+        with contextlib.suppress(ClusterError):
+            copy.fetch()
+        if self._backend.is_free_to_ask:
+            return
+        if _size_of(copy.directory) != before:
+            self._delays = self._often()
+        self._next_at = self._clock() + next(self._delays)
+
+    def _often(self) -> Iterator[float]:
+        return poll_delays(_IDLE_S, first_s=self._backend.poll_s / 2)
+
+
+def _size_of(directory: Path) -> int:
+    """Return how many bytes of logs are in *directory*."""
+    size = 0
+    for path in directory.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # somebody deletes the cluster meanwhile
+            size += path.stat().st_size
+    return size

@@ -18,6 +18,7 @@ from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError, TimedOutError
 from oci_cluster.node.address import address_in, local_addresses, pick_address
+from oci_cluster.node.pace import paced
 from oci_cluster.node.pulse import NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
 from oci_cluster.node.role import Restart, Role
@@ -180,6 +181,7 @@ class Agent:
         except StorageError as error:
             if self._pulse.left_s <= 0:
                 raise NoCodeError(str(error)) from error
+            self._pulse.leave_alone(error)
             if not self._has_told_of_code:
                 self._has_told_of_code = True
                 log.warning("%s; trying again", redact(str(error)))
@@ -213,20 +215,20 @@ class Agent:
         return self._supervise()
 
     def _supervise(self) -> Outcome | Restart:
-        delays = poll_delays(self._settings.poll_ceiling_s)
+        self._pulse.look_often()
         while True:
             self._pulse.obey()
             if (code := self._script.newly_ended()) is not None:
                 if (outcome := self._role.ended(code)) is not None:
                     return outcome
                 # The cluster's end is near: poll as often as at its beginning.
-                delays = poll_delays(self._settings.poll_ceiling_s, first_s=0.05)
+                self._pulse.look_often(first_s=0.05)
             self._pulse.live()
             if (ending := self._role.poll()) is not None:
                 return ending
             if self._uploads is not None:
                 self._uploads.poll()
-            self._pulse.wait_until_beat(next(delays))
+            self._pulse.wait_until_due()
 
     def _end_attempt(self, restart: Restart) -> None:
         """End this node's part in the attempt, so that all can begin the next together."""
@@ -296,11 +298,14 @@ def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
 
         environ = with_own_rank(environ)
     settings = read_settings(environ)
+    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
+    if cluster_dir.local_path is None:
+        settings = paced(settings)
     own_log = None
     if settings.node_logs:
         from oci_cluster.node.own_log import OwnLog  # noqa: PLC0415 - where the backend keeps no logs by itself
 
-        own_log = OwnLog(settings.launch_id, settings.node)
+        own_log = OwnLog(settings.launch_id, settings.node, nodes=len(settings.other_nodes) + 1)
     times = logs and times_file(logs, settings.node)
     stamped = own_log.path if own_log else None
     relay = Relay(settings.node, times=times, stamped=stamped, max_bytes=settings.max_log_bytes)
@@ -308,7 +313,7 @@ def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
         agent = Agent(
             settings,
             environ,
-            cluster_dir=ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key),
+            cluster_dir=cluster_dir,
             children=Children(),
             signals=Signals(),
             own_log=own_log,

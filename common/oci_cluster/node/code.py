@@ -8,8 +8,10 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
 from oci_cluster.system.archive import ArchiveError, unpack
 from oci_cluster.system.redaction import redact
@@ -67,15 +69,14 @@ def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeou
 
 
 def _fetch_tar(url: str, digest: str, target: Path) -> None:
-    import fsspec  # noqa: PLC0415 - see cluster_dir.py
-
     archive = target.with_suffix(".tar")
     try:
-        fs, path = fsspec.url_to_fs(url)
+        fs, path = _open(url)
         fs.get_file(path, str(archive))
         found = hashlib.sha256(archive.read_bytes()).hexdigest()
     except Exception as error:  # whatever the file system raises: see ClusterDir._ask
-        msg = f"CODE_URI {url}: {type(error).__name__}: {error}"
+        what = "" if isinstance(error, RequestFailedError) else f"{type(error).__name__}: "
+        msg = f"CODE_URI {url}: {what}{error}"
         if isinstance(error, _FINAL):
             raise NoCodeError(msg) from error
         if isinstance(error, PermissionError):
@@ -90,6 +91,18 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
     except (ArchiveError, OSError) as error:
         msg = f"CODE_URI {url} cannot be unpacked: {error}"
         raise SettingsError(msg) from error
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """Return the file system of *url*, and the path there; what does not answer is asked again by the agent."""
+    if url.startswith("oci://"):
+        from oci_cluster.contract import oci_storage  # noqa: PLC0415 - its packages are where such URLs are used
+
+        return oci_storage.open_files(url, patience_s=0.0)
+    import fsspec  # noqa: PLC0415 - see cluster_dir.py
+
+    file_system, path = fsspec.url_to_fs(url)
+    return file_system, str(path)
 
 
 def _fetch_git(url: str, ref: str, target: Path, environ: Mapping[str, str], timeout_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ log = logging.getLogger("agent")
 Read = Callable[[str], Mapping[str, Any] | None]
 
 
+# How much later than a node is lost it is looked at: clocks have steps, and a silence of just the limit is none.
+_AFTER_S = 0.05
+
+
 class MainWatch:
     """Main, as another node sees it."""
 
@@ -27,6 +32,11 @@ class MainWatch:
         """Count main as alive at *moment*, and as lost after *timeout_s* seconds of silence."""
         self._timeout_s = timeout_s
         self._silence = Silence(moment)
+
+    @property
+    def suspect_at(self) -> float:
+        """When main would be lost: its heartbeat is to be read then."""
+        return self._silence.alive_at + self._timeout_s + _AFTER_S
 
     def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> None:
         """Take note of main's *heartbeat*; see :meth:`Silence.observe` for the arguments.
@@ -130,6 +140,12 @@ class NodesWatch:
         joined = [node for node in self._configs if node not in self._expected]
         nodes = [*self._settings.other_nodes, *joined]
         return sorted((node for node in nodes if not self._has_left(node)), key=_by_role_and_rank)
+
+    @property
+    def suspect_at(self) -> float:
+        """When the first of the nodes would be lost: the cluster dir is to be listed then."""
+        left = [changed_at for node, (_, changed_at) in self._alive.items() if not self._has_left(node)]
+        return min(left, default=math.inf) + self._settings.heartbeat_timeout_s + _AFTER_S
 
     def begin(self, attempt: int) -> None:
         """Forget failed attempts, not nodes that are gone: all that are left start again."""

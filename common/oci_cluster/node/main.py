@@ -8,8 +8,9 @@ from typing import Any
 
 from oci_cluster.contract.names import CERTIFICATE, READY, STOP, config_file
 from oci_cluster.contract.outcome import Outcome
+from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
-from oci_cluster.errors import ExitCode, LostError, SettingsError, TimedOutError
+from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
 from oci_cluster.node.liveness import Failure, NodesWatch, first_cause
 from oci_cluster.node.nodes_dir import checked_address
 from oci_cluster.node.pulse import NoAnswer, Pulse
@@ -23,6 +24,8 @@ log = logging.getLogger("agent")
 # How long main waits at least for what other nodes report of a failure: launchers of ranks end within a second of it,
 # and storage takes some tenths to show it.
 _MIN_PATIENCE_S = 3.0
+# How often main looks for these reports at least: workers write them at once.
+_PATIENT_POLL_S = 0.5
 # A node that hangs never reports. A healthy one does, but where machines are busy and time-outs of a framework run from
 # different moments, later than others: 17 s after an attempt of 33 s has been seen. What slows its report
 # has slowed the attempt, so it may take as long as that did; an attempt of hours is worth a minute more.
@@ -48,7 +51,12 @@ class Main:
         self._failure: Failure | None = None
         self._restarts = 0
         self._is_ready = False
-        pulse.after_beat = self._observe
+        # Elsewhere a list is one request, and tells of the stop file as well; on this machine a look at a file is less.
+        self._lists_always = pulse.cluster_dir.local_path is None
+        self._listing: Mapping[str, str] = {}
+        pulse.observe = self._observe
+        if self._lists_always:
+            pulse.may_be_stopped = lambda: STOP in self._look()
         pulse.while_waiting = self._nodes.check
 
     # --- Start ---------------------------------------------------------------------------------------------
@@ -76,30 +84,48 @@ class Main:
     def _wait_for_addresses(self) -> dict[str, str]:
         """Return the address of every other node, by name, when all have come to this attempt."""
         attempt = self._pulse.attempt
+        still_missing: list[str] = []
 
         def missing() -> list[str]:
             present = {node for node, config in self._configs.items() if config.get("attempt", 0) == attempt}
             return [node for node in self._nodes.members if node not in present]
 
         def poll() -> bool:
-            self._take_note(self._pulse.cluster_dir.listing())
+            listing = self._look()
+            if self._lists_always:
+                self._pulse.look_now() if STOP in listing else self._pulse.looked()
             self._nodes.check()
             return not missing()
 
-        self._pulse.wait_for("the other nodes", poll, lambda: f"missing: {', '.join(missing())}")
+        def has_news() -> bool:
+            # Nodes come one after the other: the next is not far.
+            before, still_missing[:] = still_missing[:], missing()
+            return still_missing != before
+
+        self._pulse.wait_for("the other nodes", poll, lambda: f"missing: {', '.join(missing())}", has_news)
         self._newcomers.clear()
         return {node: checked_address(self._configs[node], node) for node in self._nodes.members}
 
     # --- The other nodes -----------------------------------------------------------------------------------
 
-    def _observe(self) -> None:
-        """List the cluster dir."""
-        listing = self._pulse.ask(self._pulse.cluster_dir.listing)
-        if isinstance(listing, NoAnswer):
+    def _look(self) -> Mapping[str, str]:
+        """List the cluster dir, and take note of what is in it; return the list."""
+        try:
+            self._listing = self._pulse.cluster_dir.listing()
+        except (StorageError, NotPermittedError):
             self._nodes.count_outage(self._pulse.clock())
-        else:
-            self._take_note(listing)
-            self._nodes.prove_one(listing, self._pulse.clock(), self._pulse.read)
+            self._pulse.suspect_at = self._nodes.suspect_at
+            raise
+        self._take_note(self._listing)
+        self._pulse.suspect_at = self._nodes.suspect_at
+        return self._listing
+
+    def _observe(self) -> None:
+        """List the cluster dir, unless it is listed with each look for the stop file; prove one heartbeat."""
+        is_suspect = self._pulse.clock() >= self._pulse.suspect_at
+        if (is_suspect or not self._lists_always) and isinstance(self._pulse.ask(self._look), NoAnswer):
+            return
+        self._nodes.prove_one(self._listing, self._pulse.clock(), self._pulse.read)
 
     def _take_note(self, listing: Mapping[str, str]) -> None:
         """Take note of who is present, and have start scripts on main see it."""
@@ -166,6 +192,7 @@ class Main:
         """Return the outcome that the first of several failures means, waiting for what other nodes still report."""
         nodes, pulse = self._nodes, self._pulse
         noticed_at = pulse.clock()
+        delays = poll_delays(min(self._settings.poll_ceiling_s, _PATIENT_POLL_S))
         ran_s = noticed_at - self._script.started_at
         patience_s = min(max(_MIN_PATIENCE_S, ran_s), _MAX_PATIENCE_S)
         recent = noticed_at - self._settings.heartbeat_interval_s - _MIN_PATIENCE_S
@@ -183,10 +210,10 @@ class Main:
             if is_clear or not unreported or waited_s >= patience_s:
                 break
             pulse.obey()
-            pulse.wait_beating(min(0.2, patience_s - waited_s))
-            listing = pulse.ask(pulse.cluster_dir.listing)
-            if not isinstance(listing, NoAnswer):
-                self._take_note(listing)
+            pulse.wait_beating(min(next(delays), patience_s - waited_s))
+            pulse.ask(self._look)
+            if STOP in self._listing:
+                pulse.look_now()
         cause = first_cause(failures)
         reason = cause.reason if cause is self._failure else cause.told(" failed first")
         if unreported and not is_clear:

@@ -19,6 +19,9 @@ from oci_cluster.system.process import Children, describe
 log = logging.getLogger("outputs")
 agent_log = logging.getLogger("agent")
 
+# How long one request is repeated, where TIMEOUT is not shorter: storage that is busy answers within some tries.
+_REQUEST_PATIENCE_S = 60.0
+
 
 class Uploads:
     """Uploads of this node's outputs: each by a child, so that heartbeats go on."""
@@ -174,7 +177,9 @@ def _read_manifest(path: Path) -> dict[str, list[int]]:
 def upload_node_outputs(environ: Mapping[str, str], source: Path, manifest: Path) -> None:
     """Upload the outputs of the node that *environ* describes, once; see :func:`upload_outputs`."""
     settings = read_settings(environ)
-    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
+    # A request, such as a part of a large file, is repeated by itself; what fails for longer, with the whole file.
+    patience_s = min(_REQUEST_PATIENCE_S, settings.timeout_s / 10)
+    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key, patience_s=patience_s)
     prefix = f"outputs/{settings.node}"
     count = upload_outputs(cluster_dir, source, prefix, manifest, timeout_s=settings.timeout_s)
     log.info("uploaded=%d", count)

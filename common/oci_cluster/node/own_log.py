@@ -13,6 +13,9 @@ from oci_cluster.contract.node_logs import FOLDER, PART_BYTES, sealed
 
 # Between two writes: young nodes are watched.
 _YOUNG_S, _YOUNG_INTERVAL_S, _INTERVAL_S = 60.0, 1.0, 5.0
+# And where that is longer, so many seconds for each node of the cluster: all together write 100 parts each second while
+# they are young, and 40 later, however many they are. At rest they ask 130 times (pace.py): less than 200 in all.
+_YOUNG_SHARE_S, _SHARE_S = 1 / 100, 1 / 40
 
 
 class OwnLog:
@@ -23,6 +26,7 @@ class OwnLog:
         launch_id: str,
         node: str,
         *,
+        nodes: int = 1,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -31,12 +35,16 @@ class OwnLog:
         Args:
             launch_id: Of the node's launch.
             node: Its name.
+            nodes: How many there are in its cluster.
             clock: Monotonic seconds.
             wall_clock: Unix seconds: parts of a node's log are in the order of its starts.
         """
         self._prefix = f"{FOLDER}/{node}.{int(wall_clock() * 1000)}"
         self._clock = clock
-        self._began_at = self._ship_at = clock()
+        #: When it may be worth a look whether there is something to ship.
+        self.look_at = self._began_at = clock()
+        self._young_interval_s = max(_YOUNG_INTERVAL_S, nodes * _YOUNG_SHARE_S)
+        self._interval_s = max(_INTERVAL_S, nodes * _SHARE_S)
         self._part = 0
         self._part_start = 0
         self._shipped = 0
@@ -47,10 +55,14 @@ class OwnLog:
     def is_due(self) -> bool:
         """Return whether there is something to ship, every few seconds at most."""
         now = self._clock()
-        if now < self._ship_at or self.path.stat().st_size == self._shipped:
+        if now < self.look_at:
             return False
-        self._ship_at = now + (_YOUNG_INTERVAL_S if now - self._began_at < _YOUNG_S else _INTERVAL_S)
-        return True
+        is_new = self.path.stat().st_size != self._shipped
+        is_young = now - self._began_at < _YOUNG_S
+        # To look costs nothing; to write does.
+        pause_s = (self._young_interval_s if is_young else self._interval_s) if is_new else _YOUNG_INTERVAL_S
+        self.look_at = now + pause_s
+        return is_new
 
     def ship(self, cluster_dir: ClusterDir) -> None:
         """Write what is new to the cluster dir."""

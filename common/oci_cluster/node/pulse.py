@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oci_cluster.contract.cluster_dir import ClusterDir
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("agent")
 
+# How soon storage is asked again that did not take a heartbeat, or did not show main's: a few in a row must fit into
+# any HEARTBEAT_TIMEOUT.
+_TRY_AGAIN_S = 1.0
+# How soon main's heartbeat is read again where a word of main's is waited for.
+_OFTEN_S = 0.5
+# How long storage is asked to take the last lines of a log: longer than it may want to be left alone (`leave_alone`, by
+# default), shorter than anybody waits for a node to end.
+_LAST_LINES_S = 20.0
 # Between two lines about outages that come and go.
 _SAY_OUTAGE_S = 10.0
 
@@ -67,6 +77,32 @@ class Outages:
         self.error = None
 
 
+class Schedule:
+    """When something is due: every so often, sooner where storage did not answer the last time."""
+
+    def __init__(self, interval_s: float) -> None:
+        """Have it due at once, and then every *interval_s* seconds."""
+        self._interval_s = interval_s
+        self._delays: Iterator[float] = itertools.repeat(interval_s)
+        self._answered = True
+        #: When it is due.
+        self.at = 0.0
+
+    def done(self, moment: float, *, answered: bool) -> None:
+        """Take note that it was done at *moment*, and whether storage *answered*."""
+        if answered and not self._answered:
+            self._delays = itertools.repeat(self._interval_s)
+        elif self._answered and not answered:
+            self._delays = poll_delays(self._interval_s, first_s=_TRY_AGAIN_S)
+        self._answered = answered
+        self.at = moment + next(self._delays)
+
+    def often(self, moment: float) -> None:
+        """Have it due often from *moment* on, and then less and less, as at the beginning."""
+        self._delays = poll_delays(self._interval_s, first_s=_OFTEN_S)
+        self.at = moment + next(self._delays)
+
+
 class Pulse:
     """One node's life beside its work; whoever waits for anything waits here."""
 
@@ -96,12 +132,23 @@ class Pulse:
         self.attempt = 0
         #: Whether the cluster dir has been made: from then on this node can report to the others.
         self.has_joined = False
-        #: Set by the node's role: what observes the other nodes after each heartbeat, and what ends a wait in vain.
-        self.after_beat: Callable[[], None] = _do_nothing
+        #: Set by the node's role: what observes the other nodes every heartbeat interval, what ends a wait in vain, and
+        #: what tells whether there may be a ``stop`` file, where that costs less than a look for it.
+        self.observe: Callable[[], None] = _do_nothing
         self.while_waiting: Callable[[], None] = _do_nothing
+        self.may_be_stopped: Callable[[], bool] = _always
+        #: Set by the node's role: when one of the others would be lost, and is to be observed whatever the interval.
+        self.suspect_at = math.inf
         self._deadline = self.started_at + settings.timeout_s
         self._beat = 0
-        self._beat_at = 0.0
+        self._beats = Schedule(settings.heartbeat_interval_s)
+        self._observations = Schedule(settings.heartbeat_interval_s)
+        # When the ``stop`` file is looked for, and how long until the look after that.
+        self._look_at = self.started_at
+        self._looks = self._young_looks()
+        # Until when storage wants to be left alone, and how many requests it has not answered.
+        self._silent_until = self.started_at
+        self._unanswered = 0
         self._warned: set[str] = set()
 
     # --- Time ----------------------------------------------------------------------------------------------
@@ -119,29 +166,43 @@ class Pulse:
         """Wait, for a signal at the longest."""
         self._signals.wait(seconds)
 
-    def wait_until_beat(self, seconds: float) -> None:
-        """Wait, until the next heartbeat is due at the longest."""
-        self._signals.wait(min(seconds, self._beat_at - self.clock()))
+    def wait_until_due(self) -> None:
+        """Wait until this node has anything to do: a heartbeat, a look at the others, its log."""
+        due = [self._look_at, self._beats.at, self._observations.at, self.suspect_at]
+        if self._own_log is not None and self.has_joined:
+            due.append(self._own_log.look_at)
+        # Storage that wants to be left alone would not be asked.
+        self._signals.wait(max(min(due), self._silent_until) - self.clock())
 
     def wait_beating(self, seconds: float) -> None:
         """Wait for something of this node's own that may outlast ``HEARTBEAT_TIMEOUT``."""
-        self.wait_until_beat(seconds)
-        if self.clock() >= self._beat_at:
+        self._signals.wait(min(seconds, self._beats.at - self.clock()))
+        if self.clock() >= self._beats.at:
             self.beat()
 
-    def wait_for(self, what: str, poll: Callable[[], T | None], explain: Callable[[], str] = lambda: "") -> T:
+    def wait_for(
+        self,
+        what: str,
+        poll: Callable[[], T | None],
+        explain: Callable[[], str] = lambda: "",
+        has_news: Callable[[], bool] = lambda: False,
+    ) -> T:
         """Return what *poll* finds, polling until ``TIMEOUT`` is over; *explain* says what is missing then.
+
+        Where *poll* has seen that it comes nearer, as *has_news* tells, it is asked often again.
 
         Raises:
             StoppedError, TimedOutError: see :meth:`obey`.
             TimedOutError, StorageError: it did not come in time.
         """
         # A work dir that is polled often costs little to poll: workers there have main's address 0.15 s sooner.
-        ceiling_s = self._settings.poll_ceiling_s
-        for delay in poll_delays(ceiling_s, first_s=min(0.2, ceiling_s / 10)):
+        delays = self._young_looks()
+        while True:
             found = self.ask(poll)
             if found and not isinstance(found, NoAnswer):
                 return found
+            if has_news():
+                delays = self._young_looks()
             self.obey()
             self.live()
             self.while_waiting()
@@ -151,8 +212,11 @@ class Pulse:
                     raise StorageError(f"{waited}: {self.outages.error}")
                 detail = explain() or self.cluster_dir.unusable.get(what, "did main start?")
                 raise TimedOutError(f"{waited} in {self.cluster_dir.url}; {detail}")
-            self.wait(min(delay, self.left_s))
-        raise AssertionError  # poll_delays never ends
+            self.wait(min(next(delays), self.left_s))
+
+    def _young_looks(self) -> Iterator[float]:
+        ceiling_s = self._settings.poll_ceiling_s
+        return poll_delays(ceiling_s, first_s=min(0.2, ceiling_s / 10))
 
     # --- Signs of life -------------------------------------------------------------------------------------
 
@@ -160,19 +224,27 @@ class Pulse:
         """Ship the log; every ``HEARTBEAT_INTERVAL`` show that this node is alive, and see whether the others are."""
         if (own_log := self._own_log) is not None and self.has_joined and own_log.is_due():
             self.ask(lambda: own_log.ship(self.cluster_dir))
-        if self.clock() >= self._beat_at:
+        if self.clock() >= self._beats.at:
             self.beat()
-            self.after_beat()
+        if self.clock() >= min(self._observations.at, self.suspect_at):
+            before = self._unanswered
+            self.observe()
+            self._observations.done(self.clock(), answered=self._unanswered == before)
+
+    def observe_often(self) -> None:
+        """Have :attr:`observe` called often for a while: a word of the others is waited for."""
+        self._observations.often(self.clock())
 
     def beat(self) -> None:
         """Publish a heartbeat now."""
-        self._beat_at = self.clock() + self._settings.heartbeat_interval_s
+        began_at = self.clock()
         self._beat += 1
-        self.ask(
+        taken = self.ask(
             lambda: self.cluster_dir.publish(
                 heartbeat_file(self._settings.node), beat=self._beat, phase=self.phase, attempt=self.attempt
             )
         )
+        self._beats.done(began_at, answered=not isinstance(taken, NoAnswer))
 
     def close_log(self) -> None:
         """Write the last lines of this node's log, and ship them. What it prints from here on is not shipped."""
@@ -180,8 +252,18 @@ class Pulse:
             self._relay.finish()
         if (own_log := self._own_log) is not None:
             if self.has_joined:
-                self.ask(lambda: own_log.ship(self.cluster_dir))
+                self._ship_last(own_log)
             own_log.close()
+
+    def _ship_last(self, own_log: OwnLog) -> None:
+        """Ship the last lines of this node's log, which nobody else has; storage may be busy just then."""
+        give_up_at = self.clock() + _LAST_LINES_S
+        for delay in poll_delays(self._settings.poll_ceiling_s):
+            shipped = self.ask(lambda: own_log.ship(self.cluster_dir))
+            is_refused = isinstance(self.outages.error, NotPermittedError)
+            if not isinstance(shipped, NoAnswer) or is_refused or self.clock() >= give_up_at:
+                return
+            self.wait(delay)
 
     # --- Obedience -----------------------------------------------------------------------------------------
 
@@ -194,15 +276,30 @@ class Pulse:
         """
         if self._signals.received is not None:
             raise StoppedError(f"{self._settings.node} was told to stop by signal {self._signals.received}")
-        stop = self.ask(lambda: self.cluster_dir.is_there(STOP) and self._read_stop())
-        if isinstance(stop, Outcome):
-            raise StoppedError(stop.reason, exit_code=stop.exit_code)
+        if self.clock() >= self._look_at:
+            self.looked()
+            stop = self.ask(lambda: self._read_stop() if self.may_be_stopped() else None)
+            if isinstance(stop, Outcome):
+                raise StoppedError(stop.reason, exit_code=stop.exit_code)
         life_s = self.clock() - self.started_at
         if self._settings.is_main and 0 < self._settings.ttl_s <= life_s:
             msg = f"TTL of {self._settings.ttl_s:g} s reached"
             if self._settings.ephemeral:
                 raise TimedOutError(f"{msg} before the entry point ended; launch with a longer --ttl")
             raise StoppedError(msg, exit_code=ExitCode.OK)
+
+    def look_often(self, first_s: float = 0.2) -> None:
+        """Have the ``stop`` file looked for often, from *first_s* on and then less and less."""
+        self._looks = poll_delays(self._settings.poll_ceiling_s, first_s=first_s)
+        self.looked()
+
+    def looked(self) -> None:
+        """Take note that the ``stop`` file has been looked for now."""
+        self._look_at = self.clock() + next(self._looks)
+
+    def look_now(self) -> None:
+        """Have the ``stop`` file looked for at once: it has been seen."""
+        self._look_at = self.clock()
 
     def _read_stop(self) -> Outcome | None:
         fields = self.cluster_dir.read(STOP)
@@ -218,19 +315,32 @@ class Pulse:
     def ask(self, request: Callable[[], T]) -> T | NoAnswer:
         """Return storage's answer; NO_ANSWER when it gave none, which is logged once and counted as an outage.
 
+        While storage wants to be left alone, it is not asked, and has not answered.
+
         Raises:
             NotPermittedError: storage refuses already before the first start script has run.
         """
+        if self.clock() < self._silent_until:
+            self._unanswered += 1
+            return NO_ANSWER
         try:
             answer = request()
         except (StorageError, NotPermittedError) as error:
             if self.phase == "starting" and isinstance(error, NotPermittedError):
                 raise
+            self._unanswered += 1
             self.outages.fail(error)
+            self.leave_alone(error)
             return NO_ANSWER
         self.outages.end()
         self._tell_refused()
         return answer
+
+    def leave_alone(self, error: ClusterError) -> None:
+        """Ask nothing for as long as storage's *error* wants, for one heartbeat interval at most."""
+        wanted_s = error.retry_after_s if isinstance(error, StorageError) else 0.0
+        if wanted_s > 0:
+            self._silent_until = self.clock() + min(wanted_s, self._settings.heartbeat_interval_s)
 
     def _tell_refused(self) -> None:
         """Say once of each file that somebody else writes into the work dir."""
@@ -262,3 +372,8 @@ class Pulse:
 
 def _do_nothing() -> None:
     """Stand where no role has set anything yet."""
+
+
+def _always() -> bool:
+    """Stand where no role knows better: there may be one."""
+    return True

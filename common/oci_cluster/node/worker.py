@@ -37,7 +37,7 @@ class Worker:
         self._failed_at: float | None = None
         # What is yet to be reported to main: storage did not take it.
         self._unreported: Outcome | None = None
-        pulse.after_beat = self._observe
+        pulse.observe = self._observe
 
     # --- Start ---------------------------------------------------------------------------------------------
 
@@ -64,8 +64,10 @@ class Worker:
         """Remove what this node's rank has said at an end that was not the last: of an attempt, or its predecessor."""
         cluster_dir, node = self._pulse.cluster_dir, self._settings.node
         if not self._asked:
-            # From here on, what this node says is later than its predecessor's words, even where its clock is behind.
-            cluster_dir.read(heartbeat_file(node))
+            # From here on, what this node says is later than its predecessor's words, even where its clock is behind;
+            # the predecessor may have ended before its first heartbeat.
+            for name in (config_file(node), heartbeat_file(node)):
+                cluster_dir.read(name)
         name = exit_file(node)
         # Else nodes that may not delete would end here, with nothing to delete.
         if cluster_dir.read(name) is not None or name in cluster_dir.unusable:
@@ -111,6 +113,7 @@ class Worker:
             attempt = (heartbeat or {}).get("attempt")
             if self._settings.gang and type(attempt) is int and attempt < _MAX_ATTEMPTS:
                 self._mains_attempt = max(self._mains_attempt, attempt)
+        self._pulse.suspect_at = self._main.suspect_at
         outages = self._pulse.outages
         if outages.error is not None and outages.duration_s > self._settings.timeout_s:
             msg = f"no answer for {self._settings.timeout_s:g} s (TIMEOUT): {outages.error}"
@@ -130,8 +133,10 @@ class Worker:
         self._report(failure)
         if settings.gang:
             log.warning("%s; waiting for main, which may start again", failure.reason)
+            pulse.observe_often()
             return None
         patience_until = pulse.clock() + settings.grace_period_s
+        pulse.look_often()
         while pulse.clock() < patience_until:
             pulse.obey()  # raises the cluster's own outcome, when main has said it
             pulse.wait(0.2)

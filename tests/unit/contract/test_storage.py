@@ -157,7 +157,7 @@ def test_an_unknown_scheme_is_a_wrong_setting() -> None:
 def test_a_file_system_that_is_not_installed_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing package is a wrong setting, with fsspec's advice on what to install."""
 
-    def url_to_fs(_: str) -> None:
+    def url_to_fs(_: str, **__: object) -> None:
         raise ImportError("Install ocifs to access OCI")
 
     monkeypatch.setattr(fsspec, "url_to_fs", url_to_fs)

@@ -141,7 +141,7 @@ def test_a_vanished_node_is_not_waited_with(make: MakeNode) -> None:
     main.beats("WORKER_1")
     main.beats("WORKER_2", until=20)
     assert main.run() == 76
-    assert main.read(STOP)["reason"] == "WORKER_2 failed first: no heartbeat for 15 s"
+    assert main.read(STOP)["reason"] == "WORKER_2 failed first: no heartbeat for 11 s"
     assert main.world.now < 41
 
 

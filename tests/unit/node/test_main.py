@@ -179,7 +179,7 @@ def test_main_goes_on_without_a_worker_that_is_not_needed(main: Node, caplog: py
     main.child_ends(0, at=300)
     assert main.run() == 0
     assert [r.getMessage() for r in caplog.records if "lost" in r.getMessage()] == [
-        "WORKER_2 lost: no heartbeat for 65 s (code 76)"
+        "WORKER_2 lost: no heartbeat for 60 s (code 76)"
     ]
 
 

@@ -142,6 +142,10 @@ class FakeLog:
         self._node = node
         node.agent._pulse._own_log = self  # type: ignore[assignment]
 
+    @property
+    def look_at(self) -> float:
+        return self._node.world.now + 1.0
+
     def is_due(self) -> bool:
         return True
 
@@ -179,6 +183,23 @@ def test_a_log_that_cannot_be_copied_is_no_failure_of_the_script(main: Node) -> 
     assert log.calls[-1] == "close"
 
 
+def test_the_last_lines_are_copied_though_storage_is_busy_just_then(main: Node) -> None:
+    """Nobody else has them."""
+    log = FakeLog(main)
+    main.child_ends(0, at=30)
+    refused = iter([True, True, True])
+
+    def ship(_: ClusterDir) -> None:
+        if main.read(exit_file("MAIN")):  # it has said goodbye
+            log.calls.append("last")
+            if next(refused, False):
+                raise StorageError("503")
+
+    log.ship = ship  # type: ignore[method-assign]
+    assert main.run() == 0
+    assert log.calls == ["last"] * 4 + ["close"]
+
+
 def test_a_node_that_never_joined_copies_nothing(main: Node) -> None:
     """There is nowhere to copy it to; its file goes all the same."""
     log = FakeLog(main)
@@ -191,7 +212,8 @@ def test_the_logs_of_a_node_are_copied_where_that_is_asked_for(root: Path, monke
     """NODE_LOGS=1: the relay writes to its file, from before the agent adopts anybody."""
     order: list[object] = []
 
-    def own_log(launch_id: str, node: str) -> SimpleNamespace:
+    def own_log(launch_id: str, node: str, *, nodes: int) -> SimpleNamespace:
+        assert nodes == 3
         order.append((launch_id, node))
         return SimpleNamespace(path=root / "own")
 

@@ -155,4 +155,5 @@ def test_main_makes_as_many_requests_in_a_large_cluster(make: MakeNode) -> None:
         assert main.run() == 0
         return len([name for name in made if name != STOP])  # each event of this world is a look at that
 
-    assert requests(60) == requests(2)
+    # When main looks is spread by chance: some requests more or less, but not one for each of 58 more nodes.
+    assert abs(requests(60) - requests(2)) < 10

@@ -75,7 +75,9 @@ def test_a_rank_that_is_started_anew_takes_back_its_predecessors_word(make: Make
     worker.publish(STOP, at=20, reason="done", exit_code=0)
     assert worker.run() == 0
     assert told == [{}]
-    assert order.index(exit_file("WORKER_2")) < order.index(config_file("WORKER_2"))
+    # Its predecessor's configuration is read before; its own is written after.
+    first = order.index(config_file("WORKER_2"))
+    assert first < order.index(exit_file("WORKER_2")) < order.index(config_file("WORKER_2"), first + 1)
 
 
 def test_a_word_that_cannot_be_taken_back_is_waited_for(make: MakeNode) -> None:

@@ -284,7 +284,9 @@ class OciBackend:
         """
         plan = self.load(cluster)
         if SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False):
-            return StoredLogs(ClusterDir(plan.url, cluster.launch_id, plan.launch_key), directory, self._say_once)
+            # Who fetches has a loop.
+            cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
+            return StoredLogs(cluster_dir, directory, self._say_once)
         if not (group := plan.placed["log_group"]):
             msg = f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
             raise UsageError(msg)

@@ -18,6 +18,8 @@ from oci_cluster.system.text import printable
 if TYPE_CHECKING:
     from oci_cluster.system.code_files import CodeFiles
 
+# How long a busy Object Storage is asked again for the code: as long as any other service, see service.py.
+_PATIENCE_S = 180.0
 # Lines of warning, or names in a line: more of them are not read.
 _MOST_TOLD = 5
 
@@ -38,7 +40,7 @@ class Code:
         if self.archive is None:
             return
         folder, _, name = self.uri.partition("#")[0].rpartition("/")
-        storage = ClusterDir(folder, plan.launch_id, plan.launch_key)
+        storage = ClusterDir(folder, plan.launch_id, plan.launch_key, patience_s=_PATIENCE_S)
         if not storage.is_there(name):
             say(f"sending the code in {plan.code_dir}: {self.archive.stat().st_size / 1000:.0f} kB")
             storage.upload(self.archive, name)
@@ -88,7 +90,7 @@ def remove_code(plan: Plan, users: Callable[[str], Sequence[str]], say: Say) -> 
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         say(f"the code of {plan.name} stays in {folder}: {others[0]}{more} may use it")
         return
-    ClusterDir(folder, plan.launch_id, plan.launch_key).remove(f"{digest}.tar.gz")
+    ClusterDir(folder, plan.launch_id, plan.launch_key, patience_s=_PATIENCE_S).remove(f"{digest}.tar.gz")
 
 
 def _check_entry(plan: Plan, folder: Path, files: CodeFiles) -> None:

@@ -24,6 +24,7 @@ from oci.retry import NoneRetryStrategy
 
 from oci_cluster.backends.oci.refusals import ServiceError, refused
 from oci_cluster.contract import oci_storage
+from oci_cluster.contract.repeats import Waiting
 from oci_cluster.errors import SettingsError, StoppedError
 
 # Seconds to connect, and between two bytes of an answer.
@@ -32,6 +33,9 @@ _TIMEOUTS_S = (10, 60)
 # Chosen, not measured: what the real service throttles is not known here.
 PATIENCE_S = 180.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
+# How long a request to Object Storage is repeated that somebody waits for: an answer of a busy service comes after some
+# tries, and a `stop` file that cannot be written has a second way.
+_STORAGE_PATIENCE_S = 20.0
 _REPEATED_STATUS = {429, 500, 502, 503, 504}
 # What an outcome is not known of: the request may have been done.
 _NO_ANSWER = (oci.exceptions.RequestException, oci.exceptions.ConnectTimeout, requests.exceptions.RequestException)
@@ -114,9 +118,14 @@ class Service:
         return str(self.identity[0]["region"])
 
     def use_for_storage(self) -> None:
-        """Have ``oci://`` URLs of this process opened with the same identity."""
+        """Have ``oci://`` URLs of this process opened with the same identity, and its requests repeated for a while."""
         config, signer = self.identity
-        oci_storage.configure(config=dict(config), **({"signer": signer, "region": self.region} if signer else {}))
+        oci_storage.configure(
+            waiting=Waiting(self._clock, self._sleep, self._is_stopped),
+            patience_s=_STORAGE_PATIENCE_S,
+            config=dict(config),
+            **({"signer": signer, "region": self.region} if signer else {}),
+        )
 
     @cached_property
     def data_science(self) -> Any:

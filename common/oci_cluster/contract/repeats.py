@@ -1,0 +1,98 @@
+"""What is asked of storage once more: after a failure that passes, with pauses, for a limited time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from oci_cluster.contract.polling import poll_delays
+
+T = TypeVar("T")
+
+# Between two tries. The first is shorter than a person notices, the longest far below any patience here.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
+# The longest wait that a service's retry-after can ask for: it may be wrong, and nobody waits for hours.
+LONGEST_RETRY_AFTER_S = 60.0
+# An outage that nobody has met for so long may be over: the next failure is another one.
+_FORGET_S = 60.0
+# What is left of any patience when the launcher has been told to stop: long enough to get a `stop` file through to a
+# busy service, short enough for somebody who has pressed Ctrl-C.
+_PATIENCE_WHEN_STOPPED_S = 10.0
+
+
+class RequestFailedError(OSError):
+    """Storage refused, or did not answer. The text says who did not do what, and what to do; it is for people."""
+
+    def __init__(self, message: str, *, is_passing: bool, retry_after_s: float = 0.0) -> None:
+        """Keep *message*.
+
+        Args:
+            message: Service, operation, HTTP status and the next step.
+            is_passing: Whether the same request may be answered later.
+            retry_after_s: How long the service asks clients to wait; 0 where it does not.
+        """
+        super().__init__(message)
+        self.is_passing = is_passing
+        self.retry_after_s = min(max(retry_after_s, 0.0), LONGEST_RETRY_AFTER_S)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How this process waits between two tries."""
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    is_stopped: Callable[[], bool] = lambda: False
+    """Whether it has been told to stop."""
+
+
+class Repeats:
+    """Repeats requests that fail in passing, until none has been answered for *patience_s* seconds.
+
+    An outage so costs *patience_s* once, however many requests fall into it. One answer begins the count anew: a large
+    upload to a busy service comes to its end. With a patience of 0 nothing is repeated: for who has a loop of its own.
+
+    Only for requests that may be done twice: those that read, delete, or write the same content to the same name.
+    """
+
+    def __init__(self, patience_s: float, waiting: Waiting) -> None:
+        """Repeat for *patience_s* seconds."""
+        self._patience_s = patience_s
+        self._waiting = waiting
+        self._failing_since: float | None = None
+        self._failed_at = 0.0
+
+    def call(self, request: Callable[[], T]) -> T:
+        """Return what *request* returns.
+
+        Raises:
+            RequestFailedError: it failed for good, or for too long; says how often it was tried.
+        """
+        began_at = self._waiting.clock()
+        # Spread widely, so that clients that were refused together do not come back together.
+        for tries, delay_s in enumerate(poll_delays(_LONGEST_PAUSE_S, first_s=_FIRST_PAUSE_S, spread=0.5), start=1):
+            try:
+                answer = request()
+            except RequestFailedError as error:
+                if not error.is_passing:
+                    raise
+                now = self._waiting.clock()
+                if self._failing_since is None or now - self._failed_at > _FORGET_S:
+                    self._failing_since = now
+                self._failed_at = now
+                pause_s = error.retry_after_s + delay_s
+                if now + pause_s - self._failing_since > self._limit_s():
+                    if tries == 1:
+                        raise
+                    told = f"{error}; tried {tries} times in {now - began_at:.0f} s"
+                    raise RequestFailedError(told, is_passing=True, retry_after_s=error.retry_after_s) from error
+                self._waiting.sleep(pause_s)
+            else:
+                self._failing_since = None
+                return answer
+        raise AssertionError  # poll_delays never ends
+
+    def _limit_s(self) -> float:
+        return min(self._patience_s, _PATIENCE_WHEN_STOPPED_S) if self._waiting.is_stopped() else self._patience_s

@@ -1,0 +1,103 @@
+"""What is asked of storage once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from unit.conftest import Clock
+
+from oci_cluster.contract.repeats import LONGEST_RETRY_AFTER_S, Repeats, RequestFailedError, Waiting
+
+
+def failing(times: int, *, is_passing: bool = True, retry_after_s: float = 0.0) -> Callable[[], str]:
+    """Return a request that fails so often, and is answered then."""
+    left = iter(range(times))
+
+    def request() -> str:
+        if next(left, None) is not None:
+            raise RequestFailedError("HTTP 503", is_passing=is_passing, retry_after_s=retry_after_s)
+        return "answer"
+
+    return request
+
+
+def repeats(clock: Clock, patience_s: float, *, is_stopped: bool = False) -> Repeats:
+    return Repeats(patience_s, Waiting(clock, clock.sleep, lambda: is_stopped))
+
+
+def test_what_passes_is_waited_out(clock: Clock) -> None:
+    """With pauses that grow and are spread."""
+    assert repeats(clock, 60).call(failing(6)) == "answer"
+    assert len(clock.waits) == 6
+    assert all(0.25 <= pause <= 15 for pause in clock.waits)
+
+
+def test_what_does_not_pass_is_not_repeated(clock: Clock) -> None:
+    """A missing bucket is missing the next time, too."""
+    with pytest.raises(RequestFailedError, match=r"^HTTP 503$"):
+        repeats(clock, 60).call(failing(1, is_passing=False))
+    assert clock.waits == []
+
+
+def test_without_patience_nothing_is_repeated(clock: Clock) -> None:
+    """Who asks has a loop."""
+    with pytest.raises(RequestFailedError, match=r"^HTTP 503$"):
+        repeats(clock, 0).call(failing(1))
+    assert clock.waits == []
+
+
+def test_patience_ends_in_time(clock: Clock) -> None:
+    """And the error says what was tried."""
+    with pytest.raises(RequestFailedError, match=r"^HTTP 503; tried \d+ times in [3-6]\d s$"):
+        repeats(clock, 60).call(failing(10**6))
+    assert clock.now <= 1060
+
+
+def test_an_outage_costs_patience_once(clock: Clock) -> None:
+    """Whatever falls into it; an answer ends it."""
+    asked = repeats(clock, 60)
+    down = failing(10**6)
+    for _ in range(20):
+        with pytest.raises(RequestFailedError):
+            asked.call(down)
+    assert clock.now <= 1060
+    assert asked.call(failing(0)) == "answer"
+    with pytest.raises(RequestFailedError):
+        asked.call(down)
+    assert 1060 < clock.now <= 1120
+
+
+def test_an_outage_of_long_ago_takes_no_patience_from_another(clock: Clock) -> None:
+    """Nobody has asked since."""
+    asked = repeats(clock, 20)
+    with pytest.raises(RequestFailedError):
+        asked.call(failing(10**6))
+    clock.now += 100
+    assert asked.call(failing(3)) == "answer"
+
+
+def test_many_requests_to_a_busy_service_need_no_longer_patience(clock: Clock) -> None:
+    """Each answer begins the count anew."""
+    asked = repeats(clock, 10)
+    assert {asked.call(failing(2)) for _ in range(100)} == {"answer"}
+    assert clock.now > 1100
+
+
+def test_a_service_is_left_alone_for_as_long_as_it_asks(clock: Clock) -> None:
+    """And somewhat longer; not for hours, and not where patience ends before."""
+    repeats(clock, 100).call(failing(2, retry_after_s=20))
+    assert all(20 < pause < 23 for pause in clock.waits)
+    assert RequestFailedError("", is_passing=True, retry_after_s=9999).retry_after_s == LONGEST_RETRY_AFTER_S
+    before = len(clock.waits)
+    with pytest.raises(RequestFailedError):
+        repeats(clock, 15).call(failing(1, retry_after_s=20))
+    assert len(clock.waits) == before
+
+
+def test_who_is_told_to_stop_waits_for_seconds(clock: Clock) -> None:
+    """Long enough for a service that is only busy."""
+    assert repeats(clock, 180, is_stopped=True).call(failing(3)) == "answer"
+    with pytest.raises(RequestFailedError):
+        repeats(clock, 180, is_stopped=True).call(failing(10**6))
+    assert clock.now <= 1020
