@@ -97,6 +97,25 @@ def test_a_busy_storage_still_takes_the_stop_file(cloud: Cloud) -> None:
     cloud.assert_nothing_runs()
 
 
+@pytest.mark.parametrize("operation", ["list_objects", "delete_object"])
+def test_files_that_could_not_be_deleted_are_deleted_by_the_next_stop(cloud: Cloud, operation: str) -> None:
+    """The Job is what names the cluster: it goes last, when its runs have ended and its files are gone."""
+    launch = cloud.launch_plain(1, UNTIL_GO, "--detach", "--name", "demo", "--", "never", **QUICK)
+    assert wait(launch) == 0, launch.err
+    cloud.wait_for("entry up")
+    cloud.service.control({"faults": [{"operation": operation, "kind": "404"}]})
+    failed = cloud.run("stop", "demo", "--delete")
+    assert failed.returncode != 0
+    assert f"Object Storage answered {operation} with HTTP 404 NotAuthorizedOrNotFound" in failed.stderr
+    assert "demo" in cloud.run("list", "--all").stdout
+    cloud.assert_nothing_runs()
+    cloud.service.control({"faults": []})
+    stopped = cloud.run("stop", "demo", "--delete")
+    assert stopped.returncode == 0, stopped.stderr
+    assert cloud.service.objects("work/") == []
+    assert not [job for job in cloud.service.jobs() if job["lifecycleState"] != "DELETED"]
+
+
 SITE = """
 import os, time
 ahead_s = float(os.environ.get("CLOCKS", "0 0").split()[os.environ.get("MODE") != "MAIN"])

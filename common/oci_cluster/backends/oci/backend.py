@@ -323,11 +323,12 @@ class OciBackend:
             if not cluster.handle:
                 self._remove_launched(cluster, say)
                 return
-            plan = self._load_if_there(cluster)
-            self._jobs.remove(cluster.handle)
-            if plan is not None:
+            if plan := self._load_if_there(cluster):
+                # The Job tells where the files are: it stays until they are gone, so that this can be done again.
+                self._jobs.end_runs(cluster.handle)
                 ClusterDir(plan.url, cluster.launch_id, plan.launch_key).remove_all()
                 remove_code(plan, lambda digest: states.users_of_code(self._jobs.listed(), digest, cluster.handle), say)
+            self._jobs.remove(cluster.handle)
 
     def _load_if_there(self, cluster: Cluster) -> Plan | None:
         try:

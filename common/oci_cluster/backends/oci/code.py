@@ -79,7 +79,7 @@ def remove_code(plan: Plan, users: Callable[[str], Sequence[str]], say: Say) -> 
     """Remove the archive of the code of *plan* from ``WORK_DIR/code``, unless somebody else uses it.
 
     Args:
-        plan: Of a cluster whose Job is gone.
+        plan: Of a cluster whose runs have ended.
         users: Returns the names of the clusters whose nodes get the archive of a digest.
         say: Is told where it stays.
     """

@@ -247,6 +247,15 @@ class Jobs:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(cancel, runs))
 
+    def end_runs(self, job: str) -> None:
+        """Cancel every run of *job*, and wait until all have ended.
+
+        Raises:
+            BackendError: they did not end.
+            ServiceError: OCI refused, or did not answer.
+        """
+        self._cancel_until(job, lambda: True)
+
     def remove(self, job: str) -> None:
         """Cancel every run of *job*, wait until all have ended, and delete it; one that is gone is no error.
 
@@ -254,15 +263,18 @@ class Jobs:
             BackendError: its runs did not end.
             ServiceError: OCI refused, or did not answer.
         """
-        if job in self._deleted:
-            return
+        if job not in self._deleted:
+            self._cancel_until(job, lambda: self._delete(job))
+            self._deleted.add(job)
+
+    def _cancel_until(self, job: str, is_done: Callable[[], bool]) -> None:
+        """Cancel every run of *job* until all have ended and *is_done*, which is asked then alone."""
         deadline = self._clock() + _END_TIMEOUT_S
         for delay in poll_delays(5.0, first_s=0.5):
             listed = [self._seen.furthest(run) for run in self._listed_runs(job)]
             there = {run.id for run in listed}
             self.cancel_runs([run for run in self.created(job).values() if run not in there])
-            if not self.cancel(listed) and self._delete(job):
-                self._deleted.add(job)
+            if not self.cancel(listed) and is_done():
                 return
             if self._clock() > deadline:
                 msg = f"its runs have not ended within {_END_TIMEOUT_S:g} s"
