@@ -235,7 +235,7 @@ PHASES: dict[str, tuple[dict[str, Any], Callable[[Cloud], Callable[[], bool]]]] 
         lambda cloud: _requests(cloud, "list_jobs"),
     ),
     "the code is sent": (_late("put_object", 1.0), lambda cloud: _requests(cloud, "list_jobs")),
-    "the Job is made": (_late("create_job"), lambda cloud: _requests(cloud, "head_object")),
+    "the Job is made": (_late("create_job"), lambda cloud: _requests(cloud, "put_object")),
     "the Job is not seen yet": ({"unseen_s": 10}, lambda cloud: _requests(cloud, "create_job_run")),
     "main is made": (_late("create_job_run"), lambda cloud: _requests(cloud, "create_job")),
     "workers are made": (_late("create_job_run", 1.0), lambda cloud: _requests(cloud, "create_job_run")),

@@ -43,6 +43,9 @@ OPERATIONS = (
     "cancel_job_run",
     "delete_job",
     "put_object",
+    "get_object",
+    "list_objects",
+    "delete_object",
 )
 
 

@@ -160,7 +160,13 @@ _RUN_ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("capacity",), "choose another SHAPE, another region, or a CAPACITY_RESERVATION_OCID; or try again later"),
     (("limit", "quota"), "choose another SHAPE or fewer workers, or ask for a higher limit"),
-    (("subnet", "address"), "choose a SUBNET_OCID with more free addresses, or fewer workers"),
+    (
+        ("subnet", "address"),
+        (
+            "choose a SUBNET_OCID with more free addresses, or fewer workers; or let the service use it: allow service"
+            " datascience to use virtual-network-family in compartment <the subnet's>"
+        ),
+    ),
 )
 
 

@@ -71,6 +71,7 @@ class ServiceLogs:
         self._clock = clock
         self._wall_clock = wall_clock
         self._searching: LogSearch | None = None
+        self._has_run = False
         self._nodes: dict[str, _NodeLog] = {}
         # Unix seconds by the service's clock, by run: nothing from before is looked for any more; when the last look
         # began that came to its end.
@@ -99,6 +100,7 @@ class ServiceLogs:
                 self._nodes[run.id] = _NodeLog(self.directory, states.node_of(run) or "MAIN")
         ended = [getattr(run, "time_finished", None) for run in runs if not states.is_going(run)]
         self._ended_at = max(map(_unix, ended)) if len(ended) == len(runs) and all(ended) and ended else None
+        self._has_run = any(getattr(run, "time_started", None) for run in runs)
         is_deep = self._clock() >= self._deep_at
         # A run is looked at from its beginning on once, and those that were looked at before not from there again.
         known, new = [run for run in runs if run.id in self._from], [run for run in runs if run.id not in self._from]
@@ -165,6 +167,8 @@ class ServiceLogs:
         if not self._follow:
             if left_s:
                 say(f"OCI Logging may have more lines within {left_s:.0f} s: run this again then")
+            elif self._ended_at is not None:
+                self._say_if_empty(say)
             return
         try:
             if left_s:
@@ -174,8 +178,18 @@ class ServiceLogs:
                     self.fetch()
                 except ClusterError as error:
                     say(f"{error}; trying again")
+            if not self._left_s():
+                self._say_if_empty(say)
         finally:
             self._release(is_all=True)
+
+    def _say_if_empty(self, say: Say) -> None:
+        """Say why there may be no line at all: every node that has run has printed some."""
+        if self._has_run and not any(node.has_lines for node in self._nodes.values()):
+            say(
+                "OCI Logging has no line of any node: ask for the policy: allow dynamic-group <the runs'> to use"
+                " log-content in compartment <the log group's>; or launch with NODE_LOGS=1, and logs go through WORK_DIR"
+            )
 
     def _left_s(self) -> float:
         """Return how long lines are waited for if none comes, in seconds; 0 if no longer."""
@@ -201,6 +215,10 @@ class _NodeLog:
         # When each was printed (milliseconds), the how-many-eth it is, when it came (monotonic seconds), its text.
         self._held: list[tuple[int, int, float, bytes]] = []
         self._count = 0
+
+    @property
+    def has_lines(self) -> bool:
+        return self._count > 0
 
     def hold(self, line: Line, at: float) -> None:
         self._count += 1

@@ -60,7 +60,7 @@ class Logging:
         """Have the service have accepted all runs so long ago."""
         for run in self._launcher.science.runs.values():
             run.time_accepted = _moment(self.now() - ago_s)
-            run.time_finished = None
+            run.time_started, run.time_finished = run.time_accepted, None
 
     def end(self, ago_s: float = 0.0) -> None:
         """Have all runs have ended so long ago."""

@@ -254,6 +254,12 @@ def test_a_run_that_never_ran_says_what_to_do(details: str, advice: str) -> None
     assert run_advice(details).startswith(advice)
 
 
+def test_a_run_in_a_subnet_says_which_policy_the_service_needs() -> None:
+    """Its words tell a missing right and a full subnet apart, perhaps: both are said."""
+    told = run_advice("NotAuthorizedOrNotFound: subnet")
+    assert "allow service datascience to use virtual-network-family in compartment <the subnet's>" in told
+
+
 def test_nobody_guesses() -> None:
     """An unknown reason has no advice."""
     assert run_advice("something else") == ""

@@ -139,6 +139,35 @@ def test_who_does_not_follow_is_told_that_more_may_come(
     assert drained(copy, launcher.clock) == (["OCI Logging may have more lines within 50 s: run this again then"], 0.0)
 
 
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_that_no_node_has_left_a_line_is_said_with_the_policy(
+    launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path, *, is_followed: bool
+) -> None:
+    """Every node prints: runs that may not write there look like a cluster that has said nothing."""
+    logging.end(ago_s=0.0 if is_followed else 10_000.0)
+    copy = logging.copy(cluster, tmp_path, follow=is_followed)
+    copy.fetch()
+    said, _ = drained(copy, launcher.clock)
+    assert "OCI Logging has no line of any node" in said[-1]
+    assert "use log-content" in said[-1]
+    logging.print(logging.run_of("WORKER_1"), "here")
+    copy = logging.copy(cluster, tmp_path, follow=is_followed)
+    copy.fetch()
+    assert not any("no line of any node" in text for text in drained(copy, launcher.clock)[0])
+
+
+def test_nodes_that_never_ran_have_no_lines(
+    launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Their policies may be well."""
+    logging.end(ago_s=10_000.0)
+    for run in launcher.science.runs.values():
+        run.time_started = None
+    copy = logging.copy(cluster, tmp_path, follow=False)
+    copy.fetch()
+    assert drained(copy, launcher.clock) == ([], 0.0)
+
+
 def test_the_waiting_begins_anew_with_each_new_line_and_ends_when_nobody_wants_it(
     launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path
 ) -> None:
