@@ -188,7 +188,7 @@ class ServiceLogs:
         if self._has_run and not any(node.has_lines for node in self._nodes.values()):
             say(
                 "OCI Logging has no line of any node: ask for the policy: allow dynamic-group <the runs'> to use"
-                " log-content in compartment <the log group's>; or launch with NODE_LOGS=1, and logs go through WORK_DIR"
+                " log-content in compartment <the log group's>; or launch without NODE_LOGS=0"
             )
 
     def _left_s(self) -> float:
