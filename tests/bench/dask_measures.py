@@ -68,7 +68,7 @@ def measure_agents(scratch: Scratch, project: Path) -> dict[str, float]:
         ENTRY_POINT="entry.py",
         CODE_DIR=str(project),
         NODE_ADDRESS="127.0.0.1",
-        POLL_CEILING="0.25",  # this and the interval as the local backend has them
+        POLL_CEILING="0.1",  # this and the interval as the local backend has them
         HEARTBEAT_INTERVAL="2",
         TIMEOUT=f"{LIMIT_S:g}",
     )

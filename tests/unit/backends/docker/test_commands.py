@@ -45,7 +45,7 @@ def test_a_launch_makes_what_nodes_share_then_main_then_workers(launcher: Launch
             "OUTPUT_DIR": "/work/outputs",
             "NODE_CPUS": "1",
             "NODE_MEMORY": str(4000 // 3),
-            "POLL_CEILING": "0.2",
+            "POLL_CEILING": "0.1",
             "NODE_RANK": "2",
         }.items()
     )
