@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.backends.oci.fake_logging import Logging, logged_cluster
 from unit.fake_oci import Checkout, Launcher
 
 from oci_cluster.backends.oci import requests as oci_requests
+from oci_cluster.contract.cluster import Cluster
 from oci_cluster.launcher import planning
 
 
@@ -24,3 +26,15 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     monkeypatch.setattr(planning, "now", lambda: "2026-01-02T03:04:05Z")
     monkeypatch.setattr(oci_requests.getpass, "getuser", lambda: "somebody")
     return Checkout(tmp_path.resolve())
+
+
+@pytest.fixture
+def logging(launcher: Launcher, cluster: Cluster) -> Logging:
+    made = Logging(launcher)
+    made.begin()
+    return made
+
+
+@pytest.fixture
+def cluster(launcher: Launcher) -> Cluster:
+    return logged_cluster(launcher)

@@ -143,3 +143,21 @@ def follow(copy: ServiceLogs, clock: Any, seconds: float, then: Callable[[], obj
         copy.fetch()
         then()
         clock.sleep(2.0)
+
+
+def drained(copy: Any, clock: Any, most_s: float = 10_000.0) -> tuple[list[str], float]:
+    """Return what is said while *copy* waits for the rest, and how long that takes."""
+    said: list[str] = []
+    started = clock()
+
+    def pause() -> bool:
+        clock.sleep(2.0)
+        return bool(clock() - started < most_s)
+
+    copy.drain(pause, said.append)
+    return said, clock() - started
+
+
+def lines(place: Path, node: str = "MAIN") -> list[str]:
+    path = place / f"{node}.log"
+    return path.read_text().splitlines() if path.exists() else []
