@@ -38,6 +38,8 @@ class Logging:
         self._ids = itertools.count()
         # When each is found (Unix seconds by the service), when it was printed, its run, its id, its text.
         self._lines: list[tuple[float, float, str, Any, str]] = []
+        # What the last search found, of which it asks page after page.
+        self._found: list[tuple[float, float, str, Any, str]] = []
         self.searches: list[dict[str, Any]] = []
         self.asked_groups: list[str] = []
         self.compartment = COMPARTMENT
@@ -106,10 +108,11 @@ class Logging:
         start, end = (_seconds(details[name]) for name in ("timeStart", "timeEnd"))
         assert 0 < end - start <= 14 * DAY_S
         is_there = place == f"{self.compartment}/{GROUP}"
-        found = sorted(
-            (line for line in self._lines if line[0] <= self.now() and start <= line[1] < end and line[2] in runs),
-            key=lambda line: line[1],
-        )
+        if page == "0":
+            now = self.now()
+            lines = (line for line in self._lines if line[0] <= now and start <= line[1] < end and line[2] in runs)
+            self._found = sorted(lines, key=lambda line: line[1])
+        found = self._found
         if self.most and len(found) > self.most:
             raise refusal(400, "InvalidParameter", "search result is too large")
         at = int(page)
