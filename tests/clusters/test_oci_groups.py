@@ -49,6 +49,16 @@ def test_a_cluster_runs_however_the_service_counts(cloud: Cloud, reading: str) -
     cloud.assert_nothing_runs()
 
 
+@pytest.mark.parametrize("kind", ["drop-before", "drop-after", "503"])
+def test_a_rank_is_taken_once_whatever_becomes_of_the_request(cloud: Cloud, kind: str) -> None:
+    """Where the answer is lost, the rank is this node's all the same, and no other's."""
+    cloud.service.control({"faults": [{"operation": "put_object", "object": "*_claim.json", "kind": kind, "times": 2}]})
+    launch = cloud.launch_plain(2, TELL, OCI_JOB_STYLE="multinode", WAIT_FOR_ADDRESSES="1")
+    assert wait(launch) == 0, launch.err + launch.out
+    assert_all_ran(cloud, servers=0)
+    cloud.assert_nothing_runs()
+
+
 @pytest.mark.skipif(bool(why_not()), reason=f"hosts of their own: {why_not()}")
 def test_nodes_with_hosts_of_their_own_find_themselves_in_the_list(project: Any, tmp_path: Path) -> None:
     """By the address that an interface of theirs has: of two in the same group both have the number 0 or 1."""

@@ -85,15 +85,7 @@ class ClusterDir:
             StorageError: it is there, or storage did not answer; what :meth:`read` returns then tells.
         """
         body, _ = self._signer.sign(name, {"schema": SCHEMA, "launch_id": self.launch_id, **fields})
-
-        def write(path: str) -> None:
-            if self.url.startswith("oci://"):  # ocifs's own "create" asks first, and writes then
-                with self._fs.open(path, "wb", if_none_match="*") as file:
-                    file.write(body)
-            else:
-                self._fs.pipe_file(path, body, mode="create")
-
-        self._write(name, write)
+        self._write(name, lambda path: self._fs.pipe_file(path, body, mode="create"))
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return the fields of the file *name*, or None: absent, not of this launch, put back, or (still) half-written.

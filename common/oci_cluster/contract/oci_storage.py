@@ -138,8 +138,13 @@ class OciFiles:
             found = 0
         return {"name": path, "size": found, "type": "file"}
 
-    def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
-        """Replace the object *path* by *value*, whole."""
+    def pipe_file(self, path: str, value: bytes, *, mode: str = "overwrite", **options: Any) -> None:
+        """Replace the object *path* by *value*, whole; with the *mode* ``create`` only if there is none.
+
+        Then a refusal does not tell who has made it: where an answer is lost, the repeated request is refused, too.
+        """
+        if mode == "create":
+            options["if_none_match"] = "*"
         self._ask("put_object", path, _done, put_object_body=value, content_md5=_md5(value), **options)
 
     def get_file(self, path: str, target: str) -> None:
