@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_servi
 PAGE = Page()
 # Each with the next lower verb; empty where there is none.
 LOWER = [lower.text if (lower := parse_statement(text).lowered()) else "" for text in PAGE.statements]
-# Nodes that cannot use the bucket try for as long as TIMEOUT, and to say so for as long as HEARTBEAT_TIMEOUT. Main lists
-# what is there: it waits for its worker.
+# Nodes that cannot use the bucket try for as long as TIMEOUT, and to say so for as long as HEARTBEAT_TIMEOUT. What
+# main lists are its workers: it waits for them.
 SHORT = {"WAIT_FOR_ADDRESSES": "1", "TIMEOUT": "4", "HEARTBEAT_INTERVAL": "0.5", "HEARTBEAT_TIMEOUT": "4"}
 
 
