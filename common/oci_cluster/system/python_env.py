@@ -26,6 +26,7 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.env_lock import LOCK, Step, is_lock_of, locked_steps, names_torch, not_locked
 from oci_cluster.system.files import locked
 from oci_cluster.system.pip_config import pip_settings, torch_index, uv_options, with_index
+from oci_cluster.system.process import hold_signals
 
 # What a venv has by itself: these two, with or without a version. Not python-dateutil.
 _INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
@@ -332,6 +333,8 @@ def run_installer(
         BackendError: it cannot be run, or failed; holds its last words.
     """
     said: list[str] = []
+    # A signal that comes while a program is being started would leave one that nobody knows of.
+    release_signals = hold_signals()
     try:
         process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
             [str(part) for part in command],
@@ -344,19 +347,24 @@ def run_installer(
             start_new_session=True,  # to be ended with all that it has started
         )
     except OSError as error:
+        release_signals()
         msg = f"{command[0]} cannot be run: {error.strerror}"
         raise BackendError(msg) from error
     try:
-        with process:
-            for line in process.stdout or ():
-                said.append(line.rstrip())
-                if progress.match(line):
-                    say(f"  {line.strip()[:100]}")
+        release_signals()
+        for line in process.stdout or ():
+            said.append(line.rstrip())
+            if progress.match(line):
+                say(f"  {line.strip()[:100]}")
+        process.wait()
     except BaseException:  # Ctrl-C, TERM: what it makes is wanted by nobody now
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
     if process.returncode:
         shown = " ".join(str(part) for part in command[:4])
         msg = f"'{shown} ...' failed with exit code {process.returncode}:\n" + "\n".join(said[-15:])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -32,6 +34,23 @@ def test_an_installer_ends_with_what_waits_for_it(tmp_path: Path) -> None:
     assert len(pids) == 2
     psutil.wait_procs([process for process in psutil.process_iter() if process.pid in pids], timeout=60)
     assert [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"] == []
+
+
+def test_an_installer_ends_that_is_just_being_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes when the program runs already, and before anybody here knows of it."""
+    started: list[subprocess.Popen[str]] = []
+
+    class SlowPopen(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            started.append(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(environment.subprocess, "Popen", SlowPopen)
+    with pytest.raises(KeyboardInterrupt):
+        run_installer([sys.executable, "-c", "import time; time.sleep(300)"], lambda _: None)
+    (process,) = started
+    assert process.wait(60) == -signal.SIGKILL
 
 
 def test_a_post_install_script_that_cannot_be_run_is_no_bug_of_ours(tmp_path: Path) -> None:
