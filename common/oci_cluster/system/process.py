@@ -80,13 +80,13 @@ def hold_signals() -> Callable[[], None]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     old = {number: handler for number in numbers if (handler := signal.getsignal(number)) not in {signal.SIG_IGN, None}}
     for number in old:
-        signal.signal(number, lambda number, _: held.append(number))
+        signal.signal(number, lambda came, _: held.append(came))
 
     def release() -> None:
         for number, handler in old.items():
             signal.signal(number, handler)
-        for number in dict.fromkeys(held):
-            signal.raise_signal(number)
+        for came in dict.fromkeys(held):
+            signal.raise_signal(came)
 
     return release
 
