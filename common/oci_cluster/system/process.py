@@ -71,26 +71,6 @@ def describe(code: int) -> str:
         return f"exit code {code}"
 
 
-def hold_signals() -> Callable[[], None]:
-    """Have INT, TERM and HUP wait; return what lets those through that have come. Only the main thread may.
-
-    By handlers: a mask would be this thread's alone, and what is started would inherit it.
-    """
-    held: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    old = {number: handler for number in numbers if (handler := signal.getsignal(number)) not in {signal.SIG_IGN, None}}
-    for number in old:
-        signal.signal(number, lambda came, _: held.append(came))
-
-    def release() -> None:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-        for came in dict.fromkeys(held):
-            signal.raise_signal(came)
-
-    return release
-
-
 class Signals:
     """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once."""
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,6 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.env_lock import LOCK, Step, is_lock_of, locked_steps, names_torch, not_locked
 from oci_cluster.system.files import locked
 from oci_cluster.system.pip_config import pip_settings, torch_index, uv_options, with_index
-from oci_cluster.system.process import hold_signals
 
 # What a venv has by itself: these two, with or without a version. Not python-dateutil.
 _INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
@@ -334,7 +333,7 @@ def run_installer(
     """
     said: list[str] = []
     # A signal that comes while a program is being started would leave one that nobody knows of.
-    release_signals = hold_signals()
+    release_signals = _hold_signals()
     try:
         process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
             [str(part) for part in command],
@@ -363,12 +362,29 @@ def run_installer(
         process.wait()
         raise
     finally:
-        if process.stdout is not None:
+        if process.stdout:
             process.stdout.close()
     if process.returncode:
         shown = " ".join(str(part) for part in command[:4])
         msg = f"'{shown} ...' failed with exit code {process.returncode}:\n" + "\n".join(said[-15:])
         raise BackendError(msg)
+
+
+def _hold_signals() -> Callable[[], None]:
+    """Have signals wait; return what lets them through. By handlers: a mask is inherited by what is started."""
+    held: dict[int, None] = {}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    old = {number: handler for number in numbers if (handler := signal.getsignal(number)) not in {signal.SIG_IGN, None}}
+    for number in old:
+        signal.signal(number, lambda came, _: held.setdefault(came))
+
+    def release() -> None:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        for came in held:
+            signal.raise_signal(came)
+
+    return release
 
 
 def one_at_a_time(root: Path, name: str, say: Say) -> AbstractContextManager[int]:
