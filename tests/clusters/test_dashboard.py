@@ -14,6 +14,7 @@ from harness import Launch, Project, listening_of, wait_until
 CONNECTED = """
 from distributed import Client
 client = Client()
+client.wait_for_workers(1)  # a nanny may just be starting its worker again, where the machine is busy
 print("metrics", client.run(lambda dask_worker: dask_worker.http_server.port), flush=True)
 """
 UNTIL_GO = CONNECTED + "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
@@ -49,7 +50,7 @@ def servers(project: Project) -> tuple[Launch, tuple[str, int], tuple[str, int]]
     found = wait_until(lambda: re.search(r"dashboard (\S+)/status;", launch.err), "the dashboard's address")
     dashboard = urlsplit(found[1])
     metrics = re.search(r"metrics \{'tls://(.*):\d+': (\d+)\}", launch.log("MAIN"))
-    assert metrics
+    assert metrics, launch.log("MAIN")
     return launch, (str(dashboard.hostname), int(dashboard.port or 0)), (metrics[1], int(metrics[2]))
 
 
