@@ -24,7 +24,7 @@ def groups(tenancy: Tenancy, findings: Findings, ready_s: float) -> None:
     else:
         _told(findings, main[0], workers, request_id(ended) if ended else "")
         if ended:
-            _ended(findings, ended, workers)
+            _ended(findings, ended, main[0], workers)
     job = tenancy.create_job(tenancy.groups_body("failing", "group-fails", ready_s)).data.id
     ended = tenancy.ended(tenancy.create_run(job).data.id)
     details = ended.data.lifecycle_details if ended else ""
@@ -53,12 +53,19 @@ def _told(findings: Findings, main: dict[str, Any], workers: list[dict[str, Any]
     note("groups-run-ocid", f"{len(runs)} for three nodes: {', '.join(sorted(runs))}", is_right=len(runs) == 1)
 
 
-def _ended(findings: Findings, ended: Any, workers: list[dict[str, Any]]) -> None:
+def _ended(findings: Findings, ended: Any, main: dict[str, Any], workers: list[dict[str, Any]]) -> None:
+    left = [node["name"] for node in (main, *workers) if "left" in node]
     cut_short = [node for node in workers if "beat" in node and "done" not in node]
     state = ended.data.lifecycle_state
-    how = f"cut short {'with' if any('term' in node for node in cut_short) else 'without'} TERM" if cut_short else "not"
-    evidence = f"main and a worker have ended with 0; the worker that stayed was {how} ended; the run is {state}"
-    is_right = state == "SUCCEEDED" and len(cut_short) == 1
+    if sorted(left) == ["main", "worker"]:
+        how = ("with TERM" if any("term" in node for node in cut_short) else "without TERM") if cut_short else ""
+        stayed = f"was cut short {how}" if cut_short else "was not ended"
+        evidence = f"main and a worker have left by themselves; the other worker {stayed}; the run is {state}"
+        is_right = state == "SUCCEEDED" and len(cut_short) == 1
+    else:
+        # One of them has failed, which says nothing of how the service ends those that have not.
+        evidence = f"not main and a worker have left by themselves, but {' and '.join(left) or 'none'}"
+        evidence, is_right = f"{evidence}; the run is {state}: {ended.data.lifecycle_details}", None
     findings.note("groups-end", is_right=is_right, evidence=evidence, request_id=request_id(ended))
     found = {group.name: group.lifecycle_state for group in ended.data.node_group_details_list or []}
     is_deleted = set(found.values()) == {"DELETED"}
