@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import requests
+from requests.adapters import HTTPAdapter
 
 Object = dict[str, Any]
 
@@ -36,6 +37,7 @@ class Api:
         self.server = cluster["server"]
         self.session = requests.Session()
         self.session.trust_env = False  # no proxy of this machine, no .netrc
+        self.session.mount("https://", HTTPAdapter(pool_maxsize=16))
         self.session.verify = cluster["certificate-authority"]
         if "client-certificate" in user:
             self.session.cert = (user["client-certificate"], user["client-key"])

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from kube.identity import Authority, by_certificate, by_plugin, kubeconfig, new_
 
 _HERE = Path(__file__).resolve().parents[1]
 _BUILD = _HERE / "build-tools.sh"
-# Two busy cores needed 40 s; idle ones a quarter of that.
+# For one call of kubectl.
 _PATIENCE_S = 300.0
 
 
@@ -46,6 +45,13 @@ def tools() -> Path:
     if done.returncode != 0:
         raise RuntimeError(f"'{_BUILD}' ended with {done.returncode}; stderr says why")
     return Path(done.stdout.strip())
+# What may be left behind: of events there are always some, users are their tests' own.
+_MADE = {
+    "api/v1": ("pods", "services", "configmaps", "secrets", "persistentvolumeclaims"),
+    "apis/batch/v1": ("jobs",),
+    "apis/networking.k8s.io/v1": ("networkpolicies",),
+    "apis/policy/v1": ("poddisruptionbudgets",),
+}
 
 
 class Cluster:
@@ -100,21 +106,16 @@ class Cluster:
         return None
 
     def _start(self) -> dict[str, Any]:
-        for name in ("about.json", "failed.txt"):
-            (self.directory / name).unlink(missing_ok=True)
-        program = "import runpy, sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; runpy.run_module('kube.keeper', {}, '__main__')"
-        paths = (str(_HERE), str(_HERE.parent))
-        command = [sys.executable, "-I", "-c", program, *paths, str(self.directory), str(tools()), *self._options]
+        """Start the keeper, which is no child of this process: it may outlive it."""
+        program = "import sys; sys.path[:0] = sys.argv[1:3]; from kube.keeper import keep; keep(*sys.argv[3:])"
+        words = [sys.executable, "-I", "-c", program, str(_HERE), str(_HERE.parent), str(self.directory)]
         with (self.directory / "keeper.log").open("ab") as log:
-            keeper = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        deadline = time.monotonic() + _PATIENCE_S
-        while (about := self._about()) is None:
-            if keeper.poll() is not None or time.monotonic() > deadline:
-                said = (self.directory / "keeper.log").read_text(errors="replace")[-6000:]
-                raise RuntimeError(f"no Kubernetes came up within {_PATIENCE_S:g} s: {said}")
-            time.sleep(0.05)
+            command = ["setsid", "--fork", *words, str(tools()), *self._options]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False)
+        about = self._about()  # its stdout ends when it is ready, or with it
+        if done.returncode != 0 or about is None:
+            said = (self.directory / "keeper.log").read_text(errors="replace")[-6000:]
+            raise RuntimeError(f"no Kubernetes came up: {said}")
         return about
 
     def do(self, what: str, **arguments: object) -> Any:
@@ -158,7 +159,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def namespace(self, *, pod_security: str = "restricted") -> Iterator[str]:
-        """Have a new namespace, whose pods a standard bounds; at the end all in it is gone."""
+        """Have a new namespace, whose pods a standard bounds; the API removes it after the end, with all in it."""
         name = new_name("test")
         labels = {"pod-security.kubernetes.io/enforce": pod_security}
         self.api.create("api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
@@ -168,10 +169,18 @@ class Cluster:
         try:
             yield name
         finally:
-            self.api.delete(f"api/v1/namespaces/{name}")
-            deadline = time.monotonic() + 90
-            while self.api.find(f"api/v1/namespaces/{name}") and time.monotonic() < deadline:
-                time.sleep(0.1)
+            self.api.delete(f"api/v1/namespaces/{name}")  # not waited for: it takes 5 s, and cannot be in the way
+
+    def left_in(self, namespace: str) -> list[str]:
+        """Return what is in a namespace that a launch can make, as ``pods/name``."""
+        found = []
+        for group, kinds in _MADE.items():
+            for kind in kinds:
+                for item in self.api.items(f"{group}/namespaces/{namespace}/{kind}"):
+                    name = item["metadata"]["name"]
+                    if name != "kube-root-ca.crt":
+                        found.append(f"{kind}/{name}")
+        return found
 
     def user(self, namespace: str, *, role: str = "edit", rules: Sequence[Object] = ()) -> User:
         """Return a new user with a ClusterRole in *namespace*, or with a Role of *rules*, and no right elsewhere."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from kube import kueue
-from kube.api import Api
+from kube.api import Api, Object
 from kube.identity import Authority, by_certificate, kubeconfig, signing_key
 from kube.machines import Machine
 
@@ -17,9 +17,10 @@ from kube.machines import Machine
 SERVICES = "10.96.0.0/24"
 API_ADDRESS = "10.96.0.1"
 _LOOPBACK = "127.0.0.1"
-# As fast as it can be on two cores: a lost node is seen after 8 s, not 50; nobody is held back by a client's own limit.
+# Nobody is held back by a client's own limit.
 _QUICK = ("--kube-api-qps=500", "--kube-api-burst=1000")
-_CONTROLLERS = ("--node-monitor-period=1s", "--node-monitor-grace-period=8s", "--concurrent-gc-syncs=5")
+# A lost node is seen after 8 s, not 50; fake ones would keep two cores busy if they had to tell so often that they live.
+_GRACE_S, _GRACE_OF_FAKE_NODES_S = 8, 100
 _FRONT = "front-proxy"
 _USERS = {  # file: user, groups
     "admin": ("admin", "system:masters"),
@@ -46,14 +47,11 @@ class ControlPlane:
         self.directory = directory
         self.tools = tools
         self.server = server
+        self.token = secrets.token_hex(16)  # an administrator's that never expires
         self.authority = Authority(directory)
         self.inside = f"https://{machine.host.address}"
         self.admin = self.kubeconfig("admin", server)
-
-    @property
-    def api(self) -> Api:
-        """The API, for the administrator."""
-        return Api(self.admin)
+        self.api = Api(self.admin)
 
     def kubeconfig(self, file: str, server: str, *user: str) -> Path:
         """Write the kubeconfig of one of the programs, or of another *user* with groups."""
@@ -67,14 +65,8 @@ class ControlPlane:
         self._start_etcd()
         self._start_api()
         self.wait_for_api()
-        here = self.machine
-        for file, program, more in (
-            ("controllers", "kube-controller-manager", self._controllers()),
-            ("scheduler", "kube-scheduler", ()),
-        ):
-            config = self.kubeconfig(file, self.inside)
-            words = ("--leader-elect=false", f"--bind-address={_LOOPBACK}", f"--cert-dir={self.directory / file}")
-            here.start(file, program, f"--kubeconfig={config}", *words, *_QUICK, *more)
+        self._start_controllers(_GRACE_S)
+        self._start_quick("scheduler", "kube-scheduler")
         self._start_dns()
 
     def _start_etcd(self) -> None:
@@ -94,8 +86,7 @@ class ControlPlane:
         kubelets = sign("kubelet-client", "kube-apiserver", "system:masters")
         front = sign("front", _FRONT)
         private, public = signing_key(self.directory)
-        tokens = self.directory / "tokens.csv"  # an administrator's that never expires
-        self.token = secrets.token_hex(16)
+        tokens = self.directory / "tokens.csv"
         tokens.touch(mode=0o600)
         tokens.write_text(f'{self.token},admin,admin,"system:masters"\n')
         self.machine.start(
@@ -114,13 +105,18 @@ class ControlPlane:
             *(f"--proxy-client-cert-file={front[0]}", f"--proxy-client-key-file={front[1]}"),
         )
 
-    def _controllers(self) -> tuple[str, ...]:
-        return (
+    def _start_controllers(self, grace_s: int) -> None:
+        self._start_quick(
+            *("controllers", "kube-controller-manager", "--use-service-account-credentials"),
             f"--service-account-private-key-file={self.directory / 'accounts.key'}",
             f"--root-ca-file={self.authority.file}",
-            "--use-service-account-credentials",
-            *_CONTROLLERS,
+            *("--node-monitor-period=1s", f"--node-monitor-grace-period={grace_s}s", "--concurrent-gc-syncs=5"),
         )
+
+    def _start_quick(self, name: str, program: str, *more: str) -> None:
+        config = self.kubeconfig(name, self.inside)
+        words = ("--leader-elect=false", f"--bind-address={_LOOPBACK}", f"--cert-dir={self.directory / name}")
+        self.machine.start(name, program, f"--kubeconfig={config}", *words, *_QUICK, *more)
 
     def _start_dns(self) -> None:
         config = self.kubeconfig("dns", self.inside)
@@ -161,7 +157,9 @@ class ControlPlane:
         pods = ("pod/fast/pod-ready", "pod/fast/pod-delete")
         config = self.directory / "kwok.yaml"
         config.write_text("\n---\n".join((stages / f"{part}.yaml").read_text() for part in (*parts, *pods)))
-        words = ("--manage-nodes-with-label-selector=type=kwok", f"--config={config}", "--node-lease-duration-seconds=40")
+        words = ("--manage-nodes-with-label-selector=type=kwok", f"--config={config}", "--node-lease-duration-seconds=120")
+        self.machine.kill("controllers")
+        self._start_controllers(_GRACE_OF_FAKE_NODES_S)
         known = self.kubeconfig("kwok", self.inside)
         self.machine.start("kwok", "kwok", f"--kubeconfig={known}", *words, f"--server-address={_LOOPBACK}:10247")
         self.machine.wait_for(lambda: self.machine.run("curl", "-sf", f"http://{_LOOPBACK}:10247/healthz"), "kwok")
@@ -171,22 +169,23 @@ class ControlPlane:
         if "kwok" not in self.machine.programs:
             self.start_kwok()
         names = [f"fake-{number:04}" for number in range(count)]
-        for name in names:
-            self.api.create(
-                "api/v1/nodes",
-                {
-                    "metadata": {
-                        "name": name,
-                        "labels": {"type": "kwok", "kubernetes.io/hostname": name},
-                        "annotations": {"kwok.x-k8s.io/node": "fake"},
-                    },
-                    # Real pods must not go there: nothing runs them.
-                    "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
-                    "status": {"capacity": resources, "allocatable": resources},
-                },
-            )
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda name: self.api.create("api/v1/nodes", _fake_node(name, resources)), names))
         return names
 
     def about(self) -> dict[str, str]:
         """Return what another process needs to know, which JSON can say."""
-        return json.loads(json.dumps({"server": self.server, "admin": str(self.admin), "token": self.token}))
+        return {"server": self.server, "admin": str(self.admin), "token": self.token}
+
+
+def _fake_node(name: str, resources: dict[str, str]) -> Object:
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"type": "kwok", "kubernetes.io/hostname": name},
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        # Real pods must not go there: nothing runs them.
+        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
+        "status": {"capacity": resources, "allocatable": resources},
+    }

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import io
 import json
+import os
 import secrets
 import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import engine as engines
+import toy_image
+from shop import REGISTRY, Shop
 
 from kube.node import PAUSE
 
+CHECKOUT = Path(__file__).resolve().parents[3]
+# Beside what test engines keep.
+KEPT = CHECKOUT / ".venv" / "cache" / "kubernetes"
 # A shell, Python and the tools of Debian, and nothing of this project.
 DEBIAN = "localhost/debian:12"
+# With the frameworks of tests: plain, gang.
+TOY = "localhost/toy:1"
+_TOYS = ("plain", "gang")
 
 
 def pause_archive(tools: Path, file: Path) -> Path:
@@ -34,13 +47,82 @@ def pause_archive(tools: Path, file: Path) -> Path:
 def debian_archive(directory: Path) -> Path:
     """Return Debian 12 with Python as an archive in *directory*; the file system is what test engines have, too."""
     tar = engines.debian_tar()
-    state = tar.stat()
-    file = directory / f"debian-{state.st_size}-{state.st_mtime_ns}.tar"
-    if not file.exists():
-        directory.mkdir(parents=True, exist_ok=True)
+
+    def make(file: Path) -> None:
         environment = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
         write_archive(file, DEBIAN, tar.read_bytes(), {"Cmd": ["sh"], "Env": environment, "User": "1000:1000"})
+
+    return _kept(directory, "debian", _state_of(tar), make)
+
+
+def toy_archive(directory: Path, engine_place: Path) -> Path:
+    """Return :data:`TOY` as an archive in *directory*: built by an engine where what it is made of has changed."""
+
+    def make(file: Path) -> None:
+        with tempfile.TemporaryDirectory() as context, engines.Engine(engine_place) as engine:
+            toy_image.build_toy_image(engine, Path(context), TOY, *_TOYS)
+            engine.run("save", "--output", str(file), TOY)
+
+    toys = [CHECKOUT / "tests" / "clusters" / name for name in _TOYS]
+    made_of = [CHECKOUT / "common", *toys, CHECKOUT / "tests" / "toy_image.py"]
+    return _kept(directory, "toy", _content_of(made_of), make)
+
+
+def product_archives(directory: Path, place: Path, frameworks: Sequence[str]) -> dict[str, tuple[str, Path]]:
+    """Return name and archive of each framework's image, as `make build` makes it of this checkout.
+
+    Args:
+        directory: Where archives are kept.
+        place: For the engine and a copy of the checkout; ``TEST_ENGINE_DIR`` names an engine's directory of before.
+        frameworks: Whose.
+    """
+    found = {}
+    with contextlib.ExitStack() as stack:
+        shop: Shop | None = None
+        for framework in frameworks:
+            name = f"{REGISTRY}/{framework}:1"
+
+            def make(file: Path, framework: str = framework, name: str = name) -> None:
+                nonlocal shop
+                if shop is None:
+                    engine_place = Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")
+                    shop = Shop(stack.enter_context(engines.Engine(engine_place)), place, frameworks)
+                shop.make(f"build-{framework}")
+                shop.engine.run("save", "--output", str(file), name)
+
+            made_of = [CHECKOUT / "common", CHECKOUT / framework]
+            found[framework] = name, _kept(directory, framework, _content_of(made_of), make)
+    return found
+
+
+def _kept(directory: Path, name: str, state: str, make: Callable[[Path], None]) -> Path:
+    """Return the file of that *name* and *state*; where there is none, it is made, and takes the place of the last."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / f"{name}-{state}.tar"
+    with (directory / f"{name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            new = directory / f"{name}.new"  # of one who was interrupted, too
+            new.unlink(missing_ok=True)
+            make(new)
+            for old in directory.glob(f"{name}-*.tar"):
+                old.unlink()
+            new.replace(file)
     return file
+
+
+def _content_of(places: Sequence[Path]) -> str:
+    digest = hashlib.sha256(_state_of(engines.debian_tar()).encode())
+    for place in places:
+        for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(f"{file.relative_to(CHECKOUT)} {file.stat().st_mode}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _state_of(file: Path) -> str:
+    state = file.stat()
+    return f"{state.st_size:x}-{state.st_mtime_ns:x}"
 
 
 def write_archive(file: Path, name: str, layer: bytes, config: dict[str, Any]) -> Path:
@@ -66,17 +148,4 @@ def write_archive(file: Path, name: str, layer: bytes, config: dict[str, Any]) -
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     new.replace(file)
-    return file
-
-
-def saved(engine: engines.Engine, name: str, directory: Path) -> Path:
-    """Return an image of *engine* as an archive in *directory*, named by its id: what is there is not written again."""
-    identifier = engine.run("image", "inspect", "--format={{.Id}}", name).stdout.strip().rpartition(":")[2]
-    named = hashlib.sha256(f"{identifier} {name}".encode()).hexdigest()[:16]
-    file = directory / f"{named}.tar"
-    if not file.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        new = directory / f"{named}.{secrets.token_hex(4)}.tar"
-        engine.run("save", "--output", str(new), name)
-        new.replace(file)
     return file

@@ -51,6 +51,7 @@ class Keeper:
         self._with_kueue = with_kueue
         self._cgroup = f"{CGROUPS}-{os.getpid()}"
         self.nodes: dict[str, Node] = {}
+        self._imported: set[str] = set()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Keeper]:
@@ -151,10 +152,13 @@ class Keeper:
         return self.control.add_fake_nodes(count, resources)
 
     def import_image(self, archive: str) -> None:
-        """Load an archive of ``docker save`` on every node."""
+        """Load an archive of ``docker save`` on every node, once."""
+        if archive in self._imported:
+            return
         tasks = [_Task(node.import_image, Path(archive)) for node in self.nodes.values()]
         for task in tasks:
             task.join()
+        self._imported.add(archive)
 
     def inside(self, machine: str) -> int:
         """Return the process whose namespaces are a machine's: a node's, or ``control``."""
@@ -189,24 +193,26 @@ def remove_what_was_left() -> None:
             cgroups.remove(path.name)
 
 
-def keep(directory: Path, tools: Path, node_count: int, with_kueue: bool) -> None:  # noqa: FBT001 - of a command line
-    """Have a cluster until nobody holds *directory* any more."""
+def keep(directory_name: str, tools: str, node_count: str, kind: str) -> None:
+    """Have a cluster until nobody holds the directory any more; close stdout when it is ready."""
+    directory = Path(directory_name)
     # Of a terminal that its holder sits at: a holder's end is what counts.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     held = os.open(directory / "held", os.O_RDONLY)
+    (directory / "about.json").unlink(missing_ok=True)  # of one that was killed
     place = directory / secrets.token_hex(3)
     place.mkdir()
-    keeper = Keeper(place, tools, node_count=node_count, with_kueue=with_kueue)
-    try:
-        with keeper.running(), _served(keeper, place / "do") as server:
-            _write(directory / "about.json", json.dumps(keeper.about() | {"do": str(server), "pid": os.getpid()}))
-            while not _is_over(directory, held):
-                os.read(held, 1)  # nobody writes: it returns when the last one has closed it
-    except Exception:
-        _write(directory / "failed.txt", traceback.format_exc())
-        raise
+    keeper = Keeper(place, Path(tools), node_count=int(node_count), with_kueue=kind == "kueue")
+    with keeper.running(), _served(keeper, place / "do") as path:
+        new = directory / "about.new"
+        new.write_text(json.dumps({**keeper.about(), "do": str(path), "pid": os.getpid()}))
+        new.replace(directory / "about.json")
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - no path
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        while not _is_over(directory, held):
+            os.read(held, 1)  # nobody writes: it returns when the last one has closed it
 
 
 def _is_over(directory: Path, held: int) -> bool:
@@ -246,13 +252,3 @@ def _served(keeper: Keeper, path: Path) -> Iterator[Path]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield path
         server.shutdown()
-
-
-def _write(file: Path, text: str) -> None:
-    new = file.with_suffix(".new")
-    new.write_text(text)
-    new.replace(file)
-
-
-if __name__ == "__main__":
-    keep(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "kueue")
