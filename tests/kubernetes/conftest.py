@@ -16,7 +16,7 @@ WHY_NOT = why_not()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here; `tests/run.sh` says so, and with CI=true that is a failure."""
+    """Leave out what cannot run here; with CI=true that is a failure."""
     for item in items:
         if WHY_NOT:
             item.add_marker(pytest.mark.skip(reason=f"a Kubernetes: {WHY_NOT}"))

@@ -69,7 +69,7 @@ def test_a_user_sees_its_place_in_the_queue(kubernetes: Cluster, two: dict[str, 
     user = kubernetes.user(team.namespace)
     api = Api(user.by_token())
     labels = {"kueue.x-k8s.io/queue-name": team.queue}
-    script = "while :; do sleep 0.2; done"
+    script = "trap exit TERM; while :; do sleep 0.2; done"
     first = jobs.job("first", 2, script, labels=labels, **{GPU: "8"})
     second = jobs.job("second", 2, script, labels=labels, **{GPU: "8"})
     with jobs.running(api, team.namespace, first) as path:

@@ -5,6 +5,7 @@ PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m kube DIRECTORY [NODES]
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
@@ -30,11 +31,17 @@ def main() -> int:
             f"logs in {cluster.place}/logs; Ctrl-C removes it\n"
         )
         sys.stdout.flush()
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
-        except KeyboardInterrupt:
-            return 0
     return 0
+
+
+def hold(directory: str) -> None:
+    """Hold the cluster of a directory until stdin ends: for whoever must be another process."""
+    with Cluster(Path(directory)):
+        sys.stdout.write("held\n")
+        sys.stdout.flush()
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ class ControlPlane:
         self._start_controllers(_GRACE_OF_FAKE_NODES_S)
         known = self.kubeconfig("kwok", self.inside)
         self.machine.start("kwok", "kwok", f"--kubeconfig={known}", *words, f"--server-address={_LOOPBACK}:10247")
-        self.machine.wait_for(lambda: self.machine.run("curl", "-sf", f"http://{_LOOPBACK}:10247/healthz"), "kwok")
+        self.machine.wait_for(lambda: self.machine.answers(10247, "healthz"), "kwok")
 
     def add_fake_nodes(self, count: int, resources: dict[str, str]) -> list[str]:
         """Make *count* Nodes that kwok runs; return their names."""

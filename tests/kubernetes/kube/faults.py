@@ -153,6 +153,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.request = self.server.proxy.shake_hands(self.request)
         super().setup()
 
+    def finish(self) -> None:
+        with contextlib.suppress(OSError):  # what is left to write, to a connection that was cut
+            super().finish()
+        self.request.close()  # the server knows only the socket below it
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
         """Keep quiet; ``seen`` has it all."""
 
@@ -241,10 +246,12 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.sendall(self._head(upstream="") + body)
             if fault.cut_after_s is not None:
                 threading.Timer(fault.cut_after_s, self._hang_up).start()
-            threading.Thread(target=self._send_up, args=(upstream,), daemon=True).start()
+            up = threading.Thread(target=self._send_up, args=(upstream,), daemon=True)
+            up.start()
             while part := upstream.recv(1 << 16):
                 self.wfile.write(part)
             self._hang_up()
+            up.join()
 
     def _send_up(self, upstream: ssl.SSLSocket) -> None:
         with contextlib.suppress(OSError, ValueError):

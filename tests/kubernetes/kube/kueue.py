@@ -54,7 +54,7 @@ def start(
     file = directory / "kueue.json"  # which is YAML, too
     file.write_text(json.dumps({**_settings(directory), **settings}))
     machine.start("kueue", "kueue", f"--kubeconfig={kubeconfig}", f"--config={file}", "--zap-log-level=2")
-    machine.wait_for(lambda: machine.run("curl", "-sf", f"http://{_LOOPBACK}:{_HEALTH}/readyz"), "kueue")
+    machine.wait_for(lambda: machine.answers(_HEALTH, "readyz"), "kueue")
     authority = (directory / "ca.crt").read_bytes()
     for kind, name, hooks in _webhooks(source, authority):
         path = f"apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{name}"

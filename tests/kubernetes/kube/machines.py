@@ -62,8 +62,7 @@ class Machine:
         for name, value in _TUNABLES.items():
             shown = f"/run/tunables/{name}"
             commands += [f"mkdir -p $(dirname {shown})", f"echo {value} >{shown}", f"mount --bind {shown} /proc/sys/{name}"]
-        # What a kubelet mounts must be seen by the runtime's containers.
-        commands += ["mount --make-rshared /", "echo", "exec cat"]
+        commands += ["echo", "exec cat"]
         process = subprocess.Popen(
             [*self._joining(), *self._enter, "unshare", "--cgroup", "sh", "-ec", "\n".join(commands)],
             stdin=subprocess.PIPE,
@@ -138,6 +137,11 @@ class Machine:
         if done.returncode != 0:
             raise RuntimeError(f"'{' '.join(words[2:])}' on {self.host.name}: {done.returncode}: {done.stderr[-2000:]}")
         return done.stdout
+
+    def answers(self, port: int, path: str) -> bool:
+        """Return whether a program there says on its loopback, by HTTP, that it is well."""
+        asked = ("get", f"--raw=/{path}", f"--server=http://127.0.0.1:{port}", "--kubeconfig=/dev/null")
+        return bool(self.run("kubectl", *asked))
 
     def wait_for(self, answers: Callable[[], object], name: str) -> None:
         """Return when a program that was started *answers*."""

@@ -14,6 +14,8 @@ from kube.machines import Machine
 PAUSE = "localhost/pause:1"
 CLUSTER_DOMAIN = "cluster.local"
 _CONTAINERD = "/usr/bin/containerd"
+# Where its machine has the node's directory: short, as paths of sockets are at most 107 bytes long.
+_HERE = Path("/node")
 
 
 def pods_of(number: int) -> str:
@@ -41,24 +43,27 @@ class Node:
         self._tools = tools
         self._socket = Path("/run/containerd.sock")  # of the machine's own /run
         directory.mkdir(parents=True)
+        # Shared: what a kubelet mounts in there must be seen by the runtime's containers.
+        for words in (("mkdir", _HERE), ("mount", "--bind", directory, _HERE), ("mount", "--make-rshared", _HERE)):
+            machine.run(*words)
 
     def start_runtime(self) -> None:
         """Start containerd; return when it answers, with the image of pods' pauses."""
         (self.directory / "config.toml").write_text(self._config())
         (self.directory / "cni").mkdir()
         (self.directory / "cni" / "10-pods.conflist").write_text(json.dumps(self._network()))
-        self.machine.start("containerd", _CONTAINERD, "--config", self.directory / "config.toml")
+        self.machine.start("containerd", _CONTAINERD, "--config", _HERE / "config.toml")
         self.machine.wait_for(lambda: self.ctr("version"), "containerd")
 
     def start_kubelet(self, server: str, authority: Authority) -> None:
         """Start the kubelet; it makes its Node by itself."""
         shown = by_certificate(*authority.sign(f"{self.name}", f"system:node:{self.name}", "system:nodes"))
-        config = kubeconfig(self.directory / "kubelet.conf", server, authority.file, shown)
-        settings = self.directory / "kubelet.json"  # which is YAML, too
-        settings.write_text(json.dumps(self._settings(authority)))
-        root = self.directory / "kubelet"
+        kubeconfig(self.directory / "kubelet.conf", server, authority.file, shown)
+        (self.directory / "kubelet.json").write_text(json.dumps(self._settings(authority)))  # which is YAML, too
+        root = _HERE / "kubelet"
         self.machine.start(
-            *("kubelet", "kubelet", f"--kubeconfig={config}", f"--config={settings}", f"--root-dir={root}"),
+            *("kubelet", "kubelet", f"--kubeconfig={_HERE / 'kubelet.conf'}"),
+            *(f"--config={_HERE / 'kubelet.json'}", f"--root-dir={root}"),
             *(f"--cert-dir={root / 'pki'}", f"--hostname-override={self.name}", f"--node-ip={self.machine.host.address}"),
         )
 
@@ -98,7 +103,7 @@ class Node:
         is_overlay = subprocess.run(words, capture_output=True, check=False).returncode == 0
         return f"""\
 version = 2
-root = "{self.directory}/containerd"
+root = "{_HERE}/containerd"
 state = "/run/containerd"
 [grpc]
 address = "{self._socket}"
@@ -111,9 +116,9 @@ stream_server_address = "127.0.0.1"
 snapshotter = "{"overlayfs" if is_overlay else "native"}"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{self._tools}/bin"
-conf_dir = "{self.directory}/cni"
+conf_dir = "{_HERE}/cni"
 [plugins."io.containerd.internal.v1.opt"]
-path = "{self.directory}/opt"
+path = "{_HERE}/opt"
 """
 
     def _network(self) -> dict[str, object]:
@@ -155,7 +160,7 @@ path = "{self.directory}/opt"
             "resolvConf": "",
             "clusterDNS": [self._dns],
             "clusterDomain": CLUSTER_DOMAIN,
-            "podLogsDir": str(self.directory / "logs"),
+            "podLogsDir": str(_HERE / "logs"),
             "maxPods": 60,
             # A node that is lost is seen soon.
             "nodeStatusUpdateFrequency": "2s",
