@@ -30,7 +30,7 @@ find_go() {
   local needed candidate version seen=""
   needed="$(sed -n 's/^go //p' go.mod)"
   for candidate in "${GO:-}" go "${root}/.venv/go/go/bin/go"; do
-    [[ -n "${candidate}" ]] && command -v "${candidate}" >/dev/null || continue
+    [[ -n "${candidate}" && -n "$(command -v "${candidate}")" ]] || continue
     # Of the Go that it would fetch where it may: GOTOOLCHAIN.
     version="$("${candidate}" env GOVERSION 2>/dev/null || "${candidate}" version | awk '{ print $3 }')"
     if printf '%s\n' "${needed}" "${version#go}" | sort --version-sort --check=quiet; then

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import engine as engines
 import pytest
 from harness import wait_until
 from kube import images
@@ -50,9 +51,7 @@ def namespace(kubernetes: Cluster) -> Iterator[str]:
     """Return a new namespace under Pod Security `restricted`; at the end nothing may be left in it."""
     with kubernetes.namespace() as name:
         yield name
-        wait_until(
-            lambda: not kubernetes.left_in(name), lambda: f"nothing to be left: {kubernetes.left_in(name)}", 60
-        )
+        wait_until(lambda: not kubernetes.left_in(name), lambda: f"nothing to be left: {kubernetes.left_in(name)}", 60)
 
 
 @pytest.fixture
@@ -71,15 +70,23 @@ def proxy(kubernetes: Cluster) -> Iterator[FaultyProxy]:
 @pytest.fixture(scope="session")
 def toy_image(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the name of an image of the frameworks of tests, which is on all nodes."""
+    if reason := engines.why_not():
+        pytest.skip(f"an engine, which builds images: {reason}")
     archive = images.toy_archive(images.KEPT, tmp_path_factory.mktemp("engine") / "e")
     kubernetes.do("import_image", archive=str(archive))
     return images.TOY
 
 
 @pytest.fixture(scope="session")
-def product_images(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the names of the images of Dask and PyTorch, built as `make build` does, which are on all nodes."""
-    archives = images.product_archives(images.KEPT, tmp_path_factory.mktemp("images"), ("dask", "pytorch"))
-    for _, archive in archives.values():
+def product_image(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Return what makes the image of a framework, as `make build` does: its name, when it is on all nodes."""
+    if reason := engines.why_not():
+        pytest.skip(f"an engine, which builds images: {reason}")
+
+    def make(framework: str) -> str:
+        place = tmp_path_factory.mktemp(framework)
+        name, archive = images.product_archive(images.KEPT, place, framework)
         kubernetes.do("import_image", archive=str(archive))
-    return {framework: name for framework, (name, _) in archives.items()}
+        return name
+
+    return make

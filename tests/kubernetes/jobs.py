@@ -18,11 +18,13 @@ SOON = [
 DISRUPTION = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
 
 
-def job(name: str, count: int, script: str, *, labels: dict[str, str] | None = None, **requests: str) -> Object:
+def job(
+    name: str, count: int, script: str, *, image: str = DEBIAN, labels: dict[str, str] | None = None, **requests: str
+) -> Object:
     """Return an Indexed Job whose *count* nodes run a shell script, spread over the nodes that there are."""
     container: dict[str, Any] = {
         "name": "node",
-        "image": DEBIAN,
+        "image": image,
         "command": ["sh", "-c", script],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi", **requests}, "limits": requests},

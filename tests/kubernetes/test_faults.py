@@ -86,13 +86,13 @@ def test_an_answer_is_late(api: Api, user: User, proxy: FaultyProxy) -> None:
     assert api.items(maps(user), timeout=30)
 
 
-def test_kubectl_reaches_a_pod_through_the_proxy(
-    kubernetes: Cluster, user: User, proxy: FaultyProxy
-) -> None:
+def test_kubectl_reaches_a_pod_through_the_proxy(kubernetes: Cluster, user: User, proxy: FaultyProxy) -> None:
     """An upgraded connection: exec, as port-forward."""
     config = user.by_token(proxy.url)
     api = Api(config)
-    with jobs.running(api, user.namespace, jobs.job("reached", 1, "trap exit TERM; while :; do sleep 0.2; done")) as path:
+    with jobs.running(
+        api, user.namespace, jobs.job("reached", 1, "trap exit TERM; while :; do sleep 0.2; done")
+    ) as path:
         api.until(path, lambda job: job["status"].get("ready"), "the node to run")
         done = kubernetes.kubectl("exec", "job/reached", "--", "sh", "-c", "echo $((6 * 7)); exit 9", kubeconfig=config)
     assert (done.returncode, done.stdout) == (9, "42\n"), done.stderr
@@ -148,7 +148,9 @@ def test_a_cluster_lives_through_the_death_of_the_api_server_and_of_a_node(own_k
         wait_until(lambda: is_disrupted(api, namespace, lost), "the lost node's pod to be given up", 60)
         cluster.do("heal", node="n2")
         cluster.wait_for_node("n2")
-        wait_until(lambda: uids(api, namespace).get(lost, before[lost]) != before[lost], "the same index to be made again", 90)
+        wait_until(
+            lambda: uids(api, namespace).get(lost, before[lost]) != before[lost], "the same index to be made again", 90
+        )
         api.until(path, lambda job: job["status"].get("ready") == 2, "both to run in the end", 90)
         after = uids(api, namespace)
         assert after[1 - lost] == before[1 - lost]

@@ -6,6 +6,7 @@ import jobs
 from harness import wait_until
 from kube.api import Api, RefusedError, condition
 from kube.cluster import Cluster, User
+from kube.volumes import claim
 
 
 def test_an_indexed_job_tells_the_code_and_the_last_words_of_every_node(kubernetes: Cluster, user: User) -> None:
@@ -88,6 +89,21 @@ def test_a_user_has_the_rights_of_its_role_and_no_other(kubernetes: Cluster, nam
     api = Api(user.by_token())
     wait_until(lambda: _is_refused(api, f"api/v1/namespaces/{namespace}/pods"), "pods to be refused")
     assert api.items(f"apis/batch/v1/namespaces/{namespace}/jobs") == []
+
+
+def test_a_claim_is_one_directory_for_all_nodes(kubernetes: Cluster, user: User) -> None:
+    """As uid 1000, on two machines: each writes a file, and waits for the other's."""
+    api = Api(user.by_token())
+    script = """echo $JOB_COMPLETION_INDEX >/work/$JOB_COMPLETION_INDEX
+        until [ -s /work/0 ] && [ -s /work/1 ]; do sleep 0.1; done"""
+    body = jobs.job("shared", 2, script)
+    pod = body["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "work", "persistentVolumeClaim": {"claimName": "work"}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "work", "mountPath": "/work"}]
+    with claim(kubernetes, user.namespace, "work") as directory, jobs.running(api, user.namespace, body) as path:
+        api.until(path, lambda job: condition(job, "Complete"), "the Job to be complete")
+        assert {file.name: file.read_text() for file in directory.iterdir()} == {"0": "0\n", "1": "1\n"}
+        assert {pod["spec"]["nodeName"] for pod in jobs.pods(api, user.namespace, "shared").values()} == {"n1", "n2"}
 
 
 def test_what_pod_security_forbids_starts_nowhere(kubernetes: Cluster, user: User) -> None:

@@ -34,9 +34,7 @@ def workload(api: Api, namespace: str, path: str) -> Object:
     return found[0] if found else {}
 
 
-def test_a_cluster_is_preempted_as_a_whole_and_comes_back_by_itself(
-    kubernetes: Cluster, two: dict[str, Team]
-) -> None:
+def test_a_cluster_is_preempted_as_a_whole_and_comes_back_by_itself(kubernetes: Cluster, two: dict[str, Team]) -> None:
     """A borrows 4 of B's 8 GPUs; B wants its own: all of A's 12 nodes end, B's 8 run, and then A's 12 again."""
     api, (a, b) = kubernetes.api, (two["a"], two["b"])
     low = {"kueue.x-k8s.io/queue-name": a.queue, "kueue.x-k8s.io/priority-class": LOW}

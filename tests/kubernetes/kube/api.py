@@ -45,7 +45,7 @@ class Api:
             self.session.headers["Authorization"] = f"Bearer {user['token']}"
 
     def ask(
-        self, method: str, path: str, body: Any = None, *, kind: str = "json", timeout: float = 60, **query: object
+        self, method: str, path: str, body: Any = None, *, kind: str = "json", timeout: float = 60, **query: Any
     ) -> requests.Response:
         """Ask, and raise what is refused."""
         data = body if isinstance(body, (bytes, str)) or body is None else json.dumps(body)
@@ -61,12 +61,12 @@ class Api:
             raise RefusedError(method, path, answer)
         return answer
 
-    def get(self, path: str, *, timeout: float = 60, **query: object) -> Any:
+    def get(self, path: str, *, timeout: float = 60, **query: Any) -> Any:
         """Return an object, or what else is there, such as a log."""
         answer = self.ask("GET", path, timeout=timeout, **query)
         return answer.json() if "json" in answer.headers.get("Content-Type", "") else answer.text
 
-    def items(self, path: str, **query: object) -> list[Object]:
+    def items(self, path: str, **query: Any) -> list[Object]:
         found: list[Object] = self.get(path, **query)["items"]
         return found
 
@@ -86,7 +86,7 @@ class Api:
 
     def apply(self, path: str, body: Object | str | bytes) -> Object:
         """Make an object, or make it so, by a server-side apply; *body* is JSON or YAML."""
-        query = {"fieldManager": "tests", "force": "true"}
+        query: dict[str, Any] = {"fieldManager": "tests", "force": "true"}
         made: Object = self.ask("PATCH", path, body, kind="apply-patch+yaml", **query).json()
         return made
 
@@ -102,7 +102,7 @@ class Api:
             if error.code != 404:
                 raise
 
-    def watch(self, path: str, timeout_s: int = 60, **query: object) -> Iterator[Object]:
+    def watch(self, path: str, timeout_s: int = 60, **query: Any) -> Iterator[Object]:
         """Yield the events of what *path* lists, until the server ends the watch."""
         words = urlencode({"watch": "true", "timeoutSeconds": timeout_s, **query})
         with self.session.get(f"{self.server}/{path}?{words}", stream=True, timeout=timeout_s + 10) as answer:
@@ -113,7 +113,7 @@ class Api:
                     yield json.loads(line)
 
     def until(
-        self, path: str, holds: Callable[[Object], object], what: str, patience_s: float = 60, **query: object
+        self, path: str, holds: Callable[[Object], object], what: str, patience_s: float = 60, **query: Any
     ) -> Object:
         """Return what is at *path* as soon as it *holds*; fail after *patience_s*, and show it."""
         deadline = time.monotonic() + patience_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 _TOP = Path("/sys/fs/cgroup")
 # What containers are bounded by; on version 2 it must be handed down from the top.
 _CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
+# Leaves of version 2: for what ran before in the topmost cgroup, and for what is a node's and no container's.
+_ASIDE, _OWN = "aside", "node"
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ def hierarchies() -> list[Hierarchy]:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         kind, path = rest.split()[0], Path(fields.split()[4])
-        if kind in {"cgroup", "cgroup2"} and (path == _TOP or path.parent == _TOP):
+        if kind in {"cgroup", "cgroup2"} and _TOP in {path, path.parent}:
             found.append(Hierarchy(path, kind == "cgroup2"))
     return found
 
@@ -45,43 +48,64 @@ def why_not() -> str:
         return f"needs cgroups below {_TOP}"
     if refused := [str(tree.path) for tree in found if not os.access(tree.path, os.W_OK) or _is_read_only(tree.path)]:
         return f"needs to be allowed to make cgroups in {', '.join(refused)}"
-    for tree in found:
-        if not tree.is_v2 or tree.path != _TOP:
-            continue
-        missing = set(_CONTROLLERS[:1]) - set((tree.path / "cgroup.subtree_control").read_text().split())
-        if missing:
-            return f"needs the controllers {', '.join(missing)} in {tree.path}/cgroup.subtree_control"
     return ""
 
 
 def make(name: str) -> list[Path]:
-    """Make the cgroup *name* (``a/b`` below ``a``) in every hierarchy; return where a process of it belongs."""
+    """Make the cgroup *name* (``a/b`` below ``a``) in every hierarchy; return its directories."""
     places = []
     for tree in hierarchies():
         path = tree.path
+        if is_unified(tree):
+            _give(path, _ASIDE)
         for part in Path(name).parts:
             path /= part
             path.mkdir(exist_ok=True)
             if tree.path.name == "cpuset" and not tree.is_v2:  # empty at first, and then nothing can run there
                 for file in ("cpuset.cpus", "cpuset.mems"):
                     (path / file).write_text((path.parent / file).read_text())
-        if tree.is_v2 and tree.path == _TOP:
-            # Of a cgroup that hands controllers down no process can be: those of the node are in a leaf.
-            (path / "node").mkdir(exist_ok=True)
-            path /= "node"
         places.append(path)
     return places
 
 
-def hand_down(name: str) -> None:
-    """On version 2, give the cgroups below *name* the controllers; no process may be in *name* itself."""
+def hand_down(name: str) -> list[Path]:
+    """Have cgroups below *name* that bound what is in them; return where all other processes of *name* belong."""
+    places = []
     for tree in hierarchies():
-        if tree.is_v2 and tree.path == _TOP:
-            path = tree.path
-            for part in Path(name).parts:
-                path /= part
-                for controller in set((path / "cgroup.controllers").read_text().split()) & set(_CONTROLLERS):
-                    (path / "cgroup.subtree_control").write_text(f"+{controller}")
+        path = tree.path
+        for part in Path(name).parts:
+            path /= part
+            if is_unified(tree):
+                _give(path, _OWN)
+        places.append(path / _OWN if is_unified(tree) else path)
+    return places
+
+
+def is_unified(tree: Hierarchy) -> bool:
+    """Return whether this is version 2 with all controllers, and not what stands beside those of version 1."""
+    return tree.is_v2 and tree.path == _TOP
+
+
+def _give(path: Path, leaf: str) -> None:
+    """Give the cgroups below *path* the controllers; where that needs it, its own processes go into a *leaf*.
+
+    Version 2 has processes in leaves alone, but for the machine's topmost cgroup. In a container the topmost that is
+    seen is none: what runs there is put aside, as all do that run engines in containers.
+    """
+    wanted = set((path / "cgroup.controllers").read_text().split()) & set(_CONTROLLERS)
+    for controller in wanted - set((path / "cgroup.subtree_control").read_text().split()):
+        try:
+            (path / "cgroup.subtree_control").write_text(f"+{controller}")
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            (path / leaf).mkdir(exist_ok=True)
+            for process in (path / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    (path / leaf / "cgroup.procs").write_text(process)
+            (path / "cgroup.subtree_control").write_text(f"+{controller}")
+    if leaf == _OWN:
+        (path / leaf).mkdir(exist_ok=True)
 
 
 def mounts() -> list[str]:

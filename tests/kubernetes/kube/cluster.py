@@ -30,7 +30,12 @@ def why_not() -> str:
     """Return what is missing to run a Kubernetes here, but for its own programs; empty where nothing is."""
     if reason := hosts.why_not():
         return reason
-    programs = {"/usr/bin/containerd": "containerd", "/usr/bin/ctr": "containerd", "runc": "runc", "flock": "util-linux"}
+    programs = {
+        "/usr/bin/containerd": "containerd",
+        "/usr/bin/ctr": "containerd",
+        "runc": "runc",
+        "flock": "util-linux",
+    }
     if missing := [program for program in programs if not shutil.which(program)]:
         packages = dict.fromkeys(programs[program] for program in missing)
         return f"needs {', '.join(missing)} (Debian's {', '.join(packages)})"
@@ -43,6 +48,8 @@ def tools() -> Path:
     if done.returncode != 0:
         raise RuntimeError(f"'{_BUILD}' ended with {done.returncode}; stderr says why")
     return Path(done.stdout.strip())
+
+
 # What may be left behind: of events there are always some, users are their tests' own.
 _MADE = {
     "api/v1": ("pods", "services", "configmaps", "secrets", "persistentvolumeclaims"),
@@ -221,7 +228,11 @@ class User:
     def token(self, seconds: int = 3600) -> str:
         """Return a new token, good for *seconds*: at least 600, says the API."""
         path = f"api/v1/namespaces/{self.namespace}/serviceaccounts/{self.name}/token"
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
         return str(self.cluster.api.create(path, body)["status"]["token"])
 
     def by_certificate(self) -> Path:

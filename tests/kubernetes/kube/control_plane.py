@@ -19,7 +19,8 @@ API_ADDRESS = "10.96.0.1"
 _LOOPBACK = "127.0.0.1"
 # Nobody is held back by a client's own limit.
 _QUICK = ("--kube-api-qps=500", "--kube-api-burst=1000")
-# A lost node is seen after 8 s, not 50; fake ones would keep two cores busy if they had to tell so often that they live.
+# A lost node is seen after 8 s, not 50. A thousand fake ones that had to tell so often that they live would keep two
+# cores busy.
 _GRACE_S, _GRACE_OF_FAKE_NODES_S = 8, 100
 _FRONT = "front-proxy"
 _USERS = {  # file: user, groups
@@ -148,7 +149,15 @@ class ControlPlane:
         """Start Kueue, or start it again with *settings* of its Configuration beside ours."""
         certificates = self.authority.sign("webhook", "webhook", hosts=(_LOOPBACK, "localhost"))
         config = self.kubeconfig("kueue", self.inside)
-        kueue.start(self.machine, self.directory, self.tools / "kueue", self.api, config, certificates, settings or {})
+        kueue.start(
+            self.machine,
+            self.directory,
+            source=self.tools / "kueue",
+            api=self.api,
+            kubeconfig=config,
+            certificates=certificates,
+            settings=settings or {},
+        )
 
     def start_kwok(self) -> None:
         """Start what makes Nodes with the label ``type=kwok`` ready, and runs their pods in name only."""
@@ -157,7 +166,11 @@ class ControlPlane:
         pods = ("pod/fast/pod-ready", "pod/fast/pod-delete")
         config = self.directory / "kwok.yaml"
         config.write_text("\n---\n".join((stages / f"{part}.yaml").read_text() for part in (*parts, *pods)))
-        words = ("--manage-nodes-with-label-selector=type=kwok", f"--config={config}", "--node-lease-duration-seconds=120")
+        words = (
+            "--manage-nodes-with-label-selector=type=kwok",
+            f"--config={config}",
+            "--node-lease-duration-seconds=120",
+        )
         self.machine.kill("controllers")
         self._start_controllers(_GRACE_OF_FAKE_NODES_S)
         known = self.kubeconfig("kwok", self.inside)

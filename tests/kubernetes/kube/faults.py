@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_up(self, upstream: ssl.SSLSocket) -> None:
         with contextlib.suppress(OSError, ValueError):
-            while part := self.rfile.read1(1 << 16):  # type: ignore[attr-defined]
+            while part := self.rfile.read1(1 << 16):
                 upstream.sendall(part)
 
     def _head(self, *, upstream: str) -> bytes:

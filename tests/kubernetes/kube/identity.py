@@ -97,7 +97,9 @@ def by_plugin(token_file: Path, *, version: str = "v1beta1") -> dict[str, Any]:
     answer = {"apiVersion": f"client.authentication.k8s.io/{version}", "kind": "ExecCredential"}
     # JSON of a token needs no quoting: tokens are base64 and dots.
     text = json.dumps({**answer, "status": {"token": "TOKEN"}})
-    program = f"echo called >>'{token_file}.calls'; token=$(cat '{token_file}'); echo '{text}' | sed \"s/TOKEN/$token/\""
+    program = (
+        f"echo called >>'{token_file}.calls'; token=$(cat '{token_file}'); echo '{text}' | sed \"s/TOKEN/$token/\""
+    )
     return {"exec": {**answer, "kind": None, "command": "sh", "args": ["-c", program], "interactiveMode": "Never"}}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import io
@@ -68,31 +67,22 @@ def toy_archive(directory: Path, engine_place: Path) -> Path:
     return _kept(directory, "toy", _content_of(made_of), make)
 
 
-def product_archives(directory: Path, place: Path, frameworks: Sequence[str]) -> dict[str, tuple[str, Path]]:
-    """Return name and archive of each framework's image, as `make build` makes it of this checkout.
+def product_archive(directory: Path, place: Path, framework: str) -> tuple[str, Path]:
+    """Return name and archive of a framework's image, as `make build` makes it of this checkout.
 
     Args:
         directory: Where archives are kept.
         place: For the engine and a copy of the checkout; ``TEST_ENGINE_DIR`` names an engine's directory of before.
-        frameworks: Whose.
+        framework: Whose.
     """
-    found = {}
-    with contextlib.ExitStack() as stack:
-        shop: Shop | None = None
-        for framework in frameworks:
-            name = f"{REGISTRY}/{framework}:1"
+    name = f"{REGISTRY}/{framework}:1"
 
-            def make(file: Path, framework: str = framework, name: str = name) -> None:
-                nonlocal shop
-                if shop is None:
-                    engine_place = Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")
-                    shop = Shop(stack.enter_context(engines.Engine(engine_place)), place, frameworks)
-                shop.make(f"build-{framework}")
-                shop.engine.run("save", "--output", str(file), name)
+    def make(file: Path) -> None:
+        with engines.Engine(Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")) as engine:
+            Shop(engine, place, [framework]).make(f"build-{framework}")
+            engine.run("save", "--output", str(file), name)
 
-            made_of = [CHECKOUT / "common", CHECKOUT / framework]
-            found[framework] = name, _kept(directory, framework, _content_of(made_of), make)
-    return found
+    return name, _kept(directory, framework, _content_of([CHECKOUT / "common", CHECKOUT / framework]), make)
 
 
 def _kept(directory: Path, name: str, state: str, make: Callable[[Path], None]) -> Path:

@@ -25,6 +25,7 @@ _FIXED = ("/etc/kueue/metrics/certs", "/visibility")
 def start(
     machine: Machine,
     directory: Path,
+    *,
     source: Path,
     api: Api,
     kubeconfig: Path,
@@ -111,7 +112,9 @@ def _webhooks(source: Path, authority: bytes) -> list[tuple[str, str, list[dict[
     """Return kind, name and entries of what the API server is to ask, at a URL in place of a Service."""
     found = []
     for document in yaml.load_all((source / "webhook" / "manifests.yaml").read_text(), yaml.CSafeLoader):
-        hooks = [hook for hook in document["webhooks"] if all(set(rule["apiGroups"]) <= _GROUPS for rule in hook["rules"])]
+        hooks = [
+            hook for hook in document["webhooks"] if all(set(rule["apiGroups"]) <= _GROUPS for rule in hook["rules"])
+        ]
         for hook in hooks:
             url = f"https://{_LOOPBACK}:{_WEBHOOK}{hook['clientConfig']['service']['path']}"
             hook["clientConfig"] = {"url": url, "caBundle": base64.b64encode(authority).decode()}

@@ -61,7 +61,11 @@ class Machine:
         commands = cgroups.mounts()
         for name, value in _TUNABLES.items():
             shown = f"/run/tunables/{name}"
-            commands += [f"mkdir -p $(dirname {shown})", f"echo {value} >{shown}", f"mount --bind {shown} /proc/sys/{name}"]
+            commands += [
+                f"mkdir -p $(dirname {shown})",
+                f"echo {value} >{shown}",
+                f"mount --bind {shown} /proc/sys/{name}",
+            ]
         commands += ["echo", "exec cat"]
         process = subprocess.Popen(
             [*self._joining(), *self._enter, "unshare", "--cgroup", "sh", "-ec", "\n".join(commands)],
@@ -73,7 +77,7 @@ class Machine:
         if process.stdout.read(1) != b"\n":
             raise NotReadyError(f"a node's cgroups could not be mounted; stderr says why ({process.wait(60)})")
         self._holder = process  # its stdin ends it, and so does the host's end
-        cgroups.hand_down(cgroup)
+        self._cgroups = cgroups.hand_down(cgroup)
         self._enter.append(f"--cgroup=/proc/{_inside(process).pid}/ns/cgroup")
 
     def _joining(self) -> list[str]:

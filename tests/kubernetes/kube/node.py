@@ -64,7 +64,11 @@ class Node:
         self.machine.start(
             *("kubelet", "kubelet", f"--kubeconfig={_HERE / 'kubelet.conf'}"),
             *(f"--config={_HERE / 'kubelet.json'}", f"--root-dir={root}"),
-            *(f"--cert-dir={root / 'pki'}", f"--hostname-override={self.name}", f"--node-ip={self.machine.host.address}"),
+            *(
+                f"--cert-dir={root / 'pki'}",
+                f"--hostname-override={self.name}",
+                f"--node-ip={self.machine.host.address}",
+            ),
         )
 
     def wait(self, api: Api) -> None:

@@ -20,7 +20,7 @@ class _Loader(yaml.CSafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", key_node.start_mark)
             seen.add(key)
@@ -29,8 +29,8 @@ class _Loader(yaml.CSafeLoader):
 
 def documents(text: str) -> list[dict[str, Any]]:
     """Return the objects of a YAML text, as ``kubectl apply -f -`` reads it; a List is what it lists."""
-    found = []
-    for document in yaml.load_all(text, _Loader):  # noqa: S506 - a safe loader
+    found: list[dict[str, Any]] = []
+    for document in yaml.load_all(text, _Loader):
         if document is not None:
             found += document["items"] if document.get("kind") == "List" else [document]
     return found
@@ -49,15 +49,14 @@ def faults(
     objects = documents(rendered) if isinstance(rendered, str) else list(rendered)
     if not objects:
         return ["there is no object"]
-    found = []
+    found: list[str] = []
     with _remembered():
         for item in objects:
             if item["apiVersion"].partition("/")[0] in unknown:
                 continue
             name = f"{item['kind']} {item['metadata'].get('name')}"
-            for version in versions:
-                if line := _fault(item, version):
-                    found.append(f"{name}: {version}: {line}")
+            lines = {version: _fault(item, version) for version in versions}
+            found += [f"{name}: {version}: {line}" for version, line in lines.items() if line]
     return found
 
 
