@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kube.schemas import VERSIONS, documents, faults
-from kubernetes_validate.utils import VersionNotSupportedError
+from kubernetes_validate import utils
 
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -61,9 +61,11 @@ def test_a_field_that_only_newer_versions_have_is_told_for_the_older_ones() -> N
     assert [line.split(": ")[1] for line in faults([job])] == ["1.33"]
 
 
-def test_a_version_without_schemas_is_not_checked_by_those_of_an_older_one() -> None:
-    with pytest.raises(VersionNotSupportedError):
+def test_a_version_without_schemas_is_not_checked_by_those_of_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(utils.VersionNotSupportedError):
         faults([JOB], ["1.99"])
+    monkeypatch.setattr(utils, "all_versions", lambda: ["1.33.0", "1.34.0", "1.36.0", "1.37.0"])
+    assert faults([JOB]) == ["Job a: 1.35: there is no schema of it; kubernetes-validate has 1.34"]
 
 
 def test_a_text_is_read_as_kubectl_reads_it() -> None:

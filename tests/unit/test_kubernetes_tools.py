@@ -121,7 +121,7 @@ def test_a_go_that_is_too_old_is_not_taken(tmp_path: Path, start: Callable[..., 
     for name in ("awk", "bash", "dirname", "env", "readlink", "sed", "sort"):
         (path / name).symlink_to(str(shutil.which(name)))
     script = checkout / "tests" / "kubernetes" / "build-tools.sh"
-    assert start("--go", script=script, PATH=str(path)).wait(30) == 0
+    assert start("--go", script=script, PATH=str(path)).communicate(timeout=30)[0].endswith("/stub/go\n")
     process = start("--go", script=script, PATH=str(path), STUB_VERSION="go1.25.9")
     err = process.communicate(timeout=30)[1]
     assert process.returncode == 69
