@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-import jobs
 import pytest
 import requests
 from harness import wait_until
+from kube import jobs
 from kube.api import Api, RefusedError, condition
 from kube.cluster import Cluster, User
 from kube.faults import FaultyProxy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jobs
 import pytest
+from kube import jobs
 from kube.api import Api, condition
 from kube.cluster import Cluster, User
 

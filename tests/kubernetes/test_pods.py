@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import jobs
 from harness import wait_until
+from kube import jobs
 from kube.api import Api, RefusedError, condition
 from kube.cluster import Cluster, User
 from kube.volumes import claim
@@ -89,6 +89,27 @@ def test_a_user_has_the_rights_of_its_role_and_no_other(kubernetes: Cluster, nam
     api = Api(user.by_token())
     wait_until(lambda: _is_refused(api, f"api/v1/namespaces/{namespace}/pods"), "pods to be refused")
     assert api.items(f"apis/batch/v1/namespaces/{namespace}/jobs") == []
+
+
+def test_a_pod_reaches_the_api_with_its_account(kubernetes: Cluster, user: User) -> None:
+    """As a launcher in a pod does: by the variables, the token and the certificate that every pod is given."""
+    program = """
+import os, ssl, urllib.request
+given = "/var/run/secrets/kubernetes.io/serviceaccount"
+read = lambda name: open(f"{given}/{name}").read()
+trust = ssl.create_default_context(cafile=f"{given}/ca.crt")
+for host in (os.environ["KUBERNETES_SERVICE_HOST"], "kubernetes.default.svc"):
+    request = urllib.request.Request("https://" + host + "/api/v1/namespaces/" + read("namespace") + "/pods")
+    request.add_header("Authorization", "Bearer " + read("token"))
+    print(urllib.request.urlopen(request, context=trust).status)
+"""
+    body = jobs.job("inside", 1, f"exec python3 -c '{program}'")
+    body["spec"]["template"]["spec"]["serviceAccountName"] = user.name
+    api = Api(user.by_token())
+    with jobs.running(api, user.namespace, body) as path:
+        api.until(path, lambda job: condition(job, "Complete"), "the Job to be complete")
+        pod = jobs.pods(api, user.namespace, "inside")[0]["metadata"]["name"]
+        assert api.get(f"api/v1/namespaces/{user.namespace}/pods/{pod}/log").split() == ["200", "200"]
 
 
 def test_a_claim_is_one_directory_for_all_nodes(kubernetes: Cluster, user: User) -> None:

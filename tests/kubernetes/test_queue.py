@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jobs
 import pytest
 from harness import wait_until
+from kube import jobs
 from kube.api import Api, Object, condition
 from kube.cluster import Cluster
 from kube.teams import Team, teams

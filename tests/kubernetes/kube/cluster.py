@@ -187,6 +187,11 @@ class Cluster:
                         found.append(f"{kind}/{name}")
         return found
 
+    def admin_by_token(self, server: str) -> Path:
+        """Return a kubeconfig of the administrator for a proxy, which passes no certificate on."""
+        file = self.place / f"{new_name('admin')}.conf"
+        return kubeconfig(file, server, self.authority.file, {"token": self.about["token"]})
+
     def user(self, namespace: str, *, role: str = "edit", rules: Sequence[Object] = ()) -> User:
         """Return a new user with a ClusterRole in *namespace*, or with a Role of *rules*, and no right elsewhere."""
         return User(self, namespace, role, rules)

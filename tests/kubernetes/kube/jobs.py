@@ -1,4 +1,4 @@
-"""Jobs as a backend makes them, small: what tests of the ring itself run."""
+"""Jobs as a backend makes them, small: what tests of this Kubernetes itself run."""
 
 from __future__ import annotations
 
