@@ -116,7 +116,7 @@ def test_a_token_that_ends_is_refused_and_a_plugin_brings_another(
 
 @pytest.mark.alone
 def test_a_cluster_lives_through_the_death_of_the_api_server_and_of_a_node(own_kubernetes: Cluster) -> None:
-    """In one cluster, which is harmed three times: the API restarts, a kubelet dies, a link is cut."""
+    """In one cluster, which is harmed four times: the API restarts, Kueue dies, a kubelet dies, a link is cut."""
     cluster, api = own_kubernetes, own_kubernetes.api
     # Not 0: then the Job counts the lost node as one that has done its part, and makes no other.
     script = "trap 'exit 143' TERM; while :; do sleep 0.2; done"
@@ -134,6 +134,14 @@ def test_a_cluster_lives_through_the_death_of_the_api_server_and_of_a_node(own_k
         watcher.join(60)
         assert gaps, "nobody saw that the API server was away"
         assert uids(api, namespace) == before
+
+        other = jobs.job("other", 1, script, labels={"kueue.x-k8s.io/queue-name": "none"})
+        cluster.do("kill_kueue")
+        with pytest.raises(RefusedError, match=r"failed calling webhook .*kb\.io"):
+            api.create(f"apis/batch/v1/namespaces/{namespace}/jobs", other)
+        cluster.do("set_kueue", settings={})
+        queued = api.ask("POST", f"apis/batch/v1/namespaces/{namespace}/jobs", other, dryRun="All").json()
+        assert queued["spec"]["suspend"] is True
 
         cluster.do("kill_kubelet", node="n2")
         cluster.wait_for_node("n2", is_ready=False)

@@ -65,14 +65,14 @@ class Fault:
         return is_left and re.fullmatch(self.method, method) is not None and re.search(self.path, path) is not None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    """One that came: its answer's status, or 0 where it got none."""
+    """One that came: its answer's status, or 0 while it has none. It is there before its answer is."""
 
     method: str
     path: str
-    status: int
     fault: Fault | None
+    status: int = 0
 
 
 class FaultyProxy:
@@ -167,29 +167,28 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _do(self) -> None:
-        fault = self.server.proxy.fault_of(self.command, self.path) or Fault()
+        found = self.server.proxy.fault_of(self.command, self.path)
+        fault = found or Fault()
+        self._seen = Request(self.command, self.path, found)
+        self.server.proxy.seen.append(self._seen)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if fault.delay_s:
             time.sleep(fault.delay_s)
-        status = fault.status
         try:
             if fault.status:
                 self._refuse(fault)
             elif self.headers.get("Upgrade"):
-                status = 101
                 self._tunnel(body, fault)
             else:
-                status = self._pass_on(body, fault)
+                self._pass_on(body, fault)
         except (OSError, http.client.HTTPException):
             self._hang_up()
-        finally:
-            made = Request(self.command, self.path, status, fault if fault.hits else None)
-            self.server.proxy.seen.append(made)
 
     def _refuse(self, fault: Fault) -> None:
         reason = _REASONS.get(fault.status, "Unknown")
         text = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": fault.status}
         body = json.dumps({**text, "reason": reason, "message": f"the proxy of tests says {reason}"}).encode()
+        self._seen.status = fault.status
         self.send_response(fault.status)
         if fault.retry_after_s is not None:
             self.send_header("Retry-After", str(fault.retry_after_s))
@@ -198,8 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _pass_on(self, body: bytes, fault: Fault) -> int:
-        """Ask the API server, and hand its answer over as it comes; return its status, or 0 for what got no answer."""
+    def _pass_on(self, body: bytes, fault: Fault) -> None:
+        """Ask the API server, and hand its answer over as it comes."""
         with contextlib.closing(self.server.proxy.connect()) as upstream:
             upstream.settimeout(None)
             upstream.sendall(self._head(upstream="close") + body)
@@ -208,11 +207,12 @@ class _Handler(BaseHTTPRequestHandler):
             if fault.is_lost:
                 answer.read()
                 self._hang_up()
-                return 0
+                return
             if fault.cut_after_s is not None:
                 timer = threading.Timer(fault.cut_after_s, self._hang_up)
                 timer.daemon = True
                 timer.start()
+            self._seen.status = answer.status
             self.send_response_only(answer.status, answer.reason)
             is_whole = answer.length is not None
             for name, value in answer.getheaders():
@@ -222,7 +222,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self._copy_body(answer, fault, is_chunked=not is_whole)
-            return answer.status
 
     def _copy_body(self, answer: http.client.HTTPResponse, fault: Fault, *, is_chunked: bool) -> None:
         left = fault.cut_after_bytes
@@ -241,6 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tunnel(self, body: bytes, fault: Fault) -> None:
         """Pass bytes both ways: exec, port-forward."""
+        self._seen.status = 101
         with contextlib.closing(self.server.proxy.connect()) as upstream:
             upstream.settimeout(None)
             upstream.sendall(self._head(upstream="") + body)
