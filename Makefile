@@ -29,10 +29,10 @@ $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 to_push := $(if $(filter push%,$(MAKECMDGOALS)),--to-push)
 
 # dask/ and tests/ are folders: without .PHONY make calls such targets "up to date".
-.PHONY: build push pull-check pin-base size $(builds) $(pushes) help test test-quick test-unit test-scripts test-clusters test-samples lint format lock audit bench chaos demo-oci smoke-oci coverage clean
+.PHONY: build push pull-check pin-base size $(builds) $(pushes) help test test-quick test-unit test-scripts test-clusters test-kubernetes test-samples lint format lock audit bench chaos demo-oci smoke-oci coverage clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 build: ## build the images of all frameworks; build-dask one
 	@./scripts/images.sh build $(frameworks) $(to_push)
@@ -55,7 +55,7 @@ $(builds): build-%:
 $(pushes): push-%: build-%
 	@./scripts/images.sh push $*
 
-test: $(python_tools) $(node_tools) ## run all three rings of tests; installs what they need
+test: $(python_tools) $(node_tools) ## run all four rings of tests; installs what they need
 	./tests/run.sh
 
 test-quick: $(python_tools) $(node_tools) ## what an edit is tested by: the package, the scripts, one Dask cluster
@@ -69,6 +69,9 @@ test-scripts: $(python_tools) $(node_tools) ## the scripts, with stubs for what 
 
 test-clusters: $(python_tools) ## real clusters of real processes
 	./tests/run.sh clusters
+
+test-kubernetes: $(python_tools) ## a real Kubernetes, with Kueue and nodes; builds it, 6 minutes once, with Go
+	./tests/run.sh kubernetes
 
 test-samples: $(python_tools) ## scripts of others as they are: half an hour, and gigabytes of packages
 	./tests/run.sh samples

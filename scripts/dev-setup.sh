@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Usage: dev-setup.sh [python|node ...]
+# Usage: dev-setup.sh [python|node|go ...]
 #
-# Install the tools of `make lint test`, in the checkout only. Without an argument, install both parts.
+# Install the tools of `make lint test`, in the checkout only. Without an argument, install the first two parts.
 #
 #   python  install the packages of requirements-dev.txt into .venv; with uv when it is on PATH, else with pip
 #   node    install the packages of package-lock.json into node_modules, with npm
+#   go      install Go into .venv/go, to build the Kubernetes of tests with; a Go on PATH that is new enough will do
 #
 # PYTHON (default: python3) makes .venv where it does not exist. `make` runs this script when a lock file has changed.
 # Exit: 0 installed, 2 wrong usage, 69 a tool or a package is not available, 78 PYTHON is too old.
@@ -46,14 +47,29 @@ setup_node() {
     die 69 "npm could not install package-lock.json; see above"
 }
 
+# Its own pip: that of .venv may be installed at the same time.
+setup_go() {
+  local python="${PYTHON:-python3}" scratch
+  scratch="$(mktemp -d)"
+  log "installing Go into .venv/go with pip"
+  "${python}" -m venv "${scratch}/venv" || die 69 "'${python} -m venv' failed; on Debian: apt-get install python3-venv"
+  "${scratch}/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
+    --target "${scratch}/go" --requirement "${root}/tests/kubernetes/requirements-go.txt" ||
+    die 69 "pip could not install tests/kubernetes/requirements-go.txt; see above"
+  mkdir -p "${root}/.venv"
+  rm -rf "${root}/.venv/go"
+  mv "${scratch}/go" "${root}/.venv/go"
+  rm -rf "${scratch}"
+}
+
 main() {
   local part
   [[ $# -gt 0 ]] || set -- python node
   for part in "$@"; do
     case "${part}" in
       -h | --help) usage && exit 0 ;;
-      python | node) ;;
-      *) usage_error "expected python or node, got '${part}'" ;;
+      python | node | go) ;;
+      *) usage_error "expected python, node or go, got '${part}'" ;;
     esac
   done
   for part in "$@"; do

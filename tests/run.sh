@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Usage: run.sh [--quick|--measure] [unit|scripts|clusters|example|samples ...]
+# Usage: run.sh [--quick|--measure] [unit|scripts|clusters|kubernetes|example|samples ...]
 #
-# Run rings of tests; without an argument, the first three. `make test` installs the tools first.
+# Run rings of tests; without an argument, the first four. `make test` installs the tools first.
 #
-#   unit      pytest on tests/unit: injected clocks, no clusters
-#   scripts   bats on tests/scripts/*.bats: the scripts, with stubs for the programs that they call
-#   clusters  pytest on tests/clusters: real clusters of real processes
-#   example   one of these alone: Dask's example
-#   samples   pytest on tests/samples: scripts of others as they are, which need gigabytes and half an hour
+#   unit        pytest on tests/unit: injected clocks, no clusters
+#   scripts     bats on tests/scripts/*.bats: the scripts, with stubs for the programs that they call
+#   clusters    pytest on tests/clusters: real clusters of real processes
+#   kubernetes  pytest on tests/kubernetes: a real Kubernetes, which Go builds first; minutes once
+#   example     one of clusters alone: Dask's example
+#   samples     pytest on tests/samples: scripts of others as they are, which need gigabytes and half an hour
 #
 # Tests run side by side: those that compute on every CPU, and three at a time those of clusters, which mostly wait.
 # TEST_JOBS names another number for both. Tests marked `alone` come after the others.
@@ -33,7 +34,7 @@ jobs="${TEST_JOBS:-}"
 scratch="" summary="" is_green=1 measured=""
 total_passed=0 total_failed=0 total_skipped=0 how=""
 
-summarize() { summary+="$(printf '%-9s %s' "$1" "$2")"$'\n'; }
+summarize() { summary+="$(printf '%-10s %s' "$1" "$2")"$'\n'; }
 
 not_run() { # ring, reason
   log "ring '$1' NOT RUN: $2"
@@ -120,6 +121,12 @@ cluster_tests() {
   count_pytest -m alone tests/clusters
 }
 
+# Two at a time: what they wait for computes on the same CPUs.
+kubernetes_tests() {
+  count_pytest --numprocesses "${jobs:-2}" --dist loadfile -m 'not alone' tests/kubernetes
+  count_pytest -m alone tests/kubernetes
+}
+
 example_test() {
   count_pytest tests/clusters/test_dask.py::test_example_shows_each_workers_share_and_its_result
 }
@@ -129,6 +136,19 @@ sample_tests() { count_pytest tests/samples; }
 
 run_unit() { run_pytest unit unit_tests; }
 run_clusters() { run_pytest clusters cluster_tests; }
+run_kubernetes() {
+  local reason
+  # Before minutes of building: what else is missing, such as root.
+  if ! reason="$(isolated -c 'import sys; sys.path[:0] = "tests", "tests/kubernetes"
+from kube.cluster import why_not
+print(why_not())' 2>&1)" || [[ -n "${reason}" ]]; then
+    not_run kubernetes "${reason##*$'\n'}"
+  elif ! tests/kubernetes/build-tools.sh >/dev/null; then
+    not_run kubernetes "its programs are not built, see above; they need Go: ./scripts/dev-setup.sh go"
+  else
+    run_pytest kubernetes kubernetes_tests
+  fi
+}
 run_example() { run_pytest example example_test; }
 run_samples() { run_pytest samples sample_tests; }
 
@@ -171,13 +191,13 @@ main() {
     how="$1"
     shift
   fi
-  [[ $# -gt 0 ]] || set -- unit scripts clusters
+  [[ $# -gt 0 ]] || set -- unit scripts clusters kubernetes
   rings=" $* "
   for ring in "$@"; do
     case "${ring}" in
       -h | --help) usage && exit 0 ;;
-      unit | scripts | clusters | example | samples) ;;
-      *) usage_error "expected unit, scripts, clusters, example or samples, got '${ring}'" ;;
+      unit | scripts | clusters | kubernetes | example | samples) ;;
+      *) usage_error "expected unit, scripts, clusters, kubernetes, example or samples, got '${ring}'" ;;
     esac
   done
   [[ "${jobs:-1}" =~ ^[1-9][0-9]*$ ]] || usage_error "TEST_JOBS: expected a whole number from 1, got '${jobs}'"

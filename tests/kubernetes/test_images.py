@@ -1,0 +1,40 @@
+"""Images of this project in pods of a real Kubernetes: built here, and brought as archives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kube import jobs
+from kube.api import Api, condition
+from kube.cluster import Cluster, User
+
+
+def said(kubernetes: Cluster, user: User, image: str, script: str) -> list[str]:
+    """Return what each of two nodes, one on each machine, prints."""
+    api = Api(user.by_token())
+    with jobs.running(api, user.namespace, jobs.job("said", 2, script, image=image)) as path:
+        api.until(path, lambda job: condition(job, "Complete") or condition(job, "Failed"), "the Job to end", 120)
+        pods = jobs.pods(api, user.namespace, "said")
+        assert [jobs.ended(pod).get("exitCode") for pod in pods.values()] == [0, 0]
+        assert {pod["spec"]["nodeName"] for pod in pods.values()} == {"n1", "n2"}
+        logs = [f"api/v1/namespaces/{user.namespace}/pods/{pod['metadata']['name']}/log" for pod in pods.values()]
+        return [api.get(log) for log in logs]
+
+
+def test_the_image_of_the_frameworks_of_tests_runs_on_both_machines(
+    kubernetes: Cluster, user: User, toy_image: str
+) -> None:
+    """Not below its entrypoint: what a container is told to run is the user's."""
+    script = "id -u; ls -d /opt/oci-cluster/plain /opt/oci-cluster/common/entrypoint.sh; python -c 'import psutil'"
+    expected = "1000\n/opt/oci-cluster/common/entrypoint.sh\n/opt/oci-cluster/plain\n"
+    assert said(kubernetes, user, toy_image, script) == [expected] * 2
+
+
+@pytest.mark.timeout(1800)  # the first time it is built
+def test_the_image_of_dask_runs_on_both_machines(
+    kubernetes: Cluster, user: User, product_image: Callable[[str], str]
+) -> None:
+    """As `make build` makes it."""
+    script = "id -u; python -c 'import distributed; print(distributed.__name__)'; touch /opt/env/x 2>&- || echo kept"
+    assert said(kubernetes, user, product_image("dask"), script) == ["1000\ndistributed\nkept\n"] * 2
