@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oci_cluster.contract.repeats import RequestFailedError
-from oci_cluster.contract.signing import OLDER, UNSIGNED, Signer, derived_key
+from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.system.local_files import LocalFiles
 
@@ -51,6 +51,8 @@ class ClusterDir:
         self.url = url
         self.launch_id = launch_id
         self._signer = Signer(self.key_for("exchange"))
+        #: The life whose files count, once that is known; empty: those of every life do.
+        self.life = ""
         #: Why a file that is there could not be used when it was last read, by file name.
         self.unusable: dict[str, str] = {}
 
@@ -74,9 +76,12 @@ class ClusterDir:
 
     def publish(self, name: str, **fields: Any) -> int:
         """Write *fields* to the file *name*, whole and signed; return its counter. A reader sees all of it or none."""
-        body, counter = self._signer.sign(name, {"schema": SCHEMA, "launch_id": self.launch_id, **fields})
+        body, counter = self._signer.sign(name, {**self._common(), **fields})
         self._write(name, lambda path: self._fs.pipe_file(path, body))
         return counter
+
+    def _common(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self.life} if self.life else {})}
 
     def publish_once(self, name: str, **fields: Any) -> None:
         """Do as :meth:`publish`, of a file that is not there yet; of several who try at once, one succeeds.
@@ -84,7 +89,7 @@ class ClusterDir:
         Raises:
             StorageError: it is there, or storage did not answer; what :meth:`read` returns then tells.
         """
-        body, _ = self._signer.sign(name, {"schema": SCHEMA, "launch_id": self.launch_id, **fields})
+        body, _ = self._signer.sign(name, {**self._common(), **fields})
 
         def write(path: str) -> None:
             if self.url.startswith("oci://"):  # ocifs's own "create" asks first, and writes then
@@ -95,11 +100,12 @@ class ClusterDir:
 
         self._write(name, write)
 
-    def read(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str, *, any_life: bool = False) -> dict[str, Any] | None:
         """Return the fields of the file *name*, or None: absent, not of this launch, put back, or (still) half-written.
 
         Why a file that is there was not used is kept in :attr:`unusable`. Among the fields are ``schema``,
-        ``launch_id`` and ``counter``, which is greater in each file that a writer has published.
+        ``launch_id`` and ``counter``, which is greater in each file that a writer has published. One of another
+        :attr:`life` counts only where *any_life* does.
 
         Raises:
             SettingsError: this launch wrote the file in a schema that is not ours.
@@ -112,11 +118,13 @@ class ClusterDir:
         try:
             fields = _object(body)
             # In the "try": what was nested just deep enough to be read may be too deep to be written once more.
-            why = (
-                self._signer.refusal(name, fields)
-                if fields.get("launch_id") == self.launch_id
-                else f"of another launch ({str(fields.get('launch_id'))[:64]!r})"
-            )
+            if fields.get("launch_id") != self.launch_id:
+                why = f"of another launch ({str(fields.get('launch_id'))[:64]!r})"
+            elif self.life and not any_life and fields.get("life") != self.life:
+                # Before its counter counts: a node of another life may have a clock that is ahead.
+                why = OTHER_LIFE
+            else:
+                why = self._signer.refusal(name, fields)
         except (ValueError, RecursionError) as error:
             fields, why = {}, f"not usable ({error})"
         if why:

@@ -47,6 +47,7 @@ class NodeSettings:
     entry_on_all: bool
     gang: bool
     max_restarts: int
+    interruptible: bool
     cluster_tls: bool
     node_logs: bool
     max_log_bytes: int
@@ -158,6 +159,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         entry_on_all=read.setting("ENTRY_ON") or gang,
         gang=gang,
         max_restarts=read.setting("MAX_RESTARTS"),
+        interruptible=read.setting("INTERRUPTIBLE"),
         cluster_tls=read.setting("CLUSTER_TLS"),
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 UNSIGNED = "not signed by this launch: somebody else wrote it, or a node of another version"
+OTHER_LIFE = "of another life of this launch"
 OLDER = "older than what was there before: somebody has put it back"
 
 # HMAC-SHA256. Its keys have as many bytes as its output (RFC 2104).
