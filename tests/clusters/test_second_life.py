@@ -1,9 +1,9 @@
 """A queue interrupts a cluster by TERM, and starts the same nodes again later: real agents, and no launcher.
 
-The framework ``held`` is ``plain`` with knobs: a cluster of it is kept in any phase, so it shows all five. The frameworks
-proper are interrupted while they run, which is where their own processes and ports are in the way of the
-next life. What they do in the other phases is the agent's alone: before main's configuration nothing of a framework has
-begun; before ready, while ending and while uploading, its start scripts are ended as they are while running.
+The framework ``held`` is ``plain`` with knobs: a cluster of it is kept in any phase, so all five are seen with it. The
+frameworks proper are interrupted while they run: there their own processes, ports and secrets could be in the way of
+the next life. What they do in the other phases is the agent's alone: before main's configuration nothing of a framework
+has begun; before ready, while ending and while uploading, its start scripts are ended as they are while running.
 """
 
 from __future__ import annotations

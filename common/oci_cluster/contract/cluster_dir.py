@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from oci_cluster.contract.names import LIFE
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
@@ -51,8 +52,7 @@ class ClusterDir:
         self.url = url
         self.launch_id = launch_id
         self._signer = Signer(self.key_for("exchange"))
-        #: The life whose files count, once that is known; empty: those of every life do.
-        self.life = ""
+        self._life = ""
         #: Why a file that is there could not be used when it was last read, by file name.
         self.unusable: dict[str, str] = {}
 
@@ -60,6 +60,17 @@ class ClusterDir:
     def refused(self) -> dict[str, str]:
         """Those of :attr:`unusable` that somebody else has written, or put back."""
         return {name: why for name, why in self.unusable.items() if why in {UNSIGNED, OLDER}}
+
+    @property
+    def life(self) -> str:
+        """The life whose files count, once that is known; empty: those of every life do."""
+        return self._life
+
+    def enter_life(self, life: str) -> None:
+        """Have only files of *life* count from now on, however the counters of those of other lives were."""
+        if life != self._life:
+            self._life = life
+            self._signer.forget({LIFE})
 
     def key_for(self, purpose: str) -> bytes:
         """Return this launch's key for *purpose*; see :func:`derived_key`."""
@@ -81,7 +92,7 @@ class ClusterDir:
         return counter
 
     def _common(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self.life} if self.life else {})}
+        return {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}
 
     def publish_once(self, name: str, **fields: Any) -> None:
         """Do as :meth:`publish`, of a file that is not there yet; of several who try at once, one succeeds.
@@ -120,7 +131,7 @@ class ClusterDir:
             # In the "try": what was nested just deep enough to be read may be too deep to be written once more.
             if fields.get("launch_id") != self.launch_id:
                 why = f"of another launch ({str(fields.get('launch_id'))[:64]!r})"
-            elif self.life and not any_life and fields.get("life") != self.life:
+            elif self._life and not any_life and fields.get("life") != self._life:
                 # Before its counter counts: a node of another life may have a clock that is ahead.
                 why = OTHER_LIFE
             else:

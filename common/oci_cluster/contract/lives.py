@@ -9,6 +9,7 @@ from typing import Any
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import LIFE, STOP, exit_file
+from oci_cluster.contract.values import parse_switch
 
 _ID = re.compile(r"[0-9a-f]{32}")
 # Far above what any queue does; a number that a person can still read.
@@ -36,6 +37,11 @@ def read_life(cluster_dir: ClusterDir) -> Life | None:
     life, number, answers = fields.get("life"), fields.get("number"), fields.get("answers")
     is_one = type(life) is str and _ID.fullmatch(life) and type(number) is int and 0 < number < _MAX_NUMBER
     return Life(str(life), int(str(number)), answers if isinstance(answers, dict) else {}) if is_one else None
+
+
+def is_interruptible(environment: Mapping[str, str]) -> bool:
+    """Return whether a launch whose nodes have this *environment* can have several lives."""
+    return parse_switch(environment.get("INTERRUPTIBLE") or "0")
 
 
 def read_stop(cluster_dir: ClusterDir) -> dict[str, Any] | None:

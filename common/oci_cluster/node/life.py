@@ -47,7 +47,7 @@ class LedLife:
 
     def _begin(self) -> bool:
         cluster_dir = self._pulse.cluster_dir
-        cluster_dir.life = self._id
+        cluster_dir.enter_life(self._id)
         before = read_life(cluster_dir)
         # Its own, where storage has taken that without an answer.
         number = 1 if before is None else before.number + (before.id != self._id)

@@ -361,7 +361,8 @@ class Pulse:
 
     def enter_life(self, life: str, number: int) -> None:
         """Have only files of *life* count from now on, and let the others see that this node is in it."""
-        self.cluster_dir.life, self.life_number = life, number
+        self.cluster_dir.enter_life(life)
+        self.life_number = number
         log.info("life=%d", number)
         self.beat()
 

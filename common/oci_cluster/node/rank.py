@@ -80,7 +80,7 @@ def _enter_life(cluster_dir: ClusterDir, arrival: Arrival) -> bool:
     life = arrival.find()
     if life is None:
         return False
-    cluster_dir.life = life.id
+    cluster_dir.enter_life(life.id)
     arrival.leave()
     return True
 

@@ -232,7 +232,7 @@ class Worker:
                 return
             if (life := self._arrival.find()) is None:
                 raise StorageError("main has not told which life this is")
-            self._pulse.cluster_dir.life = life.id
+            self._pulse.cluster_dir.enter_life(life.id)
         self._pulse.publish_exit(outcome, time=self._failed_at or self._pulse.wall_clock(), has_left=True)
 
 
