@@ -207,10 +207,10 @@ class ClusterDir:
 
         self._write(name, write)
 
-    def read_bytes(self, name: str, start: int) -> bytes:
-        """Return what the file *name* holds from byte *start* on, ``MAX_BYTES`` at most; nothing if it is gone."""
+    def read_bytes(self, name: str, start: int, count: int = MAX_BYTES) -> bytes:
+        """Return *count* bytes at most of the file *name*, from byte *start* on; nothing if it is gone."""
         try:
-            return bytes(self._ask(name, lambda path: self._fs.cat_file(path, start, start + MAX_BYTES)))
+            return bytes(self._ask(name, lambda path: self._fs.cat_file(path, start, start + count)))
         except FileNotFoundError:
             return b""
 

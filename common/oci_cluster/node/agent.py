@@ -31,7 +31,7 @@ from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
 from oci_cluster.node.role import Restart, Role
 from oci_cluster.node.script import Script
-from oci_cluster.system.process import Children, Signals
+from oci_cluster.system.process import Children, Signals, describe
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ class Agent:
         if not settings.launch_key:
             log.warning(_NO_KEY)
         self._provide_code()
+        if self._uploads is not None and settings.interruptible:
+            self._bring_outputs_back(self._uploads)
         own = {
             "node": settings.node,
             "rank": settings.rank,
@@ -210,6 +212,22 @@ class Agent:
                 log.warning("%s; trying again", redact(str(error)))
             return False
         return True
+
+    def _bring_outputs_back(self, uploads: Uploads) -> None:
+        """Have the entry point find what it has left in an earlier life.
+
+        Raises:
+            StorageError: that is not possible.
+        """
+        code_of = uploads.fetch()
+
+        def has_ended() -> bool:
+            return code_of() is not None
+
+        self._pulse.wait_for("the outputs of the life before", has_ended)
+        if code := code_of():
+            msg = f"the outputs of the life before cannot be brought back: {describe(code)}; the log says why"
+            raise StorageError(msg)
 
     def _make_uploads(self, children: Children) -> Uploads | None:
         """Return what uploads outputs; None where they are in the cluster dir already."""
