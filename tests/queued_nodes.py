@@ -36,7 +36,7 @@ class QueuedNodes:
         self._python = python
         self._environs: dict[str, dict[str, str]] = {}
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
-        self._starts = 0
+        self._starts: dict[str, int] = {}
         for rank, address in enumerate(self._addresses.texts):
             self._environs[f"WORKER_{rank}" if rank else "MAIN"] = {
                 "MODE": "WORKER" if rank else "MAIN",
@@ -74,8 +74,10 @@ class QueuedNodes:
 
     def start(self, nodes: Iterable[str] | None = None) -> None:
         """Start *nodes*, or all, each in a session of its own, as a container is."""
-        self._starts += 1
         for node in self.names if nodes is None else nodes:
+            if node in self._agents:  # no service starts one twice at a time
+                self._agents[node].wait(60)
+            self._starts[node] = self._starts.get(node, 0) + 1
             with self._log(node).open("wb") as log:
                 self._agents[node] = subprocess.Popen(
                     [str(self._python), "-m", "oci_cluster", "agent"],
@@ -88,7 +90,7 @@ class QueuedNodes:
                 )
 
     def _log(self, node: str, start: int | None = None) -> Path:
-        return self._logs / f"{node}.{start or self._starts}.log"
+        return self._logs / f"{node}.{start or self._starts.get(node, 0)}.log"
 
     def log(self, node: str = "MAIN", start: int | None = None) -> str:
         """Return what a node has printed after its last start, or after that of a number."""
@@ -110,12 +112,16 @@ class QueuedNodes:
         """Return when a file is in the cluster dir."""
         wait_until((self.work_dir / "cluster" / name).exists, lambda: f"{name}{self.logs()}")
 
-    def wait_for(self, text: str, node: str = "MAIN") -> None:
-        """Return when a node has printed *text*; fail when it has ended before."""
+    def environ(self, node: str) -> dict[str, str]:
+        """Return what a node's agent is started with, each time."""
+        return self._environs[node]
+
+    def wait_for(self, text: str, node: str = "MAIN", start: int | None = None) -> None:
+        """Return when a node has printed *text* after a start; fail when it has ended before."""
 
         def look() -> bool:
             has_ended = self._agents[node].poll() is not None
-            if text in self.log(node):
+            if text in self.log(node, start):
                 return True
             assert not has_ended, f"{node} ended before {text!r}{self.logs()}"
             return False
@@ -143,12 +149,16 @@ class QueuedNodes:
         self._agents.clear()
         return codes
 
-    def kill_all(self) -> None:
-        """Kill what there is, as a queue does after the grace period; also what a failed test left."""
+    def kill_processes(self) -> None:
+        """Kill what killed agents have left, as a container's end does."""
         while left := processes_of(self.launch_id):
             for process in left:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
+
+    def close(self) -> None:
+        """Kill what a failed test has left."""
+        self.kill_processes()
         for agent in self._agents.values():
             agent.wait()
         self._addresses.close()

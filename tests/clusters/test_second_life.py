@@ -8,13 +8,20 @@ has begun; before ready, while ending and while uploading, its start scripts are
 
 from __future__ import annotations
 
+import json
+import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from harness import wait_until
 from host_cluster import RANKS, interpreter_of
 from queued_nodes import QueuedNodes
+
+from oci_cluster.contract.cluster_dir import ClusterDir
 
 # The first test of a framework here may have to make its environment.
 pytestmark = pytest.mark.timeout(1800)
@@ -96,7 +103,7 @@ def launch(checkout_copy: Path, held: None, tmp_path: Path) -> Iterator[Launch]:
 
     yield launch
     for nodes in made:
-        nodes.kill_all()
+        nodes.close()
 
 
 def comes_to_an_end(nodes: QueuedNodes, *, begins_with: int, life: int = 2) -> None:
@@ -164,3 +171,153 @@ def test_every_framework_resumes_from_its_checkpoint(launch: Launch, framework: 
     nodes = launch(framework, 1 if framework == "tensorflow" else 2)
     running(nodes)
     comes_to_an_end(nodes, begins_with=3)
+
+
+# --- At the end of a life
+
+
+def test_nodes_that_are_interrupted_in_their_end_end_as_the_cluster_has(launch: Launch) -> None:
+    """Main has succeeded; workers are still ending their scripts. Whoever is started again finds nothing to do."""
+    nodes = launch(GRACE_PERIOD="5")
+    (nodes.code / "obstinate").touch()
+    nodes.start()
+    for node in nodes.names[1:]:
+        nodes.wait_for("worker works", node)
+    (nodes.code / "go").touch()
+    for node in nodes.names[1:]:
+        nodes.wait_for("ending with 0", node)
+    nodes.interrupt()
+    assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
+    nodes.start()
+    assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
+    assert "begins with step" not in nodes.log(), nodes.logs()
+    assert nodes.file("MAIN_life.json")["number"] == 1
+
+
+def test_a_cluster_that_is_killed_begins_clean(launch: Launch) -> None:
+    """The queue's grace period was over, or the machines are gone: no node has said anything."""
+    nodes = launch(GRACE_PERIOD="1")
+    nodes.start()
+    nodes.wait_for("step 3 is done")
+    for node in nodes.names[1:]:
+        nodes.wait_for("life=1", node)
+    nodes.interrupt(number=signal.SIGKILL)
+    nodes.end()
+    nodes.kill_processes()
+    comes_to_an_end(nodes, begins_with=3)
+
+
+def test_a_third_life_goes_on_where_the_second_was_interrupted(launch: Launch) -> None:
+    """By TERM each time."""
+    nodes = launch()
+    running(nodes)
+    running(nodes)
+    comes_to_an_end(nodes, begins_with=3, life=3)
+
+
+def test_stop_ends_a_launch_that_waits_for_its_next_life(launch: Launch) -> None:
+    """Written while nobody ran, as stop.sh does."""
+    nodes = launch()
+    running(nodes)
+    key = nodes.environ("MAIN")["LAUNCH_KEY"]
+    ClusterDir(f"file://{nodes.work_dir}/cluster", nodes.launch_id, key).publish("stop", reason="asked", exit_code=143)
+    nodes.start()
+    assert nodes.end() == dict.fromkeys(nodes.names, 143), nodes.logs()
+    assert "begins with step" not in nodes.log()
+
+
+# --- Single nodes
+
+
+def test_a_worker_that_is_interrupted_alone_comes_back(launch: Launch) -> None:
+    """To the main that has gone on: the same life."""
+    nodes = launch(MIN_WORKERS="2")
+    nodes.start()
+    for node in nodes.names[1:]:
+        nodes.wait_for("worker works", node)
+    nodes.wait_for("step 3 is done")
+    nodes.interrupt(["WORKER_1"])
+    nodes.wait_for("WORKER_1 ended: interrupted")
+    nodes.start(["WORKER_1"])
+    nodes.wait_for("WORKER_1 is back", "MAIN", start=1)
+    (nodes.code / "go").touch()
+    assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
+    assert nodes.file("MAIN_life.json")["number"] == 1
+
+
+def test_a_main_that_is_interrupted_alone_is_followed_by_its_workers(launch: Launch) -> None:
+    """They end their scripts, wait, and begin again with it."""
+    nodes = launch()
+    nodes.start()
+    for node in nodes.names[1:]:
+        nodes.wait_for("worker works", node)
+    nodes.wait_for("step 3 is done")
+    nodes.interrupt(["MAIN"])
+    nodes.wait_for("starting again: main was interrupted", "WORKER_1")
+    nodes.start(["MAIN"])
+    for node in nodes.names[1:]:
+        nodes.wait_for("life=2", node, start=1)
+    (nodes.code / "go").touch()
+    assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
+    assert "life 2 begins with step 3\n" in nodes.log()
+
+
+# --- Storage of which nothing is on the node's own disk
+
+
+@pytest.fixture
+def ftp(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Serve files by FTP; yield what a node has to know of it."""
+    (tmp_path / "served").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    log = tmp_path / "ftp.log"
+    command = [sys.executable, "-m", "pyftpdlib", "--interface", "127.0.0.1", "--port", str(port), "--write"]
+    with log.open("wb") as output:
+        server = subprocess.Popen([*command, "--directory", str(tmp_path / "served")], stdout=output, stderr=output)
+    try:
+        wait_until(lambda: "starting FTP server" in log.read_text(), "the FTP server")
+        # Its client's own 30 s would make a test of each request that gets no answer.
+        yield {"WORK_DIR": f"ftp://127.0.0.1:{port}/", "FSSPEC_FTP": json.dumps({"timeout": 2})}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_outputs_come_back_to_a_node_that_has_lost_its_disk(launch: Launch, ftp: dict[str, str]) -> None:
+    """The checkpoint of the first life is where the second looks for it; what somebody has added is not."""
+    nodes = launch(**ftp)
+    nodes.work_dir = nodes.work_dir.parent / "served"
+    running(nodes)
+    kept = nodes.work_dir / "cluster" / "outputs" / "MAIN"
+    assert (kept / "checkpoint").read_text() == "3"
+    (kept / "sitecustomize.py").write_text("evil")
+    nodes.write_entry(ENTRY.format(add_up=ADD_UP["held"], end="print(sorted(os.listdir(checkpoint.parent)))"))
+    comes_to_an_end(nodes, begins_with=3)
+    assert "['checkpoint']\n" in nodes.log()
+    assert (kept / "checkpoint").read_text() == "6"
+
+
+def test_a_cluster_that_is_interrupted_while_it_uploads_begins_again(launch: Launch, ftp: dict[str, str]) -> None:
+    """It has succeeded, and said so; what it has computed has not arrived. So the success counts for nothing."""
+    nodes = launch(GRACE_PERIOD="1", **ftp)
+    nodes.work_dir = nodes.work_dir.parent / "served"
+    nodes.start()
+    for node in nodes.names:
+        nodes.wait_for("life=1", node)
+    nodes.wait_for("step 3 is done")
+    # Storage takes main's word, and no outputs.
+    in_the_way = nodes.work_dir / "cluster" / "outputs"
+    in_the_way.touch()
+    (nodes.code / "go").touch()
+    nodes.wait_for("uploading outputs")
+    wait_until(lambda: nodes.file("stop"), "main's stop file")
+    nodes.interrupt()
+    nodes.interrupt(number=signal.SIGKILL)
+    nodes.end()
+    nodes.kill_processes()
+    in_the_way.unlink()
+    (nodes.code / "go").unlink()
+    assert nodes.file("stop")["exit_code"] == 0
+    comes_to_an_end(nodes, begins_with=0)
+    assert (in_the_way / "MAIN" / "checkpoint").read_text() == "6"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import CERTIFICATE, READY, STOP, config_file
+from oci_cluster.contract.names import CERTIFICATE, READY, STOP, config_file, exit_file
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
@@ -331,6 +331,9 @@ class Main:
 
     def leave(self, outcome: Outcome) -> None:
         """Publish how main has ended; nobody needs the certificate any more."""
+        is_in_no_life = self._life is not None and not self._life.number
+        if is_in_no_life and self._pulse.cluster_dir.read(exit_file("MAIN"), any_life=True) is not None:
+            return  # what that says is how the launch has ended, and others have yet to read it
         self._pulse.publish_exit(outcome, time=self._pulse.wall_clock(), has_left=True)
         cluster_dir = self._pulse.cluster_dir
         # Of a life that has begun meanwhile it is another main's.

@@ -120,6 +120,16 @@ def test_a_launch_that_is_over_has_no_other_life(launch: Launch, node: str) -> N
     assert (again.run(), again.children.scripts) == (7, [])
 
 
+def test_a_main_that_finds_its_launch_over_leaves_what_tells_so(launch: Launch) -> None:
+    """A worker that is started a moment later than main has to find it."""
+    again = launch.main()
+    earlier = lead_earlier(again, ended={})
+    earlier.publish(STOP, reason="the entry point ended", exit_code=7)
+    assert again.run() == 7
+    worker = launch.node(1)
+    assert (worker.run(), worker.world.now) == (7, 0.0)
+
+
 @pytest.mark.parametrize("is_mains_exit_there", [False, True])
 def test_a_main_that_was_cut_off_in_its_end_begins_again(launch: Launch, *, is_mains_exit_there: bool) -> None:
     """It has said that the cluster is over, and nobody knows whether its outputs are safe."""
