@@ -89,9 +89,9 @@ def lead_earlier(node: Node, *, ended: dict[str, Any] | None = None) -> ClusterD
 class Workers:
     """Workers of the life that *main* leads, played by the test."""
 
-    def __init__(self, main: Node) -> None:
+    def __init__(self, main: Node, *others: str) -> None:
         self._main = main
-        self.beating = {"WORKER_1", "WORKER_2"}
+        self.beating = {"WORKER_1", "WORKER_2", *others}
         self._beat = 0
         main.world.every(1.0, self._live)
 
@@ -102,14 +102,20 @@ class Workers:
     def _live(self) -> None:
         self._beat += 1
         life = self._main.read(LIFE)
-        for node in self.beating:
-            if not life:
-                continue
-            if self._main.read(config_file(node)).get("life") != life["life"]:
-                self.files.publish(config_file(node), node=node, address="10.0.0.2", attempt=0)
-            self.files.publish(heartbeat_file(node), beat=self._beat, phase="ready", attempt=0)
+        for node in sorted(self.beating) if life else ():
+            config, attempt = (
+                self._main.read(config_file(node)),
+                self._main.read(heartbeat_file("MAIN")).get("attempt", 0),
+            )
+            if config.get("life") != life["life"] or config.get("attempt", 0) < attempt:
+                self._come(node, attempt)
+            self.files.publish(heartbeat_file(node), beat=self._beat, phase="ready", attempt=attempt)
 
-    def interrupt(self, node: str, at: float, *, back_at: float = FOR_EVER_S) -> None:
+    def _come(self, node: str, attempt: int) -> None:
+        address = f"10.0.0.{int(node[-1]) + 1}"
+        self.files.publish(config_file(node), node=node, address=address, attempt=attempt)
+
+    def interrupt(self, node: str, at: float, *, back_at: float = FOR_EVER_S, attempt: int = 0) -> None:
         def leave() -> None:
             self.beating.discard(node)
             self.files.publish(
@@ -118,7 +124,7 @@ class Workers:
 
         def come_back() -> None:
             self.files.remove(exit_file(node))
-            self.files.publish(config_file(node), node=node, address="10.0.0.2", attempt=0)
+            self._come(node, attempt)
             self.beating.add(node)
 
         self._main.world.at(at, leave)

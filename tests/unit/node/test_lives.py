@@ -11,7 +11,7 @@ from unit.node.fake_lives import ONE, TWO, Launch, OtherMain, Workers, lead_earl
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import LIFE, READY, STOP, config_file, exit_file, heartbeat_file
+from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, config_file, exit_file, heartbeat_file
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 
@@ -224,6 +224,53 @@ def test_a_failure_that_comes_with_an_interruption_begins_another_life(launch: L
     assert [main.children.environ(attempt)["LIFE"] for attempt in (0, 1)] == ["1", "2"]
 
 
+def test_a_gang_begins_again_with_an_interrupted_node_that_it_needs(launch: Launch) -> None:
+    """In the same life: main has gone on."""
+    main = launch.main(GANG="1", MIN_WORKERS="2")
+    workers = Workers(main)
+    workers.interrupt("WORKER_1", at=20.0, back_at=60.0, attempt=1)
+    begun = main.seen_at(58.0, lambda: len(main.children.scripts))
+    main.child_ends(0, at=100.0, attempt=1)
+    assert (main.run(), main.read(LIFE)["number"], begun) == (0, 1, [1])
+    assert main.children.environ(1)["WORKER_ADDRESSES"] == "10.0.0.2,10.0.0.3"
+
+
+def test_an_interrupted_parameter_server_is_awaited(launch: Launch) -> None:
+    """The cluster cannot do without it, however many workers there are."""
+    main = launch.main(PS_COUNT="1")
+    workers = Workers(main, "PS_3")
+    workers.interrupt("PS_3", at=20.0, back_at=60.0)
+    main.child_ends(0, at=100.0)
+    assert main.run() == 0
+
+
+def test_each_life_has_a_certificate_of_its_own(launch: Launch) -> None:
+    """Also where main begins the next life by itself."""
+    main = launch.main(MIN_WORKERS="2", CLUSTER_TLS="1")
+    workers = Workers(main)
+    main.child_ends(1, at=20.0)
+    workers.interrupt("WORKER_1", at=21.0, back_at=60.0)
+    seen = [main.seen_at(moment, lambda: main.read(CERTIFICATE)) for moment in (15.0, 90.0)]
+    main.child_ends(0, at=100.0, attempt=1)
+    assert main.run() == 0
+    [first], [second] = seen
+    assert first["life"] != second["life"] == main.read(LIFE)["life"]
+    assert first["key"] != second["key"]
+    assert main.read(CERTIFICATE) == {}
+
+
+def test_a_main_that_gives_way_leaves_the_others_certificate(launch: Launch) -> None:
+    """It is of another life."""
+    main = launch.main(CLUSTER_TLS="1")
+
+    def lead() -> None:
+        of(main, TWO).publish(LIFE, number=9, answers={})
+        of(main, TWO).publish(CERTIFICATE, certificate="c", key="k")
+
+    main.world.at(20.0, lead)
+    assert (main.run(), main.read(CERTIFICATE)["life"]) == (143, TWO)
+
+
 def test_a_failure_that_is_followed_by_mains_own_term_is_an_interruption(launch: Launch) -> None:
     """The entry point has lost its peers a second before main was told to end."""
     main = launch.main()
@@ -255,7 +302,7 @@ def test_an_interruption_of_long_ago_explains_no_failure(launch: Launch) -> None
 def test_start_by_is_for_the_first_life(launch: Launch, rank: int) -> None:
     """A queue may give a cluster its machines again days later."""
     node = launch.node(rank, START_BY="2020-01-01T00:00:00Z")
-    lead_earlier(node)
+    lead_earlier(node).remove(config_file("MAIN"))  # main was interrupted before it had told
     if rank:
         OtherMain(node)
     term(node, 20.0)
