@@ -9,6 +9,7 @@ has begun; before ready, while ending and while uploading, its start scripts are
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import wait_until
+from harness import UNTIL_GO, Project, wait_until
 from host_cluster import RANKS, interpreter_of
 from queued_nodes import QueuedNodes
 
@@ -260,6 +261,28 @@ def test_a_main_that_is_interrupted_alone_is_followed_by_its_workers(launch: Lau
     (nodes.code / "go").touch()
     assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
     assert "life 2 begins with step 3\n" in nodes.log()
+
+
+# --- With a launcher
+
+
+@pytest.mark.parametrize("how", ["entry point", "stop.sh", "TERM"])
+def test_a_launch_that_can_be_interrupted_ends_as_others_do(project: Project, how: str) -> None:
+    """By its entry point, by stop.sh; by TERM to all agents it ends for the launcher, and not for the launch."""
+    launch = project.launch_plain(2, UNTIL_GO, "--env", "INTERRUPTIBLE=1", "--name", "mine")
+    launch.wait_for("entry up")
+    launch.wait_for("worker works", "WORKER_1")
+    if how == "entry point":
+        project.go()
+    elif how == "stop.sh":
+        assert project.run("stop", "mine").returncode == 0
+    else:
+        for node in launch.nodes().values():
+            os.kill(node["pid"], signal.SIGTERM)
+    assert launch.wait() == (0 if how == "entry point" else 143), launch.err
+    assert (launch.directory / "stop").exists() == (how != "TERM")
+    assert json.loads(project.run("status", "--json", "mine").stdout)["exit_code"] == launch.wait()
+    launch.assert_nothing_left()
 
 
 # --- Storage of which nothing is on the node's own disk
