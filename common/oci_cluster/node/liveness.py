@@ -124,6 +124,8 @@ class NodesWatch:
         self._told: set[str] = set()
         # Fingerprints of files of other lives: until they change, they need not be read again.
         self._others: dict[str, str] = {}
+        # When nodes were interrupted last.
+        self._interrupted: dict[str, float] = {}
         self.failures: dict[str, Failure] = {}
         self.attempt = 0
         self._observed_at = 0.0
@@ -150,14 +152,15 @@ class NodesWatch:
     def awaited(self) -> list[str]:
         """Interrupted nodes that the cluster cannot do without, while they may still be started again."""
         since = self._observed_at - self._settings.timeout_s
-        nodes = self.interrupted_since(since)
+        failures = self.failures.values()
+        nodes = [found.node for found in failures if found.is_interruption and found.noticed_at >= since]
         workers = sum(node.startswith("WORKER") for node in self.members)
         is_short = workers < self._settings.min_workers
         return [node for node in nodes if is_short or node.startswith("PS")]
 
     def interrupted_since(self, moment: float) -> list[str]:
-        """Return the nodes that were interrupted after *moment*, and are not back."""
-        return [node for node, found in self.failures.items() if found.is_interruption and found.noticed_at >= moment]
+        """Return the nodes that were interrupted after *moment*; others may notice that when they are back."""
+        return [node for node, noticed_at in self._interrupted.items() if noticed_at >= moment]
 
     @property
     def suspect_at(self) -> float:
@@ -186,6 +189,8 @@ class NodesWatch:
                 failure = self._silent(node, listing, moment, read) or failure
             if failure is not None and failure != self.failures.get(node):
                 self.failures[node] = failure
+                if failure.is_interruption:
+                    self._interrupted[node] = failure.noticed_at
                 if failure.has_left and failure.exit_code == ExitCode.STOPPED:  # scale.sh, and nothing is wrong
                     log.info("%s %s: %s", node, "ended" if failure.is_interruption else "left", failure.reason)
                     continue

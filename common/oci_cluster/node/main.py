@@ -64,10 +64,7 @@ class Main:
         pulse.observe = self._observe
         if self._lists_always:
             pulse.may_be_stopped = lambda: STOP in self._look()
-        pulse.while_waiting = self._check
-
-    def _check(self) -> None:
-        self._nodes.check()  # those of the life of then
+        pulse.while_waiting = lambda: self._nodes.check()  # noqa: PLW0108 - those of the life of then
 
     def _watch(self) -> NodesWatch:
         unusable = self._pulse.cluster_dir.unusable
@@ -303,9 +300,8 @@ class Main:
             self._nodes = self._watch()
             for node in self._configs:
                 self._script.nodes_dir.remove(node)
-            self._configs.clear()
-            self._unread.clear()
-            self._newcomers.clear()
+            for known in (self._configs, self._unread, self._newcomers):
+                known.clear()
         self._nodes.begin(self._pulse.attempt)
         self._failure = None
         self._is_ready = False

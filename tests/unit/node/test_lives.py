@@ -224,6 +224,15 @@ def test_a_failure_that_comes_with_an_interruption_begins_another_life(launch: L
     assert [main.children.environ(attempt)["LIFE"] for attempt in (0, 1)] == ["1", "2"]
 
 
+def test_a_node_that_is_back_soon_has_been_interrupted_all_the_same(launch: Launch) -> None:
+    """Its peers notice later than it is started again."""
+    main = launch.main(MIN_WORKERS="2")
+    Workers(main).interrupt("WORKER_1", at=20.0, back_at=22.0)
+    main.child_ends(1, at=30.0)
+    main.child_ends(0, at=100.0, attempt=1)
+    assert (main.run(), main.read(LIFE)["number"]) == (0, 2)
+
+
 def test_a_gang_begins_again_with_an_interrupted_node_that_it_needs(launch: Launch) -> None:
     """In the same life: main has gone on."""
     main = launch.main(GANG="1", MIN_WORKERS="2")
