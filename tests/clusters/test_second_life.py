@@ -60,6 +60,8 @@ print("trained", flush=True)
 """
 # Else a rank that is a little later finds its peers gone.
 END = {"pytorch": "dist.barrier(); dist.destroy_process_group()", "horovod": "hvd.shutdown()"}
+# Of their own: TensorFlow's and ssh's are on all addresses of the machine, where others may have the usual ones.
+PORTS = {"tensorflow": {"TASK_PORT": "24445"}, "horovod": {"SSH_PORT": "24345", "RENDEZVOUS_PORT": "24340"}}
 HELD_MAIN = """\
 #!/usr/bin/env bash
 set -Eeuo pipefail
@@ -97,7 +99,8 @@ def launch(checkout_copy: Path, held: None, tmp_path: Path) -> Iterator[Launch]:
 
     def launch(framework: str = "held", workers: int = 2, **environ: str) -> QueuedNodes:
         python = Path(sys.executable) if framework == "held" else interpreter_of(framework)
-        nodes = QueuedNodes(checkout_copy, tmp_path, python, framework, workers, **environ)
+        given = {**PORTS.get(framework, {}), **environ}
+        nodes = QueuedNodes(checkout_copy, tmp_path, python, framework, workers, **given)
         nodes.write_entry(ENTRY.format(add_up=ADD_UP[framework], end=END.get(framework, "")))
         made.append(nodes)
         return nodes
