@@ -44,6 +44,14 @@ def _upload_outputs(words: Words) -> int:
     return 0
 
 
+def _fetch_outputs(words: Words) -> int:
+    from oci_cluster.node.outputs import bring_node_outputs
+
+    target, manifest = words
+    bring_node_outputs(os.environ, Path(target), Path(manifest))
+    return 0
+
+
 def _runner(words: Words) -> int:
     import tempfile
 
@@ -113,6 +121,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
     "upload-outputs": (_upload_outputs, "SOURCE MANIFEST: upload the outputs of this node, once"),
+    "fetch-outputs": (_fetch_outputs, "TARGET MANIFEST: bring back the outputs of this node's earlier life"),
     "orphan": (_orphan, "BACKEND CLUSTER_ID: end the cluster whose launcher was killed"),
     "runner": (
         _runner,

@@ -91,3 +91,7 @@ class StoppedError(ClusterError):
     """Somebody asked the cluster to stop."""
 
     exit_code = ExitCode.STOPPED
+
+
+class LifeInterruptedError(StoppedError):
+    """This life of the cluster is over, and not the cluster: its nodes may be started again."""

@@ -79,6 +79,7 @@ TOGETHER = {
 }
 # Others that take these ports: TensorFlow's, on all addresses of the machine, is Horovod's too.
 SAME_PORT = {"[pytorch": "test_pytorch", "[tensorflow": "test_tensorflow", "[horovod": "test_tensorflow"}
+SHARES_PORTS = {"test_oci", "test_second_life", "test_shapes"}
 
 
 def group_of(nodeid: str) -> str:
@@ -86,7 +87,7 @@ def group_of(nodeid: str) -> str:
     file = Path(nodeid.partition("::")[0]).stem
     if file in TOGETHER:
         return file
-    others = [group for part, group in SAME_PORT.items() if file in {"test_oci", "test_shapes"} and part in nodeid]
+    others = [group for part, group in SAME_PORT.items() if file in SHARES_PORTS and part in nodeid]
     return others[0] if others else nodeid
 
 

@@ -96,6 +96,8 @@ class FakeChildren:
         self.on_start: Callable[[list[str]], object] = lambda _: None
         # What uploads of outputs end with; None while they run.
         self.upload_code: int | None = 0
+        # What it ends with that brings outputs of an earlier life back.
+        self.fetch_code = 0
         # What node-facts.sh prints, and its exit code; None while it runs.
         self.facts = b""
         self.facts_code: int | None = 0
@@ -111,6 +113,9 @@ class FakeChildren:
         if "upload-outputs" in command:
             if self.upload_code is not None:
                 self.codes[pid] = self.upload_code
+            return pid
+        if "fetch-outputs" in command:
+            self.codes[pid] = self.fetch_code
             return pid
         self.on_start(command)
         if command[0].endswith("/node-facts.sh"):

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from oci_cluster.contract.names import LIFE
 from oci_cluster.contract.repeats import RequestFailedError
-from oci_cluster.contract.signing import OLDER, UNSIGNED, Signer, derived_key
+from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.system.local_files import LocalFiles
 
@@ -51,6 +52,7 @@ class ClusterDir:
         self.url = url
         self.launch_id = launch_id
         self._signer = Signer(self.key_for("exchange"))
+        self._life = ""
         #: Why a file that is there could not be used when it was last read, by file name.
         self.unusable: dict[str, str] = {}
 
@@ -58,6 +60,17 @@ class ClusterDir:
     def refused(self) -> dict[str, str]:
         """Those of :attr:`unusable` that somebody else has written, or put back."""
         return {name: why for name, why in self.unusable.items() if why in {UNSIGNED, OLDER}}
+
+    @property
+    def life(self) -> str:
+        """The life whose files count, once that is known; empty: those of every life do."""
+        return self._life
+
+    def enter_life(self, life: str) -> None:
+        """Have only files of *life* count from now on, however the counters of those of other lives were."""
+        if life != self._life:
+            self._life = life
+            self._signer.forget({LIFE})
 
     def key_for(self, purpose: str) -> bytes:
         """Return this launch's key for *purpose*; see :func:`derived_key`."""
@@ -74,9 +87,12 @@ class ClusterDir:
 
     def publish(self, name: str, **fields: Any) -> int:
         """Write *fields* to the file *name*, whole and signed; return its counter. A reader sees all of it or none."""
-        body, counter = self._signer.sign(name, {"schema": SCHEMA, "launch_id": self.launch_id, **fields})
+        body, counter = self._signer.sign(name, {**self._common(), **fields})
         self._write(name, lambda path: self._fs.pipe_file(path, body))
         return counter
+
+    def _common(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}
 
     def publish_once(self, name: str, **fields: Any) -> None:
         """Do as :meth:`publish`, of a file that is not there yet; of several who try at once, one succeeds.
@@ -84,14 +100,15 @@ class ClusterDir:
         Raises:
             StorageError: it is there, or storage did not answer; what :meth:`read` returns then tells.
         """
-        body, _ = self._signer.sign(name, {"schema": SCHEMA, "launch_id": self.launch_id, **fields})
+        body, _ = self._signer.sign(name, {**self._common(), **fields})
         self._write(name, lambda path: self._fs.pipe_file(path, body, mode="create"))
 
-    def read(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str, *, any_life: bool = False) -> dict[str, Any] | None:
         """Return the fields of the file *name*, or None: absent, not of this launch, put back, or (still) half-written.
 
         Why a file that is there was not used is kept in :attr:`unusable`. Among the fields are ``schema``,
-        ``launch_id`` and ``counter``, which is greater in each file that a writer has published.
+        ``launch_id`` and ``counter``, which is greater in each file that a writer has published. One of another
+        :attr:`life` counts only where *any_life* does.
 
         Raises:
             SettingsError: this launch wrote the file in a schema that is not ours.
@@ -104,11 +121,13 @@ class ClusterDir:
         try:
             fields = _object(body)
             # In the "try": what was nested just deep enough to be read may be too deep to be written once more.
-            why = (
-                self._signer.refusal(name, fields)
-                if fields.get("launch_id") == self.launch_id
-                else f"of another launch ({str(fields.get('launch_id'))[:64]!r})"
-            )
+            if fields.get("launch_id") != self.launch_id:
+                why = f"of another launch ({str(fields.get('launch_id'))[:64]!r})"
+            elif self._life and not any_life and fields.get("life") != self._life:
+                # Before its counter counts: a node of another life may have a clock that is ahead.
+                why = OTHER_LIFE
+            else:
+                why = self._signer.refusal(name, fields)
         except (ValueError, RecursionError) as error:
             fields, why = {}, f"not usable ({error})"
         if why:
@@ -180,10 +199,10 @@ class ClusterDir:
 
         self._write(name, write)
 
-    def read_bytes(self, name: str, start: int) -> bytes:
-        """Return what the file *name* holds from byte *start* on, ``MAX_BYTES`` at most; nothing if it is gone."""
+    def read_bytes(self, name: str, start: int, count: int = MAX_BYTES) -> bytes:
+        """Return *count* bytes at most of the file *name*, from byte *start* on; nothing if it is gone."""
         try:
-            return bytes(self._ask(name, lambda path: self._fs.cat_file(path, start, start + MAX_BYTES)))
+            return bytes(self._ask(name, lambda path: self._fs.cat_file(path, start, start + count)))
         except FileNotFoundError:
             return b""
 

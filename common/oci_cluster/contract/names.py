@@ -54,6 +54,9 @@ READY = "MAIN_ready.json"
 CERTIFICATE = "MAIN_certificate.json"
 
 
+LIFE = "MAIN_life.json"
+
+
 def config_file(node: str) -> str:
     """Return the name of *node*'s configuration."""
     return f"{node}_config.json"
@@ -64,9 +67,19 @@ def heartbeat_file(node: str) -> str:
     return f"{node}_heartbeat.json"
 
 
-def claim_file(node: str) -> str:
-    """Return the name of the file by which a node that the service has started has become *node*."""
-    return f"{node}_claim.json"
+def claim_file(node: str, life: str = "") -> str:
+    """Return the name of the file by which a node that the service has started has become *node* in that *life*."""
+    return f"{node}_claim{life and '-'}{life}.json"
+
+
+def arrival_file(arrival: str) -> str:
+    """Return the name of the file by which a node says that it is there before it knows its life."""
+    return f"{arrival}_arrival.json"
+
+
+def outputs_file(node: str) -> str:
+    """Return the name of the file in which *node* tells what its outputs in the cluster dir are."""
+    return f"{node}_outputs.json"
 
 
 def exit_file(node: str) -> str:

@@ -16,6 +16,8 @@ class Outcome:
 
     exit_code: int
     reason: str
+    is_interruption: bool = False
+    """Whether this life was interrupted: the node may be started again, and has not failed."""
 
 
 def outcome_of(fields: Mapping[str, Any]) -> Outcome:
@@ -23,4 +25,4 @@ def outcome_of(fields: Mapping[str, Any]) -> Outcome:
     code = fields.get("exit_code")
     if type(code) is not int or not 0 <= code <= 255:  # True is an int too
         code = ExitCode.BUG
-    return Outcome(code, printable(fields.get("reason"), 1000))
+    return Outcome(code, printable(fields.get("reason"), 1000), fields.get("interrupted") is True)

@@ -47,6 +47,7 @@ class NodeSettings:
     entry_on_all: bool
     gang: bool
     max_restarts: int
+    interruptible: bool
     cluster_tls: bool
     node_logs: bool
     max_log_bytes: int
@@ -158,6 +159,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         entry_on_all=read.setting("ENTRY_ON") or gang,
         gang=gang,
         max_restarts=read.setting("MAX_RESTARTS"),
+        interruptible=read.setting("INTERRUPTIBLE"),
         cluster_tls=read.setting("CLUSTER_TLS"),
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
@@ -167,13 +169,12 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         node_group=read.setting("NODE_GROUP"),
         subnet_cidr=read.setting("SUBNET_CIDR"),
     )
-    _check_together(read, settings)
-    read.check()
+    _check(read, settings)
     return settings
 
 
-def _check_together(read: SettingsReader, settings: NodeSettings) -> None:
-    """Note what is wrong with values that are right each by itself."""
+def _check(read: SettingsReader, settings: NodeSettings) -> None:
+    """Raise what is wrong with values, also with those that are right each by itself."""
     if not read.problems and settings.min_workers > settings.worker_count:
         read.problems.append(
             f"MIN_WORKERS (MIN_NODES less main): {settings.min_workers} is more than"
@@ -184,6 +185,7 @@ def _check_together(read: SettingsReader, settings: NodeSettings) -> None:
             f"HEARTBEAT_TIMEOUT: {settings.heartbeat_timeout_s:g} s must be more than twice HEARTBEAT_INTERVAL"
             f" ({settings.heartbeat_interval_s:g} s), else one late heartbeat ends the cluster"
         )
+    read.check()
 
 
 def _default_code_dir(read: SettingsReader) -> Path:

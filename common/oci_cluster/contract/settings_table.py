@@ -162,6 +162,9 @@ _NODES = (
         is_flag_only=True,
         example="src",
     ),
+    _given(
+        "INTERRUPTIBLE", "`1`: TERM interrupts, and the nodes are started again under this launch id", parse_switch, "0"
+    ),
     _given("MAX_RESTARTS", "with `GANG=1`: how often the gang is started again after a failure", parse_count, "0"),
     _given(
         "ENTRY_ON",

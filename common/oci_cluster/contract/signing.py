@@ -5,10 +5,11 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 UNSIGNED = "not signed by this launch: somebody else wrote it, or a node of another version"
+OTHER_LIFE = "of another life of this launch"
 OLDER = "older than what was there before: somebody has put it back"
 
 # HMAC-SHA256. Its keys have as many bytes as its output (RFC 2104).
@@ -37,6 +38,10 @@ class Signer:
         # The greatest counter that was written or read: who follows another is later, whatever its clock shows.
         self._counter = 0
         self._seen: dict[str, int] = {}
+
+    def forget(self, kept: Collection[str]) -> None:
+        """Forget which counters were read, but those of the files *kept*; what is signed is later all the same."""
+        self._seen = {name: counter for name, counter in self._seen.items() if name in kept}
 
     def sign(self, name: str, fields: Mapping[str, Any]) -> tuple[bytes, int]:
         """Return the content of the file *name* that holds *fields*, and its counter."""

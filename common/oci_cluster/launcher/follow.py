@@ -10,10 +10,12 @@ from typing import Any
 from oci_cluster.backends.base import Backend, LogCopy
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.names import READY, STOP, config_file
+from oci_cluster.contract.lives import read_stop
+from oci_cluster.contract.names import READY, STOP
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
+from oci_cluster.launcher.followed_life import FollowedLife
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import Fetches, MergedLogs
 from oci_cluster.launcher.provisioning import Provisioning
@@ -57,6 +59,7 @@ class Follower:
         self._clock = clock
         # What storage does not answer here is asked again in the next round.
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
+        self._life = FollowedLife(self._cluster_dir, plan.environment)
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
@@ -115,7 +118,8 @@ class Follower:
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:
-        stop = self._read_stop(ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key))
+        cluster_dir = ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key)
+        stop = self._read_stop(self._life.enter(cluster_dir))
         code = cluster_code(nodes, stop)
         why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
         if code and (never := self._provisioning.never_started(nodes)):
@@ -216,13 +220,7 @@ class Follower:
             self._provisioning.give_up(nodes, overdue)
         elif failed:
             first = failed[0]
-            how = describe(first.exit_code or 0)
-            why = (
-                f"could not be started: {first.details}"
-                if first.never_started
-                else f"ended before MAIN had started: {how}"
-            )
-            self._stop_hopeless(f"{first.node} {why}", first.exit_code or ExitCode.UNAVAILABLE)
+            self._stop_hopeless(_why_hopeless(first), first.exit_code or ExitCode.UNAVAILABLE)
         else:
             self._stop_hopeless(overdue.reason, ExitCode.TIMED_OUT)
 
@@ -275,9 +273,13 @@ class Follower:
         self._signalled_at = self._clock()
 
     def _show_phase(self) -> None:
-        if self._ready:
-            return
         try:
+            if number := self._life.begun():
+                self._ready = self._is_over = False
+                self._arrived = 0
+                self._say(f"life {number} of {self._cluster.name} begins: its nodes were interrupted")
+            if self._ready:
+                return
             listing = self._cluster_dir.listing()
             ready = self._cluster_dir.read(READY) if READY in listing else None
         except ClusterError:
@@ -286,7 +288,7 @@ class Follower:
         self._provisioning.note_files(listing)
         self._is_over = self._is_over or (STOP in listing and self._read_stop() is not None)
         others = self._plan.node_names[1:]
-        arrived = sum(config_file(node) in listing for node in others)
+        arrived = sum(self._life.has_arrived(node, listing) for node in others)
         if ready is not None:
             self._ready = True
             told = facts_of(self._backend, self._cluster, self._plan, ready)
@@ -323,8 +325,14 @@ class Follower:
 
     def _read_stop(self, cluster_dir: ClusterDir | None = None) -> Mapping[str, Any] | None:
         try:
-            stop = (cluster_dir or self._cluster_dir).read(STOP)
+            stop = read_stop(cluster_dir or self._cluster_dir)
         except ClusterError:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
         return stop or self._asked or None
+
+
+def _why_hopeless(node: NodeState) -> str:
+    if node.never_started:
+        return f"{node.node} could not be started: {node.details}"
+    return f"{node.node} ended before MAIN had started: {describe(node.exit_code or 0)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import Cluster, Limits, Node, NodeState, Plan, any_running, clusters_dir, limits_of
 from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import STOP, rank_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
@@ -334,7 +335,7 @@ def request_stop(
     """Ask the nodes of *cluster* to stop, by the ``stop`` file. If it cannot be written, have the backend end them."""
     try:
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
-        if cluster_dir.read(STOP) is None:
+        if read_stop(cluster_dir) is None:
             cluster_dir.publish(STOP, reason=reason, exit_code=int(exit_code), time=now())
     except ClusterError:
         running = [state.node for state in backend.states([cluster])[cluster.launch_id] if state.is_running]

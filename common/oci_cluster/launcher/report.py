@@ -19,7 +19,8 @@ from oci_cluster.contract.cluster import (
     was_main_told,
 )
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.names import READY, STOP, heartbeat_file
+from oci_cluster.contract.lives import is_interruptible, read_life, read_stop
+from oci_cluster.contract.names import READY, heartbeat_file
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable, seconds_since, span
@@ -78,8 +79,9 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
     except ClusterError as error:  # its work dir is away, or needs a package that is not here
         unreadable = str(error)
+    life = _enter_life(cluster_dir) if is_interruptible(plan.environment) else 1
     placed = {node.name: node.address for node in plan.nodes}
-    stop = _read(cluster_dir, STOP)
+    stop = _stop(cluster_dir)
     code = _code(states, stop or None)
     found = {
         "name": cluster.name,
@@ -89,6 +91,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         "exit_code": code,
         "reason": stop.get("reason"),
         "created": cluster.created,
+        **({"life": life} if life > 1 else {}),
         "directory": backend.files(cluster, plan),
         "facts": facts_of(backend, cluster, plan, _read(cluster_dir, READY)) if code is None else {},
         "nodes": [
@@ -151,7 +154,8 @@ def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) ->
 def _stop_of(backend: Backend, cluster: Cluster) -> Mapping[str, Any] | None:
     try:
         plan = backend.load(cluster)
-        return _read(ClusterDir(plan.url, cluster.launch_id, plan.launch_key), STOP) or None
+        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        return _stop(cluster_dir) or None
     except ClusterError:
         return None  # nothing is known of it: a main that was killed, then
 
@@ -202,7 +206,8 @@ def waiting_s(state: NodeState) -> int:
 def status_text(found: Mapping[str, Any]) -> str:
     """Return what ``status.sh`` shows of a cluster that :func:`describe_cluster` has described."""
     what = f"{found['framework'] or '?'} on {found['backend']}"
-    head = f"{found['name']}  {what}, {_ending(found)}, started {_ago(found['created'])} ago"
+    life = f"life {found['life']}, " if "life" in found else ""
+    head = f"{found['name']}  {what}, {_ending(found)}, {life}started {_ago(found['created'])} ago"
     lines = [head, *([f"reason: {printable(found['reason'])}"] if found["reason"] else [])]
     lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
     lines += [f"unreadable: {printable(found['unreadable'])}"] if "unreadable" in found else []
@@ -276,6 +281,26 @@ def _read(cluster_dir: ClusterDir | None, name: str) -> Mapping[str, Any]:
         return (cluster_dir and cluster_dir.read(name)) or {}
     except ClusterError:
         return {}
+
+
+def _stop(cluster_dir: ClusterDir | None) -> Mapping[str, Any]:
+    """Return the fields of the ``stop`` file, where it counts for the life that the cluster is in."""
+    try:
+        return (cluster_dir and read_stop(cluster_dir)) or {}
+    except ClusterError:
+        return {}
+
+
+def _enter_life(cluster_dir: ClusterDir | None) -> int:
+    """Have only files of the current life count, and return its number; 1 where the launch has but one."""
+    try:
+        life = read_life(cluster_dir) if cluster_dir is not None else None
+    except ClusterError:
+        return 1
+    if cluster_dir is None or life is None:
+        return 1
+    cluster_dir.enter_life(life.id)
+    return life.number
 
 
 def _text(code: int | None) -> str:

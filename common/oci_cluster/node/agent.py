@@ -12,18 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.log_times import times_file
-from oci_cluster.contract.names import config_file, node_dir
+from oci_cluster.contract.names import LIFE, config_file, node_dir
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings, read_settings
-from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError, TimedOutError
+from oci_cluster.errors import (
+    ClusterError,
+    ExitCode,
+    LifeInterruptedError,
+    NotPermittedError,
+    SettingsError,
+    StorageError,
+    TimedOutError,
+)
 from oci_cluster.node.address import address_in, local_addresses, pick_address
 from oci_cluster.node.pace import paced
-from oci_cluster.node.pulse import NoAnswer, Pulse
+from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
 from oci_cluster.node.role import Restart, Role
 from oci_cluster.node.script import Script
-from oci_cluster.system.process import Children, Signals
+from oci_cluster.system.process import Children, Signals, describe
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -90,6 +98,8 @@ class Agent:
         """Live the node's whole life and return its exit code. Whatever happens, it tears down."""
         try:
             outcome = self._live()
+        except LifeInterruptedError as error:
+            outcome = self._unless_it_succeeded(Outcome(error.exit_code, str(error), is_interruption=True))
         except ClusterError as error:
             outcome = Outcome(error.exit_code, str(error))
         except OSError as error:  # of this machine: storage has errors of its own
@@ -104,15 +114,18 @@ class Agent:
 
     def _live(self) -> Outcome:
         settings, pulse = self._settings, self._pulse
-        self._node_dir.mkdir(mode=0o700)
+        self._make_node_dir()
         # First: from here on this node can report to the others what goes wrong.
         pulse.wait_for("WORK_DIR", self._create_cluster_dir)
         self._check_that_it_is_wanted()
+        self._role.begin()
         address = settings.address or self._find_address()
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if not settings.launch_key:
             log.warning(_NO_KEY)
         self._provide_code()
+        if self._uploads is not None and settings.interruptible:
+            self._bring_outputs_back(self._uploads)
         own = {
             "node": settings.node,
             "rank": settings.rank,
@@ -124,6 +137,18 @@ class Agent:
             if isinstance(ending, Outcome):
                 return ending
             self._end_attempt(ending)
+
+    def _make_node_dir(self) -> None:
+        """Make this node's private directory; where it was killed in an earlier life, the one of then is removed."""
+        path, settings = self._node_dir, self._settings
+        if settings.interruptible:
+            # Who still ends removes it; who was killed has no use for it.
+            give_up_at = self._pulse.clock() + settings.grace_period_s
+            while path.exists() and self._pulse.clock() < give_up_at:
+                self._pulse.wait(0.2)
+            if path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.getuid():
+                shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(mode=0o700)
 
     def _create_cluster_dir(self) -> bool:
         self._pulse.cluster_dir.create()
@@ -140,7 +165,7 @@ class Agent:
         pulse = self._pulse
         pulse.obey()
         late_s = pulse.wall_clock() - self._settings.start_by
-        if late_s <= 0 or pulse.read(config_file("MAIN")) is not None:
+        if late_s <= 0 or any(pulse.read(name) is not None for name in (config_file("MAIN"), LIFE)):
             return
         msg = f"{self._settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
         raise TimedOutError(msg)
@@ -187,6 +212,22 @@ class Agent:
                 log.warning("%s; trying again", redact(str(error)))
             return False
         return True
+
+    def _bring_outputs_back(self, uploads: Uploads) -> None:
+        """Have the entry point find what it has left in an earlier life.
+
+        Raises:
+            StorageError: that is not possible.
+        """
+        code_of = uploads.fetch()
+
+        def has_ended() -> bool:
+            return code_of() is not None
+
+        self._pulse.wait_for("the outputs of the life before", has_ended)
+        if code := code_of():
+            msg = f"the outputs of the life before cannot be brought back: {describe(code)}; the log says why"
+            raise StorageError(msg)
 
     def _make_uploads(self, children: Children) -> Uploads | None:
         """Return what uploads outputs; None where they are in the cluster dir already."""
@@ -240,10 +281,17 @@ class Agent:
 
     # --- End -----------------------------------------------------------------------------------------------
 
+    def _unless_it_succeeded(self, interruption: Outcome) -> Outcome:
+        """Return the *interruption*, or the success of a main whose entry point had ended before it came."""
+        has_succeeded = self._settings.is_main and self._script.newly_ended() == 0
+        return (has_succeeded and self._role.ended(0)) or interruption
+
     def _tear_down(self, outcome: Outcome) -> int:
         pulse = self._pulse
         log.info("ending with %d: %s", outcome.exit_code, outcome.reason)
-        pulse.phase = "stopping"
+        pulse.phase = INTERRUPTED if outcome.is_interruption else "stopping"
+        if outcome.is_interruption and pulse.has_joined:
+            pulse.beat()  # the others wait for the next life
         is_announced = pulse.has_joined and self._role.announce(outcome)
         self._script.end(pulse.wait)
         if self._uploads is not None and (failure := self._uploads.finish()):

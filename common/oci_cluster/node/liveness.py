@@ -12,6 +12,7 @@ from typing import Any
 from oci_cluster.contract.names import exit_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.contract.signing import OTHER_LIFE
 from oci_cluster.contract.silence import Silence
 from oci_cluster.errors import ExitCode, LostError
 
@@ -68,6 +69,8 @@ class Failure:
 
     is_silence: bool = False
     """Whether the node has said nothing: its heartbeat has stopped."""
+    is_interruption: bool = False
+    """Whether the node was interrupted: it has not failed, and may be started again."""
 
     @property
     def may_be_a_consequence(self) -> bool:
@@ -119,6 +122,10 @@ class NodesWatch:
         self._proofs: dict[str, tuple[str, float]] = {}
         self._doubted: set[str] = set()
         self._told: set[str] = set()
+        # Fingerprints of files of other lives: until they change, they need not be read again.
+        self._others: dict[str, str] = {}
+        # When nodes were interrupted last.
+        self._interrupted: dict[str, float] = {}
         self.failures: dict[str, Failure] = {}
         self.attempt = 0
         self._observed_at = 0.0
@@ -140,6 +147,20 @@ class NodesWatch:
         joined = [node for node in self._configs if node not in self._expected]
         nodes = [*self._settings.other_nodes, *joined]
         return sorted((node for node in nodes if not self._has_left(node)), key=_by_role_and_rank)
+
+    @property
+    def awaited(self) -> list[str]:
+        """Interrupted nodes that the cluster cannot do without, while they may still be started again."""
+        since = self._observed_at - self._settings.timeout_s
+        failures = self.failures.values()
+        nodes = [found.node for found in failures if found.is_interruption and found.noticed_at >= since]
+        workers = sum(node.startswith("WORKER") for node in self.members)
+        is_short = workers < self._settings.min_workers
+        return [node for node in nodes if is_short or node.startswith("PS")]
+
+    def interrupted_since(self, moment: float) -> list[str]:
+        """Return the nodes that were interrupted after *moment*; others may notice that when they are back."""
+        return [node for node, noticed_at in self._interrupted.items() if noticed_at >= moment]
 
     @property
     def suspect_at(self) -> float:
@@ -168,8 +189,10 @@ class NodesWatch:
                 failure = self._silent(node, listing, moment, read) or failure
             if failure is not None and failure != self.failures.get(node):
                 self.failures[node] = failure
+                if failure.is_interruption:
+                    self._interrupted[node] = failure.noticed_at
                 if failure.has_left and failure.exit_code == ExitCode.STOPPED:  # scale.sh, and nothing is wrong
-                    log.info("%s left: %s", node, failure.reason)
+                    log.info("%s %s: %s", node, "ended" if failure.is_interruption else "left", failure.reason)
                     continue
                 what = "lost" if failure.has_left else "failed"
                 log.warning("%s %s: %s (code %d)", node, what, failure.reason, failure.exit_code)
@@ -188,14 +211,16 @@ class NodesWatch:
             LostError: fewer than ``MIN_WORKERS`` workers, or a parameter server is gone. Its exit code is that of the
                 first cause, 76 if that vanished without a word.
         """
-        gone = [failure for failure in self.failures.values() if failure.has_left]
+        awaited = self.awaited
+        gone = [failure for failure in self.failures.values() if failure.has_left and failure.node not in awaited]
         servers_gone = any(failure.node.startswith("PS") for failure in gone)
-        workers = sum(node.startswith("WORKER") for node in self.members)
+        workers = sum(node.startswith("WORKER") for node in (*self.members, *awaited))
         if gone and (servers_gone or workers < self._settings.min_workers):
             cause = first_cause(gone)
             names = ", ".join(failure.node for failure in gone)
             msg = f"{names} lost, MIN_WORKERS is {self._settings.min_workers}; first {cause.told()}"
-            raise LostError(msg, exit_code=cause.exit_code)
+            # Who was interrupted for good is lost: nobody has asked the cluster to stop.
+            raise LostError(msg, exit_code=ExitCode.LOST if cause.is_interruption else cause.exit_code)
 
     def _has_left(self, node: str) -> bool:
         return node in self.failures and self.failures[node].has_left
@@ -206,10 +231,11 @@ class NodesWatch:
             node = name.removesuffix("_config.json")
             if node == name or not _MEMBER.fullmatch(node) or self._configs.get(node) == fingerprint:
                 continue
-            is_expected = node in self._expected and node not in self._configs
+            # Where it can be of another life, a file says nothing by being there.
+            is_expected = node in self._expected and node not in self._configs and not self._settings.interruptible
             if not is_expected:
-                if (config := read(name)) is None:
-                    continue  # of another launch, or not whole yet
+                if self._others.get(name) == fingerprint or (config := self._read_own(name, fingerprint, read)) is None:
+                    continue  # of another launch or life, or not whole yet
                 self._begun[node] = config.get("counter", 0)
             self._configs[node] = fingerprint
             self._alive.pop(node, None)
@@ -219,6 +245,13 @@ class NodesWatch:
             if self.failures.pop(node, None):
                 log.info("%s is back", node)
         return sorted(joined, key=_by_role_and_rank)
+
+    def _read_own(self, name: str, fingerprint: str, read: Read) -> Mapping[str, Any] | None:
+        """Return the fields of the file *name*; one of another life is read once."""
+        fields = read(name)
+        if fields is None and self._unusable.get(name) == OTHER_LIFE:
+            self._others[name] = fingerprint
+        return fields
 
     def _beats_again(self, node: str, listing: Mapping[str, str], read: Read) -> bool:
         """Return whether a node that was taken for lost was only cut off."""
@@ -258,7 +291,10 @@ class NodesWatch:
 
     def _reported(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
         """Return the failure that *node* itself reports."""
-        fields = read(exit_file(node)) if exit_file(node) in listing else None
+        name = exit_file(node)
+        if name not in listing or self._others.get(name) == listing[name]:
+            return None
+        fields = self._read_own(name, listing[name], read)
         # One from before it began is its predecessor's, whom somebody else makes speak.
         if fields is None or fields.get("counter", 0) < self._begun.get(node, 0):
             return None
@@ -277,10 +313,13 @@ class NodesWatch:
             moment,
             attempt=self.attempt,
             has_left=has_left,
+            is_interruption=outcome.is_interruption,
         )
 
     def _silent(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
         """Return the failure that *node*'s silence means."""
+        if self._settings.interruptible and node not in self._configs:
+            return None  # its heartbeat is of another life, or of none yet
         # A file that somebody has deleted does not change either.
         heartbeat = listing.get(heartbeat_file(node), self._alive.get(node, (None,))[0])
         if heartbeat is None:

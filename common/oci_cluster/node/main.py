@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oci_cluster.contract.names import CERTIFICATE, READY, STOP, config_file
+from oci_cluster.contract.lives import read_stop
+from oci_cluster.contract.names import CERTIFICATE, READY, STOP, config_file, exit_file
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
@@ -18,6 +19,9 @@ from oci_cluster.node.role import Restart
 from oci_cluster.node.script import Script
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import now
+
+if TYPE_CHECKING:
+    from oci_cluster.node.life import LedLife
 
 log = logging.getLogger("agent")
 
@@ -40,7 +44,9 @@ class Main:
         self._settings = settings
         self._script = script
         self._pulse = pulse
-        self._nodes = NodesWatch(settings, wall_clock=pulse.wall_clock, unusable=pulse.cluster_dir.unusable)
+        self._nodes = self._watch()
+        self._life = _led_life(pulse) if settings.interruptible else None
+        self._has_to_begin_life = False
         # Frameworks whose start scripts know the other nodes; with those that do not, main reads no configurations.
         self._reads_configs = settings.wait_for_addresses or script.has_facts
         self._configs: dict[str, dict[str, Any]] = {}
@@ -52,25 +58,38 @@ class Main:
         self._restarts = 0
         self._is_ready = False
         # Elsewhere a list is one request, and tells of the stop file as well; on this machine a look at a file is less.
-        self._lists_always = pulse.cluster_dir.local_path is None
+        # So does it where nodes wait for main's answer.
+        self._lists_always = pulse.cluster_dir.local_path is None or settings.interruptible
         self._listing: Mapping[str, str] = {}
         pulse.observe = self._observe
         if self._lists_always:
             pulse.may_be_stopped = lambda: STOP in self._look()
-        pulse.while_waiting = self._nodes.check
+        pulse.while_waiting = lambda: self._nodes.check()  # noqa: PLW0108 - those of the life of then
+
+    def _watch(self) -> NodesWatch:
+        unusable = self._pulse.cluster_dir.unusable
+        return NodesWatch(self._settings, wall_clock=self._pulse.wall_clock, unusable=unusable)
 
     # --- Start ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin the next life of the launch, where there can be more than one."""
+        if self._life is not None:
+            self._life.begin()
 
     def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Publish what the other nodes need of main for this attempt, and return it."""
         settings, pulse = self._settings, self._pulse
+        if is_another_life := self._has_to_begin_life:
+            self.begin()
+            self._has_to_begin_life = False
         config: dict[str, Any] = {**own, "tls": settings.cluster_tls, "attempt": pulse.attempt}
         if settings.wait_for_addresses:
             config["nodes"] = self._wait_for_addresses()
             # Which of the nodes' configurations this one answers: none of an earlier attempt does.
             config["answers"] = {node: self._configs[node]["counter"] for node in config["nodes"]}
             self._participants = frozenset(config["nodes"])
-        if settings.cluster_tls and pulse.attempt == 0:
+        if settings.cluster_tls and (pulse.attempt == 0 or is_another_life):
             from oci_cluster.node.certificate import encrypted, make_certificate  # noqa: PLC0415 - where it is asked for
 
             certificate, key = make_certificate(settings.cluster_name, wall_clock=pulse.wall_clock)
@@ -88,7 +107,7 @@ class Main:
 
         def missing() -> list[str]:
             present = {node for node, config in self._configs.items() if config.get("attempt", 0) == attempt}
-            return [node for node in self._nodes.members if node not in present]
+            return [node for node in (*self._nodes.members, *self._nodes.awaited) if node not in present]
 
         def poll() -> bool:
             listing = self._look()
@@ -116,7 +135,8 @@ class Main:
             self._nodes.count_outage(self._pulse.clock())
             self._pulse.suspect_at = self._nodes.suspect_at
             raise
-        self._take_note(self._listing)
+        if self._life is None or self._life.number:  # else all that is there is of an earlier life
+            self._take_note(self._listing)
         self._pulse.suspect_at = self._nodes.suspect_at
         return self._listing
 
@@ -129,6 +149,8 @@ class Main:
 
     def _take_note(self, listing: Mapping[str, str]) -> None:
         """Take note of who is present, and have start scripts on main see it."""
+        if self._life is not None:
+            self._life.note(listing)
         joined = self._nodes.observe(listing, self._pulse.clock(), self._pulse.read)
         self._script.hand_members(self._nodes.members)
         if not self._reads_configs:
@@ -177,6 +199,10 @@ class Main:
     def _judge(self, shortage: LostError | None) -> Outcome | Restart:
         """Return what one or several failures mean; *shortage* where too few nodes are left."""
         settings = self._settings
+        if self._life is not None and (node := self._interrupted()):
+            # The nodes that are left start again with it, or all in another life.
+            is_short = not settings.gang or shortage is not None
+            return Restart(f"{node} was interrupted", is_failure=False, begins_life=is_short)
         if not settings.entry_on_all:
             if self._failure is None:
                 raise shortage or AssertionError
@@ -187,6 +213,21 @@ class Main:
         if settings.gang and not shortage and (self._restarts < settings.max_restarts or not is_failure):
             return Restart(outcome.reason, is_failure)
         return outcome
+
+    def _interrupted(self) -> str:
+        """Return the node whose interruption a failure comes from, empty where there is none.
+
+        Which of the nodes gets TERM first, nobody knows: the others soon tell, or it comes here, too.
+        """
+        pulse = self._pulse
+        until = pulse.clock() + _MIN_PATIENCE_S
+        while not (found := self._nodes.interrupted_since(pulse.clock() - _MAX_PATIENCE_S)):
+            if (left_s := until - pulse.clock()) <= 0:
+                return ""
+            pulse.obey()
+            pulse.wait_beating(min(_PATIENT_POLL_S, left_s))
+            pulse.ask(self._look)
+        return found[0]
 
     def _first_cause(self) -> Outcome:
         """Return the outcome that the first of several failures means, waiting for what other nodes still report."""
@@ -254,6 +295,13 @@ class Main:
         counted = f"restart {self._restarts} of {self._settings.max_restarts}"
         log.warning("%s: %s", counted if restart.is_failure else "starting again", restart.reason)
         self._pulse.attempt += 1
+        if restart.begins_life:
+            self._has_to_begin_life = True
+            self._nodes = self._watch()
+            for node in self._configs:
+                self._script.nodes_dir.remove(node)
+            for known in (self._configs, self._unread, self._newcomers):
+                known.clear()
         self._nodes.begin(self._pulse.attempt)
         self._failure = None
         self._is_ready = False
@@ -261,12 +309,14 @@ class Main:
     # --- End -----------------------------------------------------------------------------------------------
 
     def announce(self, outcome: Outcome) -> bool:
-        """Write ``stop`` unless this launch has one; return whether it is there now."""
+        """Write ``stop`` unless this launch has one, or begins again; return whether it is there now, or not needed."""
+        if outcome.is_interruption:
+            return True
         cluster_dir = self._pulse.cluster_dir
 
         def publish() -> bool:
             try:
-                is_stopped = cluster_dir.read(STOP) is not None
+                is_stopped = read_stop(cluster_dir) is not None
             except SettingsError:  # a stop file of another schema is a stop file all the same
                 is_stopped = True
             if not is_stopped:
@@ -277,6 +327,17 @@ class Main:
 
     def leave(self, outcome: Outcome) -> None:
         """Publish how main has ended; nobody needs the certificate any more."""
+        is_in_no_life = self._life is not None and not self._life.number
+        if is_in_no_life and self._pulse.cluster_dir.read(exit_file("MAIN"), any_life=True) is not None:
+            return  # what that says is how the launch has ended, and others have yet to read it
         self._pulse.publish_exit(outcome, time=self._pulse.wall_clock(), has_left=True)
-        if self._settings.cluster_tls:
-            self._pulse.cluster_dir.remove(CERTIFICATE)
+        cluster_dir = self._pulse.cluster_dir
+        # Of a life that has begun meanwhile it is another main's.
+        if self._settings.cluster_tls and (self._life is None or cluster_dir.read(CERTIFICATE) is not None):
+            cluster_dir.remove(CERTIFICATE)
+
+
+def _led_life(pulse: Pulse) -> LedLife:
+    from oci_cluster.node.life import LedLife  # noqa: PLC0415 - where a launch can have more than one
+
+    return LedLife(pulse)

@@ -7,12 +7,14 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import read_settings
 from oci_cluster.errors import StorageError
+from oci_cluster.node.earlier_outputs import OutputsList, bring_outputs_back, repeated, state_of
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 
@@ -21,6 +23,9 @@ agent_log = logging.getLogger("agent")
 
 # How long one request is repeated, where TIMEOUT is not shorter: storage that is busy answers within some tries.
 _REQUEST_PATIENCE_S = 60.0
+# How often files are uploaded again that have changed meanwhile, where the next life is to believe them; the last
+# upload of a node finds nothing that still changes.
+_LISTED_PASSES = 3
 
 
 class Uploads:
@@ -51,6 +56,7 @@ class Uploads:
         self._environ = environ
         self._source = source
         self._command = [sys.executable, "-m", "oci_cluster", "upload-outputs", str(source), str(manifest)]
+        self._bring_back = [sys.executable, "-m", "oci_cluster", "fetch-outputs", str(source), str(manifest)]
         self._interval_s = interval_s
         self._children = children
         self._wait = wait
@@ -61,6 +67,11 @@ class Uploads:
     def begin(self) -> None:
         """Take note that a start script runs: from now on there can be outputs."""
         self._next_at = self._clock() + self._interval_s
+
+    def fetch(self) -> Callable[[], int | None]:
+        """Begin to bring back what an earlier life has uploaded; return what tells the exit code of that."""
+        pid = self._children.start(self._bring_back, environ=self._environ, cwd=Path("/"))
+        return lambda: self._children.code(pid)
 
     def poll(self) -> None:
         """Start an upload if one is due."""
@@ -100,6 +111,7 @@ def upload_outputs(
     manifest: Path,
     *,
     timeout_s: float,
+    listed: str = "",
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
@@ -111,6 +123,7 @@ def upload_outputs(
         prefix: Where in the cluster dir the files go, e.g. ``outputs/WORKER_2``.
         manifest: File of this machine that remembers size and time of what has been uploaded.
         timeout_s: How long failing requests are repeated, in all.
+        listed: The node whose next life is to believe these files; empty where there is none.
         clock: Monotonic seconds.
         sleep: Waits seconds; only tests give another.
 
@@ -120,25 +133,46 @@ def upload_outputs(
     """
     done = _read_manifest(manifest)
     deadline = clock() + timeout_s
+    told = OutputsList(cluster_dir, listed, manifest.with_name("listed.json")) if listed else None
     uploaded = 0
-    for path in sorted(source.rglob("*")):
-        if path.is_symlink() or not path.is_file():
-            continue
-        name = path.relative_to(source).as_posix()
+    # What changes meanwhile may be neither what it was nor what it is: nobody would believe it.
+    for _ in range(_LISTED_PASSES if told else 1):
+        changed = _changed(source, done)
+        if told is not None and changed:
+            states = {name: state for name, (path, _) in changed.items() if (state := state_of(path)) is not None}
+            repeated(partial(told.expect, states), deadline, clock=clock, sleep=sleep)
+        for name, (path, mark) in changed.items():
+            if not _upload(cluster_dir, path, f"{prefix}/{name}", deadline=deadline, clock=clock, sleep=sleep):
+                continue
+            done[name] = mark
+            write_whole(manifest, json.dumps(done))
+            uploaded += 1
+        if told is not None:
+            repeated(partial(told.settle, {*_files(source)}), deadline, clock=clock, sleep=sleep)
+        if not changed:
+            break
+    return uploaded
+
+
+def _files(source: Path) -> dict[str, Path]:
+    """Return the files under *source* by their names there; no links."""
+    paths = (path for path in sorted(source.rglob("*")) if not path.is_symlink() and path.is_file())
+    return {path.relative_to(source).as_posix(): path for path in paths}
+
+
+def _changed(source: Path, done: Mapping[str, list[int]]) -> dict[str, tuple[Path, list[int]]]:
+    """Return the files under *source* that are not as they were when they were *done*, with their size and time."""
+    changed = {}
+    for name, path in _files(source).items():
         try:
             state = path.stat()
         except FileNotFoundError:
             continue  # a temporary file that has got its name meanwhile
         # Taken before the upload: a file that grows meanwhile differs next time.
         mark = [state.st_size, state.st_mtime_ns]
-        if done.get(name) == mark:
-            continue
-        if not _upload(cluster_dir, path, f"{prefix}/{name}", deadline=deadline, clock=clock, sleep=sleep):
-            continue
-        done[name] = mark
-        write_whole(manifest, json.dumps(done))
-        uploaded += 1
-    return uploaded
+        if done.get(name) != mark:
+            changed[name] = (path, mark)
+    return changed
 
 
 def _upload(
@@ -181,5 +215,16 @@ def upload_node_outputs(environ: Mapping[str, str], source: Path, manifest: Path
     patience_s = min(_REQUEST_PATIENCE_S, settings.timeout_s / 10)
     cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key, patience_s=patience_s)
     prefix = f"outputs/{settings.node}"
-    count = upload_outputs(cluster_dir, source, prefix, manifest, timeout_s=settings.timeout_s)
+    listed = settings.node if settings.interruptible else ""
+    count = upload_outputs(cluster_dir, source, prefix, manifest, timeout_s=settings.timeout_s, listed=listed)
     log.info("uploaded=%d", count)
+
+
+def bring_node_outputs(environ: Mapping[str, str], target: Path, manifest: Path) -> None:
+    """Bring back what the node that *environ* describes has uploaded in an earlier life."""
+    settings = read_settings(environ)
+    patience_s = min(_REQUEST_PATIENCE_S, settings.timeout_s / 10)
+    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key, patience_s=patience_s)
+    count = bring_outputs_back(cluster_dir, settings.node, target, manifest, timeout_s=settings.timeout_s)
+    if count:
+        log.info("brought back=%d", count)

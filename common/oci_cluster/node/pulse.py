@@ -5,15 +5,26 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import STOP, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome, outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
-from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, StoppedError, StorageError, TimedOutError
+from oci_cluster.errors import (
+    ClusterError,
+    ExitCode,
+    LifeInterruptedError,
+    NotPermittedError,
+    StoppedError,
+    StorageError,
+    TimedOutError,
+)
+from oci_cluster.node.outages import Outages
 from oci_cluster.system.process import Signals
 from oci_cluster.system.redaction import redact
 
@@ -24,6 +35,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("agent")
 
+# The phase of a node that was interrupted; of main, it tells the others to wait for another life.
+INTERRUPTED = "interrupted"
 # How soon storage is asked again that did not take a heartbeat, or did not show main's: a few in a row must fit into
 # any HEARTBEAT_TIMEOUT.
 _TRY_AGAIN_S = 1.0
@@ -32,8 +45,6 @@ _OFTEN_S = 0.5
 # How long storage is asked to take the last lines of a log: longer than it may want to be left alone (`leave_alone`, by
 # default), shorter than anybody waits for a node to end.
 _LAST_LINES_S = 20.0
-# Between two lines about outages that come and go.
-_SAY_OUTAGE_S = 10.0
 
 
 class NoAnswer:
@@ -41,40 +52,6 @@ class NoAnswer:
 
 
 NO_ANSWER: Final = NoAnswer()
-
-
-class Outages:
-    """Times in which storage does not answer: each is logged once, and those that come and go not every time."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin with a storage that answers."""
-        self._clock = clock
-        self._since = self._say_at = clock()
-        self._is_said = False
-        #: Storage's last words while it does not answer; None while it does.
-        self.error: ClusterError | None = None
-
-    @property
-    def duration_s(self) -> float:
-        """How long storage has not answered; 0 where it does."""
-        return 0.0 if self.error is None else self._clock() - self._since
-
-    def fail(self, error: ClusterError) -> None:
-        """Take note of a request that failed."""
-        if self.error is None:
-            self._since = self._clock()
-            # A full disk refuses writes and answers reads, in turns: once in a while is enough to say so.
-            self._is_said = self._since >= self._say_at
-            if self._is_said:
-                log.warning("no answer: %s; trying again", error)
-                self._say_at = self._since + _SAY_OUTAGE_S
-        self.error = error
-
-    def end(self) -> None:
-        """Take note of an answer."""
-        if self.error is not None and self._is_said:
-            log.info("storage answers again after %.1f s", self.duration_s)
-        self.error = None
 
 
 class Schedule:
@@ -150,6 +127,8 @@ class Pulse:
         self._silent_until = self.started_at
         self._unanswered = 0
         self._warned: set[str] = set()
+        #: Which life of the launch this node is in, for people; 1 where there is but one.
+        self.life_number = 1
 
     # --- Time ----------------------------------------------------------------------------------------------
 
@@ -272,10 +251,11 @@ class Pulse:
 
         Raises:
             StoppedError: a signal, the ``stop`` file, the TTL of a kept cluster.
+            LifeInterruptedError: TERM, where that ends this life alone.
             TimedOutError: the TTL, before the entry point has ended.
         """
-        if self._signals.received is not None:
-            raise StoppedError(f"{self._settings.node} was told to stop by signal {self._signals.received}")
+        if (number := self._signals.received) is not None:
+            self._end_by(number)
         if self.clock() >= self._look_at:
             self.looked()
             stop = self.ask(lambda: self._read_stop() if self.may_be_stopped() else None)
@@ -287,6 +267,15 @@ class Pulse:
             if self._settings.ephemeral:
                 raise TimedOutError(f"{msg} before the entry point ended; launch with a longer --ttl")
             raise StoppedError(msg, exit_code=ExitCode.OK)
+
+    def _end_by(self, number: int) -> None:
+        node = self._settings.node
+        if not self._settings.interruptible or number != signal.SIGTERM:
+            raise StoppedError(f"{node} was told to stop by signal {number}")
+        # Who stops the launch leaves the file first, and may send TERM as well.
+        if isinstance(stop := self.ask(self._read_stop), Outcome):
+            raise StoppedError(stop.reason, exit_code=stop.exit_code)
+        raise LifeInterruptedError(f"interrupted: {node} was told to end by signal {number}")
 
     def look_often(self, first_s: float = 0.2) -> None:
         """Have the ``stop`` file looked for often, from *first_s* on and then less and less."""
@@ -302,7 +291,7 @@ class Pulse:
         self._look_at = self.clock()
 
     def _read_stop(self) -> Outcome | None:
-        fields = self.cluster_dir.read(STOP)
+        fields = read_stop(self.cluster_dir)
         if fields is None:
             if (why := self.cluster_dir.unusable.get(STOP, "")) and why not in self._warned:
                 self._warned.add(why)
@@ -367,7 +356,15 @@ class Pulse:
             attempt=self.attempt,
             time=time,
             has_left=has_left,
+            **({"interrupted": True} if outcome.is_interruption else {}),
         )
+
+    def enter_life(self, life: str, number: int) -> None:
+        """Have only files of *life* count from now on, and let the others see that this node is in it."""
+        self.cluster_dir.enter_life(life)
+        self.life_number = number
+        log.info("life=%d", number)
+        self.beat()
 
 
 def _do_nothing() -> None:

@@ -14,10 +14,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 
 from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import claim_file, node_name
+from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings, read_settings
-from oci_cluster.errors import SettingsError, StorageError
+from oci_cluster.errors import SettingsError, StoppedError, StorageError, TimedOutError
+from oci_cluster.node.life import Arrival
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,8 @@ def with_own_rank(
     Raises:
         SettingsError: the settings make no node, or all ranks of the group are taken.
         StorageError: storage has not answered within ``TIMEOUT``.
+        TimedOutError: no main has told within ``TIMEOUT`` which life this is.
+        StoppedError: the launch is over.
     """
     told = environ.get("NODE_RANK", "")
     settings = read_settings({**environ, "NODE_RANK": "1"})
@@ -40,10 +45,17 @@ def with_own_rank(
         return environ
     cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
     holder = uuid.uuid4().hex
+    arrival = Arrival(cluster_dir, f"{settings.mode}-{holder}")
     give_up_at = clock() + settings.timeout_s
     for delay in poll_delays(settings.poll_ceiling_s):
         try:
             cluster_dir.create()
+            if settings.interruptible and not cluster_dir.life and not _enter_life(cluster_dir, arrival):
+                if clock() >= give_up_at:
+                    msg = f"no main has begun a life within {settings.timeout_s:g} s (TIMEOUT) in {cluster_dir.url}"
+                    raise TimedOutError(msg)
+                sleep(delay)
+                continue
             rank = _claim(cluster_dir, settings, [*_ranks(settings, told)], holder)
         except StorageError as error:
             if clock() >= give_up_at:
@@ -54,6 +66,23 @@ def with_own_rank(
         log.info("rank %d of group %s; the service's number is %s", rank, settings.node_group, told or "not given")
         return {**environ, "NODE_RANK": str(rank)}
     raise AssertionError  # poll_delays never ends
+
+
+def _enter_life(cluster_dir: ClusterDir, arrival: Arrival) -> bool:
+    """Return whether main has told which life this is: in each, all ranks can be taken anew.
+
+    Raises:
+        StoppedError: the launch is over.
+    """
+    if (stop := read_stop(cluster_dir)) is not None:
+        outcome = outcome_of(stop)
+        raise StoppedError(outcome.reason, exit_code=outcome.exit_code)
+    life = arrival.find()
+    if life is None:
+        return False
+    cluster_dir.enter_life(life.id)
+    arrival.leave()
+    return True
 
 
 def _ranks(settings: NodeSettings, told: str) -> Iterator[int]:
@@ -68,7 +97,7 @@ def _ranks(settings: NodeSettings, told: str) -> Iterator[int]:
 def _claim(cluster_dir: ClusterDir, settings: NodeSettings, ranks: list[int], holder: str) -> int:
     """Return the first of *ranks* that nobody has; it is this node's now."""
     for rank in ranks:
-        name = claim_file(node_name(settings.mode, rank))
+        name = claim_file(node_name(settings.mode, rank), cluster_dir.life)
         try:
             cluster_dir.publish_once(name, holder=holder)
         except StorageError as error:

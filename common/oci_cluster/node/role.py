@@ -15,10 +15,15 @@ class Restart:
 
     reason: str
     is_failure: bool
+    begins_life: bool = False
+    """Whether main begins the next life: not all nodes can come to another attempt of this one."""
 
 
 class Role(Protocol):
     """This node's part in its cluster."""
+
+    def begin(self) -> None:
+        """Begin this launch's next life, where this role does."""
 
     def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Publish this node's *own* configuration for the next attempt; return main's, when that can begin."""

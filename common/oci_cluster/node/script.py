@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import os
 import re
@@ -184,7 +185,7 @@ class Script:
             "MIN_WORKERS": str(settings.min_workers),
             "CLUSTER_NAME": settings.cluster_name,
             "LAUNCH_ID": settings.launch_id,
-            "LAUNCH_KEY": settings.launch_key,
+            "LAUNCH_KEY": self._launch_key(),
             "NODE_ADDRESS": address,
             "ENTRY_POINT": settings.entry_point or settings.entry_module,
             "ENTRY_MODULE": settings.entry_module,
@@ -198,12 +199,18 @@ class Script:
             "TIMEOUT": str(max(1, round(self._pulse.left_s))),
             "GRACE_PERIOD": f"{settings.grace_period_s:f}".rstrip("0").rstrip("."),
             "ATTEMPT": str(self._pulse.attempt),
+            "LIFE": str(self._pulse.life_number),
             "EPHEMERAL": str(int(settings.ephemeral)),
             "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
         if settings.find_interface:
             environ["NODE_INTERFACE"] = interface_of(address)
         return environ
+
+    def _launch_key(self) -> str:
+        """Return what scripts sign with: in each life something else, so that none talks with one of another life."""
+        key, life = self._settings.launch_key, self._pulse.cluster_dir.life
+        return hmac.digest(key.encode(), f"life {life}".encode(), "sha256").hex() if key and life else key
 
     def _working_dir(self) -> Path:
         """Return the directory in which scripts run: the user's code, or one that shows it and keeps its outputs."""

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oci_cluster.contract.names import CERTIFICATE, config_file, exit_file, heartbeat_file
+from oci_cluster.contract.lives import Life, read_stop
+from oci_cluster.contract.names import CERTIFICATE, LIFE, config_file, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.contract.signing import OTHER_LIFE
 from oci_cluster.errors import StorageError
 from oci_cluster.node.liveness import MainWatch
-from oci_cluster.node.pulse import NoAnswer, Pulse
+from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.role import Restart
 from oci_cluster.node.script import Script, addresses_in
+
+if TYPE_CHECKING:
+    from oci_cluster.node.life import Arrival
 
 log = logging.getLogger("agent")
 
@@ -37,13 +43,23 @@ class Worker:
         self._failed_at: float | None = None
         # What is yet to be reported to main: storage did not take it.
         self._unreported: Outcome | None = None
+        self._arrival = _arrival(settings, pulse) if settings.interruptible else None
+        # Why this node has to leave the life that it is in; and the next one, where that is proved already.
+        self._why_elsewhere = ""
+        self._next: Life | None = None
+        self._is_asking = False
         pulse.observe = self._observe
 
     # --- Start ---------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Do nothing: the launch's next life is main's to begin."""
+
     def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Make this node known, and return main's configuration: of the attempt that this node takes part in."""
         node, pulse = self._settings.node, self._pulse
+        if self._arrival is not None and (self._why_elsewhere or not pulse.cluster_dir.life):
+            self._enter_life(self._arrival)
         while True:
             pulse.attempt = self._mains_attempt
             self._unreported = self._failed_at = None
@@ -59,6 +75,15 @@ class Worker:
             self._script.hand_encrypted(str(pair.get("certificate")), str(pair.get("key")), passphrase)
         self._script.nodes_dir.put("MAIN", main)
         return main
+
+    def _enter_life(self, arrival: Arrival) -> None:
+        """Wait until main has proved which life it leads; from then on, no file of another one counts."""
+        pulse = self._pulse
+        self._main, pulse.suspect_at = None, math.inf  # who was main in another life may be silent
+        life = self._next or pulse.wait_for(LIFE, arrival.find)
+        self._why_elsewhere, self._next = "", None
+        self._mains_attempt = self._asked = 0
+        pulse.enter_life(life.id, life.number)
 
     def _retract_exit(self) -> bool:
         """Remove what this node's rank has said at an end that was not the last: of an attempt, or its predecessor."""
@@ -110,6 +135,8 @@ class Worker:
             self._main.observe(None, self._pulse.clock(), answered=False)
         else:
             self._main.observe(heartbeat, self._pulse.clock(), answered=True)
+            if self._arrival is not None:
+                self._look_for_another_life(self._arrival, heartbeat)
             attempt = (heartbeat or {}).get("attempt")
             if self._settings.gang and type(attempt) is int and attempt < _MAX_ATTEMPTS:
                 self._mains_attempt = max(self._mains_attempt, attempt)
@@ -118,6 +145,27 @@ class Worker:
         if outages.error is not None and outages.duration_s > self._settings.timeout_s:
             msg = f"no answer for {self._settings.timeout_s:g} s (TIMEOUT): {outages.error}"
             raise StorageError(msg, exit_code=outages.error.exit_code)
+
+    def _look_for_another_life(self, arrival: Arrival, heartbeat: Mapping[str, Any] | None) -> None:
+        """Take note where main was interrupted, or its *heartbeat* is of another life, which proves to be current."""
+        pulse = self._pulse
+        if heartbeat is not None:
+            if heartbeat.get("phase") == INTERRUPTED and not self._why_elsewhere:
+                arrival.renew()
+                self._why_elsewhere = "main was interrupted"
+            return
+        if pulse.cluster_dir.unusable.get(heartbeat_file("MAIN")) != OTHER_LIFE or self._why_elsewhere:
+            return
+        if not self._is_asking:
+            self._is_asking = True
+            arrival.renew()
+        life = pulse.ask(arrival.find)
+        if life is None or isinstance(life, NoAnswer):
+            pulse.observe_often()
+            return
+        self._is_asking = False
+        if life.id != pulse.cluster_dir.life:
+            self._why_elsewhere, self._next = f"main has begun life {life.number}", life
 
     def ended(self, code: int) -> Outcome | None:
         """Return the outcome that the end of the start script means, None where main decides."""
@@ -139,6 +187,10 @@ class Worker:
         pulse.look_often()
         while pulse.clock() < patience_until:
             pulse.obey()  # raises the cluster's own outcome, when main has said it
+            if self._arrival is not None:
+                self._observe()
+                if self._why_elsewhere:  # nothing has failed: main is ended, too, or begins another life
+                    return None
             pulse.wait(0.2)
         return failure
 
@@ -149,7 +201,9 @@ class Worker:
         self._unreported = failure if isinstance(answer, NoAnswer) else None
 
     def poll(self) -> Restart | None:
-        """Return what main's heartbeat has told a worker of a gang."""
+        """Return what main's heartbeat has told: another life, or a worker of a gang another attempt."""
+        if self._why_elsewhere:
+            return Restart(self._why_elsewhere, is_failure=False, begins_life=True)
         if self._mains_attempt > self._pulse.attempt:
             return Restart("main has begun another attempt", is_failure=False)
         return None
@@ -160,10 +214,29 @@ class Worker:
 
     # --- End -----------------------------------------------------------------------------------------------
 
-    def announce(self, _: Outcome) -> bool:
-        """Return True: the cluster's end is main's to announce."""
+    def announce(self, outcome: Outcome) -> bool:
+        """Return True: the cluster's end is main's to announce. Main is told at once of an interruption."""
+        if outcome.is_interruption and self._pulse.cluster_dir.life:
+            self._pulse.ask(lambda: self.leave(outcome))
         return True
 
     def leave(self, outcome: Outcome) -> None:
-        """Publish how this node has ended: its last word."""
+        """Publish how this node has ended: its last word.
+
+        Raises:
+            StorageError: main has not answered yet, and would not believe what carries no life.
+        """
+        if self._arrival is not None and not self._pulse.cluster_dir.life:
+            is_of_interest = not outcome.is_interruption and self._pulse.left_s > 0
+            if not is_of_interest or read_stop(self._pulse.cluster_dir) is not None:
+                return
+            if (life := self._arrival.find()) is None:
+                raise StorageError("main has not told which life this is")
+            self._pulse.cluster_dir.enter_life(life.id)
         self._pulse.publish_exit(outcome, time=self._failed_at or self._pulse.wall_clock(), has_left=True)
+
+
+def _arrival(settings: NodeSettings, pulse: Pulse) -> Arrival:
+    from oci_cluster.node.life import Arrival  # noqa: PLC0415 - where a launch can have more than one
+
+    return Arrival(pulse.cluster_dir, settings.node)

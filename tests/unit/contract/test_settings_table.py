@@ -186,6 +186,7 @@ def test_every_row_is_sound(row: Setting) -> None:
 def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
     """cluster.json and dry runs show it: a new row comes where it belongs, and no old one moves."""
     assert [row.name for row in PASSED_ON] == [
+        "INTERRUPTIBLE",
         "MAX_RESTARTS",
         "ENTRY_ON",
         "GANG",

@@ -304,7 +304,7 @@ def test_storage_that_is_away_keeps_nobody_from_being_canceled(run: Run, monkeyp
     obeys(run)
     wait_for_hosts(run, "WORKER_2")
 
-    def away(*_: object) -> None:
+    def away(*_: object, **_named: object) -> None:
         raise StorageError("no route")
 
     def over() -> None:
@@ -322,7 +322,7 @@ def test_a_stop_file_that_nobody_can_read_any_more_has_still_been_written(
     obeys(run)
     wait_for_hosts(run, *ALL)
 
-    def away(*_: object) -> None:
+    def away(*_: object, **_named: object) -> None:
         raise StorageError("no route")
 
     def asks() -> None:

@@ -55,7 +55,7 @@ def test_no_report_tells_a_password(backend: FakeBackend, cluster: Cluster, monk
     plan = replace(backend.load(cluster), work_dir=url)
     monkeypatch.setattr(backend, "files", lambda _, plan: plan.url)
 
-    def read(self: ClusterDir, name: str) -> dict[str, Any]:
+    def read(self: ClusterDir, name: str, **_: object) -> dict[str, Any]:
         facts = {"connect": f"A={url}"} if name == "MAIN_ready.json" else {}
         return {"reason": said, "phase": said, "facts": facts}
 

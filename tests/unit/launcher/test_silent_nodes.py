@@ -110,7 +110,7 @@ def test_who_does_not_end_is_killed_again_and_again(run: Run) -> None:
 def test_storage_that_does_not_answer_makes_nobody_silent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of a node then."""
 
-    def away(*_: object) -> None:
+    def away(*_: object, **_named: object) -> None:
         raise StorageError("no route")
 
     def begins() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from unit.fake_cluster import MakeNode, Node, make_project
 from unit.fake_follower import Follower
+from unit.node.fake_lives import Launch
 from unit.node.fake_members import Cluster
 
 
@@ -50,3 +51,9 @@ def follower(make: MakeNode) -> Follower:
 def cluster(root: Path) -> Cluster:
     """Return a cluster of 1 + 2 in which one worker can be missed."""
     return Cluster(root, MIN_WORKERS="1")
+
+
+@pytest.fixture
+def launch(make: MakeNode) -> Launch:
+    """Return a launch of several lives without nodes."""
+    return Launch(make)

@@ -212,7 +212,8 @@ def test_the_timeout_of_a_node_is_that_of_its_uploads(tmp_path: Path, monkeypatc
     """TIMEOUT bounds how long a failing upload is repeated."""
     told: list[float] = []
 
-    def upload(*_: object, timeout_s: float) -> int:
+    def upload(*_: object, timeout_s: float, listed: str) -> int:
+        assert listed == ""  # nobody is told of more lives
         told.append(timeout_s)
         return 0
 

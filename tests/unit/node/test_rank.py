@@ -12,7 +12,8 @@ import pytest
 from unit.fake_cluster import KEY, LAUNCH, make_project
 
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.errors import SettingsError, StorageError
+from oci_cluster.contract.names import LIFE, STOP
+from oci_cluster.errors import SettingsError, StoppedError, StorageError, TimedOutError
 from oci_cluster.node.rank import with_own_rank
 
 WORKERS, SERVERS = 4, 3
@@ -123,3 +124,59 @@ def test_storage_that_never_answers_is_not_asked_for_ever(
     with pytest.raises(StorageError, match="503"):
         with_own_rank(environ(f"file://{root}/work", "WORKER", 3), clock=clock, sleep=clock.sleep)
     assert 60 <= clock() - 1000 < 70
+
+
+# --- Another life of the launch ---------------------------------------------------------------------------------------
+
+
+class AnsweringMain:
+    """Main, which answers whoever has arrived, while a node sleeps."""
+
+    def __init__(self, url: str) -> None:
+        self._files = ClusterDir(f"{url}/c1", LAUNCH, KEY)
+
+    def begin(self, number: int) -> None:
+        """Begin a life."""
+        self._life, self._number = f"{number:032x}", number
+
+    def sleep(self, _: float) -> None:
+        """Answer all."""
+        self._files.enter_life(self._life)
+        names = [name for name in self._files.listing() if name.endswith("_arrival.json")]
+        read = {name: self._files.read(name, any_life=True) or {} for name in names}
+        answers = {name.removesuffix("_arrival.json"): fields["counter"] for name, fields in read.items()}
+        self._files.publish(LIFE, number=self._number, answers=answers)
+
+    def files(self) -> list[str]:
+        """Return what is in the cluster dir."""
+        return sorted(self._files.listing())
+
+
+def test_in_another_life_all_ranks_can_be_taken_anew(root: Path, empty_memory: None) -> None:
+    """Claims of the life before are still there; nobody removes them in time, and nobody has to."""
+    main = AnsweringMain("memory://work")
+    for number in (1, 2):
+        main.begin(number)
+        given = environ("memory://work", "WORKER", "0", INTERRUPTIBLE="1")
+        ranks = [with_own_rank(given, sleep=main.sleep)["NODE_RANK"] for _ in range(WORKERS)]
+        assert sorted(ranks) == ["1", "2", "3", "4"]
+    with pytest.raises(SettingsError, match="all 4 ranks of WORKER are taken"):
+        with_own_rank(given, sleep=main.sleep)
+    assert [name for name in main.files() if name.endswith("_arrival.json")] == []
+
+
+def test_a_node_without_a_rank_waits_for_the_life_that_answers(root: Path, empty_memory: None, clock: Any) -> None:
+    """One of a main that is gone does not."""
+    main = AnsweringMain("memory://work")
+    main.begin(1)
+    main.sleep(0)
+    given = environ("memory://work", "WORKER", "0", INTERRUPTIBLE="1", TIMEOUT="30")
+    with pytest.raises(TimedOutError, match=r"no main has begun a life within 30 s \(TIMEOUT\)"):
+        with_own_rank(given, clock=clock, sleep=clock.sleep)
+
+
+def test_a_node_without_a_rank_obeys_a_stop_of_the_launch(root: Path, empty_memory: None) -> None:
+    """It came while nobody ran."""
+    ClusterDir("memory://work/c1", LAUNCH, KEY).publish(STOP, reason="stopped by stop.sh", exit_code=143)
+    with pytest.raises(StoppedError, match=r"stopped by stop\.sh"):
+        with_own_rank(environ("memory://work", "WORKER", "0", INTERRUPTIBLE="1"))

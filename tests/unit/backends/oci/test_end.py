@@ -155,7 +155,7 @@ def test_without_storage_runs_are_canceled_at_once(launcher: Launcher, monkeypat
     """The stop file cannot be written: the service is asked."""
     cluster = launcher.launch()
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_named: object) -> None:
         raise StorageError("no route to storage")
 
     monkeypatch.setattr(ClusterDir, "read", fail)

@@ -1,0 +1,62 @@
+"""Lives of a launch: a queue may interrupt a cluster, and start the same nodes again later, under one launch id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.names import LIFE, STOP, exit_file
+from oci_cluster.contract.values import parse_switch
+
+_ID = re.compile(r"[0-9a-f]{32}")
+# Far above what any queue does; a number that a person can still read.
+_MAX_NUMBER = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Life:
+    """One life of a launch."""
+
+    id: str
+    """Random: whoever knows it has heard of this life since it began."""
+    number: int
+    """For people: 1 for the first."""
+    answers: Mapping[str, Any]
+    """The counters of the arrivals that main has read, by name."""
+
+
+def read_life(cluster_dir: ClusterDir) -> Life | None:
+    """Return the life that main has begun last, as far as *cluster_dir* tells; None where there is none.
+
+    Who has written that file is certain, and not when: an earlier one may have been put back.
+    """
+    fields = cluster_dir.read(LIFE, any_life=True) or {}
+    life, number, answers = fields.get("life"), fields.get("number"), fields.get("answers")
+    is_one = type(life) is str and _ID.fullmatch(life) and type(number) is int and 0 < number < _MAX_NUMBER
+    return Life(str(life), int(str(number)), answers if isinstance(answers, dict) else {}) if is_one else None
+
+
+def is_interruptible(environment: Mapping[str, str]) -> bool:
+    """Return whether a launch whose nodes have this *environment* can have several lives."""
+    return parse_switch(environment.get("INTERRUPTIBLE") or "0")
+
+
+def read_stop(cluster_dir: ClusterDir) -> dict[str, Any] | None:
+    """Return the fields of the ``stop`` file that ends the launch, or the life that *cluster_dir* is of.
+
+    One that carries no life ends the launch. Main's own carries main's life. For who is of no life yet, that ends the
+    launch where main has come to its end in order: else it was interrupted, and the next life is to begin.
+    """
+    stop = cluster_dir.read(STOP, any_life=True)
+    if stop is None or not stop.get("life") or stop.get("life") == cluster_dir.life:
+        return stop
+    if cluster_dir.life:
+        return None
+    # The life before the current one decides nothing, even where its main ends only now.
+    current, ended = read_life(cluster_dir), cluster_dir.read(exit_file("MAIN"), any_life=True)
+    if current is None or ended is None or not current.id == ended.get("life") == stop.get("life"):
+        return None
+    return None if ended.get("interrupted") is True else stop
