@@ -87,3 +87,4 @@ class DockerPlace(Base):
     def settle(self) -> None:
         for backend in self._opened:
             backend.close()  # returns when the engine's clients have ended
+        self.clock.sleep(10)  # one that is just being begun is waited for

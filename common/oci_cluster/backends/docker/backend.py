@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from oci_cluster.backends.base import IsStopped
@@ -31,8 +30,8 @@ from oci_cluster.backends.docker.states import (
     launch_of,
     nodes_of,
     plan_of,
-    state_of,
 )
+from oci_cluster.backends.docker.unbegun import Unbegun
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
 from oci_cluster.contract.config import SettingsReader, read_settings_file
 from oci_cluster.errors import StoppedError, UsageError
@@ -97,9 +96,7 @@ class DockerBackend:
         self._listed_at = 0.0
         # The client that was last started to end a container, by its id.
         self._ending: dict[str, subprocess.Popen[bytes]] = {}
-        # Ids of containers that were to be ended and have never begun. They stay until all is copied and removed.
-        self._given_up: set[str] = set()
-        self._state = partial(state_of, given_up=self._given_up)
+        self._unbegun = Unbegun(clock)
 
     # --- Launch --------------------------------------------------------------------------------------------
 
@@ -142,7 +139,9 @@ class DockerBackend:
             for words in commands.shared_commands(plan):
                 self._stop_if_told()
                 self._engine.call(*words)
-            self._run(plan, nodes, [])
+            started: list[str] = []
+            with _unless_removed(self._engine, plan, started):
+                self._run(plan, nodes, started)
             kept.open_volumes(self._engine)
         else:
             self._add(cluster, commands.checked(plan), nodes)
@@ -247,7 +246,7 @@ class DockerBackend:
 
     def _states(self, cluster: Cluster) -> list[NodeState]:
         nodes = self._seen[cluster.launch_id]
-        return [self._state(name, container) for name, container in nodes.items()] or kept.read_states(cluster)
+        return [self._unbegun.state(name, container) for name, container in nodes.items()] or kept.read_states(cluster)
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""
@@ -274,6 +273,7 @@ class DockerBackend:
         for launch_id in launch_ids:
             containers = [container for container in found if launch_of(container) == launch_id]
             self._known[launch_id] = [str(container["Id"]) for container in containers]
+            self._unbegun.note(containers)
             self._seen[launch_id] = nodes_of(containers)
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> ContainerLogs:
@@ -292,9 +292,10 @@ class DockerBackend:
         """Have the engine end *nodes*: each is told once, unless the client that told it has failed."""
         self._known.clear()
         found = self._containers(cluster)
-        running = [state for name in found if name in nodes and (state := self._state(name, found[name])).is_running]
-        # An engine that hung, or was killed, while it began a node has one that may never begin, and no signal reaches.
-        self._given_up.update(str(state.id) for state in running if state.is_waiting)
+        running = [
+            state for name in found if name in nodes and (state := self._unbegun.state(name, found[name])).is_running
+        ]
+        self._unbegun.give_up(str(state.id) for state in running if state.is_waiting)
         ids = [str(state.id) for state in running if not state.is_waiting]
         if at_once:
             for id_ in ids:
@@ -317,7 +318,7 @@ class DockerBackend:
         with kept.alone(cluster):
             self._end_the_late(cluster)
             if nodes := self._containers(cluster):
-                records = [self._state(name, container) for name, container in nodes.items()]
+                records = [self._unbegun.state(name, container) for name, container in nodes.items()]
                 kept.copy_all(self._engine, cluster, plan_of(cluster, nodes, self._root), nodes, records)
             self.remove(cluster, say)
         say(f"logs and outputs are in {cluster.directory}")
@@ -327,7 +328,7 @@ class DockerBackend:
         for at_once in (False, True):
             self._known.clear()
             nodes = self._containers(cluster)
-            late = [name for name, container in nodes.items() if self._state(name, container).is_running]
+            late = [name for name, container in nodes.items() if self._unbegun.state(name, container).is_running]
             if not late:
                 return
             self.end(cluster, late, at_once=at_once)
@@ -352,6 +353,24 @@ class DockerBackend:
             except subprocess.TimeoutExpired:
                 client.kill()
                 client.wait()
+
+
+@contextmanager
+def _unless_removed(engine: Engine, plan: Plan, started: Collection[str]) -> Iterator[None]:
+    """Where somebody stops and removes the cluster of *plan* while its first nodes are *started*, say so.
+
+    Its workers would wait for a main, and that its network is gone tells nobody why.
+    """
+    failed: EngineError | None = None
+    try:
+        yield
+    except EngineError as error:
+        failed = error
+    if started and not engine.inspect([commands.container_name(plan.cluster_id, "MAIN")]):
+        msg = f"{plan.name} was stopped before all nodes were started"
+        raise StoppedError(msg) from failed
+    if failed:
+        raise failed
 
 
 @contextmanager

@@ -191,6 +191,7 @@ def test_a_main_that_never_begins_is_given_up_and_what_was_said_of_that_is_kept(
     request_stop(launcher.backend, cluster, launcher.backend.load(cluster), "MAIN did not start", 75)
     assert launcher.words("stop") == []
     launcher.backend.end(cluster, ["MAIN", "WORKER_1"])
+    launcher.clock.sleep(10)
     assert launcher.codes(cluster) == {"MAIN": 143, "WORKER_1": 143}
     launcher.finish(cluster)
     assert launcher.fake.left() == ([], [], [])
@@ -205,9 +206,44 @@ def test_a_node_that_was_given_up_and_begins_all_the_same_is_there(launcher: Lau
     cluster = launcher.launch(1)
     launcher.fake.set("WORKER_1", Status="created", ExitCode=0)
     launcher.backend.end(cluster, ["WORKER_1"])
+    launcher.clock.sleep(10)
     assert launcher.codes(cluster) == {"MAIN": None, "WORKER_1": 143}
     launcher.fake.set("WORKER_1", Status="running", ExitCode=0)
     assert launcher.codes(cluster) == {"MAIN": None, "WORKER_1": None}
+
+
+def test_a_node_that_is_just_being_begun_is_not_given_up(launcher: Launcher) -> None:
+    """Who stops may come between its making and its beginning; it reads the stop file then, as any other."""
+    cluster = launcher.launch(1)
+    launcher.fake.set("MAIN", Status="created", ExitCode=0)
+    launcher.backend.end(cluster, ["MAIN", "WORKER_1"])
+    launcher.clock.sleep(9.9)
+    assert launcher.codes(cluster)["MAIN"] is None
+    assert [state.is_waiting for state in launcher.states(cluster)] == [True, False]
+    launcher.clock.sleep(0.1)
+    assert launcher.codes(cluster)["MAIN"] == 143
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_cluster_that_somebody_removes_while_it_starts_is_stopped(launcher: Launcher, *, is_refused: bool) -> None:
+    """Workers without a main would wait for it; and that a network is gone tells nobody why."""
+    engine = type(launcher.fake.engine)
+    call = engine.call
+
+    def call_late(self: Engine, *words: str, **options: Any) -> str:
+        said = call(self, *words, **options)
+        if words[0] == "run" and "worker-1" in words:
+            launcher.fake.forget("MAIN")
+            if is_refused:
+                msg = "network mine-0123 not found"
+                raise EngineError(msg)
+        return said
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "call", call_late)
+        with pytest.raises(StoppedError, match="mine was stopped before all nodes were started"):
+            launcher.launch(2)
+    assert launcher.fake.left() == ([], [], [])
 
 
 def test_how_long_a_container_waits_is_told(launcher: Launcher) -> None:
