@@ -1,0 +1,1 @@
+"""The backend ``kubernetes``: nodes are pods of one Indexed Job."""
