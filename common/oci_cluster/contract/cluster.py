@@ -36,6 +36,9 @@ class State(str, Enum):
     CANCELING = "CANCELING"
     NEEDS_ATTENTION = "NEEDS_ATTENTION"
     DELETED = "DELETED"
+    # Of a cluster that a queue has not admitted yet, or has interrupted: it waits for a quota, and for no host.
+    QUEUED = "QUEUED"
+    PREEMPTED = "PREEMPTED"
 
     def __str__(self) -> str:
         """Return the word itself, in every version of Python."""
