@@ -32,9 +32,10 @@ NAME = "oci-cluster-name"
 CREATED = "oci-cluster-created"
 PROJECT = "oci-cluster-project"
 OWNER = "oci-cluster-owner"
-# What a launcher has asked for: the cluster's end, as the file `stop` tells it; nodes that it has ended, blanks between.
+# What a launcher has asked for: the cluster's end, as the file `stop` tells it; nodes that it has ended, or all.
 STOP = "oci-cluster-stop"
 ENDED = "oci-cluster-ended"
+ALL = "*"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -54,10 +55,11 @@ _NOT_IN_TEMPLATE = {"CODE_DIR", "LAUNCH_KEY"}
 _LONGEST_NAME = 40
 
 
-def object_name(plan: Plan) -> str:
-    """Return the name of all objects of the cluster of *plan*: its own, as Kubernetes takes names, and the launch id."""
-    slug = re.sub(r"[^a-z0-9]+", "-", plan.name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
-    return f"{slug or 'cluster'}-{plan.launch_id}" if slug[:1].isalpha() else f"c{slug}-{plan.launch_id}"
+def object_name(name: str, launch_id: str) -> str:
+    """Return the name of all objects of a cluster: its own *name*, as Kubernetes takes names, and the launch id."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+    # The name of a Service begins with a letter.
+    return f"{slug}-{launch_id}" if slug[:1].isalpha() else f"c{slug}-{launch_id}"
 
 
 def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> Plan:
@@ -78,7 +80,7 @@ def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> 
         raise UsageError(msg)
     check_packages(plan)
     settings = settings_of(plan, root)
-    name = object_name(plan)
+    name = object_name(plan.name, plan.launch_id)
     with tempfile.TemporaryDirectory() as scratch:
         code = code_of(plan, Path(scratch), to=_CODE_DIR if not is_stored(plan.work_dir) else "")
         _check_size(code)
@@ -178,7 +180,7 @@ def objects(plan: Plan, root: Path, archive: bytes, *, suspend: bool = True) -> 
     except yaml.YAMLError as error:
         msg = f"scripts/templates/{_TEMPLATE} makes no YAML: {error}"
         raise SettingsError(msg) from error
-    settings = _settings(plan, root)
+    settings = settings_of(as_given(plan), root)
     if settings["patch"]:
         from oci_cluster.backends.kubernetes.pod_patch import read_patch, with_patch  # noqa: PLC0415
 
@@ -190,16 +192,33 @@ def objects(plan: Plan, root: Path, archive: bytes, *, suspend: bool = True) -> 
 _TEMPLATE = "kubernetes.yaml.j2"
 
 
-def _settings(plan: Plan, root: Path) -> dict[str, Any]:
-    """Return the settings of a placed *plan*, whose own work dir is how the launcher sees it."""
-    return settings_of(replace(plan, work_dir=plan.placed["work_dir"]), root)
+def as_given(plan: Plan) -> Plan:
+    """Return a placed *plan* with the work dir that its user has given: its own is how the launcher sees it."""
+    return replace(plan, work_dir=plan.placed["work_dir"])
+
+
+def packed(plan: Plan, scratch: Path) -> bytes:
+    """Return the archive that nodes of a placed *plan* get in a ConfigMap; empty where they get none."""
+    if is_stored(plan.placed["work_dir"]):
+        return b""
+    code = code_of(plan, scratch, to=_CODE_DIR)
+    return b"" if code.archive is None else code.archive.read_bytes()
+
+
+def launch_key_of(secret: Object) -> str:
+    """Return the key of a launch, as its Secret has it; empty where it has none."""
+    text = (secret.get("data") or {}).get("LAUNCH_KEY") or ""
+    try:
+        return base64.b64decode(str(text), validate=True).decode()
+    except ValueError:  # somebody else has written it
+        return ""
 
 
 def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
     """Return the objects of :func:`objects` as YAML, without ``POD_PATCH``."""
     import jinja2  # noqa: PLC0415 - only there once the launcher's packages for it are
 
-    settings = _settings(plan, root)
+    settings = settings_of(as_given(plan), root)
     resources = {"cpu": settings["cpus"], "memory": settings["memory"]}
     gpus = {settings["gpu_resource"]: str(settings["gpus"])} if settings["gpus"] else {}
     values = {
@@ -217,7 +236,7 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         "nodes": len(plan.nodes),
         "suspend": suspend,
         "requests": {**resources, **gpus},
-        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. CPUs that are idle are free.
+        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's.
         "limits": {"memory": settings["memory"], **gpus},
         "environment": {name: text for name, text in plan.environment.items() if name not in _NOT_IN_TEMPLATE},
     }

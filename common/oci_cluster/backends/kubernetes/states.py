@@ -9,11 +9,12 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.kubernetes.requests import (
+    ALL,
     CREATED,
     ENDED,
     FRAMEWORK,
@@ -138,7 +139,7 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path) -> Plan:
 def environment_of(job: Object) -> dict[str, str]:
     """Return the variables of the nodes' container that stand in *job*; those of Secrets do not."""
     template = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
-    container = next((one for one in template.get("containers") or [] if one.get("name") == "node"), {})
+    container: Object = next((one for one in template.get("containers") or [] if one.get("name") == "node"), {})
     pairs = container.get("env") or []
     return {str(one["name"]): str(one["value"]) for one in pairs if isinstance(one, dict) and "value" in one}
 
@@ -183,7 +184,9 @@ class JobView:
     stop_code: int | None
     """The exit code of the end that somebody has asked for."""
     ended: frozenset[str]
-    """Nodes that somebody has ended one by one."""
+    """Nodes that somebody has ended, or all."""
+    dropped: tuple[int, ...] = ()
+    """Those of them whose places the Job does not have any more."""
     waiting: tuple[State, str] = (State.QUEUED, "")
     """What nodes without pods are while it is suspended, and why."""
     trouble: str = ""
@@ -201,6 +204,8 @@ class JobView:
         met = {str(one.get("type")): one for one in status.get("conditions") or [] if one.get("status") == "True"}
         final = met.get("Failed") or met.get("Complete") or {}
         told = annotations_of(job)
+        ended = told.get(ENDED, "").split()
+        ranks = sorted(int(name[7:]) for name in ended if name[:7] == "WORKER_" and name[7:].isdecimal())
         return cls(
             size=size,
             environment=environment_of(job),
@@ -210,7 +215,8 @@ class JobView:
             failed=frozenset(indexes(str(status.get("failedIndexes") or ""))),
             completed=frozenset(indexes(str(status.get("completedIndexes") or ""))),
             stop_code=_stop_code(told.get(STOP, "")),
-            ended=frozenset(told.get(ENDED, "").split()),
+            ended=frozenset(ended),
+            dropped=tuple(rank for rank in ranks[:_MOST_NODES] if size <= rank),
             created=_second_of((job.get("metadata") or {}).get("creationTimestamp")),
         )
 
@@ -238,17 +244,17 @@ def indexes(text: str) -> Iterable[int]:
 
 
 def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
-    """Return the states of all nodes of a Job, by index."""
+    """Return the states of all nodes of a Job, by index; then of those that were ended with their places."""
     by_index: dict[int, Object] = {}
-    for pod in sorted(pods, key=_begun):
-        if (index := index_of(pod)) is not None:
-            by_index[index] = pod  # of several the newest: the others are what Kubernetes has taken away
+    for one in sorted(pods, key=_begun):
+        if (place := index_of(one)) is not None:
+            by_index[place] = one  # of several the newest: the others are what Kubernetes has taken away
     found = []
-    for index in range(view.size):
+    for index in [*range(view.size), *view.dropped]:
         node = node_of(index, view.environment).name
         pod = by_index.get(index)
         state = _without_pod(node, index, view) if pod is None else _of_pod(node, index, pod, view)
-        found.append(_as_asked(state, view))
+        found.append(replace(_as_asked(state, view), is_final=index < view.size and index in view.failed))
     return found
 
 
@@ -272,18 +278,19 @@ def _as_asked(state: NodeState, view: JobView) -> NodeState:
 def _without_pod(node: str, index: int, view: JobView) -> NodeState:
     if index in view.completed:
         return NodeState(node, State.SUCCEEDED, 0)
-    stopped = NodeState(node, State.CANCELED, int(ExitCode.STOPPED))
-    if node in view.ended:
-        return stopped
-    if index in view.failed:
-        # It was taken away with its pod: by an end that somebody has asked for, or by somebody else.
-        return stopped if view.stop_code is not None else _lost(node, "its pod was deleted")
-    if view.stop_code is not None and (view.is_finished or view.is_suspended):
-        return replace(stopped, never_started=view.is_suspended)
-    if view.is_finished:
-        if view.why == "DeadlineExceeded":
-            return NodeState(node, State.FAILED, int(ExitCode.TIMED_OUT), details="its time was over")
-        return _lost(node, view.why)
+    is_asked = view.stop_code is not None or ALL in view.ended
+    if node in view.ended or (is_asked and (view.is_finished or view.is_suspended or index in view.failed)):
+        is_new = view.is_suspended and index not in view.failed
+        return NodeState(node, State.CANCELED, int(ExitCode.STOPPED), never_started=is_new)
+    if view.is_finished and view.why == "DeadlineExceeded" and index not in view.failed:
+        return NodeState(node, State.FAILED, int(ExitCode.TIMED_OUT), details="its time was over")
+    if view.is_finished or index in view.failed:
+        return _lost(node, view.why or "its pod was deleted")
+    return _to_come(node, view)
+
+
+def _to_come(node: str, view: JobView) -> NodeState:
+    """Return the state of a node whose pod is still to be made."""
     if view.is_suspended:
         word, why = view.waiting
         return NodeState(node, word, details=why, is_waiting=True, accepted=view.created)
@@ -295,23 +302,16 @@ def _lost(node: str, why: str) -> NodeState:
     return NodeState(node, State.FAILED, None, details=why, is_lost=True)
 
 
-@dataclass(frozen=True)
-class _Container:
-    """What a pod tells of its one container that counts."""
-
-    state: Mapping[str, Any] = field(default_factory=dict)
-    last: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, pod: Object) -> _Container:
-        told = (pod.get("status") or {}).get("containerStatuses") or []
-        found = next((one for one in told if one.get("name") == "node"), {})
-        return cls(found.get("state") or {}, found.get("lastState") or {})
+def _container(pod: Object) -> Mapping[str, Any]:
+    """Return in which state the node's container is in *pod*."""
+    told = (pod.get("status") or {}).get("containerStatuses") or []
+    found: Object = next((one for one in told if one.get("name") == "node"), {})
+    return found.get("state") or {}
 
 
 def termination_of(pod: Object) -> Mapping[str, Any]:
     """Return how the node's container in *pod* ended: ``exitCode``, ``reason``, ``message``; {} while it has not."""
-    found = _Container.of(pod).state.get("terminated")
+    found = _container(pod).get("terminated")
     return found if isinstance(found, dict) else {}
 
 
@@ -322,7 +322,7 @@ def is_disrupted(pod: Object) -> bool:
 
 def is_running(pod: Object) -> bool:
     """Return whether the node's container runs."""
-    return "running" in _Container.of(pod).state
+    return "running" in _container(pod)
 
 
 def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
@@ -333,34 +333,36 @@ def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
 def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
     """Return what *pod* tells of *node*."""
     status, meta = pod.get("status") or {}, pod.get("metadata") or {}
-    common = {
-        "node": node,
-        "id": uid_of(pod),
-        "address": printable(status.get("podIP") or ""),
-        "accepted": _second_of(meta.get("creationTimestamp")),
-    }
+    there = NodeState(
+        node,
+        State.IN_PROGRESS,
+        id=uid_of(pod),
+        address=printable(status.get("podIP") or ""),
+        accepted=_second_of(meta.get("creationTimestamp")),
+    )
     ended = termination_of(pod)
     phase = str(status.get("phase", ""))
     if ended or phase in {"Failed", "Succeeded"}:
-        is_over = view.is_finished or view.stop_code is not None or index in view.failed | view.completed
+        is_asked = view.stop_code is not None or ALL in view.ended or node in view.ended
+        is_over = view.is_finished or is_asked or index in view.failed | view.completed
         if is_disrupted(pod) and not is_over:
             why = printable(_condition(pod, "DisruptionTarget").get("message") or "")
-            return NodeState(state=State.PREEMPTED, details=why, is_waiting=True, **common)
-        return _ended(ended, status, common)
+            return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
+        return _ended(ended, status, there)
     if is_running(pod):
         word = State.CANCELING if meta.get("deletionTimestamp") else State.IN_PROGRESS
-        return NodeState(state=word, **common)
+        return replace(there, state=word)
     if meta.get("deletionTimestamp"):
         # It has not begun, and will not: its end is seen at the next look.
-        return NodeState(state=State.CANCELING, **common)
-    return _pending(pod, view, common)
+        return replace(there, state=State.CANCELING)
+    return _pending(pod, there)
 
 
-def _ended(ended: Mapping[str, Any], status: Mapping[str, Any], common: Mapping[str, Any]) -> NodeState:
+def _ended(ended: Mapping[str, Any], status: Mapping[str, Any], there: NodeState) -> NodeState:
     code = ended.get("exitCode")
     if type(code) is not int or not 0 <= code <= 255 or ended.get("reason") == "ContainerStatusUnknown":
         why = printable(status.get("message") or status.get("reason") or ended.get("reason") or "its machine was lost")
-        return NodeState(state=State.FAILED, exit_code=None, is_lost=True, details=why, **common)
+        return replace(there, state=State.FAILED, exit_code=None, is_lost=True, details=why)
     cause = ""
     if ended.get("reason") == "OOMKilled":
         cause = "its memory ran out; set MEMORY higher"
@@ -368,29 +370,27 @@ def _ended(ended: Mapping[str, Any], status: Mapping[str, Any], common: Mapping[
         cause = printable(f"{status['reason']}: {status.get('message', '')}")
     elif ended.get("reason") in {"ContainerCannotRun", "StartError"}:
         text = printable(ended.get("message") or "")
-        return NodeState(
-            state=State.FAILED, exit_code=int(ExitCode.UNAVAILABLE), never_started=True, details=text, **common
-        )
-    return NodeState(state=State.of_exit_code(code), exit_code=code, cause=cause, details=cause, **common)
+        return replace(there, state=State.FAILED, exit_code=int(ExitCode.UNAVAILABLE), never_started=True, details=text)
+    return replace(there, state=State.of_exit_code(code), exit_code=code, cause=cause, details=cause)
 
 
-def _pending(pod: Object, view: JobView, common: Mapping[str, Any]) -> NodeState:
+def _pending(pod: Object, there: NodeState) -> NodeState:
     """Return what a *pod* tells whose container has not started: what it waits for, or that it never will."""
-    waiting = _Container.of(pod).state.get("waiting") or {}
+    waiting = _container(pod).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), printable(waiting.get("message") or "")
     scheduled = _condition(pod, "PodScheduled")
     if reason in _FINAL or (reason == _BACK_OFF and _NO_IMAGE.search(message)):
         # A Secret or ConfigMap that is just being made is there in a moment: only a launch that is whole fails by it.
         details = f"{reason}: {message}"
         code = int(ExitCode.UNAVAILABLE)
-        return NodeState(state=State.FAILED, exit_code=code, never_started=True, details=details, **common)
+        return replace(there, state=State.FAILED, exit_code=code, never_started=True, details=details)
     if reason in {"ErrImagePull", _BACK_OFF}:
-        return NodeState(state=State.NEEDS_ATTENTION, details=f"{reason}: {message}", is_waiting=True, **common)
+        return replace(there, state=State.NEEDS_ATTENTION, details=f"{reason}: {message}", is_waiting=True)
     if scheduled.get("status") == "False":
         told = printable(scheduled.get("message") or scheduled.get("reason") or "")
-        return NodeState(state=State.ACCEPTED, details=told, is_waiting=True, **common)
+        return replace(there, state=State.ACCEPTED, details=told, is_waiting=True)
     details = reason if reason not in {"", "ContainerCreating", "PodInitializing"} else ""
-    return NodeState(state=State.ACCEPTED, details=details, is_waiting=True, **common)
+    return replace(there, state=State.ACCEPTED, details=details, is_waiting=True)
 
 
 def _second_of(text: Any) -> str:
