@@ -197,8 +197,7 @@ class Lifecycle:
     def scale(self, cluster: Cluster, text: str) -> int:
         """Add workers to *cluster*, or end some; return how many there are then.
 
-        A lost worker's rank is given to its replacement, where the backend can do that. Those with the highest ranks are
-        ended.
+        A lost worker's rank is given to its replacement, where the backend can do that. The highest ranks are ended.
 
         Args:
             cluster: What was launched.

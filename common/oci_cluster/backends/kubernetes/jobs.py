@@ -74,18 +74,20 @@ class Jobs:
             raise BackendError(msg)
         self._resize(cluster, size, size + len(nodes), ended - {node.name for node in nodes})
 
-    def _resize(self, cluster: Cluster, old: int, new: int, ended: Collection[str]) -> None:
+    def _resize(
+        self, cluster: Cluster, old: int, new: int, ended: Collection[str], unstarted: Collection[str] = ()
+    ) -> None:
         """Have the Job of *cluster* be of *new* nodes, if it is still of *old*; note which were *ended* on purpose.
 
         Raises:
             KubernetesError: somebody else has changed it, or it has ended.
         """
-        annotation = f"/metadata/annotations/{requests.ENDED}"
         change = [
             {"op": "test", "path": "/spec/completions", "value": old},
             {"op": "replace", "path": "/spec/completions", "value": new},
             {"op": "replace", "path": "/spec/parallelism", "value": new},
-            {"op": "add", "path": annotation, "value": " ".join(sorted(ended))},
+            {"op": "add", "path": f"/metadata/annotations/{requests.ENDED}", "value": " ".join(sorted(ended))},
+            {"op": "add", "path": f"/metadata/annotations/{requests.UNSTARTED}", "value": " ".join(unstarted)},
         ]
         self._service.patch(self._service.path("jobs", cluster.handle), change, kind="json")
 
@@ -116,13 +118,16 @@ class Jobs:
         wanted = running & set(nodes)
         if not wanted:
             return
+        known = set(states.annotations_of(job).get(requests.UNSTARTED, "").split())
+        unstarted = sorted(known | {state.node for state in found if state.is_waiting and state.node in wanted})
         if "MAIN" in wanted or wanted == running:
             if not states.JobView.of(job).is_finished and requests.ALL not in self._ended(job):
-                self.end_all(cluster.handle, {requests.ENDED: requests.ALL})
+                self.end_all(cluster.handle, {requests.ENDED: requests.ALL, requests.UNSTARTED: " ".join(unstarted)})
         elif (new := _size_without(found[: states.size_of(job)], wanted)) is not None:
-            self._resize(cluster, states.size_of(job), new, self._ended(job) | wanted)
+            self._resize(cluster, states.size_of(job), new, self._ended(job) | wanted, unstarted)
         else:
-            annotations = {requests.ENDED: " ".join(sorted(self._ended(job) | wanted))}
+            ended = " ".join(sorted(self._ended(job) | wanted))
+            annotations = {requests.ENDED: ended, requests.UNSTARTED: " ".join(unstarted)}
             self._service.patch(self._service.path("jobs", cluster.handle), {"metadata": {"annotations": annotations}})
             self._delete_pods(cluster, wanted, grace_s=None)
         if at_once:

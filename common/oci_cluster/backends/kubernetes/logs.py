@@ -15,7 +15,7 @@ from oci_cluster.backends.kubernetes import states
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.told_files import told_of
 from oci_cluster.contract.cluster import Cluster
-from oci_cluster.contract.log_times import StampedLog
+from oci_cluster.contract.log_times import StampedLog, times_file
 from oci_cluster.system.console import Say
 
 Object = dict[str, Any]
@@ -172,7 +172,7 @@ class PodLogs:
                 continue
             uid = states.uid_of(pod)
             if uid not in self._readers and (has_ended or self._may_follow()):
-                log = self._logs.setdefault(node, StampedLog(self.directory, node))
+                log = self._log_of(node)
                 told = self._told if node == "MAIN" else (lambda _name, _body: None)
                 reader = _Reader(self._service, pod, log, told, follow=self._follow and not has_ended)
                 self._readers[uid] = reader.start()
@@ -182,6 +182,15 @@ class PodLogs:
                     self._done.add(uid)
                 if reader.error is not None:
                     raise reader.error
+
+    def _log_of(self, node: str) -> StampedLog:
+        """Return what the lines of *node* are added to; one that is not followed is copied from its beginning."""
+        if node not in self._logs:
+            if not self._follow:
+                for path in (self.directory / f"{node}.log", times_file(self.directory, node)):
+                    path.unlink(missing_ok=True)
+            self._logs[node] = StampedLog(self.directory, node)
+        return self._logs[node]
 
     def _may_follow(self) -> bool:
         return not self._follow or len(self._readers) - len(self._done) < _AT_ONCE

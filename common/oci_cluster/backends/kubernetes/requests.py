@@ -35,6 +35,8 @@ OWNER = "oci-cluster-owner"
 # What a launcher has asked for: the cluster's end, as the file `stop` tells it; nodes that it has ended, or all.
 STOP = "oci-cluster-stop"
 ENDED = "oci-cluster-ended"
+# Those of them that had not started.
+UNSTARTED = "oci-cluster-unstarted"
 ALL = "*"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"

@@ -176,8 +176,9 @@ class Seen:
 
     def newest(self, cluster: Cluster) -> Mapping[str, Object]:
         """Return the newest pod of each node of *cluster* by the node's name, main first, as they were last seen."""
-        job = self._jobs.get(cluster.handle)
-        if job is None:
+        if cluster.handle and cluster.handle not in self._pods:
+            self.look(cluster)
+        if (job := self._jobs.get(cluster.handle)) is None:
             return {}
         environment = states.environment_of(job)
         pods = sorted(self.pods(cluster.handle), key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))

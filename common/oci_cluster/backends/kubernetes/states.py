@@ -25,6 +25,7 @@ from oci_cluster.backends.kubernetes.requests import (
     PROTOCOL,
     QUEUE,
     STOP,
+    UNSTARTED,
 )
 from oci_cluster.backends.kubernetes.settings import is_stored
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
@@ -185,6 +186,8 @@ class JobView:
     """The exit code of the end that somebody has asked for."""
     ended: frozenset[str]
     """Nodes that somebody has ended, or all."""
+    unstarted: frozenset[str] = frozenset()
+    """Those of them that had not started."""
     dropped: tuple[int, ...] = ()
     """Those of them whose places the Job does not have any more."""
     waiting: tuple[State, str] = (State.QUEUED, "")
@@ -216,6 +219,7 @@ class JobView:
             completed=frozenset(indexes(str(status.get("completedIndexes") or ""))),
             stop_code=_stop_code(told.get(STOP, "")),
             ended=frozenset(ended),
+            unstarted=frozenset(told.get(UNSTARTED, "").split()),
             dropped=tuple(rank for rank in ranks[:_MOST_NODES] if size <= rank),
             created=_second_of((job.get("metadata") or {}).get("creationTimestamp")),
         )
@@ -280,7 +284,7 @@ def _without_pod(node: str, index: int, view: JobView) -> NodeState:
         return NodeState(node, State.SUCCEEDED, 0)
     is_asked = view.stop_code is not None or ALL in view.ended
     if node in view.ended or (is_asked and (view.is_finished or view.is_suspended or index in view.failed)):
-        is_new = view.is_suspended and index not in view.failed
+        is_new = node in view.unstarted or (view.is_suspended and index not in view.failed)
         return NodeState(node, State.CANCELED, int(ExitCode.STOPPED), never_started=is_new)
     if view.is_finished and view.why == "DeadlineExceeded" and index not in view.failed:
         return NodeState(node, State.FAILED, int(ExitCode.TIMED_OUT), details="its time was over")
