@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from oci_cluster.contract.main_place import PURPOSE, is_at_main
 from oci_cluster.contract.names import LIFE
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
@@ -62,7 +63,7 @@ class ClusterDir:
         self.url = url
         self.launch_id = launch_id
         #: Whether the files are in the memory of main: who cannot reach them cannot reach main.
-        self.is_at_main = url.startswith("main://")
+        self.is_at_main = is_at_main(url)
         self._fs, self._path = self._open_main(held) if self.is_at_main else _open(url, patience_s)
         self._is_connection_lost = False
         self._signer = Signer(self.key_for("exchange"))
@@ -96,15 +97,15 @@ class ClusterDir:
         return Path(self._path) if isinstance(self._fs, LocalFiles) else None
 
     def _open_main(self, held: Store | None) -> tuple[Any, str]:
-        from oci_cluster.contract import main_files  # noqa: PLC0415 - where there is such a work dir
+        from oci_cluster.contract.main_files import MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
 
         place, _, path = self.url.removeprefix("main://").partition("/")
         try:
-            store = held or main_files.RemoteFiles(f"main://{place}", self.key_for(main_files.PURPOSE))
+            store = held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE))
         except ValueError as error:
             msg = f"WORK_DIR {error}"
             raise SettingsError(msg) from error
-        return main_files.MainFiles(store), path
+        return MainFiles(store), path
 
     def create(self) -> None:
         """Make the cluster dir, where directories are a thing that is made; an existing one is left as it is."""

@@ -31,11 +31,8 @@ from oci_cluster.contract.main_frames import (
     Unproved,
     rest_bytes,
 )
+from oci_cluster.contract.main_place import parse_place
 from oci_cluster.contract.repeats import RequestFailedError
-
-PROTOCOL = "main"
-PURPOSE = "exchange-requests"
-"""The word by which the key of connections is derived from the launch's."""
 
 # A request, with all that it needs: main answers in milliseconds, and a machine of a busy network within a second.
 REQUEST_S = 5.0
@@ -45,7 +42,6 @@ CONNECT_S = 2.0
 # How long main is not looked for again after that time was over.
 _PAUSE_S = 1.0
 
-_PLACE = re.compile(r"main://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?):(?P<port>\d{1,5})/?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 
@@ -74,24 +70,6 @@ class Store(Protocol):
         """Return when the files can be reached."""
 
 
-def is_at_main(url: str) -> bool:
-    """Return whether *url* is one of these."""
-    return url.startswith(f"{PROTOCOL}://")
-
-
-def parse_place(url: str) -> tuple[str, int]:
-    """Return host and port of main in the work dir *url*.
-
-    Raises:
-        ValueError: it has none, or more than these.
-    """
-    found = _PLACE.fullmatch(url)
-    if found is None or not 0 < int(found["port"]) < 65536:
-        msg = f"'{url}' is not main://HOST:PORT, with a name or an address of main and a port from 1 to 65535"
-        raise ValueError(msg)
-    return found["host"].strip("[]"), int(found["port"])
-
-
 def check_name(name: str) -> str:
     """Return *name* where it is one that a file can have: there are no folders.
 
@@ -105,7 +83,10 @@ def check_name(name: str) -> str:
 
 
 class MainFiles:
-    """A :class:`Store` by the calls that :class:`ClusterDir` makes. A path is the cluster dir's name, or that and a file's."""
+    """A :class:`Store` by the calls that :class:`ClusterDir` makes.
+
+    A path is the cluster dir's name, or that and the name of a file.
+    """
 
     def __init__(self, store: Store) -> None:
         """Open *store*."""
@@ -114,7 +95,7 @@ class MainFiles:
     def invalidate_cache(self) -> None:
         """Do nothing: nothing is kept."""
 
-    def makedirs(self, path: str, *, exist_ok: bool = True) -> None:
+    def makedirs(self, path: str, *, exist_ok: bool = True) -> None:  # noqa: ARG002 - as file systems have it
         """Return when main answers: there are no folders."""
         self._store.reach()
 
@@ -209,7 +190,9 @@ class RemoteFiles:
 
     def names(self) -> list[tuple[str, int, int]]:
         """See :class:`Store`."""
-        return [(str(name), int(size), int(version)) for name, size, version in json.loads(self._ask({"do": "list"})[1])]
+        return [
+            (str(name), int(size), int(version)) for name, size, version in json.loads(self._ask({"do": "list"})[1])
+        ]
 
     def remove(self, name: str) -> None:
         """See :class:`Store`."""

@@ -33,8 +33,10 @@ from oci_cluster.contract.main_frames import (
     Unproved,
     rest_bytes,
 )
+from oci_cluster.contract.main_place import PURPOSE, parse_place
 from oci_cluster.contract.names import STOP, heartbeat_file
 from oci_cluster.contract.repeats import RequestFailedError
+from oci_cluster.contract.signing import derived_key
 from oci_cluster.errors import StorageError
 from oci_cluster.node.main_memory import MainMemory
 
@@ -86,10 +88,17 @@ class _Guest:
 class Exchange:
     """Main's agent as the server of its cluster dir. Until :meth:`listen`, main alone has the files."""
 
-    def __init__(self, key: bytes, *, clock: Callable[[], float] = time.monotonic, prove_s: float = PROVE_S) -> None:
-        """Prepare; both sides have *key*."""
+    def __init__(
+        self,
+        launch_id: str,
+        launch_key: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        prove_s: float = PROVE_S,
+    ) -> None:
+        """Prepare to serve the nodes of the launch *launch_id*, which have its *launch_key*."""
         self.memory = MainMemory()
-        self._key = key
+        self._key = derived_key(launch_key, launch_id, PURPOSE)
         self._clock = clock
         self._prove_s = prove_s
         self._selector = selectors.DefaultSelector()
@@ -104,12 +113,13 @@ class Exchange:
 
     # --- Main's own thread ---------------------------------------------------------------------------------
 
-    def listen(self, address: str, port: int, nodes: int) -> None:
-        """Serve from now on, for so many *nodes*, on *port* of *address*.
+    def listen(self, address: str, work_dir: str, *, nodes: int) -> None:
+        """Serve so many other *nodes* from now on, on *address*, and on the port in *work_dir*.
 
         Raises:
             StorageError: that is not possible.
         """
+        _, port = parse_place(work_dir)
         _allow_files(nodes + MOST_UNPROVED + _OTHER_FILES)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = listener = socket.socket(family, socket.SOCK_STREAM)
