@@ -14,6 +14,7 @@ from typing import Any
 
 from oci_cluster.contract.backend_settings import BACKEND_SETTINGS
 from oci_cluster.contract.image_settings import IMAGE_SETTINGS
+from oci_cluster.contract.placed_settings import PLACED_SETTINGS
 from oci_cluster.contract.setting import Receiver, Setting
 from oci_cluster.contract.values import (
     parse_address,
@@ -25,11 +26,9 @@ from oci_cluster.contract.values import (
     parse_module,
     parse_name,
     parse_named_args,
-    parse_network,
     parse_role,
     parse_switch,
     parse_time,
-    parse_url,
 )
 
 _parse_positive = partial(parse_count, minimum=1)
@@ -251,50 +250,7 @@ _NODES = (
         default="0",
         example="1",  # Dask's default
     ),
-    Setting(
-        "WORK_DIR",
-        Receiver.PLACED,
-        "any fsspec URL",
-        parse_url,
-        default=None,
-        aliases=("OCI__WORK_DIR",),
-        example="file:///data/clusters",
-    ),
-    Setting(
-        "CODE_URI",
-        Receiver.PLACED,
-        "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>` or `git+<URL>@<ref>`",
-        example="git+https://example.com/me/project@v1",
-    ),
-    Setting(
-        "NODE_LOGS",
-        Receiver.PLACED,
-        "`1`: all that the node prints goes to the cluster dir too",
-        parse_switch,
-        default="0",
-        backend_defaults={"oci": "1", "kubernetes": ""},
-        example="1",
-    ),
-    Setting(
-        "NODE_GROUP",
-        Receiver.PLACED,
-        "the group of which the service has started this node: the node takes a rank of it by itself, see below",
-        is_for_config=False,
-    ),
-    Setting(
-        "CLUSTER_NODES_METADATA_FILE",
-        Receiver.PLACED,
-        'set by OCI\'s node groups: a list of `{"Rank", "IPAddress"}`, in which this node\'s address is; waited for',
-        is_for_config=False,
-    ),
-    Setting(
-        "SUBNET_CIDR",
-        Receiver.PLACED,
-        "the address inside it is this node's",
-        parse_network,
-        backend_defaults={"oci": ""},
-        example="10.0.1.0/24",
-    ),
+    *PLACED_SETTINGS,
 )
 _OTHERS = (
     Setting("NODE_NAME", Receiver.SCRIPT, "`MAIN`, `WORKER_<rank>`, `PS_<rank>`", is_for_config=False),
