@@ -299,6 +299,7 @@ class Agent:
         pulse = self._pulse
         log.info("ending with %d: %s", outcome.exit_code, outcome.reason)
         announced = outcome
+        _tell_the_end(self._settings, pulse, outcome)
         _write_last_words(self._settings, pulse, outcome, announced)
         pulse.phase = INTERRUPTED if outcome.is_interruption else "stopping"
         if outcome.is_interruption and pulse.has_joined:
@@ -322,6 +323,7 @@ class Agent:
                 lost=self._role.lost,
                 is_interruption=outcome.is_interruption,
                 grace_period_s=self._settings.grace_period_s,
+                expected=self._settings.other_nodes,
             )
         pulse.close_log()
         shutil.rmtree(self._node_dir, ignore_errors=True)
@@ -352,6 +354,14 @@ def _role(settings: NodeSettings, script: Script, pulse: Pulse) -> Role:
     from oci_cluster.node.worker import Worker  # noqa: PLC0415
 
     return Worker(settings, script=script, pulse=pulse)
+
+
+def _tell_the_end(settings: NodeSettings, pulse: Pulse, outcome: Outcome) -> None:
+    """Print main's `stop`, for who reads its log alone: the others end before it does."""
+    if settings.termination_log and settings.is_main and not outcome.is_interruption:
+        from oci_cluster.node.last_words import tell  # noqa: PLC0415 - where somebody reads them
+
+        tell(pulse.cluster_dir, STOP, **stop_fields(outcome))
 
 
 def _write_last_words(settings: NodeSettings, pulse: Pulse, outcome: Outcome, announced: Outcome) -> None:

@@ -61,6 +61,9 @@ _LATE_S = 0.5
 LEAVE_S = 5.0
 
 _OF_NODE = re.compile(r"((?:WORKER|PS)_[1-9][0-9]{0,6})_[a-z]+\.json")
+# How long after main's start a node may find out where main is: names of pods are known after seconds, and a server of
+# names that was asked before remembers for up to half a minute that there was none (CoreDNS' default).
+FOUND_S = 40.0
 # What main waits for at its end: that the others have read it.
 _WORDS = frozenset({STOP, heartbeat_file("MAIN")})
 
@@ -110,6 +113,10 @@ class Exchange:
         # In the order in which they have come; and those that have proved themselves, the last to be heard of last.
         self._unproved: dict[_Guest, None] = {}
         self._proved: dict[_Guest, None] = {}
+        self._began_at = clock()
+        # The nodes that have been here, and how many more whose names nobody knows: they have written nothing.
+        self._seen: set[str] = set()
+        self._nameless = 0
 
     # --- Main's own thread ---------------------------------------------------------------------------------
 
@@ -162,8 +169,16 @@ class Exchange:
         lost: Collection[str],
         is_interruption: bool,
         grace_period_s: float,
+        expected: Collection[str] = (),
     ) -> None:
-        """Serve until the other nodes have left, or have heard of an interruption; then end all connections."""
+        """Serve until the other nodes have left, or have heard of an interruption; then end all connections.
+
+        Those of the *expected* ones that have never been here may not have found main yet, where that has just begun.
+        """
+        while not is_interruption and self._clock() < self._began_at + FOUND_S:
+            if len(set(expected) - self._seen - set(lost)) <= self._nameless:
+                break
+            wait(0.05)
         until = self._clock() + grace_period_s + LEAVE_S
         while left := self.remaining(lost, is_interruption=is_interruption):
             if self._clock() >= until:
@@ -286,6 +301,7 @@ class Exchange:
         self._unproved.pop(guest, None)
         self._proved.pop(guest, None)
         self._proved[guest] = None
+        self._nameless += not guest.is_proved
         guest.is_proved = True
         if len(self._proved) > MOST_PROVED:
             self._end(next(iter(self._proved)))
@@ -337,7 +353,9 @@ class Exchange:
             return
         for other in [other for other in self._proved if other.node == found[1]]:
             self._end(other)
+        self._nameless -= not guest.node
         guest.node = found[1]
+        self._seen.add(found[1])
 
     def _end(self, guest: _Guest) -> None:
         self._unproved.pop(guest, None)

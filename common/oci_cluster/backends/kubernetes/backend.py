@@ -7,6 +7,7 @@ launcher. All else that a cluster has is owned by its Job, and goes with it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import sys
@@ -44,6 +45,8 @@ _SIGNAL_S = 0.2
 
 def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) -> KubernetesBackend:
     """Return the backend for the checkout *root*, in the Kubernetes that *given*, its settings, name."""
+    for client in ("httpx2", "httpcore2"):
+        logging.getLogger(client).setLevel(logging.WARNING)  # they tell of every request
 
     def sleep(seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -237,6 +237,7 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         "code_dir": _CODE_DIR if plan.environment.get("CODE_URI", "").startswith(f"file://{_CODE_DIR}/") else "",
         "nodes": len(plan.nodes),
         "suspend": suspend,
+        "main_is_last": not plan.placed["work_dir"],
         "requests": {**resources, **gpus},
         # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's.
         "limits": {"memory": settings["memory"], **gpus},
