@@ -283,7 +283,7 @@ def _without_pod(node: str, index: int, view: JobView) -> NodeState:
     if index in view.completed:
         return NodeState(node, State.SUCCEEDED, 0)
     is_asked = view.stop_code is not None or ALL in view.ended
-    if node in view.ended or (is_asked and (view.is_finished or view.is_suspended or index in view.failed)):
+    if node in view.ended or is_asked:  # no other pod will be made
         is_new = node in view.unstarted or (view.is_suspended and index not in view.failed)
         return NodeState(node, State.CANCELED, int(ExitCode.STOPPED), never_started=is_new)
     if view.is_finished and view.why == "DeadlineExceeded" and index not in view.failed:

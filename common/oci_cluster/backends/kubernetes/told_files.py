@@ -110,7 +110,10 @@ class PodFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships 
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Describe the file *path*."""
-        return {"name": path, "size": len(self.cat_file(path)), "type": "file"}
+        files, name = self._files(path)
+        if name not in files:
+            raise FileNotFoundError(path)
+        return {"name": path, "size": len(files[name]), "type": "file"}
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         """Return what the file *path* holds."""
