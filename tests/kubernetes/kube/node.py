@@ -150,7 +150,7 @@ path = "{_HERE}/opt"
             },
             "authorization": {"mode": "Webhook"},
             "cgroupDriver": "cgroupfs",
-            "cgroupsPerQOS": False,
+            "cgroupsPerQOS": True,
             "enforceNodeAllocatable": [],
             "failCgroupV1": False,
             "failSwapOn": False,
