@@ -1,0 +1,1 @@
+"""The backend ``kubernetes``: nodes are the pods of an Indexed Job."""
