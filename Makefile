@@ -100,6 +100,9 @@ lock: $(python_tools) ## lock requirements*.in and every framework's env.yaml ag
 	  --constraint common/requirements.txt \
 	  --custom-compile-command 'make lock' common/requirements-install.in --output-file common/requirements-install.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	  --constraint common/requirements-oci.txt \
+	  --custom-compile-command 'make lock' common/requirements-kubernetes.in --output-file common/requirements-kubernetes.txt
+	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-audit.in --output-file requirements-audit.txt

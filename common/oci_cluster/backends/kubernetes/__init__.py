@@ -1,1 +1,1 @@
-"""The backend ``kubernetes``: nodes are the pods of an Indexed Job."""
+"""The backend ``kubernetes``: nodes are pods of one Indexed Job."""

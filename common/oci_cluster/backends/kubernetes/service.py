@@ -1,0 +1,317 @@
+"""How the launcher asks the API of a Kubernetes: what it repeats, and what refusals mean to a person.
+
+Objects are what the API has them as: dictionaries. Paths are those of its documentation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import httpx2 as httpx
+import yaml
+
+from oci_cluster.backends.kubernetes.access import Access
+from oci_cluster.contract.repeats import Repeats, RequestFailedError, Waiting
+from oci_cluster.errors import BackendError, ExitCode
+from oci_cluster.system.text import printable
+
+Object = dict[str, Any]
+
+# How long one request is repeated in all: longer than an API server takes to start again, or to be replaced.
+PATIENCE_S = 90.0
+# What is asked of a list at once; the API's own clients take as many.
+_PAGE = 500
+_PASSING = {408, 429, 500, 502, 503, 504}
+_MANAGER = "oci-cluster"
+_GONE, _CONFLICT, _NOT_FOUND = 410, 409, 404
+_PATCHES = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+}
+
+
+class KubernetesError(BackendError):
+    """The API's answer was no, or there was none.
+
+    Attributes:
+        code: HTTP's; 0 where there was no answer.
+        reason: The API's own word, such as ``AlreadyExists``.
+    """
+
+    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
+        """Keep *message*."""
+        refused = code in {401, 403}
+        super().__init__(message, exit_code=ExitCode.NOT_PERMITTED if refused else None)
+        self.code = code
+        self.reason = reason
+
+
+class _RefusedError(RequestFailedError):
+    """An answer that is an error, on its way through the repeats."""
+
+    def __init__(self, message: str, *, code: int, reason: str, is_passing: bool, retry_after_s: float) -> None:
+        super().__init__(message, is_passing=is_passing, retry_after_s=retry_after_s)
+        self.code, self.reason = code, reason
+
+
+class Service:
+    """The API of one Kubernetes, as one launcher sees it."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        is_stopped: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        patience_s: float = PATIENCE_S,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """Prepare to ask.
+
+        Args:
+            access: Which Kubernetes, and who asks.
+            is_stopped: Whether the launcher has been told to stop: then requests are repeated for a short time only.
+            clock: Monotonic seconds.
+            sleep: Waits seconds; only tests give another.
+            patience_s: How long one request is repeated in all.
+            transport: What carries requests; only tests give one.
+        """
+        self.access = access
+        self.namespace = access.namespace
+        self._repeats = Repeats(patience_s, Waiting(clock, sleep, is_stopped))
+        self._transport = transport
+        #: What the API has warned of, once each.
+        self.warnings: list[str] = []
+
+    @cached_property
+    def _client(self) -> httpx.Client:
+        return (
+            self.access.client()
+            if self._transport is None
+            else httpx.Client(base_url=self.access.server, transport=self._transport)
+        )
+
+    def path(self, kind: str, name: str = "", *, sub: str = "") -> str:
+        """Return the path of the objects of a *kind* in the namespace, such as ``jobs``; of one, with its *name*."""
+        return "/".join(part for part in (f"{_GROUPS[kind]}/namespaces/{self.namespace}/{kind}", name, sub) if part)
+
+    # --- Requests ------------------------------------------------------------------------------------------
+
+    def get(self, path: str, **query: Any) -> Object:
+        """Return the object at *path*.
+
+        Raises (all methods that ask):
+            KubernetesError: the API refused, or did not answer.
+        """
+        return self._ask("GET", path, query=query)
+
+    def find(self, path: str, **query: Any) -> Object | None:
+        """Return the object at *path*, None where there is none."""
+        try:
+            return self.get(path, **query)
+        except KubernetesError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
+
+    def items(self, path: str, **query: Any) -> list[Object]:
+        """Return all objects of the list at *path*; in pages, so that no answer is larger than the API likes."""
+        while True:
+            found: list[Object] = []
+            token = ""
+            try:
+                while True:
+                    page = self.get(path, limit=_PAGE, **query, **({"continue": token} if token else {}))
+                    found += page.get("items") or []
+                    if not (token := str((page.get("metadata") or {}).get("continue") or "")):
+                        return found
+            except KubernetesError as error:
+                if error.code != _GONE:  # the pages were too old: from the beginning
+                    raise
+
+    def create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
+        """Create *body* in the list at *path*, and return it as it is then.
+
+        Where an answer was lost, it may have been done: that of the same launch is ours.
+        """
+        try:
+            return self._ask("POST", path, body=body, query={"dryRun": "All"} if dry_run else {})
+        except KubernetesError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            there = self.find(f"{path}/{body['metadata']['name']}")
+            if there is None or not _is_same_launch(there, body):
+                raise
+            return there
+
+    def patch(self, path: str, body: Any, *, kind: str = "merge", dry_run: bool = False) -> Object:
+        """Change the object at *path* by *body*: a ``merge``, ``strategic`` or ``json`` patch; return it."""
+        query = {"dryRun": "All"} if dry_run else {}
+        return self._ask("PATCH", path, body=body, content_type=_PATCHES[kind], query=query)
+
+    def apply(self, path: str, body: Object, *, force: bool = False, dry_run: bool = False) -> Object:
+        """Apply *body* to the object at *path*, server-side, as ``oci-cluster``; return it."""
+        query = {"fieldManager": _MANAGER, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
+        text = yaml.safe_dump(body)
+        return self._ask("PATCH", path, body=text, content_type="application/apply-patch+yaml", query=query)
+
+    def delete(self, path: str, *, propagation: str = "Background", grace_s: int | None = None) -> bool:
+        """Delete the object at *path*; return whether it was there."""
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            self._ask("DELETE", path, body=options)
+        except KubernetesError as error:
+            if error.code == _NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def may(self, verb: str, resource: str, group: str = "", *, namespace: str | None = None) -> bool:
+        """Return whether the user may do *verb* with *resource* (``pods/log``), as the API says."""
+        name, _, sub = resource.partition("/")
+        wanted = {"verb": verb, "resource": name, "group": group, **({"subresource": sub} if sub else {})}
+        where = self.namespace if namespace is None else namespace
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**wanted, **({"namespace": where} if where else {})}},
+        }
+        answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    def text(self, path: str, **query: Any) -> bytes:
+        """Return what is at *path*, which is no JSON: a log."""
+        return self._repeated(lambda: self._once("GET", path, query=query)).content
+
+    @contextlib.contextmanager
+    def stream(self, path: str, **query: Any) -> Iterator[httpx.Response]:
+        """Have the answer at *path* as it comes: a log that is followed. It is not repeated."""
+        # It says nothing for hours, and goes on: its reader closes it.
+        timeout = httpx.Timeout(10.0, read=None)
+        try:
+            with self._client.stream("GET", path, params=_texts(query), timeout=timeout) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise _as_error(_refusal("GET", path, answer))
+                yield answer
+        except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+            raise _as_error(_no_answer("GET", path, error)) from error
+
+    def close(self) -> None:
+        """Leave no connection open."""
+        if "_client" in self.__dict__:
+            self._client.close()
+
+    def _ask(
+        self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", query: Any = None
+    ) -> Object:
+        answer = self._repeated(lambda: self._once(method, path, body=body, content_type=content_type, query=query))
+        try:
+            found = answer.json()
+        except ValueError as error:
+            msg = f"{method} {path}: the answer of {self.access.server} is no JSON; is it a Kubernetes?"
+            raise KubernetesError(msg) from error
+        if not isinstance(found, dict):
+            msg = f"{method} {path}: the answer of {self.access.server} is no object; is it a Kubernetes?"
+            raise KubernetesError(msg)
+        return found
+
+    def _repeated(self, once: Callable[[], httpx.Response]) -> httpx.Response:
+        try:
+            return self._repeats.call(once)
+        except RequestFailedError as error:
+            raise _as_error(error) from error
+
+    def _once(
+        self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", query: Any = None
+    ) -> httpx.Response:
+        content = body if body is None or isinstance(body, str) else json.dumps(body)
+        headers = {"Accept": "application/json", **({"Content-Type": content_type} if content is not None else {})}
+        try:
+            answer = self._client.request(method, path, content=content, headers=headers, params=_texts(query or {}))
+        except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+            raise _no_answer(method, path, error) from error
+        for warning in answer.headers.get_list("Warning"):
+            text = printable(warning.partition('"')[2].rpartition('"')[0] or warning)
+            if text not in self.warnings:
+                self.warnings.append(text)
+        if answer.is_error:
+            raise _refusal(method, path, answer)
+        return answer
+
+
+# Where the API has the kinds that are asked for.
+_GROUPS = {
+    "configmaps": "/api/v1",
+    "events": "/api/v1",
+    "jobs": "/apis/batch/v1",
+    "localqueues": "/apis/kueue.x-k8s.io/v1beta2",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+    "persistentvolumeclaims": "/api/v1",
+    "pods": "/api/v1",
+    "secrets": "/api/v1",
+    "services": "/api/v1",
+    "workloads": "/apis/kueue.x-k8s.io/v1beta2",
+}
+
+
+def _texts(query: Any) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in query.items()}
+
+
+def _is_same_launch(there: Object, body: Object) -> bool:
+    name = "oci-cluster-launch"
+    own = (body["metadata"].get("labels") or {}).get(name)
+    return bool(own) and (there["metadata"].get("labels") or {}).get(name) == own
+
+
+def _no_answer(method: str, path: str, error: Exception) -> RequestFailedError:
+    is_trusted = "CERTIFICATE_VERIFY_FAILED" not in str(error)
+    advice = "" if is_trusted else "; its certificate is not signed by the authority that your kubeconfig names"
+    what = printable(f"{type(error).__name__} {error}".strip())
+    # Who is not whom the kubeconfig means will not become so.
+    return RequestFailedError(f"Kubernetes did not answer {method} {path}: {what}{advice}", is_passing=is_trusted)
+
+
+def _refusal(method: str, path: str, answer: httpx.Response) -> _RefusedError:
+    try:
+        status = answer.json()
+    except ValueError:
+        status = {}
+    status = status if isinstance(status, dict) else {}
+    reason = printable(status.get("reason") or "")
+    said = printable(status.get("message") or answer.text or answer.reason_phrase, 1000)
+    code = answer.status_code
+    advice = {
+        401: "; your login is not known (any more): get a new token, or look at the user in your kubeconfig",
+        403: "; docs/kubernetes.md has the rights that are needed" if "is forbidden: User" in said else "",
+    }.get(code, "")
+    text = f"Kubernetes refused {method} {path}: {code} {reason}: {said}{advice}"
+    # Two writers at once are over at the next try. Not where something was applied: that names who else has written it.
+    is_applied = "apply-patch" in answer.request.headers.get("Content-Type", "")
+    is_race = code == _CONFLICT and reason == "Conflict" and method == "PATCH" and not is_applied
+    try:
+        retry_after_s = float(answer.headers.get("Retry-After", "0"))
+    except ValueError:
+        retry_after_s = 0.0
+    is_passing = code in _PASSING or is_race
+    return _RefusedError(text, code=code, reason=reason, is_passing=is_passing, retry_after_s=retry_after_s)
+
+
+def _as_error(error: RequestFailedError) -> KubernetesError:
+    if isinstance(error, _RefusedError):
+        return KubernetesError(str(error), code=error.code, reason=error.reason)
+    cause = error.__cause__
+    if isinstance(cause, _RefusedError):  # it was tried several times
+        return KubernetesError(str(error), code=cause.code, reason=cause.reason)
+    return KubernetesError(str(error))
