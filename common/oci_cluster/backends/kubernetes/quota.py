@@ -1,0 +1,255 @@
+"""``quota.sh``: what teams have, made so by ``teams.yaml``, shown, held and resumed. Nothing is decided by halves.
+
+An apply is tried first, by the API's own dry run: that says what would change, what somebody else manages, and what the
+user may not do. Only when all of it can be done, anything is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oci_cluster.backends.kubernetes import teams
+from oci_cluster.backends.kubernetes.differences import Change, change
+from oci_cluster.backends.kubernetes.service import KubernetesError, Object, Service
+from oci_cluster.backends.kubernetes.team_table import Table
+from oci_cluster.backends.kubernetes.teams import KUEUE, LABEL, PATHS, name_of, path_of
+from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, UsageError
+from oci_cluster.system.text import printable
+
+_FORBIDDEN, _CONFLICT = 403, 409
+# What `hold` writes is not what `apply` manages: an apply must not resume a team that is held.
+_MANAGER_OF_HOLD = "oci-cluster-hold"
+_MANAGER = re.compile(r'conflicts? with "(?P<manager>[^"]*)"')
+_FIELD = re.compile(r"(?<![\w\"])\.(?:metadata|spec|value|description|preemptionPolicy)[^\s,]*")
+_VERB = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"')
+
+
+def has_kueue(service: Service) -> bool:
+    """Return whether Kueue is installed.
+
+    Raises:
+        SettingsError: it is, and too old for what is written here.
+    """
+    group = service.find(f"/apis/{KUEUE.partition('/')[0]}")
+    if group is None:
+        return False
+    versions = [str(one.get("groupVersion")) for one in group.get("versions") or []]
+    if KUEUE not in versions:
+        msg = f"Kueue here speaks {', '.join(versions)}, and {KUEUE} is needed: Kueue 0.19 or newer (docs/kueue.md)"
+        raise SettingsError(msg)
+    return True
+
+
+@dataclass
+class Planned:
+    """What an apply would do.
+
+    Attributes:
+        changes: What changes, in order; removals last.
+        bodies: What is sent for each change that adds or changes something.
+        notes: What is said besides.
+    """
+
+    changes: list[Change] = field(default_factory=list)
+    bodies: list[Object] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def plan_apply(service: Service, table: Table, *, prune: bool, force: bool) -> Planned:
+    """Return what it takes to have what *table* says; changes nothing.
+
+    Args:
+        service: Who asks.
+        table: What is wanted.
+        prune: Whether what an earlier table of this name has made, and this one has not, is to be removed.
+        force: Whether fields that somebody else manages are taken over.
+
+    Raises:
+        NotPermittedError: the user may not do all of it; names all that.
+        BackendError: somebody else manages a field, or the API refuses an object; names all.
+    """
+    planned = Planned()
+    kinds: Sequence[str] = teams.OF_KUEUE
+    if has_kueue(service):
+        bodies = teams.objects(table)
+    else:
+        bodies, planned.notes = teams.plain_objects(table)
+        kinds = teams.OF_PLAIN
+    refused = _Refused()
+    new: set[str] = set()
+    for body in bodies:
+        try:
+            found = _tried(service, body, new, force=force)
+        except KubernetesError as error:
+            refused.note(body, error)
+            continue
+        if found is not None:
+            planned.changes.append(found)
+            planned.bodies.append(body)
+    refused.check()
+    gone = _surplus(service, table, bodies, kinds)
+    planned.changes += [Change("removed" if prune else "kept", item) for item in gone]
+    if gone and not prune:
+        planned.notes.append("what is marked ! is not in the table any more, and stays; --prune removes it")
+    return planned
+
+
+def _tried(service: Service, body: Object, new: set[str], *, force: bool) -> Change | None:
+    """Return what an apply of *body* changes; *new* are namespaces that are not there yet."""
+    if body["metadata"].get("namespace") in new:
+        return change(None, body)
+    now = service.find(path_of(body))
+    if now is None and body["kind"] == "Namespace":
+        new.add(body["metadata"]["name"])
+    then = service.apply(path_of(body), body, force=force, dry_run=True)
+    return change(now, then)
+
+
+def _surplus(service: Service, table: Table, bodies: Sequence[Object], kinds: Sequence[str]) -> list[Object]:
+    """Return what carries the label of *table*, and is not in it: never a namespace."""
+    wanted = {path_of(body) for body in bodies}
+    found = []
+    for kind in teams.removable(kinds):
+        path = PATHS[kind].replace("namespaces/{}/", "")
+        for one in service.items(path, labelSelector=f"{LABEL}={table.name}"):
+            item = {"kind": kind, **one}
+            # A selector is a wish to the API; what is removed is looked at here.
+            if (item["metadata"].get("labels") or {}).get(LABEL) == table.name and path_of(item) not in wanted:
+                found.append(item)
+    return found
+
+
+def apply(service: Service, planned: Planned, *, force: bool) -> None:
+    """Do what was planned, in order."""
+    for body in planned.bodies:
+        service.apply(path_of(body), body, force=force)
+    for one in planned.changes:
+        if one.what == "removed":
+            service.delete(path_of(one.item))
+
+
+class _Refused:
+    """Collects what the API refuses, so that a person is told all of it at once."""
+
+    def __init__(self) -> None:
+        self.forbidden: dict[str, None] = {}
+        self.problems: list[str] = []
+
+    def note(self, body: Object, error: KubernetesError) -> None:
+        """Keep why *body* cannot be applied.
+
+        Raises:
+            KubernetesError: it is no answer about this object: the API cannot be reached, or does not know the user.
+        """
+        if error.code == _FORBIDDEN and (found := _VERB.search(str(error))):
+            group = f".{found['group']}" if found["group"] else ""
+            self.forbidden[f"{found['verb']} {found['resource']}{group}"] = None
+        elif error.code == _CONFLICT and (managers := _MANAGER.findall(str(error))):
+            fields = ", ".join(dict.fromkeys(field.rstrip("-") for field in _FIELD.findall(str(error))))
+            whom = " and ".join(f"'{one}'" for one in dict.fromkeys(managers))
+            self.problems.append(printable(f"{name_of(body)}: {fields} is managed by {whom}; --force takes it over"))
+        elif error.code in {_FORBIDDEN, _CONFLICT, 400, 422}:  # HTTP's: refused, a webhook's no, invalid
+            self.problems.append(printable(f"{name_of(body)}: {error}", 1500))
+        else:
+            raise error
+
+    def check(self) -> None:
+        if self.forbidden:
+            msg = (
+                f"you may not {', '.join(self.forbidden)} in this Kubernetes, and nothing was changed; quotas are "
+                "set by its administrator (scripts/queue.sh shows your own clusters; docs/kueue.md has the rights)"
+            )
+            raise NotPermittedError(msg)
+        if self.problems:
+            listed = "\n".join(f"  {text}" for text in self.problems)
+            msg = f"the table cannot be applied, and nothing was changed:\n{listed}"
+            raise BackendError(msg)
+
+
+# --- Show, hold, resume -----------------------------------------------------------------------------------------------
+
+
+def cluster_queues(service: Service) -> list[Object]:
+    """Return the teams: Kueue's ClusterQueues, by name.
+
+    Raises:
+        NotPermittedError: the user may not see them.
+    """
+    return sorted(_for_administrators(lambda: service.items(PATHS["ClusterQueue"])), key=_name)
+
+
+def resource_quotas(service: Service) -> list[Object]:
+    """Return the ResourceQuotas that a table has made, where there is no Kueue; raises as :func:`cluster_queues`."""
+    path = PATHS["ResourceQuota"].replace("namespaces/{}/", "")
+    return sorted(_for_administrators(lambda: service.items(path, labelSelector=LABEL)), key=_name)
+
+
+def stop_or_resume(service: Service, team: str, policy: str) -> tuple[str, Object]:
+    """Set the stop policy of a team: ``Hold``, ``HoldAndDrain`` or ``None``; return the old one, and its queue.
+
+    Raises:
+        UsageError: there is no such team.
+        NotPermittedError: the user may not.
+    """
+    path = f"{PATHS['ClusterQueue']}/{team}"
+    queue = next(iter(_for_administrators(lambda: [one] if (one := service.find(path)) else [])), None)
+    if queue is None:
+        known = ", ".join(_name(one) for one in cluster_queues(service)) or "none"
+        msg = f"there is no team '{team}'; there is: {known}"
+        raise UsageError(msg)
+    before = str((queue.get("spec") or {}).get("stopPolicy") or "None")
+    if before != policy:
+        body = {"spec": {"stopPolicy": policy}}
+        _for_administrators(lambda: [service.patch(path, body, manager=_MANAGER_OF_HOLD)])
+    return before, queue
+
+
+def _for_administrators(ask: Any) -> list[Object]:
+    try:
+        return list(ask())
+    except KubernetesError as error:
+        if error.code != _FORBIDDEN:
+            raise
+        found = _VERB.search(str(error))
+        what = f"{found['verb']} {found['resource']}.{found['group']}" if found else "see or change quotas"
+        msg = (
+            f"you may not {what} in this Kubernetes: that is for its administrator; scripts/queue.sh shows the "
+            "clusters of your namespace (docs/kueue.md has the rights)"
+        )
+        raise NotPermittedError(msg) from error
+
+
+def _name(item: Object) -> str:
+    return str(item["metadata"]["name"])
+
+
+def after_hold(queue: Object, *, drain: bool) -> str:
+    """Return what a hold means for the clusters of *queue*."""
+    running, waiting = _counts(queue)
+    name = _name(queue)
+    if drain:
+        runs = f"{running} that run are ended, and wait again at their old place"
+    else:
+        runs = f"{running} that run go on to their end"
+    rest = f"{waiting} that wait, and new ones, wait until: scripts/quota.sh resume {name}"
+    return f"{name} is held: of its clusters, {runs}; {rest}"
+
+
+def after_resume(queue: Object) -> str:
+    """Return what a resume means for the clusters of *queue*."""
+    running, waiting = _counts(queue)
+    rest = f"{running} that run go on as they are"
+    return f"{_name(queue)} is resumed: {waiting} that wait start in their order, as quota becomes free; {rest}"
+
+
+def _counts(queue: Object) -> tuple[int, int]:
+    status = queue.get("status") or {}
+    return status.get("reservingWorkloads") or 0, status.get("pendingWorkloads") or 0
+
+
+def names(changes: Iterable[Change], what: str) -> list[str]:
+    """Return the names of the objects of *changes* to which *what* happens."""
+    return [one.name for one in changes if one.what == what]
