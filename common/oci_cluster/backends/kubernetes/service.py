@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,10 @@ _PATCHES = {
     "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json",
 }
+
+
+# It tells of each request; people are told what comes of them.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class KubernetesError(BackendError):
