@@ -105,7 +105,8 @@ def _tried(service: Service, body: Object, new: set[str], *, force: bool) -> Cha
     if now is None and body["kind"] == "Namespace":
         new.add(body["metadata"]["name"])
     then = service.apply(path_of(body), body, force=force, dry_run=True)
-    return change(now, then)
+    # Of what is new only that is told which the table says; the API adds its own defaults.
+    return change(now, then if now else body)
 
 
 def _surplus(service: Service, table: Table, bodies: Sequence[Object], kinds: Sequence[str]) -> list[Object]:
