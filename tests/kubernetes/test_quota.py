@@ -1,0 +1,405 @@
+"""quota.sh and queue.sh on a real Kueue: teams are made, changed, held and shown, and whoever waits is told why."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness import wait_until
+from kube import jobs
+from kube.api import Object
+from kube.cluster import Cluster
+from kube.identity import new_name
+
+from oci_cluster.backends.kubernetes import verbs
+from oci_cluster.backends.kubernetes.queue import waiting_line
+from oci_cluster.errors import BackendError, NotPermittedError, UsageError
+from oci_cluster.launcher.administration import read_words
+
+API = "apis/kueue.x-k8s.io/v1beta2"
+# Of this file alone: other tests give and take the nodes' nvidia.com/gpu.
+GPU = "quota.example/gpu"
+ENDLESS = "trap 'exit 143' TERM; while :; do sleep 0.2; done"
+
+
+@dataclass
+class Ran:
+    """What a verb has printed and said."""
+
+    shown: str
+    said: str
+
+    def json(self) -> Any:
+        return json.loads(self.shown)
+
+
+def run(kubeconfig: Path, *words: str) -> Ran:
+    """Run ``quota show``, say, as the user of *kubeconfig*."""
+    line = read_words(words[0], words[1:])
+    shown: list[str] = []
+    said: list[str] = []
+    given = {"KUBECONFIG": str(kubeconfig)}
+    assert verbs.run(words[0], line.words, line.given, given, verbs.Out(shown.append, said.append)) == 0
+    return Ran("\n".join(shown), "\n".join(said))
+
+
+@dataclass
+class Two:
+    """Teams a and b of 8 GPUs each, in a table of their own; their namespaces are there before."""
+
+    cluster: Cluster
+    file: Path
+    a: str
+    b: str
+    table: dict[str, Any] = field(default_factory=dict)
+
+    def quota(self, *words: str) -> Ran:
+        return run(self.cluster.admin, "quota", *words)
+
+    def apply(self, *options: str) -> Ran:
+        self.file.write_text(yaml.safe_dump(self.table, sort_keys=False))
+        return self.quota("apply", str(self.file), *options)
+
+    def queue(self, *words: str) -> Ran:
+        return run(self.cluster.admin, "queue", *words)
+
+    def row(self, team: str) -> dict[str, Any]:
+        """Return what show says of the GPUs of a team, and of the team."""
+        (found,) = [one for one in self.quota("show", "--json").json() if one["team"] == team]
+        return {**found, **found["flavors"][self.flavor][GPU]}
+
+    def row_of(self, team: str, cluster: str) -> dict[str, Any]:
+        rows = [one for one in self.queue(team, "--json").json() if one["cluster"] == cluster]
+        return rows[0] if rows else {}
+
+    @property
+    def flavor(self) -> str:
+        return str(next(iter(self.table["flavors"])))
+
+    def job(self, team: str, name: str, count: int, *, script: str = ENDLESS, **labels: str) -> Any:
+        """Return what runs a Job of *count* nodes with a GPU each."""
+        marks = {"kueue.x-k8s.io/queue-name": team} | {f"kueue.x-k8s.io/{key}": value for key, value in labels.items()}
+        return jobs.running(self.cluster.api, team, jobs.job(name, count, script, labels=marks, **{GPU: "1"}))
+
+    def objects(self) -> dict[str, Object]:
+        """Return all of Kueue that carries the table's label, by its path; in the order in which it can be removed."""
+        found = {}
+        for kind in ("localqueues", "clusterqueues", "resourceflavors", "workloadpriorityclasses"):
+            for item in self.cluster.api.items(
+                f"{API}/{kind}", labelSelector=f"oci-cluster-teams={self.table['name']}"
+            ):
+                place = f"namespaces/{item['metadata']['namespace']}/" if kind == "localqueues" else ""
+                found[f"{API}/{place}{kind}/{item['metadata']['name']}"] = item
+        return found
+
+    def generations(self) -> dict[str, int]:
+        return {path: item["metadata"]["generation"] for path, item in self.objects().items()}
+
+    def remove(self) -> None:
+        """Remove all of the table, and wait until it is gone."""
+        for path in self.objects():
+            self.cluster.api.delete(path)
+        wait_until(lambda: not self.objects(), lambda: f"all to be removed: {list(self.objects())}", 60)
+
+
+@pytest.fixture
+def two(kubernetes: Cluster, tmp_path: Path) -> Iterator[Two]:
+    """Return two teams, whose table is not applied yet."""
+    for node in kubernetes.nodes:
+        kubernetes.set_resource(node, GPU, 8)
+    with kubernetes.namespace() as a, kubernetes.namespace() as b:
+        mine, low = new_name("table"), new_name("low")
+        row = {"gpus": 8, "cpus": 100, "memory": "100Gi"}
+        flavor = new_name("flavor")
+        team = {"quota": {flavor: row}}
+        found = Two(kubernetes, tmp_path / "teams.yaml", a, b)
+        found.table = {
+            "name": mine,
+            "cohort": mine,
+            "priorities": {low: -10},
+            "flavors": {flavor: {"gpu": GPU}},
+            "teams": {a: team, b: json.loads(json.dumps(team))},
+        }
+        try:
+            yield found
+        finally:
+            for namespace in (a, b):
+                for job in kubernetes.api.items(f"apis/batch/v1/namespaces/{namespace}/jobs"):
+                    kubernetes.api.delete(f"apis/batch/v1/namespaces/{namespace}/jobs/{job['metadata']['name']}")
+            found.remove()
+    for node in kubernetes.nodes:
+        kubernetes.set_resource(node, GPU, 0)
+
+
+def ready(count: int) -> Callable[[Object], bool]:
+    return lambda job: job["status"].get("ready", 0) == count
+
+
+# --- apply ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_applied_once_and_a_second_time_changes_nothing(two: Two) -> None:
+    tried = two.apply("--dry-run")
+    assert two.objects() == {}
+    assert tried.said == "a dry run: nothing was changed; it would be 6 added, 2 changed"  # of namespaces the labels
+    done = two.apply()
+    assert (done.shown, done.said) == (tried.shown, "6 added, 2 changed")
+    assert f"+ ClusterQueue {two.a} added" in done.shown
+    assert f"flavors[{two.flavor}].resources[{GPU}]: nominalQuota: 8" in done.shown
+    before = two.generations()
+    assert len(before) == 6
+    again = two.apply()
+    assert (again.shown, again.said) == ("", f"nothing changes: all is as {two.file} says")
+    assert two.generations() == before
+
+
+def test_a_change_is_told_from_what_to_what(two: Two) -> None:
+    two.apply()
+    row = two.table["teams"][two.a]["quota"][two.flavor]
+    row |= {"gpus": 12, "borrow": {"gpus": 4}, "cpus": "100000m", "memory": "102400Mi"}  # the last two are as they were
+    done = two.apply()
+    place = f"    spec.resourceGroups[0].flavors[{two.flavor}].resources[{GPU}]"
+    assert done.shown.splitlines() == [
+        f"~ ClusterQueue {two.a} changed",
+        f"{place}.nominalQuota: 8 -> 12",
+        f"{place}.borrowingLimit: none -> 4",
+    ]
+    del row["borrow"]
+    assert f"{place}.borrowingLimit: 4 -> none" in two.apply().shown
+    assert two.apply().shown == ""
+
+
+def test_a_team_that_is_not_in_the_table_any_more_goes_with_prune_alone(two: Two) -> None:
+    """What others have made stays, as do namespaces."""
+    two.apply()
+    foreign = f"{API}/clusterqueues/{new_name('foreign')}"
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "spec": {}}
+    labels = {"oci-cluster-teams": "of-another-table"}
+    two.cluster.api.create(
+        f"{API}/clusterqueues", body | {"metadata": {"name": foreign.rpartition("/")[2], "labels": labels}}
+    )
+    try:
+        del two.table["teams"][two.b]
+        kept = two.apply()
+        assert kept.shown.splitlines() == [f"! LocalQueue {two.b}/{two.b} kept", f"! ClusterQueue {two.b} kept"]
+        assert "--prune removes it" in kept.said
+        assert len(two.objects()) == 6
+        done = two.apply("--prune")
+        assert done.shown.splitlines() == [f"- LocalQueue {two.b}/{two.b} removed", f"- ClusterQueue {two.b} removed"]
+        wait_until(lambda: len(two.objects()) == 4, lambda: f"two to be gone: {list(two.objects())}", 30)
+        assert two.cluster.api.get(f"api/v1/namespaces/{two.b}")["status"]["phase"] == "Active"
+        assert two.cluster.api.get(foreign)
+    finally:
+        two.cluster.api.delete(foreign)
+
+
+def test_what_somebody_else_manages_is_named_and_taken_by_force_alone(two: Two) -> None:
+    two.apply()
+    path = f"{API}/clusterqueues/{two.a}"
+    two.cluster.api.ask(
+        "PATCH", path, {"spec": {"cohortName": "of-others"}}, kind="merge-patch+json", fieldManager="bob"
+    )
+    two.table["teams"][two.b]["quota"][two.flavor]["gpus"] = 9
+    with pytest.raises(BackendError) as caught:
+        two.apply()
+    assert f"ClusterQueue {two.a}: .spec.cohortName is managed by 'bob'; --force takes it over" in str(caught.value)
+    assert "nothing was changed" in str(caught.value)
+    assert two.row(two.b)["nominal"] == "8"
+    assert f"spec.cohortName: of-others -> {two.table['cohort']}" in two.apply("--force").shown
+    assert two.row(two.b)["nominal"] == "9"
+    assert two.apply().shown == ""
+
+
+def test_a_namespace_that_is_not_there_is_made_and_stays(two: Two) -> None:
+    name = new_name("made")
+    two.table["teams"][two.a]["namespaces"] = [two.a, name]
+    try:
+        done = two.apply()
+        assert f"+ Namespace {name} added" in done.shown
+        assert f"+ LocalQueue {name}/{two.a} added" in done.shown
+        assert two.apply().shown == ""
+    finally:
+        two.cluster.api.delete(f"api/v1/namespaces/{name}")
+
+
+# --- Who may what -----------------------------------------------------------------------------------------------------
+
+
+def test_who_has_the_role_edit_is_told_what_it_may_not(two: Two) -> None:
+    two.apply()
+    before = two.generations()
+    user = two.cluster.user(two.a).by_token()
+    two.table["teams"][two.a]["quota"][two.flavor]["gpus"] = 100
+    two.apply("--dry-run")  # writes the file
+    with pytest.raises(NotPermittedError) as caught:
+        run(user, "quota", "apply", str(two.file))
+    said = str(caught.value)
+    assert "you may not get namespaces" in said
+    assert "get clusterqueues.kueue.x-k8s.io" in said
+    assert "scripts/queue.sh shows your own clusters" in said
+    for words in (["show"], ["hold", two.a], ["resume", two.a]):
+        with pytest.raises(NotPermittedError, match=r"you may not \w+ clusterqueues.kueue.x-k8s.io"):
+            run(user, "quota", *words)
+    assert two.generations() == before
+
+
+# --- show, hold, resume -----------------------------------------------------------------------------------------------
+
+
+def test_amounts_are_right_while_a_cluster_borrows(two: Two) -> None:
+    two.apply()
+    api = two.cluster.api
+    with two.job(two.a, "large", 12) as path:
+        api.until(path, ready(12), "all nodes to run", 90)
+        wait_until(lambda: two.row(two.a)["used"] == "12", lambda: f"12 used: {two.row(two.a)}")
+        a, b = two.row(two.a), two.row(two.b)
+        assert [a[key] for key in ("state", "running", "waiting", "nominal", "borrowed")] == ["open", 1, 0, "8", "4"]
+        assert [b[key] for key in ("used", "borrowed", "lent_least", "lent_most")] == ["0", "0", "4", "4"]
+        rows = [line.split() for line in two.quota("show").shown.splitlines()]
+        assert rows[0][:2] == ["TEAM", "STATE"]
+        assert [two.flavor, GPU, "8", "0", "0", "4"] in [row[-6:] for row in rows]
+    wait_until(lambda: two.row(two.a)["used"] == "0", lambda: f"none used: {two.row(two.a)}")
+
+
+def test_a_team_that_is_held_starts_nothing_until_it_is_resumed(two: Two) -> None:
+    """What runs goes on; an apply in between resumes nothing."""
+    two.apply()
+    api = two.cluster.api
+    with two.job(two.a, "before", 2) as running:
+        api.until(running, ready(2), "the first to run")
+        said = two.quota("hold", two.a).said
+        assert said.startswith(f"{two.a} is held: of its clusters, 1 that run go on to their end; 0 that wait")
+        assert "held already" in two.quota("hold", two.a).said
+        with two.job(two.a, "later", 2) as waiting:
+            held = f"{two.a} is held: it starts nothing until its administrator resumes it"
+            wait_until(lambda: two.row_of(two.a, "later").get("why") == held, lambda: str(two.row_of(two.a, "later")))
+            assert two.apply().shown == ""
+            assert two.row(two.a)["state"] == "held"
+            assert api.get(waiting)["spec"]["suspend"] is True
+            assert api.get(running)["status"]["ready"] == 2
+            assert f"{two.a} is resumed: 1 that wait start in their order" in two.quota("resume", two.a).said
+            api.until(waiting, ready(2), "the second to run")
+        assert "is not held" in two.quota("resume", two.a).said
+
+
+def test_a_hold_with_drain_ends_what_runs_and_a_resume_runs_it_again(two: Two) -> None:
+    two.apply()
+    api = two.cluster.api
+    with two.job(two.a, "drained", 2) as path:
+        api.until(path, ready(2), "it to run")
+        assert "1 that run are ended, and wait again" in two.quota("hold", two.a, "--drain").said
+        api.until(path, lambda job: job["spec"]["suspend"] and not job["status"].get("active"), "it to end")
+        wait_until(lambda: two.row_of(two.a, "drained").get("state") == "WAITING", lambda: str(two.queue().shown))
+        line = two.row_of(two.a, "drained")["line"]
+        assert "and queued again, because its team was held, and its clusters were ended" in line
+        assert two.row(two.a)["state"] == "held, drained"
+        two.quota("resume", two.a)
+        api.until(path, ready(2), "it to run again")
+
+
+def test_a_team_that_is_not_there_is_named_with_those_that_are(two: Two) -> None:
+    two.apply()
+    with pytest.raises(UsageError, match=f"there is no team 'nobody'; there is: .*{two.a}"):
+        two.quota("hold", "nobody")
+    with pytest.raises(UsageError, match=f"there is no team 'nobody' whose queue you can see; there is: .*{two.a}"):
+        two.queue("nobody")
+
+
+# --- queue.sh ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_waits_is_told_why_and_in_which_place(two: Two) -> None:
+    """By a user of one namespace, who sees that alone, and by an administrator."""
+    two.apply()
+    api, low = two.cluster.api, next(iter(two.table["priorities"]))
+    user = two.cluster.user(two.a).by_token()
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(two.job(two.a, "first", 12))
+        api.until(first, ready(12), "the first to run", 90)
+        stack.enter_context(two.job(two.a, "second", 6))
+        stack.enter_context(two.job(two.a, "third", 5, **{"priority-class": low}))
+        stack.enter_context(two.job(two.a, "large", 30, **{"priority-class": low}))
+        strange = jobs.job("strange", 1, ENDLESS, labels={"kueue.x-k8s.io/queue-name": "nowhere"})
+        stack.enter_context(jobs.running(api, two.a, strange))
+
+        def rows() -> dict[str, Any]:
+            found = run(user, "queue", "--json")
+            assert found.said == f"only namespace {two.a} is shown: you may not see the clusters of others"
+            return {row["cluster"]: row for row in found.json()}
+
+        def are_told() -> bool:
+            return len(found := rows()) == 5 and all(row["why"] or row["state"] == "RUNNING" for row in found.values())
+
+        wait_until(lambda: are_told() and rows()["large"]["is_impossible"], lambda: json.dumps(rows(), indent=1)[:3000])
+        found = rows()
+        shown = {name: (row["place"], row["waiting"], row["why"]) for name, row in found.items()}
+        assert shown["second"] == (1, 3, f"2 more {GPU} needed in flavor {two.flavor}")
+        assert shown["third"] == (2, 3, f"1 more {GPU} needed in flavor {two.flavor}")
+        assert shown["large"][2] == (
+            f"it requests 30 {GPU}, and 16 is all that it can ever get in flavor {two.flavor}; request less, or ask "
+            "for more quota"
+        )
+        assert shown["strange"] == (None, None, "there is no LocalQueue nowhere; ask your administrator for its name")
+        assert [found["first"][key] for key in ("state", "nodes", "gpus")] == ["RUNNING", 12, {GPU: "12"}]
+        assert found["second"]["line"].partition(",")[2] == (
+            f" 1st of 3 in {two.a}: 2 more {GPU} needed in flavor {two.flavor}"
+        )
+        assert [row["cluster"] for row in two.queue(two.a, "--json").json()] == ["first", "second", "third", "large"]
+        table = two.queue(two.a).shown.splitlines()
+        assert table[0].split()[:4] == ["TEAM", "QUEUE", "CLUSTER", "OWNER"]
+        assert "1 of 3" in table[2]
+
+
+def test_who_was_preempted_is_told_by_whom(two: Two) -> None:
+    two.apply()
+    api, low = two.cluster.api, next(iter(two.table["priorities"]))
+    with two.job(two.a, "borrower", 12, **{"priority-class": low}) as path:
+        api.until(path, ready(12), "the borrower to run", 90)
+        with two.job(two.b, "owner", 8) as other:
+            api.until(other, ready(8), "the owner to run", 90)
+            row = two.row_of(two.a, "borrower")
+            assert row["preempted"] == {"count": 1, "reason": "InCohortReclamation", "by": two.b}
+            assert f"by {two.b} and queued again, 1st of 1 in {two.a}: 4 more {GPU} needed" in row["line"]
+            assert f"preempted once, last by {two.b}" in two.queue(two.a).shown
+        api.until(path, ready(12), "the borrower to run again", 90)
+
+
+def test_a_job_that_kueue_has_not_seen_is_told_so(two: Two) -> None:
+    with two.job(two.a, "early", 1) as path:
+        made = two.cluster.api.get(path)
+        assert waiting_line(made, None, [], 0.0) == "queued 0 s: Kueue has not seen it yet"
+
+
+# --- Without Kueue ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.alone
+def test_without_kueue_there_are_quotas_and_a_word_on_what_they_cannot(tmp_path: Path) -> None:
+    """Half a cluster starts, as it says."""
+    with Cluster(tmp_path / "k", node_count=1, with_kueue=False) as cluster:
+        cluster.set_resource(cluster.nodes[0], GPU, 8)
+        row = {"gpus": 2, "cpus": 10, "memory": "10Gi"}
+        team = {"quota": {"any": row}, "borrow": False}
+        table = {"flavors": {"any": {"gpu": GPU}}, "priorities": {"low": 1}, "teams": {"a": team}}
+        two = Two(cluster, tmp_path / "teams.yaml", "a", "", table)
+        done = two.apply()
+        assert "Kueue is not installed here" in done.said
+        assert "half a cluster may start" in done.said
+        assert "without effect here: teams.a.borrow" in done.said
+        assert "+ ResourceQuota a/a added" in done.shown
+        assert two.apply().shown == ""
+        cluster.api.until("api/v1/namespaces/a/serviceaccounts/default", bool, "the service account")
+        body = jobs.job("half", 3, ENDLESS, **{GPU: "1"})
+        with jobs.running(cluster.api, "a", body) as path:
+            cluster.api.until(path, ready(2), "half of it to run")
+            shown = {one["resource"]: (one["nominal"], one["used"]) for one in two.quota("show", "--json").json()}
+            assert shown[f"requests.{GPU}"] == ("2", "2")
+        for words in (["quota", "hold", "a"], ["queue"]):
+            with pytest.raises(BackendError, match="Kueue is not installed here"):
+                run(cluster.admin, *words)
