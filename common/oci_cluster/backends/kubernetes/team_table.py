@@ -213,7 +213,7 @@ class _Reader:
             self.note(top["teams"][0] if "teams" in top else root, "teams", "there is no team; write one")
         teams = [self.team(word, nodes, flavors, (cohort, policies)) for word, nodes in entries.items()]
         self.one_owner(entries, teams)
-        return Table(name, teams, list(flavors.values()), priorities, self.given)
+        return Table(name, teams, list(flavors.values()), priorities, list(dict.fromkeys(self.given)))
 
     def one_owner(self, entries: Entries, teams: Sequence[Team]) -> None:
         """Complain of namespaces that two teams have: a queue of each would be there, and who pays would be chance."""

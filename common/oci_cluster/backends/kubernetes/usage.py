@@ -97,12 +97,18 @@ def state_of(queue: Object) -> str:
     return "open" if active else "unknown"
 
 
-def described(queues: Sequence[Object]) -> list[dict[str, Any]]:
-    """Return what ``quota.sh show --json`` prints: amounts as Kubernetes writes them."""
+def described(queues: Sequence[Object], counts: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:
+    """Return what ``quota.sh show --json`` prints: amounts as Kubernetes writes them.
+
+    Args:
+        queues: ClusterQueues.
+        counts: How many clusters of each team run, and wait.
+    """
     found = uses(queues)
     teams = []
     for queue in queues:
-        name, status = queue["metadata"]["name"], queue.get("status") or {}
+        name = queue["metadata"]["name"]
+        running, waiting = counts.get(name, (0, 0))
         flavors: dict[str, dict[str, Any]] = {}
         for use in (one for one in found if one.team == name):
             fields = {
@@ -114,8 +120,8 @@ def described(queues: Sequence[Object]) -> list[dict[str, Any]]:
                 "team": name,
                 "cohort": (queue.get("spec") or {}).get("cohortName") or "",
                 "state": state_of(queue),
-                "running": status.get("reservingWorkloads") or 0,
-                "waiting": status.get("pendingWorkloads") or 0,
+                "running": running,
+                "waiting": waiting,
                 "flavors": flavors,
             }
         )

@@ -61,7 +61,8 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
 
 def _show(service: Service, options: Options, out: Out) -> None:
     if quota.has_kueue(service):
-        teams = usage.described(quota.cluster_queues(service))
+        queues = quota.cluster_queues(service)
+        teams = usage.described(queues, quota.counts(service, queues))
         _print(teams, usage.HEAD, usage.rows(teams), options, out)
         return
     out.say(NO_QUEUE)
@@ -97,11 +98,14 @@ def _names(planned: quota.Planned, what: str) -> list[str]:
 def _hold(service: Service, team: str, out: Out, policy: str) -> None:
     if not quota.has_kueue(service):
         raise BackendError(f"{NO_QUEUE}; so no team can be held or resumed")
-    before, queue = quota.stop_or_resume(service, team, policy)
-    if before == policy:
+    queue = quota.queue_of(service, team)
+    if ((queue.get("spec") or {}).get("stopPolicy") or "None") == policy:
         out.say(f"{team} {'is not held' if policy == 'None' else 'is held already'}: nothing was changed")
         return
-    out.say(quota.after_resume(queue) if policy == "None" else quota.after_hold(queue, drain=policy == "HoldAndDrain"))
+    count = quota.counts(service, [queue])[team]  # before: those that wait may start at once
+    quota.set_policy(service, queue, policy)
+    is_drained = policy == "HoldAndDrain"
+    out.say(quota.after_resume(queue, count) if policy == "None" else quota.after_hold(queue, count, drain=is_drained))
 
 
 def _queue(service: Service, team: str, options: Options, out: Out) -> None:
