@@ -1,144 +1,25 @@
-"""quota.sh and queue.sh on a real Kueue: teams are made, changed, held and shown, and whoever waits is told why."""
+"""quota.sh on a real Kueue: teams are made, changed, pruned, shown, held and resumed."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from harness import wait_until
 from kube import images, jobs
-from kube.api import Object
 from kube.cluster import Cluster
 from kube.identity import new_name
+from quotas import API, ENDLESS, GPU, Two, ready, run, two_teams
 
-from oci_cluster.backends.kubernetes import verbs
-from oci_cluster.backends.kubernetes.queue import waiting_line
 from oci_cluster.errors import BackendError, NotPermittedError, UsageError
-from oci_cluster.launcher.administration import read_words
-
-API = "apis/kueue.x-k8s.io/v1beta2"
-# Of this file alone: other tests give and take the nodes' nvidia.com/gpu.
-GPU = "quota.example/gpu"
-ENDLESS = "trap 'exit 143' TERM; while :; do sleep 0.2; done"
-
-
-@dataclass
-class Ran:
-    """What a verb has printed and said."""
-
-    shown: str
-    said: str
-
-    def json(self) -> Any:
-        return json.loads(self.shown)
-
-
-def run(kubeconfig: Path, *words: str) -> Ran:
-    """Run ``quota show``, say, as the user of *kubeconfig*."""
-    line = read_words(words[0], words[1:])
-    shown: list[str] = []
-    said: list[str] = []
-    given = {"KUBECONFIG": str(kubeconfig)}
-    assert verbs.run(words[0], line.words, line.given, given, verbs.Out(shown.append, said.append)) == 0
-    return Ran("\n".join(shown), "\n".join(said))
-
-
-@dataclass
-class Two:
-    """Teams a and b of 8 GPUs each, in a table of their own; their namespaces are there before."""
-
-    cluster: Cluster
-    file: Path
-    a: str
-    b: str
-    table: dict[str, Any] = field(default_factory=dict)
-
-    def quota(self, *words: str) -> Ran:
-        return run(self.cluster.admin, "quota", *words)
-
-    def apply(self, *options: str) -> Ran:
-        self.file.write_text(yaml.safe_dump(self.table, sort_keys=False))
-        return self.quota("apply", str(self.file), *options)
-
-    def queue(self, *words: str) -> Ran:
-        return run(self.cluster.admin, "queue", *words)
-
-    def row(self, team: str) -> dict[str, Any]:
-        """Return what show says of the GPUs of a team, and of the team."""
-        (found,) = [one for one in self.quota("show", "--json").json() if one["team"] == team]
-        return {**found, **found["flavors"][self.flavor][GPU]}
-
-    def row_of(self, team: str, cluster: str) -> dict[str, Any]:
-        rows = [one for one in self.queue(team, "--json").json() if one["cluster"] == cluster]
-        return rows[0] if rows else {}
-
-    @property
-    def flavor(self) -> str:
-        return str(next(iter(self.table["flavors"])))
-
-    def job(self, team: str, name: str, count: int, *, script: str = ENDLESS, **labels: str) -> Any:
-        """Return what runs a Job of *count* nodes with a GPU each."""
-        marks = {"kueue.x-k8s.io/queue-name": team} | {f"kueue.x-k8s.io/{key}": value for key, value in labels.items()}
-        return jobs.running(self.cluster.api, team, jobs.job(name, count, script, labels=marks, **{GPU: "1"}))
-
-    def objects(self) -> dict[str, Object]:
-        """Return all of Kueue that carries the table's label, by its path; in the order in which it can be removed."""
-        found = {}
-        for kind in ("localqueues", "clusterqueues", "resourceflavors", "workloadpriorityclasses"):
-            for item in self.cluster.api.items(
-                f"{API}/{kind}", labelSelector=f"oci-cluster-teams={self.table['name']}"
-            ):
-                place = f"namespaces/{item['metadata']['namespace']}/" if kind == "localqueues" else ""
-                found[f"{API}/{place}{kind}/{item['metadata']['name']}"] = item
-        return found
-
-    def generations(self) -> dict[str, int]:
-        return {path: item["metadata"]["generation"] for path, item in self.objects().items()}
-
-    def remove(self) -> None:
-        """Remove all of the table, and wait until it is gone."""
-        for path in self.objects():
-            self.cluster.api.delete(path)
-        wait_until(lambda: not self.objects(), lambda: f"all to be removed: {list(self.objects())}", 60)
 
 
 @pytest.fixture
 def two(kubernetes: Cluster, tmp_path: Path) -> Iterator[Two]:
     """Return two teams, whose table is not applied yet."""
-    for node in kubernetes.nodes:
-        kubernetes.set_resource(node, GPU, 8)
-    with kubernetes.namespace() as a, kubernetes.namespace() as b:
-        mine, low = new_name("table"), new_name("low")
-        row = {"gpus": 8, "cpus": 100, "memory": "100Gi"}
-        flavor = new_name("flavor")
-        team = {"quota": {flavor: row}}
-        found = Two(kubernetes, tmp_path / "teams.yaml", a, b)
-        found.table = {
-            "name": mine,
-            "cohort": mine,
-            "priorities": {low: -10},
-            "flavors": {flavor: {"gpu": GPU}},
-            "teams": {a: team, b: json.loads(json.dumps(team))},
-        }
-        try:
-            yield found
-        finally:
-            for namespace in (a, b):
-                for job in kubernetes.api.items(f"apis/batch/v1/namespaces/{namespace}/jobs"):
-                    kubernetes.api.delete(f"apis/batch/v1/namespaces/{namespace}/jobs/{job['metadata']['name']}")
-            found.remove()
-    for node in kubernetes.nodes:
-        kubernetes.set_resource(node, GPU, 0)
-
-
-def ready(count: int) -> Callable[[Object], bool]:
-    return lambda job: job["status"].get("ready", 0) == count
+    with two_teams(kubernetes, tmp_path / "teams.yaml") as made:
+        yield made
 
 
 # --- apply ------------------------------------------------------------------------------------------------------------
@@ -277,7 +158,7 @@ def test_a_team_that_is_held_starts_nothing_until_it_is_resumed(two: Two) -> Non
         assert said.startswith(f"{two.a} is held: of its clusters, 1 that run go on to their end; 0 that wait")
         assert "held already" in two.quota("hold", two.a).said
         with two.job(two.a, "later", 2) as waiting:
-            held = f"{two.a} is held: it starts nothing until its administrator resumes it"
+            held = f"{two.a} is held, or not set up in full: it starts nothing until its administrator changes that"
             wait_until(lambda: two.row_of(two.a, "later").get("why") == held, lambda: str(two.row_of(two.a, "later")))
             assert two.apply().shown == ""
             assert two.row(two.a)["state"] == "held"
@@ -309,71 +190,6 @@ def test_a_team_that_is_not_there_is_named_with_those_that_are(two: Two) -> None
         two.quota("hold", "nobody")
     with pytest.raises(UsageError, match=f"there is no team 'nobody' whose queue you can see; there is: .*{two.a}"):
         two.queue("nobody")
-
-
-# --- queue.sh ---------------------------------------------------------------------------------------------------------
-
-
-def test_who_waits_is_told_why_and_in_which_place(two: Two) -> None:
-    """By a user of one namespace, who sees that alone, and by an administrator."""
-    two.apply()
-    api, low = two.cluster.api, next(iter(two.table["priorities"]))
-    user = two.cluster.user(two.a).by_token()
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(two.job(two.a, "first", 12))
-        api.until(first, ready(12), "the first to run", 90)
-        stack.enter_context(two.job(two.a, "second", 6))
-        stack.enter_context(two.job(two.a, "third", 5, **{"priority-class": low}))
-        stack.enter_context(two.job(two.a, "large", 30, **{"priority-class": low}))
-        strange = jobs.job("strange", 1, ENDLESS, labels={"kueue.x-k8s.io/queue-name": "nowhere"})
-        stack.enter_context(jobs.running(api, two.a, strange))
-
-        def rows() -> dict[str, Any]:
-            found = run(user, "queue", "--json")
-            assert found.said == f"only namespace {two.a} is shown: you may not see the clusters of others"
-            return {row["cluster"]: row for row in found.json()}
-
-        def are_told() -> bool:
-            return len(found := rows()) == 5 and all(row["why"] or row["state"] == "RUNNING" for row in found.values())
-
-        wait_until(lambda: are_told() and rows()["large"]["is_impossible"], lambda: json.dumps(rows(), indent=1)[:3000])
-        found = rows()
-        shown = {name: (row["place"], row["waiting"], row["why"]) for name, row in found.items()}
-        assert shown["second"] == (1, 3, f"2 more {GPU} needed in flavor {two.flavor}")
-        assert shown["third"] == (2, 3, f"1 more {GPU} needed in flavor {two.flavor}")
-        assert shown["large"][2] == (
-            f"it requests 30 {GPU}, and 16 is all that it can ever get in flavor {two.flavor}; request less, or ask "
-            "for more quota"
-        )
-        assert shown["strange"] == (None, None, "there is no LocalQueue nowhere; ask your administrator for its name")
-        assert [found["first"][key] for key in ("state", "nodes", "gpus")] == ["RUNNING", 12, {GPU: "12"}]
-        assert found["second"]["line"].partition(",")[2] == (
-            f" 1st of 3 in {two.a}: 2 more {GPU} needed in flavor {two.flavor}"
-        )
-        assert [row["cluster"] for row in two.queue(two.a, "--json").json()] == ["first", "second", "third", "large"]
-        table = two.queue(two.a).shown.splitlines()
-        assert table[0].split()[:4] == ["TEAM", "QUEUE", "CLUSTER", "OWNER"]
-        assert "1 of 3" in table[2]
-
-
-def test_who_was_preempted_is_told_by_whom(two: Two) -> None:
-    two.apply()
-    api, low = two.cluster.api, next(iter(two.table["priorities"]))
-    with two.job(two.a, "borrower", 12, **{"priority-class": low}) as path:
-        api.until(path, ready(12), "the borrower to run", 90)
-        with two.job(two.b, "owner", 8) as other:
-            api.until(other, ready(8), "the owner to run", 90)
-            row = two.row_of(two.a, "borrower")
-            assert row["preempted"] == {"count": 1, "reason": "InCohortReclamation", "by": two.b}
-            assert f"by {two.b} and queued again, 1st of 1 in {two.a}: 4 more {GPU} needed" in row["line"]
-            assert f"preempted once, last by {two.b}" in two.queue(two.a).shown
-        api.until(path, ready(12), "the borrower to run again", 90)
-
-
-def test_a_job_that_kueue_has_not_seen_is_told_so(two: Two) -> None:
-    with two.job(two.a, "early", 1) as path:
-        made = two.cluster.api.get(path)
-        assert waiting_line(made, None, [], 0.0) == "queued 0 s: Kueue has not seen it yet"
 
 
 # --- Without Kueue ----------------------------------------------------------------------------------------------------

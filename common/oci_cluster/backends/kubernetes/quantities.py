@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-_QUANTITY = re.compile(r"([+-]?(?:\d{1,18}(?:\.\d{0,9})?|\.\d{1,9}))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2}|)")
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d{1,18}(?:\.\d{0,9})?|\.\d{1,9}))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2}|)", re.ASCII
+)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 

@@ -32,7 +32,7 @@ _TAINTED = re.compile(r"untolerated taint (?P<taint>\{[^}]*\}|\S+) in flavor (?P
 _GONE = re.compile(
     r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) (doesn't exist|not found|is terminating or missing)"
 )
-_HELD = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (inactive|stopped)")
+_HELD = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (?P<how>inactive|stopped)")
 _WRONG_TEAM = re.compile(r"namespace doesn't match ClusterQueue selector")
 _PREEMPTING = re.compile(r"Pending the preemption of (?P<count>\d+) workload")
 _POD_SET = re.compile(r"couldn't assign flavors to pod set \S+: ")
@@ -148,7 +148,9 @@ def reason_of(workload: Object) -> str:
     if not said:
         return "Kueue has not looked at it yet"
     if held := _HELD.search(said):
-        return printable(f"{held['name']} is held: it starts nothing until its administrator resumes it")
+        # Kueue says "inactive" of a queue whose flavors are missing, too.
+        why = "is held" if held["how"] == "stopped" else "is held, or not set up in full"
+        return printable(f"{held['name']} {why}: it starts nothing until its administrator changes that")
     if pending := _PREEMPTING.search(said):
         return f"{pending['count']} of lower priority, or of borrowers, are ended for it"
     needed = list(dict.fromkeys(_needed(said)))

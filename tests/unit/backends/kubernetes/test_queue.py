@@ -12,9 +12,10 @@ NOW = 1_795_474_800.0  # 2026-11-23T23:00:00Z
 GPU = "nvidia.com/gpu"
 UNUSED = f"couldn't assign flavors to pod set main: insufficient unused quota for {GPU} in flavor a10, 4 more needed"
 TOO_LARGE = (
-    f"couldn't assign flavors to pod set main: insufficient quota for {GPU} in flavor a10, previously considered podsets "
-    "requests (0) + current podset request (20) > maximum capacity (16)"
+    f"couldn't assign flavors to pod set main: insufficient quota for {GPU} in flavor a10, previously considered "
+    "podsets requests (0) + current podset request (20) > maximum capacity (16)"
 )
+NEVER = f"it requests 20 {GPU}, and 16 is all that it can ever get in flavor a10; request less, or ask for more quota"
 PREEMPTED = (
     "Preempted to accommodate a workload (UID: 260f2727, JobUID: a64b59ce) due to reclamation within the cohort; "
     "preemptor path: /all/team-b; preemptee path: /all/team-a"
@@ -86,13 +87,18 @@ def test_places_are_spelled(number: int, said: str) -> None:
     ("message", "said"),
     [
         ("", "Kueue has not looked at it yet"),
-        ("ClusterQueue team-a is inactive", "team-a is held: it starts nothing until its administrator resumes it"),
-        ("LocalQueue q is stopped", "q is held: it starts nothing until its administrator resumes it"),
         (
-            "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a10, 500m more needed, "
-            f"insufficient unused quota for {GPU} in flavor a10, 2 more needed, insufficient unused quota for {GPU} in "
-            "flavor h100, 8 more needed",
-            f"500m more cpu and 2 more {GPU} needed in flavor a10 or 8 more {GPU} needed in flavor h100",
+            "ClusterQueue team-a is inactive",
+            "team-a is held, or not set up in full: it starts nothing until its administrator changes that",
+        ),
+        ("LocalQueue q is stopped", "q is held: it starts nothing until its administrator changes that"),
+        (
+            (
+                "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a10, 5 more "
+                f"needed, insufficient unused quota for {GPU} in flavor a10, 2 more needed, insufficient unused "
+                f"quota for {GPU} in flavor h100, 8 more needed"
+            ),
+            f"5 more cpu and 2 more {GPU} needed in flavor a10 or 8 more {GPU} needed in flavor h100",
         ),
         (
             f"{UNUSED}. Pending the preemption of 3 workload(s)",
@@ -122,23 +128,27 @@ def test_what_is_waited_for(message: str, said: str) -> None:
         ),
         (
             TOO_LARGE,
-            f"it requests 20 {GPU}, and 16 is all that it can ever get in flavor a10; request less, or ask for more quota",
+            NEVER,
         ),
         (
-            "couldn't assign flavors to pod set main: flavor a10 doesn't match node affinity, untolerated taint "
-            "{gpu present NoSchedule <nil>} in flavor h100",
-            "its nodes want other machines than those of flavor a10, and its nodes do not tolerate the taint of flavor "
-            "h100; request less, or ask for more quota",
+            (
+                "couldn't assign flavors to pod set main: flavor a10 doesn't match node affinity, untolerated taint "
+                "{gpu present NoSchedule <nil>} in flavor h100"
+            ),
+            (
+                "its nodes want other machines than those of flavor a10, and its nodes do not tolerate the taint of "
+                "flavor h100; request less, or ask for more quota"
+            ),
         ),
         # A flavor that has too few of one resource ever is no hope, also where another one is only used up.
         (
             f"{TOO_LARGE}, insufficient unused quota for cpu in flavor a10, 1 more needed",
-            f"it requests 20 {GPU}, and 16 is all that it can ever get in flavor a10; request less, or ask for more quota",
+            NEVER,
         ),
         # One part that can never start is enough.
         (
             f"{UNUSED}; {TOO_LARGE}",
-            f"it requests 20 {GPU}, and 16 is all that it can ever get in flavor a10; request less, or ask for more quota",
+            NEVER,
         ),
         (
             "workload namespace doesn't match ClusterQueue selector",

@@ -35,7 +35,8 @@ teams:
     lend: no
     preemption: {reclaimWithinCohort: LowerPriority}
     quota:
-      a10: {gpus: 8, cpus: "64.5", memory: 512Gi, pods: 100, ephemeral-storage: 1Ti, resources: {rdma/ib: 8}, borrow: {gpus: 4}}
+      a10: {gpus: 8, cpus: "64.5", memory: 512Gi, pods: 100, ephemeral-storage: 1Ti,
+            resources: {rdma/ib: 8}, borrow: {gpus: 4}}
       mi300: {gpus: 2, cpus: 500m, memory: 1Gi, lend: yes}
   team-b:
     namespace: other
@@ -139,13 +140,18 @@ teams:
         "3: priorities.low: 'abc' is not a whole number from -1000000000 to 1000000000",
         "3: priorities.huge: '2000000000' is not a whole number from -1000000000 to 1000000000",
         "5: flavors.a10.labels: 'a b' is not a name such as nvidia.com/gpu",
-        "5: flavors.a10.taints: 'x' is not a taint KEY=VALUE:EFFECT with an effect of NoSchedule, PreferNoSchedule, "
-        "NoExecute",
+        (
+            "5: flavors.a10.taints: 'x' is not a taint KEY=VALUE:EFFECT with an effect of NoSchedule, "
+            "PreferNoSchedule, NoExecute"
+        ),
         "5: flavors.a10.tolerations: 'x:Y' is not a toleration KEY, KEY:EFFECT or KEY=VALUE:EFFECT",
         "6: flavors.a10: is there twice, first in line 5",
         "9: teams.team-a: namespace n is there twice",
         "11: teams.team-a.quota.a10.gpus: '-8' is not a whole number from 0 to 1000000",
-        "11: teams.team-a.quota.a10: memory missing; all pods request them, and what a quota does not name is never given",
+        (
+            "11: teams.team-a.quota.a10: memory missing; all pods request them, and what a quota does not name is "
+            "never given"
+        ),
         "11: teams.team-a.quota.a10.borrow: 'maybe' is neither yes nor no, nor amounts such as {gpus: 4}",
         "12: teams.team-a.quota.h100: there is no flavor h100; there is a10",
         "12: teams.team-a.quota.h100.memory: 64 is less than a megabyte; write the unit, such as 64Gi",
@@ -153,8 +159,10 @@ teams:
         "13: teams.team-b: namespace n is already that of team team-a; a namespace has one team",
         "16: teams.team-b: is there twice, first in line 13",
         "17: teams.team-c: has no cohort, so nobody borrows or lends: take borrow and lend out of a10",
-        "19: teams.team-c.preemption.withinClusterQueue: 'Always' is none of Never, LowerPriority, "
-        "LowerOrNewerEqualPriority",
+        (
+            "19: teams.team-c.preemption.withinClusterQueue: 'Always' is none of Never, LowerPriority, "
+            "LowerOrNewerEqualPriority"
+        ),
         "20: teams.team-c.quota.a10.gpus: '1.5' is not a whole number from 0 to 1000000",
         "20: teams.team-c.quota.a10.cpus: -1 is negative; write 0 or more",
     ]
