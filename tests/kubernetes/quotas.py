@@ -111,7 +111,7 @@ def two_teams(kubernetes: Cluster, file: Path) -> Iterator[Two]:
     for node in kubernetes.nodes:
         kubernetes.set_resource(node, GPU, 8)
     with kubernetes.namespace() as a, kubernetes.namespace() as b:
-        mine, low = new_name("table"), new_name("low")
+        mine = new_name("table")
         row = {"gpus": 8, "cpus": 100, "memory": "100Gi"}
         flavor = new_name("flavor")
         team = {"quota": {flavor: row}}
@@ -119,7 +119,7 @@ def two_teams(kubernetes: Cluster, file: Path) -> Iterator[Two]:
         found.table = {
             "name": mine,
             "cohort": mine,
-            "priorities": {low: -10},
+            "priorities": {new_name("low"): -10, new_name("lowest"): -20},
             "flavors": {flavor: {"gpu": GPU}},
             "teams": {a: team, b: json.loads(json.dumps(team))},
         }

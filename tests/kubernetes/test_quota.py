@@ -28,13 +28,13 @@ def two(kubernetes: Cluster, tmp_path: Path) -> Iterator[Two]:
 def test_a_table_is_applied_once_and_a_second_time_changes_nothing(two: Two) -> None:
     tried = two.apply("--dry-run")
     assert two.objects() == {}
-    assert tried.said == "a dry run: nothing was changed; it would be 6 added, 2 changed"  # of namespaces the labels
+    assert tried.said == "a dry run: nothing was changed; it would be 7 added, 2 changed"  # of namespaces the labels
     done = two.apply()
-    assert (done.shown, done.said) == (tried.shown, "6 added, 2 changed")
+    assert (done.shown, done.said) == (tried.shown, "7 added, 2 changed")
     assert f"+ ClusterQueue {two.a} added" in done.shown
     assert f"flavors[{two.flavor}].resources[{GPU}]: nominalQuota: 8" in done.shown
     before = two.generations()
-    assert len(before) == 6
+    assert len(before) == 7
     again = two.apply()
     assert (again.shown, again.said) == ("", f"nothing changes: all is as {two.file} says")
     assert two.generations() == before
@@ -70,10 +70,10 @@ def test_a_team_that_is_not_in_the_table_any_more_goes_with_prune_alone(two: Two
         kept = two.apply()
         assert kept.shown.splitlines() == [f"! LocalQueue {two.b}/{two.b} kept", f"! ClusterQueue {two.b} kept"]
         assert "--prune removes it" in kept.said
-        assert len(two.objects()) == 6
+        assert len(two.objects()) == 7
         done = two.apply("--prune")
         assert done.shown.splitlines() == [f"- LocalQueue {two.b}/{two.b} removed", f"- ClusterQueue {two.b} removed"]
-        wait_until(lambda: len(two.objects()) == 4, lambda: f"two to be gone: {list(two.objects())}", 30)
+        wait_until(lambda: len(two.objects()) == 5, lambda: f"two to be gone: {list(two.objects())}", 30)
         assert two.cluster.api.get(f"api/v1/namespaces/{two.b}")["status"]["phase"] == "Active"
         assert two.cluster.api.get(foreign)
     finally:

@@ -27,14 +27,14 @@ def two(kubernetes: Cluster, tmp_path: Path) -> Iterator[Two]:
 def test_who_waits_is_told_why_and_in_which_place(two: Two) -> None:
     """By a user of one namespace, who sees that alone, and by an administrator."""
     two.apply()
-    api, low = two.cluster.api, next(iter(two.table["priorities"]))
+    api, (low, lowest) = two.cluster.api, two.table["priorities"]
     user = two.cluster.user(two.a).by_token()
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(two.job(two.a, "first", 12))
         api.until(first, ready(12), "the first to run", 90)
         stack.enter_context(two.job(two.a, "second", 6))
         stack.enter_context(two.job(two.a, "third", 5, **{"priority-class": low}))
-        stack.enter_context(two.job(two.a, "large", 30, **{"priority-class": low}))
+        stack.enter_context(two.job(two.a, "large", 30, **{"priority-class": lowest}))
         strange = jobs.job("strange", 1, ENDLESS, labels={"kueue.x-k8s.io/queue-name": "nowhere"})
         stack.enter_context(jobs.running(api, two.a, strange))
 

@@ -87,6 +87,9 @@ def plan_apply(service: Service, table: Table, *, prune: bool, force: bool) -> P
         except KubernetesError as error:
             refused.note(body, error)
             continue
+        except _OfAnotherTableError as error:
+            refused.problems.append(printable(error))
+            continue
         if found is not None:
             planned.changes.append(found)
             planned.bodies.append(body)
@@ -103,6 +106,10 @@ def _tried(service: Service, body: Object, new: set[str], *, force: bool) -> Cha
     if body["metadata"].get("namespace") in new:
         return change(None, body)
     now = service.find(path_of(body))
+    owner = ((now or {}).get("metadata", {}).get("labels") or {}).get(LABEL)
+    if owner not in {None, body["metadata"]["labels"][LABEL]} and not force:
+        msg = f"{name_of(body)}: is that of another table, whose name is '{owner}'; --force takes it over"
+        raise _OfAnotherTableError(msg)
     if now is None and body["kind"] == "Namespace":
         new.add(body["metadata"]["name"])
     then = service.apply(path_of(body), body, force=force, dry_run=True)
@@ -131,6 +138,10 @@ def apply(service: Service, planned: Planned, *, force: bool) -> None:
     for one in planned.changes:
         if one.what == "removed":
             service.delete(path_of(one.item))
+
+
+class _OfAnotherTableError(Exception):
+    """Two tables want one object."""
 
 
 class _Refused:

@@ -206,3 +206,11 @@ def test_what_is_no_yaml_or_no_file_is_named(tmp_path: Path) -> None:
         read_table(tmp_path / "teams.yaml")
     (tmp_path / "teams.yaml").write_text(SMALL)
     assert read_table(tmp_path / "teams.yaml").teams[0].name == "team-a"
+
+
+def test_the_example_of_the_guide_is_right() -> None:
+    guide = Path(__file__).resolve().parents[4] / "docs" / "kueue.md"
+    text = guide.read_text().partition("```yaml\n")[2].partition("```")[0]
+    table = parse_table(text, "kueue.md")
+    assert [team.name for team in table.teams] == ["vision", "speech", "interns"]
+    assert table.priorities == {"low": -10, "high": 1000}
