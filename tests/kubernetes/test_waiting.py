@@ -12,6 +12,7 @@ import pytest
 from harness import wait_until
 from kube import jobs
 from kube.cluster import Cluster
+from kube.identity import new_name
 from quotas import ENDLESS, GPU, Two, ready, run, two_teams
 
 from oci_cluster.backends.kubernetes.queue import waiting_line
@@ -84,3 +85,17 @@ def test_a_job_that_kueue_has_not_seen_is_told_so(two: Two) -> None:
     with two.job(two.a, "early", 1) as path:
         made = two.cluster.api.get(path)
         assert waiting_line(made, None, [], 0.0) == "queued 0 s: Kueue has not seen it yet"
+
+
+def test_a_flavor_without_the_label_that_is_asked_for_is_given_all_the_same(two: Two) -> None:
+    """What `apply` warns of: this is Kueue's own way, and the day that it changes the warning can go."""
+    row = two.table["teams"][two.a]["quota"][two.flavor]
+    other = new_name("labelled")
+    two.table["flavors"][other] = {"gpu": GPU, "labels": {"quota.example/shape": "large"}}
+    two.table["teams"][two.a]["quota"] |= {other: row}
+    assert f"may be given {two.flavor}, and never start" in two.apply().said
+    body = jobs.job("picky", 1, ENDLESS, labels={"kueue.x-k8s.io/queue-name": two.a}, **{GPU: "1"})
+    body["spec"]["template"]["spec"]["nodeSelector"] = {"quota.example/shape": "large"}
+    with jobs.running(two.cluster.api, two.a, body):
+        wait_until(lambda: two.row_of(two.a, "picky").get("state") == "STARTING", lambda: two.queue().shown)
+        wait_until(lambda: two.row(two.a)["used"] == "1", lambda: f"quota to be held: {two.row(two.a)}")

@@ -75,7 +75,7 @@ def plan_apply(service: Service, table: Table, *, prune: bool, force: bool) -> P
     planned = Planned()
     kinds: Sequence[str] = teams.OF_KUEUE
     if has_kueue(service):
-        bodies = teams.objects(table)
+        bodies, planned.notes = teams.objects(table), teams.hints(table)
     else:
         bodies, planned.notes = teams.plain_objects(table)
         kinds = teams.OF_PLAIN

@@ -49,6 +49,25 @@ def objects(table: Table) -> list[Object]:
     return found
 
 
+def hints(table: Table) -> list[str]:
+    """Return a sentence on each thing in *table* that Kueue takes, and that hardly does what is meant.
+
+    Seen with Kueue 0.19: of a node selector it compares the labels alone that a flavor has. A cluster that asks for the
+    machines of one flavor is admitted to another that lacks that label, and its nodes never find a machine.
+    """
+    labels = {one.name: set(one.labels) for one in table.flavors}
+    found = []
+    for team in table.teams:
+        names = [row.flavor for row in team.rows]
+        missing = [name for name in names if labels[name] != set().union(*(labels[other] for other in names))]
+        if missing:
+            found.append(
+                f"{team.name}: its flavors {', '.join(names)} have not the same labels, so a cluster that asks for one "
+                f"of them by a label may be given {' or '.join(missing)}, and never start: give all the same label names"
+            )
+    return found
+
+
 def plain_objects(table: Table) -> tuple[list[Object], list[str]]:
     """Return the objects of *table* for a Kubernetes without Kueue, and a sentence on each thing they cannot do."""
     found = [_namespace(table, team, name) for team in table.teams for name in team.namespaces]
