@@ -137,7 +137,7 @@ def test_amounts_of_all_flavors_are_added_where_there_are_none() -> None:
 def test_flavors_of_a_team_with_other_labels_are_told(table: Table) -> None:
     """Kueue compares only those labels that a flavor has: seen on a real one, see test_waiting.py."""
     (hint,) = teams.hints(table)
-    assert hint.startswith("a: its flavors a10, mi300 have not the same labels, so a cluster that asks for one of them")
+    assert hint.startswith("a: its flavors a10, mi300 have not the same labels; a cluster that asks for one of them")
     assert "may be given mi300, and never start" in hint
     both = TEXT.replace("mi300: {gpu:", "mi300: {labels: {node.kubernetes.io/instance-type: x}, gpu:")
     assert teams.hints(parse_table(both, "t.yaml")) == []
