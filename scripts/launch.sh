@@ -23,7 +23,9 @@
 #   --wait              with --detach: return when the cluster is ready; if it fails before, with its exit code
 #   --dry-run           print exactly what would be run, and change nothing
 #   --json              with --dry-run or --detach: print JSON
-#   --backend NAME      where nodes run: local (default), docker or oci
+#   --backend NAME      where nodes run: local (default), docker, oci or kubernetes
+#   --queue NAME        wait in this queue of Kueue's (kubernetes); --priority NAME: with this WorkloadPriorityClass
+#   --wait-for-quota D  how long to wait there; 0: as long as it takes
 #   --version           the release or the commit that this is
 #   -h, --help          this text
 #

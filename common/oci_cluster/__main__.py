@@ -31,7 +31,7 @@ Words = Sequence[str]
 
 
 def _agent(_: Words) -> int:
-    from oci_cluster.node.agent import run_agent
+    from oci_cluster.node.start import run_agent
 
     return run_agent(os.environ)
 
@@ -56,7 +56,7 @@ def _runner(words: Words) -> int:
     import tempfile
 
     from oci_cluster.backends.local.runner import run_nodes
-    from oci_cluster.node.agent import run_agent
+    from oci_cluster.node.start import run_agent
 
     directory, lock = words
 

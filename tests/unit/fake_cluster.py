@@ -15,6 +15,7 @@ from oci_cluster.contract.names import config_file, exit_file, heartbeat_file
 from oci_cluster.contract.settings import read_settings
 from oci_cluster.errors import StorageError
 from oci_cluster.node.agent import Agent
+from oci_cluster.node.main_memory import MainMemory
 
 MakeNode = Callable[..., "Node"]
 
@@ -197,9 +198,10 @@ class Node:
         (root / "out").mkdir(parents=True, exist_ok=True)
         (root / "out" / "model").write_text("weights")
         self.settings = read_settings(self.environ, root)
-        self.cluster_dir = FaultyClusterDir(self.settings.cluster_url, LAUNCH, KEY)
+        held = MainMemory() if self.settings.work_dir.startswith("main://") else None
+        self.cluster_dir = FaultyClusterDir(self.settings.cluster_url, LAUNCH, KEY, held=held)
         # What the test writes and reads does not suffer from the faults.
-        self.files = ClusterDir(self.settings.cluster_url, LAUNCH, KEY)
+        self.files = ClusterDir(self.settings.cluster_url, LAUNCH, KEY, held=held)
         for cluster_dir in (self.cluster_dir, self.files):
             cluster_dir._signer._wall_clock_ns = lambda: int(self.world.wall_clock() * 1e9)
         self.node_dir = root / f"{LAUNCH}-{self.settings.node}"

@@ -16,7 +16,7 @@ from oci_cluster.contract import config
 from oci_cluster.errors import BackendError, ExitCode, SettingsError, StoppedError
 from oci_cluster.images import build
 from oci_cluster.launcher import cli
-from oci_cluster.node import agent, outputs
+from oci_cluster.node import outputs, start
 from oci_cluster.system import python_env
 
 COMMON = Path(door.__file__).parents[1]
@@ -59,7 +59,7 @@ def test_an_expected_failure_is_one_line_and_its_code(
     capsys: pytest.CaptureFixture[str], calls: Callable[..., list[Any]]
 ) -> None:
     """An error of ours is told in one line on stderr, and its code is the verb's."""
-    calls(agent, "run_agent", SettingsError("bad settings: MODE is not set"))
+    calls(start, "run_agent", SettingsError("bad settings: MODE is not set"))
     assert (door.main(["agent"]), capsys.readouterr()) == (
         78,
         ("", "oci_cluster: error: bad settings: MODE is not set\n"),
@@ -76,20 +76,20 @@ def test_messages_begin_with_the_script_that_called(
 ) -> None:
     """CLUSTER_PROGRAM is the name that a person typed; an empty one is none."""
     monkeypatch.setenv("CLUSTER_PROGRAM", program)
-    calls(agent, "run_agent", SettingsError("why"))
+    calls(start, "run_agent", SettingsError("why"))
     door.main(["agent"])
     assert capsys.readouterr().err == f"{shown}: error: why\n"
 
 
 def test_an_errors_own_code_is_passed_on(calls: Callable[..., list[Any]]) -> None:
     """An error that carries another code than its class ends with that one."""
-    calls(agent, "run_agent", StoppedError("TTL reached", exit_code=0))
+    calls(start, "run_agent", StoppedError("TTL reached", exit_code=0))
     assert door.main(["agent"]) == 0
 
 
 def test_ctrl_c_is_no_traceback(calls: Callable[..., list[Any]], capsys: pytest.CaptureFixture[str]) -> None:
     """Ctrl-C in any verb ends with 143, and says so in one line."""
-    calls(agent, "run_agent", KeyboardInterrupt())
+    calls(start, "run_agent", KeyboardInterrupt())
     try:
         code = door.main(["agent"])
     except KeyboardInterrupt:
@@ -101,7 +101,7 @@ def test_a_reader_that_has_gone_is_no_failure(
     calls: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`logs.sh | head` is right usage: 0, and what is still in the buffer goes nowhere."""
-    calls(agent, "run_agent", BrokenPipeError())
+    calls(start, "run_agent", BrokenPipeError())
     with (tmp_path / "stdout").open("w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         code = door.main(["agent"])
@@ -111,7 +111,7 @@ def test_a_reader_that_has_gone_is_no_failure(
 
 def test_a_bug_of_ours_has_its_own_code(calls: Callable[..., list[Any]]) -> None:
     """An exception that nobody expected ends with 70: 1 is the entry point's own."""
-    calls(agent, "run_agent", ZeroDivisionError())
+    calls(start, "run_agent", ZeroDivisionError())
     assert door.main(["agent"]) == ExitCode.BUG
 
 
@@ -145,7 +145,7 @@ def test_a_package_that_is_missing_ends_a_process_that_no_script_called(
     calls: Callable[..., list[Any]],
 ) -> None:
     """An agent has no launcher's environment to go on in: it says what is missing."""
-    calls(agent, "run_agent", ModuleNotFoundError("No module named 'fsspec'"))
+    calls(start, "run_agent", ModuleNotFoundError("No module named 'fsspec'"))
     made = calls(cli, "use_own_environment")
     with pytest.raises(ModuleNotFoundError):
         door.main(["agent"])
@@ -218,7 +218,7 @@ def test_a_short_result_for_a_reader_that_has_gone_is_no_failure(root: Path) -> 
 
 def test_agent_runs_the_node_of_the_environment(calls: Callable[..., list[Any]]) -> None:
     """The agent gets the process's environment, and its code is the verb's."""
-    called = calls(agent, "run_agent", 76)
+    called = calls(start, "run_agent", 76)
     assert (door.main(["agent"]), called) == (76, [(os.environ,)])
 
 
@@ -329,7 +329,7 @@ def test_an_agent_that_the_runner_forks_has_an_environment_of_its_own(
         msg = "bad settings"
         raise SettingsError(msg)
 
-    monkeypatch.setattr(agent, "run_agent", run_agent)
+    monkeypatch.setattr(start, "run_agent", run_agent)
     door.main(["runner", "/c", "5"])
     own = {"MODE": "MAIN", "PATH": "/bin"}
     assert (called[1][2](own), seen) == (78, [(own, own, Path("/c/logs"))])

@@ -27,6 +27,8 @@ BESIDES = {
     "backends": ("images.records",),
     "launcher": ("backends.base", "backends.open_backend", "backends.known_backends"),
 }
+# What several backends need.
+SHARED = ("backends.base", "backends.code", "backends.kept", "backends.stamped", "backends.stored_logs")
 # A build's cache depends on these alone.
 INSTALL = ("errors", "system.console", "system.env_lock", "system.files", "system.pip_config", "system.python_env")
 
@@ -60,8 +62,8 @@ def offences(source: str, module: str) -> list[str]:
     rule = f"{room} may import {', '.join(allowed) or 'nothing of ours'}"
     if room == "backends":
         own = f"backends.{rest.split('.')[0]}"
-        allowed += ["backends.base", own] if "." in rest else ["backends.base"]
-        rule += ", backends.base and its own backend"
+        allowed += [*SHARED, own] if "." in rest else [*SHARED]
+        rule += f", {', '.join(SHARED)} and its own backend"
     else:
         allowed.append(room)
         rule += " and itself"

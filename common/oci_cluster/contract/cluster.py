@@ -36,6 +36,9 @@ class State(str, Enum):
     CANCELING = "CANCELING"
     NEEDS_ATTENTION = "NEEDS_ATTENTION"
     DELETED = "DELETED"
+    # Of a cluster that a queue has not admitted yet, or has interrupted: it waits for a quota, and for no host.
+    QUEUED = "QUEUED"
+    PREEMPTED = "PREEMPTED"
 
     def __str__(self) -> str:
         """Return the word itself, in every version of Python."""
@@ -251,6 +254,8 @@ class NodeState:
     """Whether it is gone without an exit code: killed together with whoever would have recorded one."""
     is_waiting: bool = False
     """Whether it has been accepted and has not started: it waits for a host, which may never come."""
+    is_final: bool = False
+    """Whether it has ended in a backend that gives its rank to no other node."""
     accepted: str = ""
     """When the backend accepted it, as :func:`now` tells times; empty where that is not known."""
 

@@ -6,13 +6,17 @@ import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from oci_cluster.contract.main_place import PURPOSE, is_at_main
 from oci_cluster.contract.names import LIFE
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.system.local_files import LocalFiles
+
+if TYPE_CHECKING:
+    from oci_cluster.contract.main_files import Store
 
 T = TypeVar("T")
 
@@ -33,7 +37,15 @@ class ClusterDir:
         NotPermittedError: storage refused for good.
     """
 
-    def __init__(self, url: str, launch_id: str, launch_key: str, *, patience_s: float | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        launch_id: str,
+        launch_key: str,
+        *,
+        patience_s: float | None = None,
+        held: Store | None = None,
+    ) -> None:
         """Open the cluster dir at *url* for the launch *launch_id*.
 
         Args:
@@ -42,15 +54,18 @@ class ClusterDir:
             launch_key: ``LAUNCH_KEY``, with which all that is published is signed; empty where the launch has none.
             patience_s: On ``oci://``, how long a request that fails in passing is repeated: see :class:`Repeats`. 0 for
                 who has a loop; without, what :func:`oci_storage.configure` was told for this process.
+            held: On ``main://``, on main itself: the files, which no connection leads to.
 
         Raises:
             SettingsError: fsspec has no file system for *url*, or its package is not installed.
         """
-        self._fs, self._path = _open(url, patience_s)
-        self._is_connection_lost = False
         self._launch_key = launch_key
         self.url = url
         self.launch_id = launch_id
+        #: Whether the files are in the memory of main: who cannot reach them cannot reach main.
+        self.is_at_main = is_at_main(url)
+        self._fs, self._path = self._open_main(held) if self.is_at_main else _open(url, patience_s)
+        self._is_connection_lost = False
         self._signer = Signer(self.key_for("exchange"))
         self._life = ""
         #: Why a file that is there could not be used when it was last read, by file name.
@@ -81,6 +96,17 @@ class ClusterDir:
         """The cluster dir as a directory of this machine, or None where it is not one."""
         return Path(self._path) if isinstance(self._fs, LocalFiles) else None
 
+    def _open_main(self, held: Store | None) -> tuple[Any, str]:
+        from oci_cluster.contract.main_files import MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
+
+        place, _, path = self.url.removeprefix("main://").partition("/")
+        try:
+            store = held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE))
+        except ValueError as error:
+            msg = f"WORK_DIR {error}"
+            raise SettingsError(msg) from error
+        return MainFiles(store), path
+
     def create(self) -> None:
         """Make the cluster dir, where directories are a thing that is made; an existing one is left as it is."""
         self._write("", lambda path: self._fs.makedirs(path, exist_ok=True))
@@ -90,6 +116,10 @@ class ClusterDir:
         body, counter = self._signer.sign(name, {**self._common(), **fields})
         self._write(name, lambda path: self._fs.pipe_file(path, body))
         return counter
+
+    def signed(self, name: str, **fields: Any) -> bytes:
+        """Return what :meth:`publish` would write, one line, for who is told of it in another way."""
+        return self._signer.sign(name, {**self._common(), **fields})[0]
 
     def _common(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}

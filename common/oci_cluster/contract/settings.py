@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir
+from oci_cluster.contract.main_place import is_at_main, parse_place
 from oci_cluster.contract.names import node_dir, node_name
 from oci_cluster.contract.setting import Setting
 
@@ -56,6 +57,7 @@ class NodeSettings:
     nodes_metadata: str
     node_group: str
     subnet_cidr: str
+    termination_log: str
 
     @property
     def is_main(self) -> bool:
@@ -101,6 +103,20 @@ def min_workers_of(read: SettingsReader, worker_count: int) -> int:
     return worker_count
 
 
+def role_and_rank(read: SettingsReader) -> tuple[str, int]:
+    """Return the node's role and rank; without a ``MODE``, those that its index in a Job of Kubernetes means."""
+    index = read.setting("JOB_COMPLETION_INDEX", -1)
+    if read.text("MODE") or index < 0:
+        mode = read.setting("MODE")
+        return mode, 0 if mode == "MAIN" else read.setting("NODE_RANK")
+    if index == 0:
+        return "MAIN", 0
+    # What is wrong with the two counts is noted where they are read.
+    counts = SettingsReader(*read.sources)
+    last_worker = counts.setting("WORKER_COUNT") or 0
+    return "PS" if last_worker < index <= last_worker + (counts.setting("PS_COUNT") or 0) else "WORKER", index
+
+
 def checked(read: SettingsReader, settings: Iterable[Setting]) -> dict[str, str]:
     """Return the texts of those *settings* that *read* has; what is wrong with them is noted in its problems."""
     given: dict[str, str] = {}
@@ -122,13 +138,13 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         SettingsError: names every variable that is missing or wrong, in one message.
     """
     read = SettingsReader(environ)
-    folder = read.value("FRAMEWORK", lambda name: framework_dir(name, root))
-    read.sources.append(framework_defaults(folder) if not read.problems else {})
-    names = ("MODE", "WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT")
-    mode, worker_count, work_dir, cluster_id, ephemeral, gang, lost_s = map(read.setting, names)
+    folder = _add_framework(read, root)
+    mode, rank = role_and_rank(read)
+    names = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT")
+    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s = map(read.setting, names)
     settings = NodeSettings(
         mode=mode,
-        rank=0 if mode == "MAIN" else read.setting("NODE_RANK"),
+        rank=rank,
         worker_count=worker_count,
         ps_count=read.setting("PS_COUNT"),
         min_workers=min_workers_of(read, worker_count or 0),
@@ -142,7 +158,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         entry_point="" if read.text("ENTRY_MODULE") else read.setting("ENTRY_POINT", None if ephemeral else ""),
         entry_module=read.setting("ENTRY_MODULE"),
         entry_args=(*read.setting("ARGS", []), *read.setting("NAMED_ARGS", [])),
-        code_dir=read.setting("CODE_DIR", _default_code_dir(read)),
+        code_dir=read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
         code_uri=read.setting("CODE_URI"),
         output_dir=read.setting("OUTPUT_DIR"),
         output_folders=tuple(read.setting("OUTPUT_FOLDERS")),
@@ -168,13 +184,20 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         nodes_metadata=read.setting("CLUSTER_NODES_METADATA_FILE"),
         node_group=read.setting("NODE_GROUP"),
         subnet_cidr=read.setting("SUBNET_CIDR"),
+        termination_log=read.setting("TERMINATION_LOG"),
     )
-    _check(read, settings)
-    return settings
+    return _checked(read, settings)
 
 
-def _check(read: SettingsReader, settings: NodeSettings) -> None:
-    """Raise what is wrong with values, also with those that are right each by itself."""
+def _add_framework(read: SettingsReader, root: Path) -> Path:
+    """Have the framework's own defaults count, and return its folder."""
+    folder = read.value("FRAMEWORK", lambda name: framework_dir(name, root))
+    read.sources.append(framework_defaults(folder) if not read.problems else {})
+    return folder
+
+
+def _checked(read: SettingsReader, settings: NodeSettings) -> NodeSettings:
+    """Return *settings*, or raise what is wrong with values, also with those that are right each by itself."""
     if not read.problems and settings.min_workers > settings.worker_count:
         read.problems.append(
             f"MIN_WORKERS (MIN_NODES less main): {settings.min_workers} is more than"
@@ -185,12 +208,30 @@ def _check(read: SettingsReader, settings: NodeSettings) -> None:
             f"HEARTBEAT_TIMEOUT: {settings.heartbeat_timeout_s:g} s must be more than twice HEARTBEAT_INTERVAL"
             f" ({settings.heartbeat_interval_s:g} s), else one late heartbeat ends the cluster"
         )
+    if not read.problems and is_at_main(settings.work_dir):
+        read.problems += _wrong_at_main(settings)
     read.check()
+    return settings
 
 
-def _default_code_dir(read: SettingsReader) -> Path:
+def _wrong_at_main(settings: NodeSettings) -> list[str]:
+    """Return what does not go with a work dir in the memory of main."""
+    problems = []
+    try:
+        parse_place(settings.work_dir)
+    except ValueError as error:
+        problems.append(f"WORK_DIR: {error}")
+    if not settings.launch_key:
+        problems.append("LAUNCH_KEY is not set: with it alone the nodes and main of WORK_DIR main:// know each other")
+    if settings.node_logs:
+        problems.append("NODE_LOGS: 1 does not go with WORK_DIR main://, where logs would fill main's memory; set 0")
+    if is_at_main(settings.code_uri):
+        problems.append("CODE_URI: code cannot be in the memory of main; use an image with the code, git+ or storage")
+    return problems
+
+
+def _default_code_dir(read: SettingsReader, mode: str, rank: int) -> Path:
     """Return where an image has the user's code, or where this node, alone, puts what it fetches."""
     if not read.text("CODE_URI"):
         return Path("/code")
-    mode = read.text("MODE").upper()
-    return node_dir(read.text("LAUNCH_ID"), "MAIN" if mode == "MAIN" else f"{mode}_{read.text('NODE_RANK')}") / "code"
+    return node_dir(read.text("LAUNCH_ID"), node_name(mode, rank)) / "code"

@@ -7,12 +7,14 @@ Agents read it through :mod:`oci_cluster.contract.settings`, the launcher throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.contract.backend_settings import BACKEND_SETTINGS
 from oci_cluster.contract.image_settings import IMAGE_SETTINGS
+from oci_cluster.contract.placed_settings import PLACED_SETTINGS
 from oci_cluster.contract.setting import Receiver, Setting
 from oci_cluster.contract.values import (
     parse_address,
@@ -24,11 +26,9 @@ from oci_cluster.contract.values import (
     parse_module,
     parse_name,
     parse_named_args,
-    parse_network,
     parse_role,
     parse_switch,
     parse_time,
-    parse_url,
 )
 
 _parse_positive = partial(parse_count, minimum=1)
@@ -44,19 +44,6 @@ def _given(name: str, meaning: str, parse: Callable[[str], Any] = str, default: 
 
 def _resolved(name: str, meaning: str, parse: Callable[[str], Any] = str, **more: Any) -> Setting:
     return Setting(name, Receiver.RESOLVED, meaning, parse, **more)
-
-
-def _docker(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
-    return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults={"docker": default}, **more)
-
-
-def _oci(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
-    return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults={"oci": default}, **more)
-
-
-def _of_role(role: str, nodes: str, *examples: str) -> Iterator[Setting]:
-    for name, example in zip(("SHAPE", "OCPUS", "MEMORY_GBS"), examples, strict=True):
-        yield _oci(f"{role}_{name}", f"`{name}` of {nodes}, where that is another", example=example)
 
 
 # In this order a launch hands them on.
@@ -163,7 +150,11 @@ _NODES = (
         example="src",
     ),
     _given(
-        "INTERRUPTIBLE", "`1`: TERM interrupts, and the nodes are started again under this launch id", parse_switch, "0"
+        "INTERRUPTIBLE",
+        "`1`: TERM interrupts, and the nodes are started again under this launch id",
+        parse_switch,
+        "0",
+        backend_defaults={"kubernetes": "1"},
     ),
     _given("MAX_RESTARTS", "with `GANG=1`: how often the gang is started again after a failure", parse_count, "0"),
     _given(
@@ -220,12 +211,12 @@ _NODES = (
     ),
     _given(
         "TTL",
-        "the cluster's longest life; on OCI a day by default",
+        "the cluster's longest life; on OCI and Kubernetes a day by default",
         parse_duration,
         "0",
         aliases=("LIFE_SPAN", "OCI__LIFE_SPAN"),
         flag="--ttl",
-        backend_defaults={"oci": "1d"},
+        backend_defaults={"oci": "1d", "kubernetes": "1d"},
     ),
     _given("GRACE_PERIOD", "between TERM and KILL", parse_duration, default="10"),
     _given(
@@ -259,55 +250,16 @@ _NODES = (
         default="0",
         example="1",  # Dask's default
     ),
-    Setting(
-        "WORK_DIR",
-        Receiver.PLACED,
-        "any fsspec URL",
-        parse_url,
-        default=None,
-        aliases=("OCI__WORK_DIR",),
-        example="file:///data/clusters",
-    ),
-    Setting(
-        "CODE_URI",
-        Receiver.PLACED,
-        "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>` or `git+<URL>@<ref>`",
-        example="git+https://example.com/me/project@v1",
-    ),
-    Setting(
-        "NODE_LOGS",
-        Receiver.PLACED,
-        "`1`: all that the node prints goes to the cluster dir too",
-        parse_switch,
-        default="0",
-        backend_defaults={"oci": "1"},
-        example="1",
-    ),
-    Setting(
-        "NODE_GROUP",
-        Receiver.PLACED,
-        "the group of which the service has started this node: the node takes a rank of it by itself, see below",
-        is_for_config=False,
-    ),
-    Setting(
-        "CLUSTER_NODES_METADATA_FILE",
-        Receiver.PLACED,
-        'set by OCI\'s node groups: a list of `{"Rank", "IPAddress"}`, in which this node\'s address is; waited for',
-        is_for_config=False,
-    ),
-    Setting(
-        "SUBNET_CIDR",
-        Receiver.PLACED,
-        "the address inside it is this node's",
-        parse_network,
-        backend_defaults={"oci": ""},
-        example="10.0.1.0/24",
-    ),
+    *PLACED_SETTINGS,
 )
 _OTHERS = (
     Setting("NODE_NAME", Receiver.SCRIPT, "`MAIN`, `WORKER_<rank>`, `PS_<rank>`", is_for_config=False),
     Setting(
-        "BACKEND", Receiver.LAUNCHER, "where nodes run: `local`, `docker` or `oci`", default="local", flag="--backend"
+        "BACKEND",
+        Receiver.LAUNCHER,
+        "where nodes run: `local`, `docker`, `oci` or `kubernetes`",
+        default="local",
+        flag="--backend",
     ),
     Setting("PYTHON", Receiver.LAUNCHER, "Python that makes `.venv`", default="python3"),
     Setting(
@@ -317,74 +269,10 @@ _OTHERS = (
         parse_duration,
         default="0",
         example="30m",  # oci's
-        backend_defaults={"docker": "5m", "oci": "30m"},
+        backend_defaults={"docker": "5m", "oci": "30m", "kubernetes": "30m"},
     ),
     *IMAGE_SETTINGS,
-    Setting(
-        "IMAGE",
-        Receiver.BACKEND,
-        "the image of the nodes; `{framework}` in it stands for the framework's name",
-        backend_defaults={"docker": "", "oci": ""},
-        example="iad.ocir.io/<namespace>/training/{framework}:1",
-    ),
-    _docker("DOCKER", "the engine's program", "docker"),
-    _docker("CPUS", "CPUs that each node may use", example="2"),
-    _docker("MEMORY", "memory that each node may use", example="4g"),
-    _docker("SHM_SIZE", "size of each node's `/dev/shm`", "1g"),
-    _docker("GPUS", "GPUs of each node, as `--gpus` takes them", example="all"),
-    _docker("HARDENED", "0: nodes may write to their image, and have the engine's usual capabilities", "1"),
-    _docker("PUBLISH", "ports of main on this machine's 127.0.0.1, blanks between", example="8787"),
-    _oci(
-        "COMPARTMENT_OCID",
-        "compartment of the Job; needed, but on a notebook session",
-        example="ocid1.compartment.oc1..aaaa",
-        session_variable="NB_SESSION_COMPARTMENT_OCID",
-    ),
-    _oci(
-        "PROJECT_OCID",
-        "Data Science project of the Job; needed, but on a notebook session",
-        example="ocid1.datascienceproject.oc1.iad.aaaa",
-        session_variable="PROJECT_OCID",
-    ),
-    _oci("DESCRIPTION", "what the Job is, for people", example="digits, every night"),
-    _oci("FREEFORM_TAGS", "free-form tags of the Job and its runs, besides our own", example="team=vision"),
-    _oci("DEFINED_TAGS", "defined tags of the Job and its runs", example="Operations.CostCenter=42"),
-    _oci(
-        "IMAGE_SIGNATURE_ID",
-        "the signature by which the service checks the image",
-        example="ocid1.containerimagesignature.oc1.iad.aaaa",
-    ),
-    _oci("SUBNET_OCID", "a regional private subnet of the nodes", example="ocid1.subnet.oc1.iad.aaaa"),
-    _oci("SHAPE", "each node's machine", "VM.Standard.E4.Flex"),
-    _oci("OCPUS", "cores of a flexible shape, 4 by default; a shape without `.Flex` has its own", example="4"),
-    _oci("MEMORY_GBS", "memory of a flexible shape, 64 by default", example="64"),
-    *_of_role("MAIN", "main", "VM.Standard.E4.Flex", "2", "16"),
-    *_of_role("WORKER", "workers", "VM.Standard.E5.Flex", "8", "128"),
-    *_of_role("PS", "parameter servers", "VM.Standard.E4.Flex", "4", "64"),
-    _oci("STORAGE_GBS", "size of each node's disk", "100"),
-    _oci(
-        "CAPACITY_RESERVATION_OCID",
-        "capacity that is reserved for the nodes",
-        example="ocid1.capacityreservation.oc1.iad.aaaa",
-    ),
-    _oci("LOG_GROUP_OCID", "log group of OCI Logging", example="ocid1.loggroup.oc1.iad.aaaa"),
-    _oci("LOG_OCID", "a log in that group; without it each node has one of its own", example="ocid1.log.oc1.iad.aaaa"),
-    _oci(
-        "STORAGE_MOUNTS",
-        "what every node has under `/mnt/<name>`, several apart by blanks",
-        example="data=oci://bucket@namespace/prefix shared=fss:<mount target OCID>:<export OCID>",
-    ),
-    _oci(
-        "MAX_RUNTIME",
-        "after this long the service ends a node",
-        computed_default="the TTL and ten minutes",
-        example="6h",
-    ),
-    _oci("OCI_JOB_STYLE", "`runs`: a Job Run for each node; `multinode`: one Job Run", "runs"),
-    Setting("OCI_CLI_CONFIG_FILE", Receiver.BACKEND, "oci-cli's own: its configuration file", is_for_config=False),
-    Setting("OCI_CLI_PROFILE", Receiver.BACKEND, "oci-cli's own: the profile in that file", default="DEFAULT"),
-    Setting("OCI_CLI_REGION", Receiver.BACKEND, "oci-cli's own: another region", example="us-ashburn-1"),
-    Setting("OCI_CLI_AUTH", Receiver.BACKEND, "oci-cli's own: how requests are signed", default="api_key"),
+    *BACKEND_SETTINGS,
 )
 
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (*_NODES, *_OTHERS)}

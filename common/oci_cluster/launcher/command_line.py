@@ -18,6 +18,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "launch": (
         *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with=", "--env=", "--env-file="),
         *("--name=", "--ps=", "--ttl=", "--keep", "--detach", "--wait", "--dry-run", "--json"),
+        *("--queue=", "--priority=", "--wait-for-quota="),
     ),
     "status": ("--json",),
     "list": ("--all", "--json"),

@@ -197,7 +197,7 @@ class Lifecycle:
     def scale(self, cluster: Cluster, text: str) -> int:
         """Add workers to *cluster*, or end some; return how many there are then.
 
-        A lost worker's rank is given to its replacement. Those with the highest ranks are ended.
+        A lost worker's rank is given to its replacement, where the backend can do that. The highest ranks are ended.
 
         Args:
             cluster: What was launched.
@@ -221,7 +221,8 @@ class Lifecycle:
             workers = sorted(rank_of(node) for node in running if node.startswith("WORKER"))
             limits = {"minimum": plan.limits.min_workers, "maximum": self._backend.max_workers}
             wanted = scaled_workers(text, len(workers), **limits)
-            added = [Node("WORKER", rank) for rank in free_ranks(names, running, wanted - len(workers))]
+            taken = [*running, *(state.node for state in states if state.is_final)]
+            added = [Node("WORKER", rank) for rank in free_ranks(names, taken, wanted - len(workers))]
             ended = [f"WORKER_{rank}" for rank in workers[wanted:]]
             if added:
                 self._backend.start(plan, added, self._say)

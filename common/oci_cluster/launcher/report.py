@@ -20,7 +20,7 @@ from oci_cluster.contract.cluster import (
 )
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import is_interruptible, read_life, read_stop
-from oci_cluster.contract.names import READY, heartbeat_file
+from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable, seconds_since, span
@@ -272,7 +272,17 @@ def _phase(cluster_dir: ClusterDir | None, state: NodeState) -> str:
         return (f"waiting for {span(waiting_s(state))}" if state.accepted else "waiting") + why
     name = heartbeat_file(state.node)
     said = _read(cluster_dir, name)
-    return "unknown" if cluster_dir is not None and name in cluster_dir.refused else str(said.get("phase", "starting"))
+    if cluster_dir is not None and name in cluster_dir.refused:
+        return "unknown"
+    return str(said["phase"]) if "phase" in said else "running" if _has_come(cluster_dir, state.node) else "starting"
+
+
+def _has_come(cluster_dir: ClusterDir | None, node: str) -> bool:
+    """Return whether *node* has begun, where its heartbeat cannot be read: not all places hold one."""
+    try:
+        return cluster_dir is not None and cluster_dir.is_there(config_file(node))
+    except ClusterError:
+        return False
 
 
 def _read(cluster_dir: ClusterDir | None, name: str) -> Mapping[str, Any]:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.log_times import times_file
-from oci_cluster.contract.names import LIFE, config_file, node_dir
-from oci_cluster.contract.outcome import Outcome
+from oci_cluster.contract.names import LIFE, STOP, config_file, exit_file, node_dir
+from oci_cluster.contract.outcome import Outcome, exit_fields, stop_fields
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.contract.settings import NodeSettings, read_settings
+from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import (
     ClusterError,
     ExitCode,
@@ -26,7 +25,6 @@ from oci_cluster.errors import (
     TimedOutError,
 )
 from oci_cluster.node.address import address_in, local_addresses, pick_address
-from oci_cluster.node.pace import paced
 from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
 from oci_cluster.node.role import Restart, Role
@@ -35,6 +33,7 @@ from oci_cluster.system.process import Children, Signals, describe
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
+    from oci_cluster.node.exchange import Exchange
     from oci_cluster.node.outputs import Uploads
     from oci_cluster.node.own_log import OwnLog
 
@@ -59,6 +58,7 @@ class Agent:
         signals: Signals,
         own_log: OwnLog | None = None,
         relay: Relay | None = None,
+        exchange: Exchange | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -72,11 +72,13 @@ class Agent:
             signals: TERM and INT, and the wait that they interrupt.
             own_log: Has what this node prints, where that is to be in the cluster dir too.
             relay: Writes what this node prints, and has what it printed last; None where nothing stands between.
+            exchange: On a main that has the cluster dir in its memory: serves it to the other nodes.
             clock: Monotonic seconds.
             wall_clock: Unix seconds, for what other machines compare.
         """
         self._settings = settings
         self._environ = environ
+        self._exchange = exchange
         self._node_dir = node_dir(settings.launch_id, settings.node)
         self._pulse = Pulse(
             settings,
@@ -116,10 +118,12 @@ class Agent:
         settings, pulse = self._settings, self._pulse
         self._make_node_dir()
         # First: from here on this node can report to the others what goes wrong.
-        pulse.wait_for("WORK_DIR", self._create_cluster_dir)
+        pulse.wait_for("main" if pulse.cluster_dir.is_at_main else "WORK_DIR", self._create_cluster_dir)
         self._check_that_it_is_wanted()
         self._role.begin()
         address = settings.address or self._find_address()
+        if self._exchange is not None:
+            self._exchange.listen(address, settings.work_dir, nodes=len(settings.other_nodes))
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if not settings.launch_key:
             log.warning(_NO_KEY)
@@ -162,12 +166,14 @@ class Agent:
             StoppedError: there is a ``stop`` file already.
             TimedOutError: it is later than ``START_BY``, and no main is there.
         """
-        pulse = self._pulse
+        pulse, settings = self._pulse, self._settings
         pulse.obey()
-        late_s = pulse.wall_clock() - self._settings.start_by
+        if pulse.cluster_dir.is_at_main and (settings.interruptible or not settings.is_main):
+            return  # main is there, or cannot know whether it has been there before
+        late_s = pulse.wall_clock() - settings.start_by
         if late_s <= 0 or any(pulse.read(name) is not None for name in (config_file("MAIN"), LIFE)):
             return
-        msg = f"{self._settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
+        msg = f"{settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
         raise TimedOutError(msg)
 
     def _find_address(self) -> str:
@@ -230,8 +236,11 @@ class Agent:
             raise StorageError(msg)
 
     def _make_uploads(self, children: Children) -> Uploads | None:
-        """Return what uploads outputs; None where they are in the cluster dir already."""
+        """Return what uploads outputs; None where they are in the cluster dir already, or that cannot keep them."""
         if self._pulse.cluster_dir.local_path is not None:
+            return None
+        if self._pulse.cluster_dir.is_at_main:
+            log.info("not kept, as WORK_DIR is main://: %s (OUTPUT_DIR) is not uploaded", self._script.output_dir)
             return None
         from oci_cluster.node.outputs import Uploads  # noqa: PLC0415 - where outputs are uploaded
 
@@ -289,6 +298,9 @@ class Agent:
     def _tear_down(self, outcome: Outcome) -> int:
         pulse = self._pulse
         log.info("ending with %d: %s", outcome.exit_code, outcome.reason)
+        announced = outcome
+        _tell_the_end(self._settings, pulse, outcome)
+        _write_last_words(self._settings, pulse, outcome, announced)
         pulse.phase = INTERRUPTED if outcome.is_interruption else "stopping"
         if outcome.is_interruption and pulse.has_joined:
             pulse.beat()  # the others wait for the next life
@@ -301,8 +313,18 @@ class Agent:
             )
             log.error("%s", reason)
             outcome = outcome if outcome.exit_code else Outcome(ExitCode.UNAVAILABLE, reason)
+        if outcome is not announced:
+            _write_last_words(self._settings, pulse, outcome, announced)
         if pulse.has_joined:
             self._say_goodbye(outcome, is_announced=is_announced)
+        if self._exchange is not None:
+            self._exchange.leave(
+                wait=pulse.wait,
+                lost=self._role.lost,
+                is_interruption=outcome.is_interruption,
+                grace_period_s=self._settings.grace_period_s,
+                expected=self._settings.other_nodes,
+            )
         pulse.close_log()
         shutil.rmtree(self._node_dir, ignore_errors=True)
         return outcome.exit_code
@@ -315,7 +337,9 @@ class Agent:
             if is_announced and not isinstance(self._pulse.ask(lambda: self._role.leave(outcome)), NoAnswer):
                 break
             error = self._pulse.outages.error
-            if self._pulse.clock() >= give_up_at or isinstance(error, NotPermittedError):
+            # Where it had the files, main has ended, or its machine is gone.
+            is_alone = not self._settings.is_main and self._pulse.main_silent_s > self._settings.grace_period_s
+            if self._pulse.clock() >= give_up_at or isinstance(error, NotPermittedError) or is_alone:
                 log.error("the other nodes could not be told: %s", error)
                 break
             self._pulse.wait(delay)
@@ -332,41 +356,21 @@ def _role(settings: NodeSettings, script: Script, pulse: Pulse) -> Role:
     return Worker(settings, script=script, pulse=pulse)
 
 
-def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
-    """Run this process as the agent of the node that *environ* describes; return its exit code.
+def _tell_the_end(settings: NodeSettings, pulse: Pulse, outcome: Outcome) -> None:
+    """Print main's `stop`, for who reads its log alone: the others end before it does."""
+    if settings.termination_log and settings.is_main and not outcome.is_interruption:
+        from oci_cluster.node.last_words import tell  # noqa: PLC0415 - where somebody reads them
 
-    Whoever calls it has set up logging, and stdout and stderr: of this process nothing else is read. Where stdout is
-    the node's log in the folder *logs*, the times of its lines are kept beside it.
+        tell(pulse.cluster_dir, STOP, **stop_fields(outcome))
 
-    Raises:
-        SettingsError: the settings do not make a node.
-    """
-    if environ.get("NODE_GROUP"):
-        from oci_cluster.node.rank import with_own_rank  # noqa: PLC0415 - where the service starts the nodes
 
-        environ = with_own_rank(environ)
-    settings = read_settings(environ)
-    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
-    if cluster_dir.local_path is None:
-        settings = paced(settings)
-    own_log = None
-    if settings.node_logs:
-        from oci_cluster.node.own_log import OwnLog  # noqa: PLC0415 - where the backend keeps no logs by itself
+def _write_last_words(settings: NodeSettings, pulse: Pulse, outcome: Outcome, announced: Outcome) -> None:
+    """Write how this node has ended, and main what it has *announced*, for who cannot reach the cluster dir."""
+    if not settings.termination_log:
+        return
+    from oci_cluster.node.last_words import write  # noqa: PLC0415 - where somebody reads them
 
-        own_log = OwnLog(settings.launch_id, settings.node, nodes=len(settings.other_nodes) + 1)
-    times = logs and times_file(logs, settings.node)
-    stamped = own_log.path if own_log else None
-    relay = Relay(settings.node, times=times, stamped=stamped, max_bytes=settings.max_log_bytes)
-    try:
-        agent = Agent(
-            settings,
-            environ,
-            cluster_dir=cluster_dir,
-            children=Children(),
-            signals=Signals(),
-            own_log=own_log,
-            relay=relay,
-        )
-        return agent.run()
-    finally:
-        relay.finish()
+    files = {exit_file(settings.node): exit_fields(outcome, time=pulse.wall_clock(), attempt=pulse.attempt)}
+    if settings.is_main and not outcome.is_interruption:
+        files[STOP] = stop_fields(announced)
+    write(settings.termination_log, pulse.cluster_dir, files)

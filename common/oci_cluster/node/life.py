@@ -118,7 +118,12 @@ class Arrival:
             self._cluster_dir.read(arrival_file(self._name), any_life=True)
             self._counter = self._cluster_dir.publish(arrival_file(self._name))
         life = read_life(self._cluster_dir)
-        return life if life is not None and life.answers.get(self._name) == self._counter else None
+        if life is not None and life.answers.get(self._name) == self._counter:
+            return life
+        # Main's memory ends with main: the next one has not seen it.
+        if self._cluster_dir.is_at_main and not self._cluster_dir.is_there(arrival_file(self._name)):
+            self._counter = 0
+        return None
 
     def renew(self) -> None:
         """Have the next look arrive anew: what main has answered so far says nothing of now."""

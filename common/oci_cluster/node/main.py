@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import CERTIFICATE, READY, STOP, config_file, exit_file
-from oci_cluster.contract.outcome import Outcome
+from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, config_file, exit_file
+from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
@@ -18,9 +18,9 @@ from oci_cluster.node.pulse import NoAnswer, Pulse
 from oci_cluster.node.role import Restart
 from oci_cluster.node.script import Script
 from oci_cluster.system.redaction import redact
-from oci_cluster.system.text import now
 
 if TYPE_CHECKING:
+    from oci_cluster.contract.cluster_dir import ClusterDir
     from oci_cluster.node.life import LedLife
 
 log = logging.getLogger("agent")
@@ -76,6 +76,7 @@ class Main:
         """Begin the next life of the launch, where there can be more than one."""
         if self._life is not None:
             self._life.begin()
+            _tell(self._settings, self._pulse, LIFE, number=self._life.number)
 
     def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Publish what the other nodes need of main for this attempt, and return it."""
@@ -288,6 +289,7 @@ class Main:
             log.info("ready after %.1f s", pulse.clock() - pulse.started_at)
             pulse.phase = "ready"
             self._is_ready = True
+            _tell(self._settings, pulse, READY, facts={name: redact(text) for name, text in facts.items()})
 
     def restart(self, restart: Restart) -> None:
         """Begin the next attempt: main's heartbeat tells of it."""
@@ -308,22 +310,16 @@ class Main:
 
     # --- End -----------------------------------------------------------------------------------------------
 
+    @property
+    def lost(self) -> list[str]:
+        """The other nodes that say nothing any more."""
+        return [node for node, failure in self._nodes.failures.items() if failure.is_silence]
+
     def announce(self, outcome: Outcome) -> bool:
         """Write ``stop`` unless this launch has one, or begins again; return whether it is there now, or not needed."""
         if outcome.is_interruption:
             return True
-        cluster_dir = self._pulse.cluster_dir
-
-        def publish() -> bool:
-            try:
-                is_stopped = read_stop(cluster_dir) is not None
-            except SettingsError:  # a stop file of another schema is a stop file all the same
-                is_stopped = True
-            if not is_stopped:
-                cluster_dir.publish(STOP, reason=redact(outcome.reason), exit_code=outcome.exit_code, time=now())
-            return True
-
-        return self._pulse.ask(publish) is True
+        return self._pulse.ask(lambda: _stop(self._pulse.cluster_dir, outcome)) is True
 
     def leave(self, outcome: Outcome) -> None:
         """Publish how main has ended; nobody needs the certificate any more."""
@@ -335,6 +331,26 @@ class Main:
         # Of a life that has begun meanwhile it is another main's.
         if self._settings.cluster_tls and (self._life is None or cluster_dir.read(CERTIFICATE) is not None):
             cluster_dir.remove(CERTIFICATE)
+
+
+def _stop(cluster_dir: ClusterDir, outcome: Outcome) -> bool:
+    """Write ``stop`` unless there is one; return True. Raises what storage raises."""
+    try:
+        is_stopped = read_stop(cluster_dir) is not None
+    except SettingsError:  # a stop file of another schema is a stop file all the same
+        is_stopped = True
+    if not is_stopped:
+        cluster_dir.publish(STOP, **stop_fields(outcome))
+    return True
+
+
+def _tell(settings: NodeSettings, pulse: Pulse, name: str, **fields: Any) -> None:
+    """Tell who follows main's log alone."""
+    if not settings.termination_log:
+        return
+    from oci_cluster.node.last_words import tell  # noqa: PLC0415 - where somebody wants to be told
+
+    tell(pulse.cluster_dir, name, **fields)
 
 
 def _led_life(pulse: Pulse) -> LedLife:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import STOP, exit_file, heartbeat_file
-from oci_cluster.contract.outcome import Outcome, outcome_of
+from oci_cluster.contract.outcome import Outcome, exit_fields, outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import (
@@ -26,7 +26,6 @@ from oci_cluster.errors import (
 )
 from oci_cluster.node.outages import Outages
 from oci_cluster.system.process import Signals
-from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
     from oci_cluster.node.own_log import OwnLog
@@ -103,7 +102,7 @@ class Pulse:
         self.clock = clock
         self.wall_clock = wall_clock
         self.started_at = clock()
-        self.outages = Outages(clock)
+        self.outages = Outages(clock, is_main=cluster_dir.is_at_main)
         #: What heartbeats tell: what this node is at, and which attempt at the entry point it takes part in.
         self.phase = "starting"
         self.attempt = 0
@@ -114,6 +113,8 @@ class Pulse:
         self.observe: Callable[[], None] = _do_nothing
         self.while_waiting: Callable[[], None] = _do_nothing
         self.may_be_stopped: Callable[[], bool] = _always
+        #: Set by a worker: what a main means that does not answer, where main has the files.
+        self.main_is_silent: Callable[[float], None] = _ignore
         #: Set by the node's role: when one of the others would be lost, and is to be observed whatever the interval.
         self.suspect_at = math.inf
         self._deadline = self.started_at + settings.timeout_s
@@ -187,8 +188,10 @@ class Pulse:
             self.while_waiting()
             if self.left_s <= 0:
                 waited = f"{self._settings.node} waited {self._settings.timeout_s:g} s (TIMEOUT) for {what}"
-                if self.outages.error is not None:
-                    raise StorageError(f"{waited}: {self.outages.error}")
+                if (error := self.outages.error) is not None:
+                    # Who cannot reach main has waited for it in vain.
+                    kind = TimedOutError if self.cluster_dir.is_at_main else StorageError
+                    raise kind(f"{waited}: {error}")
                 detail = explain() or self.cluster_dir.unusable.get(what, "did main start?")
                 raise TimedOutError(f"{waited} in {self.cluster_dir.url}; {detail}")
             self.wait(min(next(delays), self.left_s))
@@ -209,6 +212,17 @@ class Pulse:
             before = self._unanswered
             self.observe()
             self._observations.done(self.clock(), answered=self._unanswered == before)
+        silent_s = self.main_silent_s
+        if silent_s > self._settings.heartbeat_timeout_s:
+            self.main_is_silent(silent_s)
+
+    @property
+    def main_silent_s(self) -> float:
+        """For how long main has not answered that has answered before, where main has the files; 0 elsewhere."""
+        answered_at = self.outages.answered_at
+        if not self.cluster_dir.is_at_main or self.outages.error is None or answered_at is None:
+            return 0.0
+        return self.clock() - answered_at
 
     def observe_often(self) -> None:
         """Have :attr:`observe` called often for a while: a word of the others is waited for."""
@@ -349,15 +363,8 @@ class Pulse:
 
     def publish_exit(self, outcome: Outcome, *, time: float, has_left: bool) -> None:
         """Publish how this node, or its attempt, has ended, once, and raise what storage raises."""
-        self.cluster_dir.publish(
-            exit_file(self._settings.node),
-            exit_code=outcome.exit_code,
-            reason=redact(outcome.reason),
-            attempt=self.attempt,
-            time=time,
-            has_left=has_left,
-            **({"interrupted": True} if outcome.is_interruption else {}),
-        )
+        fields = exit_fields(outcome, time=time, attempt=self.attempt, has_left=has_left)
+        self.cluster_dir.publish(exit_file(self._settings.node), **fields)
 
     def enter_life(self, life: str, number: int) -> None:
         """Have only files of *life* count from now on, and let the others see that this node is in it."""
@@ -369,6 +376,10 @@ class Pulse:
 
 def _do_nothing() -> None:
     """Stand where no role has set anything yet."""
+
+
+def _ignore(_: float) -> None:
+    """Stand where no role has set anything."""
 
 
 def _always() -> bool:

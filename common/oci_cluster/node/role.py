@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +36,10 @@ class Role(Protocol):
 
     def restart(self, restart: Restart) -> None:
         """Turn to the next attempt; this node's start script has yet to be ended."""
+
+    @property
+    def lost(self) -> Collection[str]:
+        """The other nodes that say nothing any more, as far as this role watches them."""
 
     def announce(self, outcome: Outcome) -> bool:
         """Announce the cluster's end to the other nodes, where this role does; return whether that is done."""

@@ -12,7 +12,7 @@ from oci_cluster.contract.names import CERTIFICATE, LIFE, config_file, exit_file
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.signing import OTHER_LIFE
-from oci_cluster.errors import StorageError
+from oci_cluster.errors import LostError, StorageError, TimedOutError
 from oci_cluster.node.liveness import MainWatch
 from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.role import Restart
@@ -48,7 +48,10 @@ class Worker:
         self._why_elsewhere = ""
         self._next: Life | None = None
         self._is_asking = False
+        # What is said at the end where main has not come back.
+        self._lost = ""
         pulse.observe = self._observe
+        pulse.main_is_silent = self._main_is_silent
 
     # --- Start ---------------------------------------------------------------------------------------------
 
@@ -58,15 +61,17 @@ class Worker:
     def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Make this node known, and return main's configuration: of the attempt that this node takes part in."""
         node, pulse = self._settings.node, self._pulse
-        if self._arrival is not None and (self._why_elsewhere or not pulse.cluster_dir.life):
-            self._enter_life(self._arrival)
         while True:
+            if self._arrival is not None and (self._why_elsewhere or not pulse.cluster_dir.life):
+                self._enter_life(self._arrival)
             pulse.attempt = self._mains_attempt
             self._unreported = self._failed_at = None
             pulse.wait_for(f"storage to remove {exit_file(node)}", self._retract_exit)
             self._asked = pulse.publish(config_file(node), **own, attempt=pulse.attempt)
             main = pulse.wait_for(config_file("MAIN"), self._main_config)
-            if self._mains_attempt == pulse.attempt:
+            if self._why_elsewhere:  # it has begun another life meanwhile
+                pulse.restart_timeout()
+            elif self._mains_attempt == pulse.attempt:
                 break
         self._watch_main()
         if main.get("tls"):
@@ -80,10 +85,17 @@ class Worker:
         """Wait until main has proved which life it leads; from then on, no file of another one counts."""
         pulse = self._pulse
         self._main, pulse.suspect_at = None, math.inf  # who was main in another life may be silent
-        life = self._next or pulse.wait_for(LIFE, arrival.find)
-        self._why_elsewhere, self._next = "", None
+        try:
+            life = self._next or pulse.wait_for(LIFE, arrival.find)
+        except TimedOutError as error:
+            if self._lost:
+                raise LostError(f"{self._lost}; it has not come back: {error}") from error
+            raise
+        self._why_elsewhere, self._next, self._is_asking, self._lost = "", None, False, ""
         self._mains_attempt = self._asked = 0
         pulse.enter_life(life.id, life.number)
+        if pulse.cluster_dir.is_at_main:  # of a main that has been started again, this is all that is there
+            self._watch_main()
 
     def _retract_exit(self) -> bool:
         """Remove what this node's rank has said at an end that was not the last: of an attempt, or its predecessor."""
@@ -101,6 +113,8 @@ class Worker:
 
     def _main_config(self) -> dict[str, Any] | None:
         """Return main's configuration where this node takes part in its attempt, or has to come to a later one."""
+        if self._why_elsewhere:
+            return {"why": self._why_elsewhere}
         main, attempt = self._pulse.cluster_dir.read(config_file("MAIN")), self._pulse.attempt
         if main is None or not self._settings.gang:
             return main
@@ -142,9 +156,25 @@ class Worker:
                 self._mains_attempt = max(self._mains_attempt, attempt)
         self._pulse.suspect_at = self._main.suspect_at
         outages = self._pulse.outages
+        if self._pulse.cluster_dir.is_at_main:
+            return  # who does not answer there is main
         if outages.error is not None and outages.duration_s > self._settings.timeout_s:
             msg = f"no answer for {self._settings.timeout_s:g} s (TIMEOUT): {outages.error}"
             raise StorageError(msg, exit_code=outages.error.exit_code)
+
+    def _main_is_silent(self, silent_s: float) -> None:
+        """Leave a main that has the files and does not answer: as lost, or for its next life where it can have one.
+
+        Raises:
+            LostError: it cannot.
+        """
+        limit_s, error = self._settings.heartbeat_timeout_s, self._pulse.outages.error
+        lost = f"main lost: no answer for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {limit_s:g} s): {error}"
+        if self._arrival is None:
+            raise LostError(lost)
+        if self._pulse.cluster_dir.life and not self._why_elsewhere:
+            self._arrival.renew()
+            self._why_elsewhere, self._lost = "main does not answer", lost
 
     def _look_for_another_life(self, arrival: Arrival, heartbeat: Mapping[str, Any] | None) -> None:
         """Take note where main was interrupted, or its *heartbeat* is of another life, which proves to be current."""
@@ -213,6 +243,11 @@ class Worker:
         log.info("starting again: %s", restart.reason)
 
     # --- End -----------------------------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Nothing: the other nodes are main's to watch."""
+        return ()
 
     def announce(self, outcome: Outcome) -> bool:
         """Return True: the cluster's end is main's to announce. Main is told at once of an interruption."""

@@ -24,6 +24,8 @@ class Place(Protocol):
     lifecycle: Lifecycle
     can_wait: bool
     """Whether a node may be accepted, and start later."""
+    gives_ranks_again: bool
+    """Whether the rank of a lost node can be another's."""
     said: list[str]
     settings: dict[str, str]
 
@@ -84,6 +86,7 @@ class Base:
 
     name = ""
     can_wait = True
+    gives_ranks_again = True
 
     def __init__(self, tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = tmp_path / "my project"

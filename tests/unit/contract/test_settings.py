@@ -69,6 +69,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         nodes_metadata="",
         node_group="",
         subnet_cidr="",
+        termination_log="",
     )
 
 
@@ -109,6 +110,7 @@ EVERY = {
     "CLUSTER_NODES_METADATA_FILE": "/meta/nodes.json",
     "NODE_GROUP": "worker",
     "NODE_ADDRESS": " 10.0.0.5 ",
+    "TERMINATION_LOG": "/dev/termination-log",
     "SUBNET_CIDR": "10.0.0.5/24",
 }
 
@@ -157,6 +159,7 @@ def test_every_setting_is_read(root: Path) -> None:
         nodes_metadata="/meta/nodes.json",
         node_group="worker",
         subnet_cidr="10.0.0.0/24",
+        termination_log="/dev/termination-log",
     )
 
 
@@ -261,8 +264,8 @@ def test_nothing_given_names_all_that_is_required(root: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         read_settings({}, root)
     assert str(caught.value) == (
-        "bad settings: FRAMEWORK is not set; MODE is not set; WORKER_COUNT is not set; WORK_DIR is not set;"
-        " CLUSTER_ID is not set; NODE_RANK is not set; LAUNCH_ID is not set; ENTRY_POINT is not set"
+        "bad settings: FRAMEWORK is not set; MODE is not set; NODE_RANK is not set; WORKER_COUNT is not set;"
+        " WORK_DIR is not set; CLUSTER_ID is not set; LAUNCH_ID is not set; ENTRY_POINT is not set"
         " (common/README.md lists them all)"
     )
 

@@ -22,7 +22,8 @@ from unit.fake_cluster import (
 from oci_cluster.contract.names import STOP, config_file, exit_file
 from oci_cluster.errors import SettingsError, StorageError
 from oci_cluster.node import agent
-from oci_cluster.node.agent import Agent, run_agent
+from oci_cluster.node.agent import Agent
+from oci_cluster.node.start import run_agent
 
 # One memory:// for all tests would be longer to list with each.
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -111,9 +112,9 @@ def test_agent_lives_in_its_own_cluster_dir(root: Path, monkeypatch: pytest.Monk
         lived.append(agent)
         return 7
 
-    monkeypatch.setattr("oci_cluster.node.agent.read_settings", lambda environ: node.settings if environ else None)
-    monkeypatch.setattr("oci_cluster.node.agent.Children", lambda: node.children)
-    monkeypatch.setattr("oci_cluster.node.agent.Signals", lambda: node.world)
+    monkeypatch.setattr("oci_cluster.node.start.read_settings", lambda environ: node.settings if environ else None)
+    monkeypatch.setattr("oci_cluster.node.start.Children", lambda: node.children)
+    monkeypatch.setattr("oci_cluster.node.start.Signals", lambda: node.world)
     monkeypatch.setattr(Agent, "run", live)
     assert run_agent(node.environ) == 7
     cluster_dir = lived[0]._pulse.cluster_dir
@@ -126,15 +127,15 @@ FORKING = """
 import json, os, sys
 from pathlib import Path
 from oci_cluster.contract.settings import read_settings
-from oci_cluster.node import agent, main, own_log
+from oci_cluster.node import main, own_log, start
 
 root, environ = Path(sys.argv[1]), json.loads(sys.argv[2])
-agent.read_settings = lambda given: read_settings(given, root)
+start.read_settings = lambda given: read_settings(given, root)
 sys.argv[:] = ["another program", "--help"]
 os.environ.update(MODE="WORKER", LAUNCH_ID="another", LEAKED="1", PATH="/nowhere", PYTHONPATH="/nowhere")
 child = os.fork()
 if child == 0:
-    os._exit(agent.run_agent(environ))
+    os._exit(start.run_agent(environ))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

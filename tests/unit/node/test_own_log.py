@@ -15,8 +15,9 @@ from oci_cluster.contract.names import exit_file
 from oci_cluster.contract.node_logs import SEAL_BYTES
 from oci_cluster.contract.settings import read_settings
 from oci_cluster.errors import NotPermittedError, StorageError
-from oci_cluster.node.agent import Agent, run_agent
+from oci_cluster.node.agent import Agent
 from oci_cluster.node.own_log import OwnLog
+from oci_cluster.node.start import run_agent
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 
@@ -224,11 +225,11 @@ def test_the_logs_of_a_node_are_copied_where_that_is_asked_for(root: Path, monke
 
     node = Node(root)
     monkeypatch.setattr("oci_cluster.node.own_log.OwnLog", own_log)
-    monkeypatch.setattr("oci_cluster.node.agent.Relay", relay)
+    monkeypatch.setattr("oci_cluster.node.start.Relay", relay)
     monkeypatch.setattr("oci_cluster.contract.config.PROJECT_ROOT", root)
-    monkeypatch.setattr("oci_cluster.node.agent.read_settings", lambda environ: read_settings(environ, root))
-    monkeypatch.setattr("oci_cluster.node.agent.Children", lambda: order.append("children"))
-    monkeypatch.setattr("oci_cluster.node.agent.Signals", lambda: node.world)
+    monkeypatch.setattr("oci_cluster.node.start.read_settings", lambda environ: read_settings(environ, root))
+    monkeypatch.setattr("oci_cluster.node.start.Children", lambda: order.append("children"))
+    monkeypatch.setattr("oci_cluster.node.start.Signals", lambda: node.world)
     monkeypatch.setattr(Agent, "run", lambda agent: agent._pulse._own_log is not None)
     assert run_agent({**node.environ, "NODE_LOGS": "1"})
     assert order == [(LAUNCH, "MAIN"), ("MAIN", None, root / "own"), "children"]

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from oci_cluster.backends import kept as kept_records
 from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.docker import commands, kept
 from oci_cluster.backends.docker.logs import ContainerLogs
 from oci_cluster.backends.docker.states import (
-    NODE_FIELDS,
     Container,
     cluster_of,
     has_begun,
@@ -67,7 +67,7 @@ class DockerBackend:
     end_timeout_s = 0.0
     is_this_machine = True
     is_free_to_ask = False
-    node_fields = NODE_FIELDS
+    node_fields = kept_records.NODE_FIELDS
     handle_name = ""
 
     def __init__(
@@ -155,7 +155,7 @@ class DockerBackend:
         for node in nodes:
             if node.name in present:  # its predecessor has its name; how that ended is in the work dir
                 self._engine.call("rm", "--volumes", str(present[node.name]["Id"]))
-        kept.make_directory(cluster)
+        kept_records.make_directory(cluster)
         started: list[str] = []
         try:
             self._run(plan, nodes, started)
@@ -221,7 +221,7 @@ class DockerBackend:
         self._listed_at = self._clock()
         known = [cluster for container in containers if (cluster := cluster_of(container, self._directory))]
         found: dict[str, Cluster] = {}
-        for cluster in [*known, *kept_clusters(self._root, self.name, kept.LOCK)]:
+        for cluster in [*known, *kept_clusters(self._root, self.name, kept_records.LOCK)]:
             found.setdefault(cluster.launch_id, cluster)
         self._note(list(found), containers)
         named = [cluster for cluster in found.values() if name in {"", cluster.name}]
@@ -246,7 +246,9 @@ class DockerBackend:
 
     def _states(self, cluster: Cluster) -> list[NodeState]:
         nodes = self._seen[cluster.launch_id]
-        return [self._unbegun.state(name, container) for name, container in nodes.items()] or kept.read_states(cluster)
+        return [self._unbegun.state(name, container) for name, container in nodes.items()] or kept_records.read_states(
+            cluster
+        )
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""
@@ -315,7 +317,7 @@ class DockerBackend:
         Raises:
             ClusterError: not all could be copied; nothing has been removed.
         """
-        with kept.alone(cluster):
+        with kept_records.alone(cluster):
             self._end_the_late(cluster)
             if nodes := self._containers(cluster):
                 records = [self._unbegun.state(name, container) for name, container in nodes.items()]

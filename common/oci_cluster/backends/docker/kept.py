@@ -1,56 +1,27 @@
-"""What is kept of an ended cluster in the checkout: copied from the engine in the end, and read afterwards."""
+"""What is kept of an ended cluster in the checkout: copied from the engine in the end."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from oci_cluster.backends.docker import commands
-from oci_cluster.backends.docker.logs import start_whole, take_apart
-from oci_cluster.backends.docker.states import Container, record_of, recorded_state
+from oci_cluster.backends.docker.logs import start_whole
+from oci_cluster.backends.docker.states import Container
+from oci_cluster.backends.kept import write_states
+from oci_cluster.backends.stamped import take_apart
 from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.names import rank_of
 from oci_cluster.errors import BackendError, StorageError
 from oci_cluster.system.engine import Engine, EngineError
-from oci_cluster.system.files import locked, not_writable, write_whole
+from oci_cluster.system.files import write_whole
 from oci_cluster.system.text import printable
 
-_RECORDS = "nodes.json"
-LOCK = ".lock"
-"""Held by who copies; so a cluster of this backend has it in its directory from its end on."""
 # What nodes say of themselves, in the words of the contract. Not the certificate, whose key is nobody's any more.
 _KEPT_FILE = re.compile(r"(MAIN|(WORKER|PS)_[1-9][0-9]{0,5})_(config|heartbeat|exit|ready)\.json|stop")
-
-
-@contextmanager
-def alone(cluster: Cluster) -> Iterator[None]:
-    """Make the directory of *cluster*, and hold its lock: a launcher and a stop.sh may come to the same end.
-
-    Raises:
-        BackendError, NotPermittedError: it cannot be made.
-    """
-    make_directory(cluster)
-    with locked(cluster.directory / LOCK):
-        yield
-
-
-def make_directory(cluster: Cluster) -> None:
-    """Make the directory of *cluster* where it is not there: it was launched from another checkout.
-
-    Raises:
-        BackendError, NotPermittedError: it cannot be made.
-    """
-    try:
-        cluster.directory.parent.mkdir(exist_ok=True)
-        cluster.directory.mkdir(mode=0o700, exist_ok=True)
-        (cluster.directory / "logs").mkdir(exist_ok=True)
-    except OSError as error:
-        raise not_writable(cluster.directory, error) from error
 
 
 def open_volumes(engine: Engine) -> None:
@@ -83,8 +54,7 @@ def copy_all(
             if _KEPT_FILE.fullmatch(name):
                 write_whole(directory / name, cluster_dir.read_bytes(name, 0))
         copy_outputs(engine, commands.container_name(cluster.cluster_id, "MAIN"), directory)
-        records = [record_of(state) for state in states]
-        write_whole(directory / _RECORDS, json.dumps({"nodes": records}))
+        write_states(cluster, states)
     except (OSError, EngineError, StorageError) as error:
         msg = (
             f"what {cluster.name} leaves could not be copied to {directory}: {error}; it stays in the "
@@ -100,14 +70,3 @@ def _copy_log(engine: Engine, container: str, logs: Path, node: str) -> None:
         raise EngineError(msg)
     take_apart(stamped, logs, node)
     stamped.unlink()
-
-
-def read_states(cluster: Cluster) -> list[NodeState]:
-    """Return how the nodes of *cluster* ended, main first; none where that was not kept."""
-    try:
-        records = json.loads((cluster.directory / _RECORDS).read_bytes())["nodes"]
-        # One without a code was there when it was removed, whatever it did then.
-        states = (replace(state, is_lost=state.exit_code is None) for state in map(recorded_state, records))
-        return sorted(states, key=lambda state: rank_of(state.node))
-    except (OSError, ValueError, KeyError, TypeError):
-        return []

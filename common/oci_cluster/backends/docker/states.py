@@ -21,12 +21,6 @@ from oci_cluster.system.text import printable
 Container = Mapping[str, Any]
 """What ``container inspect`` tells of one."""
 
-# What --json and the records show of a node.
-NODE_FIELDS: Mapping[str, str] = {
-    **{name: name for name in ("node", "state", "exit_code", "address")},
-    "ocid": "id",
-    **{name: name for name in ("details", "never_started")},
-}
 _NODE = re.compile(r"(MAIN)|(WORKER|PS)_([1-9][0-9]{0,5})")
 _LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -190,19 +184,3 @@ def _second_of(text: str) -> str:
     """Return a time of the engine's (``2026-01-31T23:59:59.123Z``) as ours are written; empty where it is none."""
     whole = f"{text[:19]}Z"
     return whole if _CREATED.fullmatch(whole) and text[19:20] in {"Z", "."} else ""
-
-
-def record_of(state: NodeState) -> dict[str, Any]:
-    """Return *state* as it is recorded for the time when the engine does not know of the node any more."""
-    record = {name: getattr(state, field) for name, field in NODE_FIELDS.items()}
-    return {**record, "cause": state.cause} if state.cause else record
-
-
-def recorded_state(record: Mapping[str, Any]) -> NodeState:
-    """Return the state that :func:`record_of` has recorded.
-
-    Raises:
-        ValueError, KeyError, TypeError: *record* is none.
-    """
-    found = {field: record[name] for name, field in NODE_FIELDS.items()}
-    return NodeState(**{**found, "state": State(record["state"]), "cause": str(record.get("cause", ""))})

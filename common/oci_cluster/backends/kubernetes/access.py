@@ -94,6 +94,7 @@ def open_access(given: Mapping[str, str]) -> Access:
 def _chosen(files: list[Path], context: str) -> SingleConfig:
     """Return the *context* of the first of *files* that has it; without a name the first file's current one."""
     known: list[str] = []
+    file = files[0]
     try:
         for file in files:
             config = KubeConfig.from_file(file)

@@ -207,10 +207,12 @@ class Service:
         return self._repeated(lambda: self._once("GET", path, query=query)).content
 
     @contextlib.contextmanager
-    def stream(self, path: str, **query: Any) -> Iterator[httpx.Response]:
-        """Have the answer at *path* as it comes: a log that is followed. It is not repeated."""
-        # It says nothing for hours, and goes on: its reader closes it.
-        timeout = httpx.Timeout(10.0, read=None)
+    def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:
+        """Have the answer at *path* as it comes: a log that is followed. It is not repeated.
+
+        It fails where nothing has come for *read_s* seconds.
+        """
+        timeout = httpx.Timeout(10.0, read=read_s)
         try:
             with self._client.stream("GET", path, params=_texts(query), timeout=timeout) as answer:
                 if answer.is_error:

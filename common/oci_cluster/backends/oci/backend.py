@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped, LogCopy
+from oci_cluster.backends.code import Code, code_of, remove_code
 from oci_cluster.backends.oci import dry_run, groups, requests, states
-from oci_cluster.backends.oci.code import Code, code_of, remove_code
 from oci_cluster.backends.oci.jobs import Jobs
-from oci_cluster.backends.oci.logs import SayOnce, StoredLogs
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.service_logs import ServiceLogs
 from oci_cluster.backends.oci.settings import settings_of
+from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, session_defaults

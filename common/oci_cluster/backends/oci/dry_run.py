@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.backends.code import digest_of
 from oci_cluster.backends.oci import requests
-from oci_cluster.backends.oci.code import digest_of
 from oci_cluster.backends.oci.requests import JSON
 from oci_cluster.backends.oci.settings import MOUNT_POLICIES, settings_of
 from oci_cluster.contract.cluster import Node, Plan

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.base import check_packages
-from oci_cluster.backends.oci.code import code_of, digest_of
+from oci_cluster.backends.code import code_of, digest_of
 from oci_cluster.backends.oci.settings import settings_of, tags_given
 from oci_cluster.contract.cluster import Node, Plan
 from oci_cluster.errors import SettingsError, UsageError

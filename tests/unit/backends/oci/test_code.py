@@ -10,8 +10,8 @@ import pytest
 from unit.fake_data_science import Response
 from unit.fake_oci import Checkout, Launcher
 
+from oci_cluster.backends.code import Code, code_of
 from oci_cluster.backends.oci import requests as oci_requests
-from oci_cluster.backends.oci.code import Code, code_of
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.errors import SettingsError
@@ -108,7 +108,7 @@ def test_files_with_keys_are_named(checkout: Checkout, folder: Path, tmp_path: P
     _, *warnings = code_of(plan, tmp_path).said
     assert warnings == [
         *(
-            f"warning: lib/key{number}.py has what looks like a private key, and goes to WORK_DIR; "
+            f"warning: lib/key{number}.py has what looks like a private key, and goes to the nodes; "
             ".gitignore can keep it here"
             for number in range(5)
         ),

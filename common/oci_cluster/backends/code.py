@@ -46,8 +46,13 @@ class Code:
             storage.upload(self.archive, name)
 
 
-def code_of(plan: Plan, scratch: Path) -> Code:
+def code_of(plan: Plan, scratch: Path, to: str = "") -> Code:
     """Return the code of *plan*; an archive is made in the folder *scratch*.
+
+    Args:
+        plan: The launch.
+        scratch: For the archive.
+        to: The folder of a node that will have the archive, by whatever way; empty: it goes to the work dir.
 
     Raises:
         SettingsError: it cannot be sent, or an ignore file leaves out what is to be run.
@@ -64,7 +69,8 @@ def code_of(plan: Plan, scratch: Path) -> Code:
     files = code_files(folder)
     _check_entry(plan, folder, files)
     digest = pack_code(folder, files.paths, archive)
-    uri = f"{plan.work_dir.rstrip('/')}/code/{digest}.tar.gz#sha256={digest}"
+    place = f"file://{to}/code" if to else f"{plan.work_dir.rstrip('/')}/code/{digest}"
+    uri = f"{place}.tar.gz#sha256={digest}"
     return Code(uri, archive, [*_summary(folder, files, archive), *_warnings(folder, files)])
 
 
@@ -125,7 +131,7 @@ def _warnings(folder: Path, files: CodeFiles) -> Iterator[str]:
     found = look_for_keys(files.paths)
     for path, what in itertools.islice(found, _MOST_TOLD):
         name = path.relative_to(folder).as_posix()
-        line = f"warning: {name} has what looks like {what}, and goes to WORK_DIR; .gitignore can keep it here"
+        line = f"warning: {name} has what looks like {what}, and goes to the nodes; .gitignore can keep it here"
         yield printable(line)
     if more := sum(1 for _ in found):
         yield f"warning: {more} more files have what looks like a key"

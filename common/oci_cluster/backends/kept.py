@@ -1,0 +1,86 @@
+"""What is kept in the checkout of a cluster whose backend forgets it: how its nodes ended; who may write that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from oci_cluster.contract.cluster import Cluster, NodeState, State
+from oci_cluster.contract.names import rank_of
+from oci_cluster.system.files import locked, not_writable, write_whole
+
+_RECORDS = "nodes.json"
+LOCK = ".lock"
+"""Held by who copies; so a cluster of this backend has it in its directory from its end on."""
+# What --json and the records show of a node.
+NODE_FIELDS: Mapping[str, str] = {
+    **{name: name for name in ("node", "state", "exit_code", "address")},
+    "ocid": "id",
+    **{name: name for name in ("details", "never_started")},
+}
+
+
+@contextmanager
+def alone(cluster: Cluster) -> Iterator[None]:
+    """Make the directory of *cluster*, and hold its lock: a launcher and a stop.sh may come to the same end.
+
+    Raises:
+        BackendError, NotPermittedError: it cannot be made.
+    """
+    make_directory(cluster)
+    with locked(cluster.directory / LOCK):
+        yield
+
+
+def make_directory(cluster: Cluster) -> None:
+    """Make the directory of *cluster* where it is not there: it was launched from another checkout.
+
+    Raises:
+        BackendError, NotPermittedError: it cannot be made.
+    """
+    try:
+        cluster.directory.parent.mkdir(exist_ok=True)
+        cluster.directory.mkdir(mode=0o700, exist_ok=True)
+        (cluster.directory / "logs").mkdir(exist_ok=True)
+    except OSError as error:
+        raise not_writable(cluster.directory, error) from error
+
+
+def write_states(cluster: Cluster, states: Sequence[NodeState]) -> None:
+    """Record how the nodes of *cluster* ended.
+
+    Raises:
+        OSError: that cannot be written.
+    """
+    records = [record_of(state) for state in states]
+    write_whole(cluster.directory / _RECORDS, json.dumps({"nodes": records}))
+
+
+def read_states(cluster: Cluster) -> list[NodeState]:
+    """Return how the nodes of *cluster* ended, main first; none where that was not kept."""
+    try:
+        records = json.loads((cluster.directory / _RECORDS).read_bytes())["nodes"]
+        # One without a code was there when it was removed, whatever it did then.
+        states = (replace(state, is_lost=state.exit_code is None) for state in map(recorded_state, records))
+        return sorted(states, key=lambda state: rank_of(state.node))
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def record_of(state: NodeState) -> dict[str, Any]:
+    """Return *state* as it is recorded for the time when the engine does not know of the node any more."""
+    record = {name: getattr(state, field) for name, field in NODE_FIELDS.items()}
+    return {**record, "cause": state.cause} if state.cause else record
+
+
+def recorded_state(record: Mapping[str, Any]) -> NodeState:
+    """Return the state that :func:`record_of` has recorded.
+
+    Raises:
+        ValueError, KeyError, TypeError: *record* is none.
+    """
+    found = {field: record[name] for name, field in NODE_FIELDS.items()}
+    return NodeState(**{**found, "state": State(record["state"]), "cause": str(record.get("cause", ""))})

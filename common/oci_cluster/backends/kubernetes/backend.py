@@ -1,0 +1,398 @@
+"""The backend ``kubernetes``: an Indexed Job for each cluster, a pod for each node.
+
+What there is, is what Kubernetes says: Jobs are found again by their labels, from any machine, whatever became of the
+launcher. All else that a cluster has is owned by its Job, and goes with it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oci_cluster.backends import kept
+from oci_cluster.backends.base import IsStopped, LogCopy
+from oci_cluster.backends.code import code_of
+from oci_cluster.backends.kubernetes import requests, states
+from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
+from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.values import parse_switch
+from oci_cluster.errors import SettingsError, StoppedError, UsageError
+from oci_cluster.system.console import Say
+from oci_cluster.system.files import not_writable, write_whole
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.kubernetes.jobs import Jobs
+    from oci_cluster.backends.kubernetes.seen import Seen
+    from oci_cluster.backends.kubernetes.service import Service
+
+# Modules that need packages are imported where they are used: what can be refused, is before anything is installed.
+# ruff: noqa: PLC0415
+
+_SIGNAL_S = 0.2
+
+
+def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) -> KubernetesBackend:
+    """Return the backend for the checkout *root*, in the Kubernetes that *given*, its settings, name."""
+    for client in ("httpx2", "httpcore2"):
+        logging.getLogger(client).setLevel(logging.WARNING)  # they tell of every request
+
+    def sleep(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        is_new = not is_stopped()
+        while (left := until - time.monotonic()) > 0 and not (is_new and is_stopped()):
+            time.sleep(min(left, _SIGNAL_S))
+
+    def open_service(settings: Mapping[str, str]) -> Service:
+        from oci_cluster.backends.kubernetes.access import open_access
+        from oci_cluster.backends.kubernetes.service import Service
+
+        return Service(open_access({**given, **settings}), is_stopped=is_stopped, sleep=sleep)
+
+    return KubernetesBackend(root, given, open_service, is_stopped=is_stopped, sleep=sleep)
+
+
+class KubernetesBackend:
+    """The clusters of one namespace."""
+
+    name = "kubernetes"
+    # The design's thousand nodes, of which one is main.
+    max_workers = 999
+    # A request or two each; the end is seen this much later.
+    poll_s = 1.0
+    # As long as main waits for the others, and a node uploads what its script has left.
+    end_margin_s = 30.0
+    # Until a kubelet has ended a container, and the Job controller has seen it.
+    end_timeout_s = 60.0
+    is_this_machine = False
+    is_free_to_ask = False
+    node_fields: Mapping[str, str] = {
+        **{name: name for name in ("node", "state", "exit_code", "address")},
+        "uid": "id",
+        **{name: name for name in ("details", "never_started")},
+    }
+    handle_name = "job"
+
+    def __init__(
+        self,
+        root: Path,
+        given: Mapping[str, str],
+        open_service: Callable[[Mapping[str, str]], Service],
+        *,
+        is_stopped: IsStopped = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Act for the checkout *root*.
+
+        Args:
+            root: The checkout.
+            given: Settings: environment and ``config.env``.
+            open_service: Returns the API that settings name.
+            is_stopped: Whether the launcher has been told to stop.
+            clock: Monotonic seconds.
+            sleep: Waits seconds; only tests give another.
+        """
+        self._root = root
+        self._given = dict(given)
+        self._open_service = open_service
+        self._is_stopped = is_stopped
+        self._clock = clock
+        self._sleep = sleep
+        self._plans: dict[str, Plan] = {}
+
+    @cached_property
+    def service(self) -> Service:
+        """The API, asked for when it is needed first."""
+        return self._open_service(self._given)
+
+    @cached_property
+    def _seen(self) -> Seen:
+        from oci_cluster.backends.kubernetes.seen import Seen
+        from oci_cluster.backends.kubernetes.told_files import register
+
+        register(self)
+        return Seen(lambda: self.service, clock=self._clock)
+
+    @cached_property
+    def _jobs(self) -> Jobs:
+        from oci_cluster.backends.kubernetes.jobs import Jobs
+
+        return Jobs(self.service, self._seen, is_stopped=self._is_stopped, clock=self._clock, sleep=self._sleep)
+
+    # --- Launch --------------------------------------------------------------------------------------------
+
+    def check(self, plan: Plan | None = None) -> None:
+        """Raise SettingsError with all that is missing or wrong in *plan*."""
+        if plan is not None:
+            settings_of(plan, self._root)
+
+    def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
+        """Return *plan* with all that its nodes are given; nobody is asked.
+
+        Raises:
+            UsageError, SettingsError: it cannot be sent.
+        """
+        # A flag or --env may have named another Kubernetes than the environment.
+        names = ("KUBECONFIG", "KUBE_CONTEXT", "NAMESPACE")
+        self._given |= {name: plan.settings[name] for name in names if plan.settings.get(name)}
+        return requests.place(plan, self._root, self._namespace(), say)
+
+    def _namespace(self) -> str:
+        """Return the namespace; where there is no kubeconfig, which a dry run does not need, that of the settings."""
+        try:
+            return self.service.namespace
+        except SettingsError:
+            self.__dict__.pop("service", None)
+            return self._given.get("NAMESPACE") or "default"
+
+    def preview(self, plan: Plan, *, as_json: bool) -> str:
+        """Return the objects of a launch of *plan*, as ``kubectl apply -f -`` takes them."""
+        found = self._objects(plan, suspend=False)
+        if as_json:
+            return json.dumps({"objects": found}, indent=2)
+        import yaml
+
+        head = (
+            "# What a launch makes, the Job first and suspended until the rest is there, which it owns.\n"
+            "# Nothing has been made. To make it: kubectl apply -f -\n"
+        )
+        return head + yaml.safe_dump_all(found, sort_keys=False, width=1_000_000).rstrip("\n")
+
+    def _objects(self, plan: Plan, *, suspend: bool = True) -> list[requests.Object]:
+        with tempfile.TemporaryDirectory() as scratch:
+            return requests.objects(plan, self._root, requests.packed(plan, Path(scratch)), suspend=suspend)
+
+    def prepare(self, plan: Plan, say: Say) -> Plan:
+        """Return *plan*, when the person has agreed to where it goes, and that has what *plan* names."""
+        self._confirm(say)
+        from oci_cluster.backends.kubernetes.checks import check_place
+
+        check_place(self.service, plan, settings_of(requests.as_given(plan), self._root))
+        return plan
+
+    def _confirm(self, say: Say) -> None:
+        """Have a person agree to a context that nobody has named: a kubeconfig's current one is often another's.
+
+        Raises:
+            UsageError: nobody is there to be asked.
+            StoppedError: the answer was no.
+        """
+        access = self.service.access
+        if self._given.get("KUBE_CONTEXT") or not access.context:
+            return
+        where = f"context {access.context} ({access.server}), namespace {access.namespace}"
+        advice = f"name it: KUBE_CONTEXT={shlex.quote(access.context)}"
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            msg = f"this would go to the kubeconfig's current {where}; if that is meant, {advice}"
+            raise UsageError(msg)
+        say(f"{where}; to be asked no more, {advice}")
+        say("launch there? [y/N]")
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            msg = "not launched"
+            raise StoppedError(msg)
+        # For all that this launcher starts, and who ends the cluster in its place: the current one may change.
+        self._given["KUBE_CONTEXT"] = os.environ["KUBE_CONTEXT"] = access.context
+
+    def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
+        """Start *nodes*: the first of a cluster with the Job that is made for them, later ones in that.
+
+        Raises:
+            SettingsError: something in *plan* cannot be sent.
+            KubernetesError: the API refused, or did not answer.
+            StoppedError: the launcher was told to stop.
+        """
+        cluster = replace(Cluster.of(plan, clusters_dir(self._root)), handle=plan.placed["object"])
+        if any(node.role == "MAIN" for node in nodes):
+            self._start_first(plan, cluster, say)
+        else:
+            self._jobs.grow(cluster, nodes)
+        return cluster
+
+    def _start_first(self, plan: Plan, cluster: Cluster, say: Say) -> None:
+        objects = self._objects(plan)
+        try:
+            write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
+        except OSError as error:
+            raise not_writable(cluster.directory, error) from error
+        if is_stored(plan.placed["work_dir"]):
+            with tempfile.TemporaryDirectory() as scratch:
+                code_of(plan, Path(scratch)).send(plan, say)
+        self._jobs.create(cluster.handle, objects)
+        for warning in self.service.warnings:
+            say(f"Kubernetes warns: {warning}")
+        self._plans[cluster.handle] = plan
+
+    def files(self, cluster: Cluster, plan: Plan) -> str:
+        """Return the cluster dir, where the launcher reaches that; else where it keeps what it is told."""
+        return plan.url if is_stored(plan.work_dir) and not _is_told(plan) else str(cluster.directory)
+
+    def started(self, cluster: Cluster, plan: Plan) -> str:
+        """Return where what the nodes of *cluster* leave can be seen, and how long it may live, and cost."""
+        ttl = plan.environment.get("TTL", "")
+        end = f"ends after {ttl} at the latest (TTL)" if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
+        return f"Job {cluster.handle} in namespace {self.service.namespace}; {end}"
+
+    def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - it says nothing of that
+        """Return the command that runs a program beside main, where its files and its network are."""
+        access, main = self.service.access, self._seen.newest(cluster).get("MAIN", {})
+        context = f"--context {shlex.quote(access.context)} " if access.context else ""
+        pod = states.name_of(main) or f"{cluster.handle}-0"
+        return f"kubectl {context}--namespace {access.namespace} exec -it {pod} -- env {words} python"
+
+    # --- State ---------------------------------------------------------------------------------------------
+
+    def find(self, name: str = "") -> list[Cluster]:
+        """Return the clusters of the namespace, and those that ended and are kept here; or those called *name*."""
+        service, place = self.service, clusters_dir(self._root)
+        jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
+        known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
+        self._seen.note_all([job for _, job in known])
+        found: dict[str, Cluster] = {}
+        for cluster in [*(cluster for cluster, _ in known), *kept_clusters(self._root, self.name, kept.LOCK)]:
+            found.setdefault(cluster.launch_id, cluster)
+        named = [cluster for cluster in found.values() if name in {"", cluster.name}]
+        return sorted(named, key=lambda cluster: cluster.age_key)
+
+    def load(self, cluster: Cluster) -> Plan:
+        """Return the plan as Job and Secret tell it; of a cluster that is gone, as it was kept.
+
+        Raises:
+            LostPlanError: there is nothing of *cluster*.
+        """
+        if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
+            secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
+            key = requests.launch_key_of(secret)
+            self._plans[cluster.handle] = states.plan_of(cluster, job, key, self._root)
+        if cluster.handle in self._plans:
+            return self._plans[cluster.handle]
+        plan = Plan.load(cluster.directory, self._root)
+        # What was told is in its directory, as files.
+        return replace(plan, work_dir=f"file://{cluster.directory.parent}") if _is_told(plan) else plan
+
+    def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
+        """Return what Kubernetes says of the nodes, or what was kept of those that are gone; two or three requests."""
+        if len(clusters) == 1:
+            (cluster,) = clusters
+            found = self._seen.look(cluster) if cluster.handle else None
+            return {cluster.launch_id: kept.read_states(cluster) if found is None else found}
+        service = self.service
+        jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH) if clusters else []
+        there = {states.name_of(job) for job in jobs}
+        self._seen.note_all(jobs)
+        return {
+            cluster.launch_id: self._seen.noted_states(cluster)
+            if cluster.handle in there
+            else kept.read_states(cluster)
+            for cluster in clusters
+        }
+
+    def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
+        """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from the pods."""
+        plan = self.load(cluster)
+        has_own = SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False)
+        if has_own and not _is_told(plan):
+            from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
+
+            cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
+            return StoredLogs(cluster_dir, directory, SayOnce())
+        from oci_cluster.backends.kubernetes.logs import PodLogs
+
+        seen, job = self._seen, cluster.handle
+        if follow:
+            seen.is_copied(job)
+        told = lambda name, body: seen.note_line(job, name, body)  # noqa: E731 - one expression
+        pods = lambda: seen.newest(cluster)  # noqa: E731 - likewise
+        return PodLogs(self.service, pods, cluster, directory, follow=follow, told=told)
+
+    def told(self, job: str) -> dict[str, bytes]:
+        """Return the files that the nodes of *job* tell, see ``told_files.py``."""
+        return self._seen.told(job)
+
+    # --- End -----------------------------------------------------------------------------------------------
+
+    def why_fixed(self, cluster: Cluster) -> str:
+        """Return why the nodes of *cluster* stay, empty where they can be added and ended."""
+        job = self._seen.job(cluster.handle) if cluster.handle else None
+        if job is None or states.JobView.of(job).is_finished:
+            return "has ended; launch it again: scripts/launch.sh"
+        return ""
+
+    def ask_to_stop(self, job: str, body: bytes) -> None:
+        """Have the nodes of *job* end, and its file `stop` be *body*."""
+        self._jobs.end_all(job, {requests.STOP: body.decode()})
+
+    def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
+        """Have Kubernetes end *nodes*: TERM, their grace, KILL; *at_once* KILL."""
+        if cluster.handle:
+            self._jobs.end(cluster, nodes, at_once=at_once)
+
+    def finish(self, cluster: Cluster, say: Say) -> None:
+        """Bring what *cluster*, which has ended, has told to the checkout, and remove it from Kubernetes.
+
+        Raises:
+            ClusterError: not all could be brought; nothing has been removed.
+        """
+        with kept.alone(cluster):
+            found = self._seen.look(cluster) if cluster.handle else None
+            if found is None:
+                return
+            plan = self.load(cluster)
+            self._keep(cluster, plan, found)
+            self.remove(cluster, say)
+        what = "logs are" if _is_told(plan) else "a record of it is"
+        say(f"{what} in {cluster.directory}")
+
+    def _keep(self, cluster: Cluster, plan: Plan, found: Sequence[NodeState]) -> None:
+        """Write what is known of *cluster* to its directory: its plan, what its nodes told, logs, how they ended."""
+        directory = cluster.directory
+        try:
+            if not (directory / FILE).exists():
+                write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
+            if _is_told(plan):
+                for name, body in self._seen.told(cluster.handle).items():
+                    if body:
+                        write_whole(directory / name, body)
+                logs = self.logs(cluster, directory / "logs", follow=False)
+                with tempfile.TemporaryDirectory(dir=directory) as scratch:
+                    self._bring_logs(cluster, Path(scratch))
+                logs.close()
+            kept.write_states(cluster, found)
+        except OSError as error:
+            raise not_writable(directory, error) from error
+
+    def _bring_logs(self, cluster: Cluster, scratch: Path) -> None:
+        """Copy whole logs of pods that are there over what was followed; of those that are gone, that is all."""
+        copy = self.logs(cluster, scratch, follow=False)
+        copy.fetch()
+        copy.close()
+        for path in scratch.iterdir():
+            there = cluster.directory / "logs" / path.name
+            if not there.exists() or there.stat().st_size <= path.stat().st_size:
+                path.replace(there)
+
+    def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - seconds
+        """Remove the Job of *cluster*, which takes all else with it; return when nothing is left."""
+        name = cluster.handle or requests.object_name(cluster.name, cluster.launch_id)
+        self._jobs.remove(cluster, name)
+        self._plans.pop(name, None)
+
+    def close(self) -> None:
+        """Leave no connection open."""
+        if "service" in self.__dict__:
+            self.service.close()
+
+
+def _is_told(plan: Plan) -> bool:
+    return plan.work_dir.startswith(f"{requests.PROTOCOL}://")

@@ -1,0 +1,78 @@
+"""What a launch needs of a Kubernetes, and what is looked for before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oci_cluster.backends.kubernetes.service import KubernetesError, Service
+from oci_cluster.contract.cluster import Plan
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.text import printable
+
+# Of claims that more than one machine can mount.
+_SHARED_MODES = {"ReadWriteMany", "ReadOnlyMany"}
+_FORBIDDEN = 403
+
+
+def check_place(service: Service, plan: Plan, settings: Mapping[str, Any]) -> None:
+    """Check that what *plan* names is there: claims that all nodes can mount, the queue, its priority.
+
+    What the user may not look at is not checked here: Kubernetes itself refuses it then, or waits.
+
+    Raises:
+        SettingsError: something is not there, or cannot serve; says what there is.
+        KubernetesError: the API did not answer.
+    """
+    problems = [
+        *(problem for volume in settings["volumes"] if volume["claim"] for problem in _claim(service, volume, plan)),
+        *(_queue(service, settings["queue"]) if settings["queue"] else []),
+        *(_priority(service, settings["priority"]) if settings["priority"] else []),
+    ]
+    if problems:
+        raise SettingsError("; ".join(problems))
+
+
+def _claim(service: Service, volume: Mapping[str, Any], plan: Plan) -> list[str]:
+    name = volume["claim"]
+    try:
+        claim = service.find(service.path("persistentvolumeclaims", name))
+    except KubernetesError as error:
+        if error.code == _FORBIDDEN:
+            return []
+        raise
+    if claim is None:
+        return [f"VOLUMES: there is no PersistentVolumeClaim '{name}' in namespace {service.namespace}"]
+    modes = (claim.get("spec") or {}).get("accessModes") or []
+    if len(plan.nodes) > 1 and not _SHARED_MODES & {str(mode) for mode in modes}:
+        shown = ", ".join(printable(mode) for mode in modes)
+        need = f"{len(plan.nodes)} nodes need ReadWriteMany, such as OCI File Storage (docs/kubernetes.md)"
+        return [f"VOLUMES: the claim '{name}' is {shown}, which one machine can mount; {need}"]
+    return []
+
+
+def _queue(service: Service, name: str) -> list[str]:
+    try:
+        if service.find(service.path("localqueues", name)) is not None:
+            return []
+        there = [str(item["metadata"]["name"]) for item in service.items(service.path("localqueues"))]
+    except KubernetesError as error:
+        if error.code == _FORBIDDEN:
+            return []
+        if error.code == 404:  # the kind itself is not known
+            return ["QUEUE: this Kubernetes has no Kueue, or one older than 0.16; leave --queue out, or install it"]
+        raise
+    listed = ", ".join(printable(one) for one in there) or "none"
+    return [f"QUEUE: there is no LocalQueue '{name}' in namespace {service.namespace}; there is: {listed}"]
+
+
+def _priority(service: Service, name: str) -> list[str]:
+    path = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"
+    try:
+        there = [str(item["metadata"]["name"]) for item in service.items(path)]
+    except KubernetesError as error:
+        if error.code in {404, _FORBIDDEN}:
+            return []
+        raise
+    listed = ", ".join(printable(one) for one in there) or "none"
+    return [] if name in there else [f"PRIORITY: there is no WorkloadPriorityClass '{name}'; there is: {listed}"]

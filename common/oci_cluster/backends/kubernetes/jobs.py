@@ -1,0 +1,184 @@
+"""The Jobs of clusters: made with all that they own, resized, ended, removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from oci_cluster.backends.kubernetes import requests, states
+from oci_cluster.backends.kubernetes.seen import Seen
+from oci_cluster.backends.kubernetes.service import Service
+from oci_cluster.contract.cluster import Cluster, Node, NodeState
+from oci_cluster.errors import BackendError, StoppedError, UsageError
+
+Object = dict[str, Any]
+
+_KINDS = {
+    "ConfigMap": "configmaps",
+    "NetworkPolicy": "networkpolicies",
+    "Secret": "secrets",
+    "Service": "services",
+}
+# What a cluster has besides its Job; all of it goes with that.
+_OWNED = ("pods", *_KINDS.values())
+# Kubernetes' own: its controllers look after seconds, a kubelet answers within some.
+_GONE_S = 60.0
+
+
+class Jobs:
+    """The Jobs of one namespace, as one launcher changes them."""
+
+    def __init__(
+        self,
+        service: Service,
+        seen: Seen,
+        *,
+        is_stopped: Callable[[], bool],
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        """Change them through *service*, and look at them through *seen*."""
+        self._service = service
+        self._seen = seen
+        self._is_stopped = is_stopped
+        self._clock = clock
+        self._sleep = sleep
+
+    def create(self, name: str, objects: Sequence[Object]) -> None:
+        """Make the *objects* of a cluster, the Job called *name* last among them: it is made first, and owns the rest.
+
+        Raises:
+            KubernetesError: the API refused, or did not answer.
+            StoppedError: the launcher was told to stop.
+        """
+        *others, job = objects
+        service = self._service
+        self._stop_if_told()
+        made = service.create(service.path("jobs"), job)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": states.uid_of(made)}
+        for item in others:
+            self._stop_if_told()
+            item["metadata"]["ownerReferences"] = [owner]
+            service.create(service.path(_KINDS[item["kind"]]), item)
+        self._stop_if_told()
+        if job["spec"].get("suspend"):
+            service.patch(service.path("jobs", name), {"spec": {"suspend": False}})
+
+    def grow(self, cluster: Cluster, nodes: Sequence[Node]) -> None:
+        """Have *nodes*, whose ranks are the next ones, be part of the Job."""
+        job = self._job(cluster)
+        size, ended = states.size_of(job), set(states.annotations_of(job).get(requests.ENDED, "").split())
+        if sorted(node.rank for node in nodes) != list(range(size, size + len(nodes))):
+            names = ", ".join(node.name for node in nodes)
+            msg = f"{names} cannot be started: the next node of {cluster.name} has rank {size}"
+            raise BackendError(msg)
+        self._resize(cluster, size, size + len(nodes), ended - {node.name for node in nodes})
+
+    def _resize(
+        self, cluster: Cluster, old: int, new: int, ended: Collection[str], unstarted: Collection[str] = ()
+    ) -> None:
+        """Have the Job of *cluster* be of *new* nodes, if it is still of *old*; note which were *ended* on purpose.
+
+        Raises:
+            KubernetesError: somebody else has changed it, or it has ended.
+        """
+        change = [
+            {"op": "test", "path": "/spec/completions", "value": old},
+            {"op": "replace", "path": "/spec/completions", "value": new},
+            {"op": "replace", "path": "/spec/parallelism", "value": new},
+            {"op": "add", "path": f"/metadata/annotations/{requests.ENDED}", "value": " ".join(sorted(ended))},
+            {"op": "add", "path": f"/metadata/annotations/{requests.UNSTARTED}", "value": " ".join(unstarted)},
+        ]
+        self._service.patch(self._service.path("jobs", cluster.handle), change, kind="json")
+
+    def _job(self, cluster: Cluster) -> dict[str, Any]:
+        job = self._seen.job(cluster.handle)
+        if job is None or states.JobView.of(job).is_finished:
+            msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
+            raise UsageError(msg)
+        return job
+
+    def _stop_if_told(self) -> None:
+        if self._is_stopped():
+            msg = "stopped before all nodes were started"
+            raise StoppedError(msg)
+
+    def end_all(self, job: str, annotations: Mapping[str, str]) -> None:
+        """End all pods of *job*. Its time is over: Kubernetes itself ends them, and none is made any more."""
+        change = {"metadata": {"annotations": dict(annotations)}, "spec": {"activeDeadlineSeconds": 1}}
+        self._service.patch(self._service.path("jobs", job), change)
+
+    def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
+        """Have *nodes* ended: all of a cluster by its Job, its last ones with their places, others one by one."""
+        job = self._seen.job(cluster.handle)
+        if job is None:
+            return
+        found = self._seen.look(cluster) or []
+        running = {state.node for state in found if state.is_running}
+        wanted = running & set(nodes)
+        if not wanted:
+            return
+        known = set(states.annotations_of(job).get(requests.UNSTARTED, "").split())
+        unstarted = sorted(known | {state.node for state in found if state.is_waiting and state.node in wanted})
+        if "MAIN" in wanted or wanted == running:
+            if not states.JobView.of(job).is_finished and requests.ALL not in self._ended(job):
+                self.end_all(cluster.handle, {requests.ENDED: requests.ALL, requests.UNSTARTED: " ".join(unstarted)})
+        elif (new := _size_without(found[: states.size_of(job)], wanted)) is not None:
+            self._resize(cluster, states.size_of(job), new, self._ended(job) | wanted, unstarted)
+        else:
+            ended = " ".join(sorted(self._ended(job) | wanted))
+            annotations = {requests.ENDED: ended, requests.UNSTARTED: " ".join(unstarted)}
+            self._service.patch(self._service.path("jobs", cluster.handle), {"metadata": {"annotations": annotations}})
+            self._delete_pods(cluster, wanted, grace_s=None)
+        if at_once:
+            self._delete_pods(cluster, wanted, grace_s=0)
+
+    def _ended(self, job: Mapping[str, Any]) -> set[str]:
+        return set(states.annotations_of(dict(job)).get(requests.ENDED, "").split())
+
+    def _delete_pods(self, cluster: Cluster, nodes: Collection[str], *, grace_s: int | None) -> None:
+        for node, pod in self._seen.newest(cluster).items():
+            if node in nodes and not states.termination_of(pod):
+                self._service.delete(self._service.path("pods", states.name_of(pod)), grace_s=grace_s)
+
+    def remove(self, cluster: Cluster, name: str) -> None:
+        """Remove the Job of *cluster*, called *name*, which takes all else with it; return when nothing is left.
+
+        Raises:
+            BackendError: something was left for a minute and the nodes' grace.
+        """
+        service = self._service
+        there = service.find(service.path("jobs", name))
+        if there is not None and states.launch_of(there) == cluster.launch_id:
+            service.delete(service.path("jobs", name))
+        chosen = f"{requests.LAUNCH}={cluster.launch_id}"
+        grace_s = _grace_of(there)
+        began, is_forced = self._clock(), False
+        while True:
+            left = {kind: service.items(service.path(kind), labelSelector=chosen) for kind in _OWNED}
+            names = [f"{kind}/{states.name_of(item)}" for kind, items in left.items() for item in items]
+            if not names:
+                return
+            waited_s = self._clock() - began
+            if waited_s > grace_s + _GONE_S:
+                msg = f"{', '.join(names[:5])} of {cluster.name} did not go within {waited_s:.0f} s"
+                raise BackendError(msg)
+            if waited_s > grace_s and not is_forced:
+                is_forced = True
+                for pod in left["pods"]:  # on a machine that nobody hears of, nobody says that they have ended
+                    service.delete(service.path("pods", states.name_of(pod)), grace_s=0)
+            self._sleep(0.2)
+
+
+def _grace_of(job: Mapping[str, Any] | None) -> float:
+    template = ((job or {}).get("spec") or {}).get("template") or {}
+    seconds = (template.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return float(seconds) if isinstance(seconds, int) else 30.0
+
+
+def _size_without(places: Sequence[NodeState], nodes: Collection[str]) -> int | None:
+    """Return the size of a Job of these *places* without *nodes*, where all others that run come first; else None."""
+    keep = [number for number, state in enumerate(places) if state.is_running and state.node not in nodes]
+    size = max(keep, default=-1) + 1
+    dropped = {state.node for state in places[size:]}
+    return size if 0 < size < len(places) and dropped >= set(nodes) else None

@@ -1,0 +1,94 @@
+"""A user's own piece of a pod's template, merged into ours as ``kubectl patch --type=strategic`` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.text import printable
+
+Object = dict[str, Any]
+
+# Lists of a pod that are merged item by item, and by what; others are replaced. Source: patchMergeKey in
+# k8s.io/api/core/v1/types.go, 1.36.
+_MERGE_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "ports": "containerPort",
+    "volumes": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+}
+# What finds the pods, and what makes them nodes.
+_KEPT = ("restartPolicy", "subdomain", "hostname")
+
+
+def read_patch(path: Path) -> Object:
+    """Return the patch in the file *path*: a pod's template, or its ``spec`` alone.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    import yaml  # noqa: PLC0415 - only there once the launcher's packages are
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        msg = f"POD_PATCH: {path} cannot be read: {printable(error)}"
+        raise SettingsError(msg) from error
+    if not isinstance(found, dict) or not found or not set(found) <= {"metadata", "spec"}:
+        msg = f"POD_PATCH: {path} is not a part of a pod's template: it has 'metadata:' or 'spec:' at its top, or both"
+        raise SettingsError(msg)
+    spec = found.get("spec") or {}
+    if own := [name for name in _KEPT if isinstance(spec, dict) and name in spec]:
+        msg = f"POD_PATCH: {path} changes spec.{own[0]}, by which nodes find each other; leave it out"
+        raise SettingsError(msg)
+    return found
+
+
+def with_patch(template: Object, patch: Object) -> Object:
+    """Return *template* with *patch* merged into it: null removes, a new item of a list with names is added.
+
+    Raises:
+        SettingsError: it says how to merge, or an item has no name.
+    """
+    merged = _merged(template, patch, "")
+    assert isinstance(merged, dict)  # noqa: S101 - both are
+    return merged
+
+
+def _merged(there: Any, patch: Any, place: str) -> Any:
+    if isinstance(patch, dict) and isinstance(there, dict):
+        found = dict(there)
+        for name, value in patch.items():
+            where = f"{place}.{name}" if place else str(name)
+            if str(name).startswith("$"):
+                msg = f"POD_PATCH: {where}: directives are not supported; write what is to be added or changed"
+                raise SettingsError(msg)
+            if value is None:
+                found.pop(name, None)
+            elif isinstance(value, list) and name in _MERGE_KEYS and isinstance(found.get(name, []), list):
+                found[name] = _merged_lists(found.get(name, []), value, _MERGE_KEYS[name], where)
+            else:
+                found[name] = _merged(found.get(name), value, where)
+        return found
+    return patch
+
+
+def _merged_lists(there: list[Any], patch: list[Any], key: str, place: str) -> list[Any]:
+    found = list(there)
+    for item in patch:
+        if not isinstance(item, dict) or key not in item:
+            msg = f"POD_PATCH: {place}: each item needs '{key}', by which it is found"
+            raise SettingsError(msg)
+        at = next((number for number, one in enumerate(found) if one.get(key) == item[key]), None)
+        if at is None:
+            found.append(_merged({}, item, place))
+        else:
+            found[at] = _merged(found[at], item, f"{place}[{item[key]}]")
+    return found

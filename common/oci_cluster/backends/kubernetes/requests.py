@@ -1,0 +1,266 @@
+"""What is sent to Kubernetes for a cluster: its objects, out of ``scripts/templates/kubernetes.yaml.j2`` and the plan.
+
+Nothing is asked here and nobody needs to be known, so that ``--dry-run`` works without a Kubernetes.
+"""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import math
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.backends.base import check_packages
+from oci_cluster.backends.code import Code, code_of
+from oci_cluster.backends.kubernetes.settings import bytes_of, is_stored, settings_of
+from oci_cluster.contract.cluster import Plan, limits_of
+from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.system.console import Say
+from oci_cluster.system.text import printable
+
+Object = dict[str, Any]
+
+# By which all is found again, from any checkout. Labels are for choosing, annotations for people and for us.
+LAUNCH = "oci-cluster-launch"
+FRAMEWORK = "oci-cluster-framework"
+NAME = "oci-cluster-name"
+CREATED = "oci-cluster-created"
+PROJECT = "oci-cluster-project"
+OWNER = "oci-cluster-owner"
+# What a launcher has asked for: the cluster's end, as the file `stop` tells it; nodes that it has ended, or all.
+STOP = "oci-cluster-stop"
+ENDED = "oci-cluster-ended"
+# Those of them that had not started.
+UNSTARTED = "oci-cluster-unstarted"
+ALL = "*"
+QUEUE = "kueue.x-k8s.io/queue-name"
+PRIORITY = "kueue.x-k8s.io/priority-class"
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+# Of URLs that told_files.py opens: PROTOCOL://<namespace>/<job>.
+PROTOCOL = "pods"
+# Where a pod has the archive of its code.
+_CODE_DIR = "/etc/oci-cluster/code"
+# Source: Kubernetes' documentation, "ConfigMaps": no more than 1 MiB; in base64, with the object around it.
+MOST_CODE_BYTES = 1_000_000
+# Looks at main's memory cost a request to a machine nearby: so ends are seen soon.
+_TOLD_DEFAULTS = {"POLL_CEILING": "1", "HEARTBEAT_INTERVAL": "5"}
+# A launch's own, and what each pod has its own of: no part of the environment that all have.
+_NOT_IN_TEMPLATE = {"CODE_DIR", "LAUNCH_KEY"}
+# Letters of a cluster's name in that of its objects: with the launch id, an index of four digits and what the Job
+# controller adds, a pod's name is below the 63 characters of a host's.
+_LONGEST_NAME = 40
+
+
+def object_name(name: str, launch_id: str) -> str:
+    """Return the name of all objects of a cluster: its own *name*, as Kubernetes takes names, and the launch id."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+    # The name of a Service begins with a letter.
+    return f"{slug}-{launch_id}" if slug[:1].isalpha() else f"c{slug}-{launch_id}"
+
+
+def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> Plan:
+    """Return *plan* with the whole environment of its nodes, and with where its objects will be; all of it is checked.
+
+    Args:
+        plan: The launch.
+        root: The checkout, which has the template, and knows by its digest what it has pushed.
+        namespace: Where it goes.
+        say: Is told what of the user's code goes, and what this way of running keeps and does not keep.
+
+    Raises:
+        UsageError: it asks for what is possible on one machine only.
+        SettingsError: it cannot be sent.
+    """
+    if plan.python:
+        msg = "--python works with the backend local only; pods use the Python of their image; leave it out"
+        raise UsageError(msg)
+    check_packages(plan)
+    settings = settings_of(plan, root)
+    name = object_name(plan.name, plan.launch_id)
+    with tempfile.TemporaryDirectory() as scratch:
+        code = code_of(plan, Path(scratch), to=_CODE_DIR if not is_stored(plan.work_dir) else "")
+        _check_size(code)
+    for line in code.said:
+        say(line)
+    environment = _environment(plan, settings, name, code)
+    placed = replace(
+        plan,
+        environment=environment,
+        limits=limits_of(environment, root / plan.framework),
+        work_dir=plan.work_dir if is_stored(plan.work_dir) else f"{PROTOCOL}://{namespace}/{name}",
+        placed={"object": name, "namespace": namespace, "work_dir": plan.work_dir, "queue": settings["queue"]},
+    )
+    if not plan.work_dir:
+        say(_WITHOUT_STORAGE)
+    if settings["host_network"]:
+        say("HOST_NETWORK=1: pods share their machine's network; whoever reaches the machine reaches their ports")
+    objects(placed, root, b"")  # a template that somebody has changed may make no YAML
+    return placed
+
+
+_WITHOUT_STORAGE = (
+    "no WORK_DIR: outputs, checkpoints and logs go with the pods; logs that launch.sh shows are kept here. "
+    "To keep them all, set WORK_DIR (docs/kubernetes.md)"
+)
+
+
+def _check_size(code: Code) -> None:
+    if code.archive is None or not code.uri.startswith("file://"):
+        return
+    size = code.archive.stat().st_size
+    if size > MOST_CODE_BYTES:
+        msg = (
+            f"the code has {size} bytes compressed, and {MOST_CODE_BYTES} fit into a ConfigMap: leave out what nodes "
+            "do not need (.gitignore, .dockerignore), set WORK_DIR to object storage, or CODE_URI to a git repository "
+            "or to image"
+        )
+        raise SettingsError(msg)
+
+
+def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code) -> dict[str, str]:
+    """Return what all nodes of *plan* are given, as variables of the pods' template."""
+    work_dir = plan.work_dir or f"main://{name}-0.{name}:{settings['port']}"
+    own = {
+        **(_TOLD_DEFAULTS if work_dir.startswith("main://") else {}),
+        "INTERRUPTIBLE": plan.settings["INTERRUPTIBLE"] or "1",
+        "NODE_CPUS": str(max(1, math.floor(float(settings["cpus"])))),
+        "NODE_MEMORY": str(bytes_of(settings["memory"])),
+    }
+    environment = {
+        **own,
+        **{key: text for key, text in plan.environment.items() if key != "CODE_DIR"},
+        **({"CODE_URI": code.uri} if code.uri else {}),  # else the image's own, in /code
+        "WORK_DIR": work_dir,
+        "TERMINATION_LOG": "/dev/termination-log",
+    }
+    if plan.settings["NODE_LOGS"]:
+        environment["NODE_LOGS"] = plan.settings["NODE_LOGS"]
+    elif is_stored(plan.work_dir):
+        environment["NODE_LOGS"] = "1"
+    return environment
+
+
+def labels_of(plan: Plan) -> dict[str, str]:
+    """Return our own labels of all that the cluster of *plan* has."""
+    name = str(plan.placed["object"])
+    return {
+        "app.kubernetes.io/name": "oci-cluster",
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/component": plan.framework[:63],
+        "app.kubernetes.io/managed-by": "oci-cluster",
+        LAUNCH: plan.launch_id,
+    }
+
+
+def _annotations_of(plan: Plan) -> dict[str, str]:
+    return {
+        NAME: plan.name,
+        FRAMEWORK: plan.framework,
+        CREATED: plan.created,
+        PROJECT: printable(plan.project),
+        OWNER: _owner(),
+    }
+
+
+def objects(plan: Plan, root: Path, archive: bytes, *, suspend: bool = True) -> list[Object]:
+    """Return the objects of the cluster of a placed *plan*, the Job last; *archive* has its code, where that is sent.
+
+    Raises:
+        SettingsError: the template, or ``POD_PATCH``, cannot be used.
+    """
+    import yaml  # noqa: PLC0415 - only there once the launcher's packages are
+
+    text = rendered(plan, root, archive, suspend=suspend)
+    try:
+        found = [document for document in yaml.safe_load_all(text) if document]
+    except yaml.YAMLError as error:
+        msg = f"scripts/templates/{_TEMPLATE} makes no YAML: {error}"
+        raise SettingsError(msg) from error
+    settings = settings_of(as_given(plan), root)
+    if settings["patch"]:
+        from oci_cluster.backends.kubernetes.pod_patch import read_patch, with_patch  # noqa: PLC0415
+
+        job = next(item for item in found if item["kind"] == "Job")
+        job["spec"]["template"] = with_patch(job["spec"]["template"], read_patch(Path(settings["patch"]).expanduser()))
+    return found
+
+
+_TEMPLATE = "kubernetes.yaml.j2"
+
+
+def as_given(plan: Plan) -> Plan:
+    """Return a placed *plan* with the work dir that its user has given: its own is how the launcher sees it."""
+    return replace(plan, work_dir=plan.placed["work_dir"])
+
+
+def packed(plan: Plan, scratch: Path) -> bytes:
+    """Return the archive that nodes of a placed *plan* get in a ConfigMap; empty where they get none."""
+    if is_stored(plan.placed["work_dir"]):
+        return b""
+    code = code_of(plan, scratch, to=_CODE_DIR)
+    return b"" if code.archive is None else code.archive.read_bytes()
+
+
+def launch_key_of(secret: Object) -> str:
+    """Return the key of a launch, as its Secret has it; empty where it has none."""
+    text = (secret.get("data") or {}).get("LAUNCH_KEY") or ""
+    try:
+        return base64.b64decode(str(text), validate=True).decode()
+    except ValueError:  # somebody else has written it
+        return ""
+
+
+def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
+    """Return the objects of :func:`objects` as YAML, without ``POD_PATCH``."""
+    import jinja2  # noqa: PLC0415 - only there once the launcher's packages for it are
+
+    settings = settings_of(as_given(plan), root)
+    resources = {"cpu": settings["cpus"], "memory": settings["memory"]}
+    gpus = {settings["gpu_resource"]: str(settings["gpus"])} if settings["gpus"] else {}
+    values = {
+        **settings,
+        "name": plan.placed["object"],
+        "namespace": plan.placed["namespace"],
+        "labels": {**settings["labels"], **labels_of(plan), **_queue_labels(settings)},
+        "annotations": {**settings["annotations"], **_annotations_of(plan)},
+        "pod_annotations": settings["annotations"],
+        "launch_label": LAUNCH,
+        "launch_id": plan.launch_id,
+        "launch_key": plan.launch_key,
+        "code": base64.b64encode(archive).decode(),
+        "code_dir": _CODE_DIR if plan.environment.get("CODE_URI", "").startswith(f"file://{_CODE_DIR}/") else "",
+        "nodes": len(plan.nodes),
+        "suspend": suspend,
+        "main_is_last": not plan.placed["work_dir"],
+        "requests": {**resources, **gpus},
+        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's.
+        "limits": {"memory": settings["memory"], **gpus},
+        "environment": {name: text for name, text in plan.environment.items() if name not in _NOT_IN_TEMPLATE},
+    }
+    folder = root / "scripts" / "templates"
+    try:
+        environment = jinja2.Environment(  # noqa: S701 - YAML, not HTML: every value goes through tojson
+            loader=jinja2.FileSystemLoader(folder), undefined=jinja2.StrictUndefined, trim_blocks=True
+        )
+        return environment.get_template(_TEMPLATE).render(values)
+    except jinja2.TemplateError as error:
+        msg = f"scripts/templates/{_TEMPLATE} cannot be used: {error}"
+        raise SettingsError(msg) from error
+
+
+def _queue_labels(settings: Mapping[str, Any]) -> dict[str, str]:
+    queue = {QUEUE: settings["queue"]} if settings["queue"] else {}
+    return {**queue, **({PRIORITY: settings["priority"]} if settings["priority"] else {})}
+
+
+def _owner() -> str:
+    try:
+        return printable(getpass.getuser())[:100]
+    except (KeyError, OSError):  # a user id without a name
+        return "unknown"

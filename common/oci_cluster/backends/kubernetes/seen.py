@@ -1,0 +1,200 @@
+"""What Kubernetes has said of clusters: their Jobs and pods, and what these tell; asked no more often than needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from oci_cluster.backends.kubernetes import states
+from oci_cluster.backends.kubernetes.requests import LAUNCH, QUEUE, STOP
+from oci_cluster.backends.kubernetes.service import KubernetesError, Service
+from oci_cluster.backends.kubernetes.told_files import files_of, told_of
+from oci_cluster.contract.cluster import Cluster, NodeState, State
+from oci_cluster.system.text import printable
+
+Object = dict[str, Any]
+
+# Pods of a cluster of more nodes than these are listed only where the Job says that something has changed, or now and
+# then: a list of a thousand is 8 MB. What a pod waits for does not show in its Job.
+_FEW = 50
+_LIST_AGAIN_S = 15.0
+# How old what is told may be: several files are asked for in one look.
+_FRESH_S = 1.0
+# How much of the beginning of main's log is looked through by who does not copy it: what tells that it is ready comes
+# before the entry point prints, or soon after.
+_HEAD_BYTES = 1 << 20
+# When a Job that has no pods is asked why.
+_PATIENCE_S = 3.0
+_ADVICE = re.compile(r"^(.*?)(, retry after|$)", re.DOTALL)
+
+
+class Seen:
+    """Looks at the Jobs and pods of one namespace."""
+
+    def __init__(self, service: Callable[[], Service], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Look through *service*; *clock* tells monotonic seconds."""
+        self._open = service
+        self._clock = clock
+        self._jobs: dict[str, Object] = {}
+        self._pods: dict[str, list[Object]] = {}
+        self._marks: dict[str, str] = {}
+        self._listed_at: dict[str, float] = {}
+        self._looked_at: dict[str, float] = {}
+        self._empty_since: dict[str, float] = {}
+        self._lines: dict[str, dict[str, bytes]] = {}
+        self._read_at: dict[str, float] = {}
+        self._copied: set[str] = set()
+
+    # --- Jobs and pods -------------------------------------------------------------------------------------
+
+    def job(self, name: str) -> Object | None:
+        """Return the Job called *name*, as it is now; None where there is none."""
+        found = self._open().find(self._open().path("jobs", name))
+        if found is None:
+            self._jobs.pop(name, None)
+            self._pods.pop(name, None)
+        else:
+            self._jobs[name] = found
+        return found
+
+    def pods(self, name: str) -> list[Object]:
+        """Return the pods of the Job called *name*, as they were last seen."""
+        return self._pods.get(name, [])
+
+    def note_all(self, jobs: Sequence[Object]) -> None:
+        """Look at the pods of all *jobs*, in one list."""
+        service = self._open()
+        pods = service.items(service.path("pods"), labelSelector=LAUNCH) if jobs else []
+        by_launch: dict[str, list[Object]] = {}
+        for pod in pods:
+            by_launch.setdefault(states.launch_of(pod), []).append(pod)
+        for job in jobs:
+            name = states.name_of(job)
+            self._jobs[name] = job
+            self._pods[name] = _own(by_launch.get(states.launch_of(job), []), job)
+
+    def look(self, cluster: Cluster) -> list[NodeState] | None:
+        """Return the states of the nodes of *cluster*; None where its Job is not there."""
+        if (job := self._list(cluster)) is None:
+            return None
+        view = self._explained(job, states.JobView.of(job))
+        return states.states_of(view, self.pods(cluster.handle))
+
+    def noted_states(self, cluster: Cluster) -> list[NodeState]:
+        """Return the states of the nodes of *cluster*, as :meth:`note_all` has seen them."""
+        view = states.JobView.of(self._jobs.get(cluster.handle, {}))
+        return states.states_of(view, self.pods(cluster.handle))
+
+    def _list(self, cluster: Cluster) -> Object | None:
+        name, now = cluster.handle, self._clock()
+        if (job := self.job(name)) is None:
+            return None
+        mark = json.dumps([job.get("status"), (job.get("spec") or {}).get("completions"), states.annotations_of(job)])
+        is_settled = all(states.is_running(pod) or states.termination_of(pod) for pod in self.pods(name))
+        is_known = mark == self._marks.get(name) and now - self._listed_at.get(name, -_LIST_AGAIN_S) < _LIST_AGAIN_S
+        if not (is_known and is_settled and len(self.pods(name)) > _FEW):
+            service = self._open()
+            found = service.items(service.path("pods"), labelSelector=f"{LAUNCH}={cluster.launch_id}")
+            self._pods[name] = _own(found, job)
+            self._marks[name], self._listed_at[name] = mark, now
+        self._looked_at[name] = now
+        return job
+
+    def _explained(self, job: Object, view: states.JobView) -> states.JobView:
+        """Return *view* with why a Job has no pods, where that is known: its quota, or who refuses them."""
+        name = states.name_of(job)
+        if self.pods(name) or view.is_finished or not view.size:
+            self._empty_since.pop(name, None)
+            return view
+        if view.is_suspended:
+            return replace(view, waiting=self._why_queued(job))
+        since = self._empty_since.setdefault(name, self._clock())
+        return replace(view, trouble=self._refusal(name)) if self._clock() - since >= _PATIENCE_S else view
+
+    def _refusal(self, job: str) -> str:
+        """Return what the last event says of pods of *job* that could not be made; empty where none does."""
+        service = self._open()
+        with contextlib.suppress(KubernetesError):  # who may not read events is told less
+            chosen = f"involvedObject.kind=Job,involvedObject.name={job}"
+            events = service.items(service.path("events"), fieldSelector=chosen)
+            failed = [event for event in events if event.get("reason") == "FailedCreate"]
+            if failed:
+                last = max(failed, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+                return printable(last.get("message") or "")
+        return ""
+
+    def _why_queued(self, job: Object) -> tuple[State, str]:
+        """Return whether a suspended *job* waits in a queue for the first time, or again, and what for."""
+        queue = states.labels_of(job).get(QUEUE, "")
+        if not queue:
+            return State.ACCEPTED, "its Job is suspended"
+        return State.QUEUED, f"in {queue}"
+
+    # --- What nodes tell -----------------------------------------------------------------------------------
+
+    def note_line(self, job: str, name: str, body: bytes) -> None:
+        """Take note of a file that a line of main's log has told."""
+        self._lines.setdefault(job, {})[name] = body
+
+    def is_copied(self, job: str) -> None:
+        """Take note that somebody copies main's log, and so notes its lines."""
+        self._copied.add(job)
+
+    def told(self, job: str) -> dict[str, bytes]:
+        """Return the files that are told of the Job called *job*."""
+        now = self._clock()
+        if now - self._looked_at.get(job, -_FRESH_S) >= _FRESH_S:
+            service = self._open()
+            found = self.job(job)
+            if found is not None:
+                chosen = f"{LAUNCH}={states.launch_of(found)}"
+                self._pods[job] = _own(service.items(service.path("pods"), labelSelector=chosen), found)
+            self._looked_at[job] = now
+        if job not in self._jobs:
+            return {}
+        if job not in self._copied and now - self._read_at.get(job, -_FRESH_S) >= _FRESH_S:
+            self._read_at[job] = now
+            self._read_lines(job)
+        return files_of(self._jobs[job], self.pods(job), self._lines.get(job, {}))
+
+    def _read_lines(self, job: str) -> None:
+        """Look through the beginning of main's log for what it tells."""
+        service = self._open()
+        mains = [pod for pod in self.pods(job) if states.index_of(pod) == 0]
+        for pod in mains[-1:]:
+            path = service.path("pods", states.name_of(pod), sub="log")
+            with contextlib.suppress(KubernetesError):  # it has not started, or is gone
+                head = service.text(path, container="node", limitBytes=_HEAD_BYTES)
+                for line in head.splitlines():
+                    if found := told_of(line):
+                        self.note_line(job, *found)
+
+    def newest(self, cluster: Cluster) -> Mapping[str, Object]:
+        """Return the newest pod of each node of *cluster* by the node's name, main first, as they were last seen."""
+        if cluster.handle and cluster.handle not in self._pods:
+            self.look(cluster)
+        if (job := self._jobs.get(cluster.handle)) is None:
+            return {}
+        environment = states.environment_of(job)
+        pods = sorted(self.pods(cluster.handle), key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+        found = {index: pod for pod in pods if (index := states.index_of(pod)) is not None}
+        return {states.node_of(index, environment).name: found[index] for index in sorted(found)}
+
+    def stop_of(self, job: str) -> str:
+        """Return the file `stop` that a launcher has left at the Job called *job*."""
+        return states.annotations_of(self._jobs.get(job, {})).get(STOP, "")
+
+
+def _own(pods: Sequence[Object], job: Object) -> list[Object]:
+    """Return those of *pods* that the Job controller has made for *job*: anybody may copy a label."""
+    uid = states.uid_of(job)
+    return [
+        pod
+        for pod in pods
+        if any(owner.get("uid") == uid for owner in (pod.get("metadata") or {}).get("ownerReferences") or [])
+    ]

@@ -1,0 +1,246 @@
+"""The settings of the backend, read and checked: one message names all that is wrong, and nobody is asked for it.
+
+The standard library must be enough: this comes before anything is installed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from oci_cluster.contract.cluster import Plan
+from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
+from oci_cluster.errors import SettingsError
+from oci_cluster.images.records import pushed_image
+from oci_cluster.system.redaction import is_secret
+
+T = TypeVar("T")
+
+# What Kubernetes gives a Job after its TTL, to end in order: the agent's own TTL comes first.
+_AFTER_TTL_S = 600
+# Between a node's grace and KILL: main leaves last, and what is uploaded is waited for.
+AFTER_GRACE_S = {"told": 30, "stored": 120}
+# Of objects (RFC 1123), of labels and annotations. Source: Kubernetes' documentation, "Object Names and IDs", "Labels".
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_DOTTED = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+_TOLERATION = re.compile(
+    r"(?P<key>[^=:,\s]+)(=(?P<value>[^:,\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?"
+)
+_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,500}")
+_SIZE = re.compile(r"([1-9]\d{0,11})([kmg])?", re.IGNORECASE)
+_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
+_NFS = re.compile(r"(?P<server>[A-Za-z0-9.-]{1,253}):(?P<path>/[^\s:]*)")
+# Keys that are ours: a cluster is found by them.
+_OWN_KEY = re.compile(r"oci-cluster(-.*)?|batch\.kubernetes\.io/.*|kueue\.x-k8s\.io/.*|app\.kubernetes\.io/.*")
+MOUNTS = PurePosixPath("/mnt")
+
+
+def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
+    """Return the backend's settings of *plan*, checked, under the names that the template uses.
+
+    Args:
+        plan: The launch.
+        root: The checkout, which knows by its digest what it has pushed.
+
+    Raises:
+        SettingsError: names every setting that is missing or wrong.
+    """
+    image = pushed_image(plan.settings["IMAGE"].replace("{framework}", plan.framework), plan.framework, root)
+    read = SettingsReader({**plan.settings, "IMAGE": image})
+    found = _read(read)
+    if not image:
+        at = read.problems.index("IMAGE is not set")
+        read.problems[at] += f", and none was pushed from here: make push-{plan.framework} REGISTRY=<registry>"
+    read.problems += _problems(plan, found)
+    if read.problems:
+        msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
+        raise SettingsError(msg)
+    ttl_s = plan.limits.ttl_s
+    way = "stored" if is_stored(plan.work_dir) else "told"
+    found["deadline_s"] = math.ceil(ttl_s + _AFTER_TTL_S) if ttl_s else 0
+    found["grace_s"] = math.ceil(plan.limits.grace_period_s) + AFTER_GRACE_S[way]
+    return found
+
+
+def is_stored(work_dir: str) -> bool:
+    """Return whether the launcher can read and write the *work_dir*: neither a volume of the pods, nor main itself."""
+    return bool(work_dir) and not work_dir.startswith(("file://", "main://"))
+
+
+def _read(read: SettingsReader) -> dict[str, Any]:
+    return {
+        "image": read.value("IMAGE", _matching(_IMAGE, "an image such as iad.ocir.io/namespace/training/dask:1")),
+        "pull_secrets": read.value("IMAGE_PULL_SECRETS", _list_of(_object_name), list[str]()),
+        "cpus": read.value("CPUS", _cpus),
+        "memory": read.value("MEMORY", _size),
+        "gpus": read.value("GPUS", lambda text: parse_count(text, minimum=0, maximum=1024), 0),
+        "gpu_resource": read.value("GPU_RESOURCE", _matching(_KEY, "a resource such as nvidia.com/gpu")),
+        "shm": read.value("SHM_SIZE", _size, ""),
+        "node_selector": read.value("NODE_SELECTOR", _labels, dict[str, str]()),
+        "tolerations": read.value("TOLERATIONS", _list_of(_toleration), list[dict[str, str]]()),
+        "volumes": read.value("VOLUMES", _volumes, list[dict[str, Any]]()),
+        "env_secrets": read.value("ENV_SECRETS", _list_of(_object_name), list[str]()),
+        "service_account": read.value("SERVICE_ACCOUNT", _object_name, ""),
+        "labels": read.value("LABELS", _own_labels, dict[str, str]()),
+        "annotations": read.value("ANNOTATIONS", _annotations, dict[str, str]()),
+        "host_network": read.value("HOST_NETWORK", parse_switch, False),
+        "port": read.value("EXCHANGE_PORT", lambda text: parse_count(text, minimum=1024, maximum=65535)),
+        "queue": read.value("QUEUE", _object_name, ""),
+        "priority": read.value("PRIORITY", _object_name, ""),
+        "wait_for_quota_s": read.value("WAIT_FOR_QUOTA", parse_duration, 0.0),
+        "max_preemptions": read.value("MAX_PREEMPTIONS", parse_count, -1),
+        "keep_s": math.ceil(read.value("KEEP_ENDED", parse_duration) or 0),
+        "patch": read.text("POD_PATCH"),
+        "namespace": read.value("NAMESPACE", _matching(_NAME, "the name of a namespace"), ""),
+    }
+
+
+def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
+    problems = []
+    named = [volume["name"] for volume in found["volumes"] or []]
+    if len(set(named)) < len(named):
+        problems.append("VOLUMES: two of them have one name; give each its own")
+    if plan.work_dir.startswith("main://"):
+        problems.append("WORK_DIR: main:// is chosen by itself, where there is no WORK_DIR; leave it out")
+    if plan.work_dir.startswith("file://"):
+        path = PurePosixPath(plan.work_dir.removeprefix("file://"))
+        claims = [volume["name"] for volume in found["volumes"] or [] if volume["is_shared"]]
+        if not any(path.is_relative_to(MOUNTS / name) for name in claims):
+            problems.append(
+                f"WORK_DIR: '{plan.work_dir}' is on no volume that all nodes share: give one, such as "
+                "VOLUMES='work=pvc:<claim>' and WORK_DIR=file:///mnt/work; or leave WORK_DIR out"
+            )
+    if found["priority"] and not found["queue"]:
+        problems.append("PRIORITY is one of a queue; name the queue, too: --queue")
+    patch = found["patch"]
+    if patch and not Path(patch).expanduser().is_file():
+        problems.append(f"POD_PATCH: there is no file '{patch}'")
+    own = {"LAUNCH_KEY", *plan.settings}
+    for name, text in plan.environment.items():
+        if name not in own and is_secret(name, text):
+            problems.append(
+                f"{name} looks like a secret, and all who may look at Jobs would see it: put it into a Secret "
+                "(kubectl create secret generic mine --from-literal=NAME=VALUE) and name that: ENV_SECRETS=mine"
+            )
+    return problems
+
+
+# --- Values ---------------------------------------------------------------------------------------------------------
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not pattern.fullmatch(text):
+            msg = f"'{text}' is not {what}"
+            raise ValueError(msg)
+        return text
+
+    return parse
+
+
+_object_name = _matching(_DOTTED, "the name of an object: lower-case letters, digits, - and .")
+
+
+def _list_of(parse: Callable[[str], T]) -> Callable[[str], list[T]]:
+    return lambda text: [parse(word) for word in re.split(r"[,\s]+", text.strip()) if word]
+
+
+def _cpus(text: str) -> str:
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
+        msg = f"'{text}' is not a number of CPUs such as 2 or 0.5"
+        raise ValueError(msg)
+    return text
+
+
+def _size(text: str) -> str:
+    """Return a size such as ``4g`` as Kubernetes writes it."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        msg = f"'{text}' is not a size such as 512m or 4g"
+        raise ValueError(msg)
+    return f"{found[1]}{_UNITS[found[2].lower()] if found[2] else ''}"
+
+
+def bytes_of(size: str) -> int:
+    """Return the bytes of a size as Kubernetes writes it, such as ``4Gi``."""
+    powers = {"Ki": 10, "Mi": 20, "Gi": 30}
+    return int(size[:-2]) << powers[size[-2:]] if size[-2:] in powers else int(size)
+
+
+def _pairs(text: str, value: re.Pattern[str], what: str) -> dict[str, str]:
+    found = {}
+    for word in re.split(r",\s*", text.strip()):
+        key, equals, content = word.partition("=")
+        if not equals or not _KEY.fullmatch(key) or not value.fullmatch(content):
+            msg = f"'{word}' is not {what}; write key=value, and a comma between two"
+            raise ValueError(msg)
+        found[key] = content
+    return found
+
+
+def _labels(text: str) -> dict[str, str]:
+    return _pairs(text, _LABEL, "a label")
+
+
+def _own_labels(text: str) -> dict[str, str]:
+    return _not_ours(_labels(text))
+
+
+def _annotations(text: str) -> dict[str, str]:
+    return _not_ours(_pairs(text, re.compile(r"[^\n]{0,4000}"), "an annotation"))
+
+
+def _not_ours(found: dict[str, str]) -> dict[str, str]:
+    if own := [key for key in found if _OWN_KEY.fullmatch(key)]:
+        msg = f"'{own[0]}' is one that the launch itself sets; leave it out"
+        raise ValueError(msg)
+    return found
+
+
+def _toleration(text: str) -> dict[str, str]:
+    found = _TOLERATION.fullmatch(text)
+    if found is None:
+        msg = f"'{text}' is not a taint such as nvidia.com/gpu:NoSchedule or team=vision:NoExecute"
+        raise ValueError(msg)
+    how = {"operator": "Equal", "value": found["value"]} if found["value"] is not None else {"operator": "Exists"}
+    return {"key": found["key"], **how, **({"effect": found["effect"]} if found["effect"] else {})}
+
+
+def _volumes(text: str) -> list[dict[str, Any]]:
+    return [_volume(word) for word in text.split()]
+
+
+def _volume(word: str) -> dict[str, Any]:
+    """Return a volume: its ``name``, its ``source`` in Kubernetes' words, the ``claim``, what it is mounted as."""
+    name, _, source = word.partition("=")
+    kind, _, what = source.partition(":")
+    is_read_only = kind == "pvc" and what.endswith(":ro")
+    what = what.removesuffix(":ro") if is_read_only else what
+    if not _NAME.fullmatch(name) or kind not in {"pvc", "nfs", "secret", "configmap"} or not what:
+        msg = f"'{word}' is not <name>=pvc:<claim>, nfs:<server>:/<path>, secret:<Secret> or configmap:<ConfigMap>"
+        raise ValueError(msg)
+    nfs = _NFS.fullmatch(what)
+    if kind == "nfs" and nfs is None:
+        msg = f"'{word}' is not <name>=nfs:<server>:/<path>"
+        raise ValueError(msg)
+    if kind != "nfs":
+        _object_name(what)
+    sources: dict[str, Any] = {
+        "pvc": {"persistentVolumeClaim": {"claimName": what, "readOnly": is_read_only}},
+        "secret": {"secret": {"secretName": what, "defaultMode": 0o440}},
+        "configmap": {"configMap": {"name": what}},
+        "nfs": {"nfs": {"server": nfs["server"], "path": nfs["path"]}} if nfs else {},
+    }
+    return {
+        "name": name,
+        "source": sources[kind],
+        "claim": what if kind == "pvc" else "",
+        "is_shared": kind in {"pvc", "nfs"} and not is_read_only,
+        "read_only": is_read_only or kind in {"secret", "configmap"},
+    }

@@ -1,0 +1,402 @@
+"""What Kubernetes answers of Jobs and pods, as clusters, plans and states of nodes. Nobody is asked here.
+
+Whoever may write in the namespace can write labels and annotations: none of them is a name before it has been checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.backends.kubernetes.requests import (
+    ALL,
+    CREATED,
+    ENDED,
+    FRAMEWORK,
+    INDEX,
+    LAUNCH,
+    NAME,
+    PROJECT,
+    PROTOCOL,
+    QUEUE,
+    STOP,
+    UNSTARTED,
+)
+from oci_cluster.backends.kubernetes.settings import is_stored
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
+from oci_cluster.contract.values import parse_count, parse_name
+from oci_cluster.errors import ExitCode, LostPlanError, SettingsError
+from oci_cluster.system.text import printable
+
+Object = dict[str, Any]
+
+_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
+_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_OBJECT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+# No cluster is larger: an index becomes the name of a node, and a node a line of every list.
+_MOST_NODES = 10_000
+# Why a container waits that will not start by itself: somebody has to change something. Source: the kubelet's
+# pkg/kubelet/images/types.go and kuberuntime, Kubernetes 1.36.
+_FINAL = {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
+_BACK_OFF = "ImagePullBackOff"
+# What registries say of an image that is not there, or not for this user: more tries find it no more.
+_NO_IMAGE = re.compile(r"not found|manifest unknown|unauthorized|denied|forbidden|does not exist", re.IGNORECASE)
+
+
+# --- Clusters -------------------------------------------------------------------------------------------------------
+
+
+def labels_of(item: Object) -> dict[str, str]:
+    """Return the labels of an object."""
+    return _texts((item.get("metadata") or {}).get("labels"))
+
+
+def annotations_of(item: Object) -> dict[str, str]:
+    """Return the annotations of an object."""
+    return _texts((item.get("metadata") or {}).get("annotations"))
+
+
+def _texts(found: Any) -> dict[str, str]:
+    return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
+
+
+def name_of(item: Object) -> str:
+    """Return the name of an object."""
+    return str((item.get("metadata") or {}).get("name", ""))
+
+
+def uid_of(item: Object) -> str:
+    """Return the id of an object, which no other one ever has."""
+    return str((item.get("metadata") or {}).get("uid", ""))
+
+
+def launch_of(item: Object) -> str:
+    """Return the launch id that an object bears, which may be anybody's word."""
+    return labels_of(item).get(LAUNCH, "")
+
+
+def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
+    """Return the cluster that *job* is; None where it is none of ours. Name and launch id become names of files."""
+    told, launch_id = annotations_of(job), launch_of(job)
+    name, created = told.get(NAME, ""), told.get(CREATED, "")
+    try:
+        cluster_id = parse_name(f"{parse_name(name)}-{launch_id}")
+    except ValueError:
+        return None
+    is_ours = _LAUNCH_ID.fullmatch(launch_id) and _CREATED.fullmatch(created) and _OBJECT.fullmatch(name_of(job))
+    # Its name ends with the launch id: nobody takes another's place by copying labels.
+    if not is_ours or not name_of(job).endswith(f"-{launch_id}"):
+        return None
+    return Cluster(
+        name=name,
+        launch_id=launch_id,
+        framework=printable(told.get(FRAMEWORK, "")),
+        backend="kubernetes",
+        created=created,
+        project=printable(told.get(PROJECT, "")),
+        directory=clusters_dir / cluster_id,
+        handle=name_of(job),
+    )
+
+
+def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path) -> Plan:
+    """Return what *cluster* was launched with, as its *job* and its Secret tell.
+
+    Raises:
+        LostPlanError: the Job is not one that a launch has made.
+    """
+    environment = environment_of(job)
+    namespace = str((job.get("metadata") or {}).get("namespace", ""))
+    try:
+        folder = root / parse_name(cluster.framework)
+        limits = limits_of(environment, folder)
+        count = size_of(job)
+        nodes = [node_of(index, environment) for index in range(count)]
+    except (ValueError, SettingsError) as error:
+        msg = f"the Job {cluster.handle} does not tell what was launched: {printable(error)}"
+        raise LostPlanError(msg) from error
+    work_dir = environment.get("WORK_DIR", "")
+    return Plan(
+        name=cluster.name,
+        launch_id=cluster.launch_id,
+        framework=cluster.framework,
+        backend=cluster.backend,
+        created=cluster.created,
+        project=cluster.project,
+        nodes=tuple(nodes),
+        environment={**environment, "LAUNCH_KEY": launch_key},
+        settings={},
+        limits=limits,
+        work_dir=work_dir if is_stored(work_dir) else f"{PROTOCOL}://{namespace}/{cluster.handle}",
+        placed={"object": cluster.handle, "namespace": namespace, "queue": labels_of(job).get(QUEUE, "")},
+    )
+
+
+def environment_of(job: Object) -> dict[str, str]:
+    """Return the variables of the nodes' container that stand in *job*; those of Secrets do not."""
+    template = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
+    container: Object = next((one for one in template.get("containers") or [] if one.get("name") == "node"), {})
+    pairs = container.get("env") or []
+    return {str(one["name"]): str(one["value"]) for one in pairs if isinstance(one, dict) and "value" in one}
+
+
+def size_of(job: Object) -> int:
+    """Return of how many nodes *job* is.
+
+    Raises:
+        ValueError: it does not say, or of more than there can be.
+    """
+    return parse_count(str((job.get("spec") or {}).get("completions", "")), minimum=1, maximum=_MOST_NODES)
+
+
+def node_of(index: int, environment: Mapping[str, str]) -> Node:
+    """Return the node that the pod of this *index* is: main, workers, parameter servers, workers that joined later.
+
+    Raises:
+        ValueError: *environment* says no numbers of nodes.
+    """
+    workers = parse_count(environment.get("WORKER_COUNT", "0"))
+    servers = parse_count(environment.get("PS_COUNT", "0") or "0")
+    if index == 0:
+        return Node("MAIN", 0)
+    return Node("PS" if workers < index <= workers + servers else "WORKER", index)
+
+
+# --- Nodes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JobView:
+    """What a Job tells of its nodes."""
+
+    size: int
+    environment: Mapping[str, str]
+    is_suspended: bool
+    is_finished: bool
+    why: str
+    """The reason in which Kubernetes has ended it: DeadlineExceeded."""
+    failed: frozenset[int]
+    completed: frozenset[int]
+    stop_code: int | None
+    """The exit code of the end that somebody has asked for."""
+    ended: frozenset[str]
+    """Nodes that somebody has ended, or all."""
+    unstarted: frozenset[str] = frozenset()
+    """Those of them that had not started."""
+    dropped: tuple[int, ...] = ()
+    """Those of them whose places the Job does not have any more."""
+    waiting: tuple[State, str] = (State.QUEUED, "")
+    """What nodes without pods are while it is suspended, and why."""
+    trouble: str = ""
+    """Why its pods cannot be made."""
+    created: str = ""
+
+    @classmethod
+    def of(cls, job: Object) -> JobView:
+        """Return what *job* tells; one that tells nonsense has no nodes."""
+        spec, status = job.get("spec") or {}, job.get("status") or {}
+        try:
+            size = size_of(job)
+        except ValueError:
+            size = 0
+        met = {str(one.get("type")): one for one in status.get("conditions") or [] if one.get("status") == "True"}
+        final = met.get("Failed") or met.get("Complete") or {}
+        told = annotations_of(job)
+        ended = told.get(ENDED, "").split()
+        ranks = sorted(int(name[7:]) for name in ended if name[:7] == "WORKER_" and name[7:].isdecimal())
+        return cls(
+            size=size,
+            environment=environment_of(job),
+            is_suspended=spec.get("suspend") is True,
+            is_finished=bool(final),
+            why=printable(final.get("reason", "")),
+            failed=frozenset(indexes(str(status.get("failedIndexes") or ""))),
+            completed=frozenset(indexes(str(status.get("completedIndexes") or ""))),
+            stop_code=_stop_code(told.get(STOP, "")),
+            ended=frozenset(ended),
+            unstarted=frozenset(told.get(UNSTARTED, "").split()),
+            dropped=tuple(rank for rank in ranks[:_MOST_NODES] if size <= rank),
+            created=_second_of((job.get("metadata") or {}).get("creationTimestamp")),
+        )
+
+
+def _stop_code(text: str) -> int | None:
+    """Return the exit code in the file `stop`, *text*; None without one. What is no code is a stop all the same."""
+    if not text:
+        return None
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        code = json.loads(text).get("exit_code")
+        if type(code) is int and 0 < code <= 255:
+            return code
+    return int(ExitCode.STOPPED)
+
+
+def indexes(text: str) -> Iterable[int]:
+    """Return the numbers of a list such as ``1,3-5``; of what is none, none."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if first.isdecimal() and (last.isdecimal() or not dash):
+            begin, end = int(first), int(last or first)
+            found += range(begin, min(end, begin + _MOST_NODES) + 1)
+    return found
+
+
+def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
+    """Return the states of all nodes of a Job, by index; then of those that were ended with their places."""
+    by_index: dict[int, Object] = {}
+    for one in sorted(pods, key=_begun):
+        if (place := index_of(one)) is not None:
+            by_index[place] = one  # of several the newest: the others are what Kubernetes has taken away
+    found = []
+    for index in [*range(view.size), *view.dropped]:
+        node = node_of(index, view.environment).name
+        pod = by_index.get(index)
+        state = _without_pod(node, index, view) if pod is None else _of_pod(node, index, pod, view)
+        found.append(replace(_as_asked(state, view), is_final=index < view.size and index in view.failed))
+    return found
+
+
+def index_of(pod: Object) -> int | None:
+    """Return the index of *pod* in its Job."""
+    text = annotations_of(pod).get(INDEX, "") or labels_of(pod).get(INDEX, "")
+    return int(text) if text.isdecimal() and len(text) < 6 else None
+
+
+def _begun(pod: Object) -> str:
+    return str((pod.get("metadata") or {}).get("creationTimestamp", ""))
+
+
+def _as_asked(state: NodeState, view: JobView) -> NodeState:
+    """Return *state* with the code of the end that was asked for: a pod that is told to end knows no other than 143."""
+    if view.stop_code is None or state.exit_code != ExitCode.STOPPED:
+        return state
+    return replace(state, exit_code=view.stop_code, state=State.of_exit_code(view.stop_code))
+
+
+def _without_pod(node: str, index: int, view: JobView) -> NodeState:
+    if index in view.completed:
+        return NodeState(node, State.SUCCEEDED, 0)
+    is_asked = view.stop_code is not None or ALL in view.ended
+    if node in view.ended or is_asked:  # no other pod will be made
+        is_new = node in view.unstarted or (view.is_suspended and index not in view.failed)
+        return NodeState(node, State.CANCELED, int(ExitCode.STOPPED), never_started=is_new)
+    if view.is_finished and view.why == "DeadlineExceeded" and index not in view.failed:
+        return NodeState(node, State.FAILED, int(ExitCode.TIMED_OUT), details="its time was over")
+    if view.is_finished or index in view.failed:
+        return _lost(node, view.why or "its pod was deleted")
+    return _to_come(node, view)
+
+
+def _to_come(node: str, view: JobView) -> NodeState:
+    """Return the state of a node whose pod is still to be made."""
+    if view.is_suspended:
+        word, why = view.waiting
+        return NodeState(node, word, details=why, is_waiting=True, accepted=view.created)
+    word = State.NEEDS_ATTENTION if view.trouble else State.ACCEPTED
+    return NodeState(node, word, details=view.trouble, is_waiting=True, accepted=view.created)
+
+
+def _lost(node: str, why: str) -> NodeState:
+    return NodeState(node, State.FAILED, None, details=why, is_lost=True)
+
+
+def _container(pod: Object) -> Mapping[str, Any]:
+    """Return in which state the node's container is in *pod*."""
+    told = (pod.get("status") or {}).get("containerStatuses") or []
+    found: Object = next((one for one in told if one.get("name") == "node"), {})
+    return found.get("state") or {}
+
+
+def termination_of(pod: Object) -> Mapping[str, Any]:
+    """Return how the node's container in *pod* ended: ``exitCode``, ``reason``, ``message``; {} while it has not."""
+    found = _container(pod).get("terminated")
+    return found if isinstance(found, dict) else {}
+
+
+def is_disrupted(pod: Object) -> bool:
+    """Return whether Kubernetes has taken *pod* away: then the Job controller makes another one."""
+    return _condition(pod, "DisruptionTarget").get("status") == "True"
+
+
+def is_running(pod: Object) -> bool:
+    """Return whether the node's container runs."""
+    return "running" in _container(pod)
+
+
+def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
+    met = (pod.get("status") or {}).get("conditions") or []
+    return next((one for one in met if one.get("type") == kind), {})
+
+
+def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
+    """Return what *pod* tells of *node*."""
+    status, meta = pod.get("status") or {}, pod.get("metadata") or {}
+    there = NodeState(
+        node,
+        State.IN_PROGRESS,
+        id=uid_of(pod),
+        address=printable(status.get("podIP") or ""),
+        accepted=_second_of(meta.get("creationTimestamp")),
+    )
+    ended = termination_of(pod)
+    phase = str(status.get("phase", ""))
+    if ended or phase in {"Failed", "Succeeded"}:
+        is_asked = view.stop_code is not None or ALL in view.ended or node in view.ended
+        is_over = view.is_finished or is_asked or index in view.failed | view.completed
+        if is_disrupted(pod) and not is_over:
+            why = printable(_condition(pod, "DisruptionTarget").get("message") or "")
+            return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
+        return _ended(ended, status, there)
+    if is_running(pod):
+        word = State.CANCELING if meta.get("deletionTimestamp") else State.IN_PROGRESS
+        return replace(there, state=word)
+    if meta.get("deletionTimestamp"):
+        # It has not begun, and will not: its end is seen at the next look.
+        return replace(there, state=State.CANCELING)
+    return _pending(pod, there)
+
+
+def _ended(ended: Mapping[str, Any], status: Mapping[str, Any], there: NodeState) -> NodeState:
+    code = ended.get("exitCode")
+    if type(code) is not int or not 0 <= code <= 255 or ended.get("reason") == "ContainerStatusUnknown":
+        why = printable(status.get("message") or status.get("reason") or ended.get("reason") or "its machine was lost")
+        return replace(there, state=State.FAILED, exit_code=None, is_lost=True, details=why)
+    cause = ""
+    if ended.get("reason") == "OOMKilled":
+        cause = "its memory ran out; set MEMORY higher"
+    elif code and status.get("reason"):  # Evicted: the machine's disk or memory ran low
+        cause = printable(f"{status['reason']}: {status.get('message', '')}")
+    elif ended.get("reason") in {"ContainerCannotRun", "StartError"}:
+        text = printable(ended.get("message") or "")
+        return replace(there, state=State.FAILED, exit_code=int(ExitCode.UNAVAILABLE), never_started=True, details=text)
+    return replace(there, state=State.of_exit_code(code), exit_code=code, cause=cause, details=cause)
+
+
+def _pending(pod: Object, there: NodeState) -> NodeState:
+    """Return what a *pod* tells whose container has not started: what it waits for, or that it never will."""
+    waiting = _container(pod).get("waiting") or {}
+    reason, message = str(waiting.get("reason") or ""), printable(waiting.get("message") or "")
+    scheduled = _condition(pod, "PodScheduled")
+    if reason in _FINAL or (reason == _BACK_OFF and _NO_IMAGE.search(message)):
+        # A Secret or ConfigMap that is just being made is there in a moment: only a launch that is whole fails by it.
+        details = f"{reason}: {message}"
+        code = int(ExitCode.UNAVAILABLE)
+        return replace(there, state=State.FAILED, exit_code=code, never_started=True, details=details)
+    if reason in {"ErrImagePull", _BACK_OFF}:
+        return replace(there, state=State.NEEDS_ATTENTION, details=f"{reason}: {message}", is_waiting=True)
+    if scheduled.get("status") == "False":
+        told = printable(scheduled.get("message") or scheduled.get("reason") or "")
+        return replace(there, state=State.ACCEPTED, details=told, is_waiting=True)
+    details = reason if reason not in {"", "ContainerCreating", "PodInitializing"} else ""
+    return replace(there, state=State.ACCEPTED, details=details, is_waiting=True)
+
+
+def _second_of(text: Any) -> str:
+    """Return a time of the API's as ours are written; empty where it is none."""
+    return str(text) if _CREATED.fullmatch(str(text or "")) else ""

@@ -1,0 +1,374 @@
+"""``WORK_DIR=main://host:port``: a cluster dir in the memory of main's agent, by the calls of an fsspec file system.
+
+Main has the files. Every other node has one connection to main, over which it asks for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from oci_cluster.contract.main_frames import (
+    ANSWERING,
+    ASKING,
+    CHALLENGE_BYTES,
+    GREETING,
+    HEAD,
+    MAX_FILE,
+    MAX_FIRST,
+    MAX_HEADER,
+    MAX_LIST,
+    Seals,
+    Unproved,
+    rest_bytes,
+)
+from oci_cluster.contract.main_place import parse_place
+from oci_cluster.contract.repeats import RequestFailedError
+
+# A request, with all that it needs: main answers in milliseconds, and a machine of a busy network within a second.
+REQUEST_S = 5.0
+# Until main is found and has proved itself. A machine that is gone answers nothing at all, and a node that waits for it
+# hears no signal meanwhile.
+CONNECT_S = 2.0
+# How long main is not looked for again after that time was over.
+_PAUSE_S = 1.0
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+
+class Store(Protocol):
+    """Files by name. All methods raise FileNotFoundError where there is no such file, and OSError otherwise."""
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        """Return the bytes of a file from *start* to *end*."""
+
+    def write(self, name: str, body: bytes, *, is_new: bool) -> None:
+        """Replace a file by *body*; one that *is_new* must not be there (FileExistsError)."""
+
+    def describe(self, name: str) -> tuple[int, int]:
+        """Return the size of a file and the number of its version: every file that is written has a new one."""
+
+    def names(self) -> list[tuple[str, int, int]]:
+        """Return name, size and version of all files."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+
+    def clear(self) -> None:
+        """Delete all files."""
+
+    def reach(self) -> None:
+        """Return when the files can be reached."""
+
+
+def check_name(name: str) -> str:
+    """Return *name* where it is one that a file can have: there are no folders.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _NAME.fullmatch(name):
+        msg = f"{name[:300]!r} cannot be the name of a file in the memory of main: a work dir of main:// has no folders"
+        raise ValueError(msg)
+    return name
+
+
+class MainFiles:
+    """A :class:`Store` by the calls that :class:`ClusterDir` makes.
+
+    A path is the cluster dir's name, or that and the name of a file.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Open *store*."""
+        self._store = store
+
+    def invalidate_cache(self) -> None:
+        """Do nothing: nothing is kept."""
+
+    def makedirs(self, path: str, *, exist_ok: bool = True) -> None:  # noqa: ARG002 - as file systems have it
+        """Return when main answers: there are no folders."""
+        self._store.reach()
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+        """Replace the file *path* by *value*; with the mode ``create`` only make it."""
+        self._store.write(_name(path), value, is_new=mode == "create")
+
+    def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of the file *path* from *start* to *end*."""
+        return self._store.read(_name(path), start, end)
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Describe the file *path*."""
+        size, version = self._store.describe(_name(path))
+        return _description(path, size, version)
+
+    def ls(self, path: str, *, detail: bool) -> list[dict[str, Any]]:
+        """Describe all files, always in *detail*; a new description is a changed file."""
+        assert detail  # noqa: S101 - nobody asks for less
+        if "/" in path:
+            raise FileNotFoundError(path)
+        return [_description(f"{path}/{name}", size, version) for name, size, version in self._store.names()]
+
+    def put_file(self, source: str, path: str) -> None:
+        """Copy the file *source* of this machine to *path*."""
+        self._store.write(_name(path), Path(source).read_bytes(), is_new=False)
+
+    def rm_file(self, path: str) -> None:
+        """Delete the file *path*."""
+        self._store.remove(_name(path))
+
+    def rm(self, path: str, *, recursive: bool) -> None:
+        """Delete all files."""
+        assert recursive and "/" not in path  # noqa: S101, PT018 - a single file is rm_file's
+        self._store.clear()
+
+
+def _name(path: str) -> str:
+    return check_name(path.partition("/")[2])
+
+
+def _description(path: str, size: int, version: int) -> dict[str, Any]:
+    return {"name": path, "size": size, "type": "file", "version": version}
+
+
+class RemoteFiles:
+    """The files in the memory of main, seen from another node: a connection that is made when it is needed.
+
+    Each request is answered within :data:`REQUEST_S`, or fails with :class:`RequestFailedError`; it is made once. After
+    a failure the next one connects anew, and resolves main's name anew: main may have been started on another machine.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: bytes,
+        *,
+        request_s: float = REQUEST_S,
+        connect_s: float = CONNECT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare to ask main at *url*, where both sides have *key*.
+
+        Raises:
+            ValueError: *url* names no main.
+        """
+        self._place = parse_place(url)
+        self._key = key
+        self._request_s, self._connect_s = request_s, connect_s
+        self._clock = clock
+        self._lookup = _Lookup(*self._place)
+        self._connection: _Connection | None = None
+        self._paused: tuple[float, str] = (0.0, "")
+
+    # --- Requests ------------------------------------------------------------------------------------------
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        """See :class:`Store`."""
+        return self._ask({"do": "read", "name": name, "start": start, "end": end})[1]
+
+    def write(self, name: str, body: bytes, *, is_new: bool) -> None:
+        """See :class:`Store`."""
+        if len(body) > MAX_FILE:
+            msg = f"{len(body)} bytes are more than a file in the memory of main can have ({MAX_FILE})"
+            raise RequestFailedError(msg, is_passing=False)
+        self._ask({"do": "write", "name": name, "is_new": is_new}, body)
+
+    def describe(self, name: str) -> tuple[int, int]:
+        """See :class:`Store`."""
+        found, _ = self._ask({"do": "describe", "name": name})
+        return int(found["size"]), int(found["version"])
+
+    def names(self) -> list[tuple[str, int, int]]:
+        """See :class:`Store`."""
+        return [
+            (str(name), int(size), int(version)) for name, size, version in json.loads(self._ask({"do": "list"})[1])
+        ]
+
+    def remove(self, name: str) -> None:
+        """See :class:`Store`."""
+        self._ask({"do": "remove", "name": name})
+
+    def clear(self) -> None:
+        """See :class:`Store`."""
+        self._ask({"do": "clear"})
+
+    def reach(self) -> None:
+        """See :class:`Store`."""
+        self._ask({"do": "nothing"})
+
+    def close(self) -> None:
+        """End the connection; another request makes another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        until = self._clock() + self._request_s
+        try:
+            connection = self._connection or self._connect()
+            self._connection = None  # until it has answered
+            try:
+                answer, content = connection.ask(request, body, until)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        except RequestFailedError:
+            raise
+        except (OSError, Unproved, ValueError, RecursionError) as error:
+            raise self._failed(error) from error
+        if (said := answer.get("error")) is None:
+            return answer, content
+        if said in _ERRORS:
+            raise _ERRORS[said](request.get("name", ""))
+        msg = f"main at {self._where} refuses: {str(said)[:300]}"
+        raise RequestFailedError(msg, is_passing=False)
+
+    # --- Connection ----------------------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        host, port = self._place
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _connect(self) -> _Connection:
+        """Return a connection on which main has proved itself."""
+        now = self._clock()
+        until, why = self._paused
+        if now < until:
+            raise RequestFailedError(why, is_passing=True)
+        try:
+            return self._connected(now + self._connect_s)
+        except (OSError, Unproved, ValueError) as error:
+            failed = self._failed(error)
+            if self._clock() - now >= self._connect_s:  # soon refused, it costs nothing to ask again
+                self._paused = (self._clock() + _PAUSE_S, str(failed))
+            raise failed from error
+
+    def _connected(self, until: float) -> _Connection:
+        *others, last = self._lookup.addresses(max(0.0, until - self._clock()))
+        for address in others:
+            with contextlib.suppress(OSError):
+                return self._connected_to(address, until)
+        return self._connected_to(last, until)
+
+    def _connected_to(self, address: tuple[str, int], until: float) -> _Connection:
+        connected = socket.create_connection(address, max(0.01, until - self._clock()))
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return _Connection(connected, self._key, self._clock, until)
+        except BaseException:
+            connected.close()
+            raise
+
+    def _failed(self, error: Exception) -> RequestFailedError:
+        if isinstance(error, TimeoutError):
+            why = "no answer in time"
+        elif isinstance(error, (socket.gaierror, ConnectionError)) or not isinstance(error, OSError):
+            why = getattr(error, "strerror", None) or str(error)
+        else:
+            why = error.strerror or str(error)
+        return RequestFailedError(f"main does not answer at {self._where}: {why}", is_passing=True)
+
+
+_ERRORS: dict[str, type[OSError]] = {"absent": FileNotFoundError, "there": FileExistsError}
+
+
+class _Lookup:
+    """Resolves main's name, in another thread: the system's resolver takes as long as it wants."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._thread: threading.Thread | None = None
+        self._found: list[list[tuple[str, int]] | OSError] = []
+
+    def addresses(self, patience_s: float) -> list[tuple[str, int]]:
+        """Return the addresses of main, one at least.
+
+        Raises:
+            OSError: there is none, or none in time; a resolver that is still at it is waited for the next time.
+        """
+        with contextlib.suppress(ValueError):
+            return [(str(ipaddress.ip_address(self._host)), self._port)]
+        if self._thread is None:
+            self._found = []
+            self._thread = threading.Thread(target=self._resolve, daemon=True, name="main's address")
+            self._thread.start()
+        self._thread.join(patience_s)
+        if not self._found:
+            raise TimeoutError
+        self._thread = None
+        if isinstance(found := self._found[0], OSError):
+            raise found
+        return found
+
+    def _resolve(self) -> None:
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            self._found.append([(str(end[0]), int(end[1])) for *_, end in found])
+        except OSError as error:
+            self._found.append(error)
+        except UnicodeError as error:  # a part of the name is too long
+            self._found.append(OSError(f"{self._host}: {error}"))
+
+
+class _Connection:
+    """A connection to main."""
+
+    def __init__(self, connected: socket.socket, key: bytes, clock: Callable[[], float], until: float) -> None:
+        """Prove this node on *connected*, and have main prove itself until then.
+
+        Raises:
+            OSError, Unproved: that is not possible.
+        """
+        self._socket = connected
+        self._clock = clock
+        self._is_proved = False
+        if bytes(self._receive(len(GREETING), until)) != GREETING:
+            raise Unproved("who listens there is no main of this version")
+        challenges = bytes(self._receive(CHALLENGE_BYTES, until))
+        own = os.urandom(CHALLENGE_BYTES)
+        self._asking = Seals(key, challenges + own, ASKING)
+        self._answering = Seals(key, challenges + own, ANSWERING)
+        self._send(own, until)
+        self.ask({"do": "nothing"}, b"", until)
+        self._is_proved = True
+
+    def ask(self, request: dict[str, Any], body: bytes, until: float) -> tuple[dict[str, Any], bytes]:
+        """Return the answer to a request, which has to be there until then."""
+        self._send(self._asking.seal(request, body), until)
+        lengths = bytes(self._receive(HEAD.size, until))
+        # What has not proved itself may say that it sends a list of 8 MiB.
+        limits = (MAX_HEADER, MAX_LIST) if self._is_proved else (MAX_FIRST, 0)
+        return self._answering.open(lengths, self._receive(rest_bytes(lengths, *limits), until))
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
+    def _send(self, data: bytes, until: float) -> None:
+        self._socket.settimeout(max(0.01, until - self._clock()))
+        self._socket.sendall(data)
+
+    def _receive(self, count: int, until: float) -> bytearray:
+        data = bytearray()
+        while len(data) < count:
+            # All of it has its time, and not each part: who sends a byte now and then holds up nobody.
+            if (left_s := until - self._clock()) <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left_s)
+            if not (new := self._socket.recv(min(count - len(data), 64 << 10))):
+                why = "" if self._is_proved else "; is it main of another launch, or another LAUNCH_KEY?"
+                raise ConnectionError(f"it has closed the connection{why}")
+            data += new
+        return data
