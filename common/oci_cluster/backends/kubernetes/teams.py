@@ -62,8 +62,8 @@ def hints(table: Table) -> list[str]:
         missing = [name for name in names if labels[name] != set().union(*(labels[other] for other in names))]
         if missing:
             found.append(
-                f"{team.name}: its flavors {', '.join(names)} have not the same labels; a cluster that asks for one of them "
-                f"by a label may be given {' or '.join(missing)}, and never start: give all the same label names"
+                f"{team.name}: its flavors {', '.join(names)} have not the same labels; a cluster that asks for one of "
+                f"them by a label may be given {' or '.join(missing)}, and never start: give all the same label names"
             )
     return found
 
