@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oci_cluster.backends.kubernetes import queue
+from oci_cluster.backends.kubernetes.requests import NAME, OWNER
 from oci_cluster.backends.kubernetes.service import KubernetesError, Object, Service
 from oci_cluster.backends.kubernetes.teams import KUEUE
 from oci_cluster.errors import NotPermittedError, UsageError
@@ -16,7 +17,6 @@ from oci_cluster.system.text import printable
 _FORBIDDEN = 403
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
-_NAME, _OWNER = "oci-cluster-name", "oci-cluster-owner"
 _VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 # Those that run first, then those that wait.
 _ORDER = ("ENDING", "RUNNING", "STARTING", "WAITING")
@@ -115,7 +115,7 @@ def described(view: View, team: str = "", now: float | None = None) -> list[dict
 def _row(workload: Object, view: View, team: str, now: float) -> dict[str, Any]:
     about, spec = workload["metadata"], workload.get("spec") or {}
     job = view.jobs.get((about.get("labels") or {}).get(_JOB_UID, ""), {})
-    labels = (job.get("metadata") or {}).get("labels") or {}
+    told = (job.get("metadata") or {}).get("annotations") or {}
     owners = about.get("ownerReferences") or [{}]
     state = queue.state_of(workload)
     is_waiting = state == "WAITING"
@@ -123,11 +123,11 @@ def _row(workload: Object, view: View, team: str, now: float) -> dict[str, Any]:
     count, reason, by_whom = queue.preemptions(workload)
     since = queue.since_of(workload)
     return {
-        "cluster": printable(labels.get(_NAME) or owners[0].get("name") or about["name"]),
+        "cluster": printable(told.get(NAME) or owners[0].get("name") or about["name"]),
         "namespace": about["namespace"],
         "team": team,
         "queue": printable(spec.get("queueName", "")),
-        "owner": printable(labels.get(_OWNER, "")),
+        "owner": printable(told.get(OWNER, "")),
         "state": state,
         "place": place[0] if place and is_waiting else None,
         "waiting": place[1] if place and is_waiting else None,

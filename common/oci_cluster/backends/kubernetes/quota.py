@@ -21,7 +21,7 @@ from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, U
 from oci_cluster.system.text import printable
 
 _FORBIDDEN, _CONFLICT = 403, 409
-# What `hold` writes is not what `apply` manages: an apply must not resume a team that is held.
+# Whoever looks at a queue sees by this name who holds it. An apply does not name the field, so it resumes nobody.
 _MANAGER_OF_HOLD = "oci-cluster-hold"
 _MANAGER = re.compile(r'conflicts? with "(?P<manager>[^"]*)"')
 _FIELD = re.compile(r"(?<![\w\"])\.(?:metadata|spec|value|description|preemptionPolicy)[^\s,]*")

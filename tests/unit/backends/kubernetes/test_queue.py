@@ -104,6 +104,14 @@ def test_places_are_spelled(number: int, said: str) -> None:
             f"{UNUSED}. Pending the preemption of 3 workload(s)",
             "3 of lower priority, or of borrowers, are ended for it",
         ),
+        # A flavor in which it never fits is no hope: only what is missing in the others is told.
+        (
+            (
+                f"{TOO_LARGE.replace(GPU, 'cpu')}, insufficient unused quota for {GPU} in flavor a10, 3 more needed, "
+                f"insufficient unused quota for {GPU} in flavor h100, 8 more needed"
+            ),
+            f"8 more {GPU} needed in flavor h100",
+        ),
         ("something new in Kueue 0.30", "something new in Kueue 0.30"),
         ("\x1b[2Jwiped", "[2Jwiped"),
         (TOO_LARGE.replace("a10", "h100") + ", " + UNUSED.partition(": ")[2], f"4 more {GPU} needed in flavor a10"),

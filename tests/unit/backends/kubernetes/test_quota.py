@@ -285,10 +285,10 @@ def test_a_user_of_one_namespace_sees_that(busy: FakeApi, run: Run) -> None:
 def test_a_cluster_has_the_name_and_the_owner_of_its_job(busy: FakeApi, run: Run) -> None:
     one = busy.objects[f"{KUEUE}/v1beta2/namespaces/a/workloads/one"]
     one["metadata"]["labels"] = {"kueue.x-k8s.io/job-uid": "u1"}
-    labels = {"oci-cluster-name": "mine", "oci-cluster-owner": "ann", "kueue.x-k8s.io/queue-name": "a"}
-    busy.objects["/apis/batch/v1/namespaces/a/jobs/x"] = {"metadata": {"name": "x", "uid": "u1", "labels": labels}}
+    told = {"oci-cluster-name": "mine", "oci-cluster-owner": "ann\x1b[2J"}
+    busy.objects["/apis/batch/v1/namespaces/a/jobs/x"] = {"metadata": {"name": "x", "uid": "u1", "annotations": told}}
     rows = {row["cluster"]: row["owner"] for row in json.loads(run("queue", "a", "--json")[0])}
-    assert rows["mine"] == "ann"
+    assert rows["mine"] == "ann[2J"
 
 
 def test_what_kubernetes_warns_of_is_passed_on(api: FakeApi, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
