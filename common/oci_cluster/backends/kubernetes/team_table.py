@@ -98,7 +98,7 @@ def read_table(path: Path) -> Table:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} cannot be read: {error}"
+        msg = f"{path} cannot be read: {getattr(error, 'strerror', '') or error}"
         raise SettingsError(msg) from error
     return parse_table(text, str(path))
 

@@ -11,7 +11,7 @@ from oci_cluster.backends.kubernetes import queue_view, quota, usage
 from oci_cluster.backends.kubernetes.access import open_access
 from oci_cluster.backends.kubernetes.differences import text
 from oci_cluster.backends.kubernetes.service import Service
-from oci_cluster.backends.kubernetes.team_table import read_table
+from oci_cluster.backends.kubernetes.team_table import Table, read_table
 from oci_cluster.backends.kubernetes.teams import NO_QUEUE
 from oci_cluster.errors import BackendError
 from oci_cluster.system.console import Say
@@ -42,10 +42,12 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
     """
     verbs: dict[str, Callable[[], None]] = {
         "quota show": lambda: _show(service, options, out),
-        "quota apply": lambda: _apply(service, Path(words[1]), options, out),
+        "quota apply": lambda: _apply(service, tables[0], words[1], options, out),
         "quota hold": lambda: _hold(service, words[1], out, "HoldAndDrain" if "--drain" in options else "Hold"),
         "quota resume": lambda: _hold(service, words[1], out, "None"),
     }
+    # What is wrong with it, is so without any Kubernetes.
+    tables = [read_table(Path(words[1]))] if verb == "quota" and words[0] == "apply" else []
     service = Service(open_access(given))
     try:
         if verb == "queue":
@@ -71,8 +73,8 @@ def _show(service: Service, options: Options, out: Out) -> None:
     _print(quotas, head, [list(one.values()) for one in quotas], options, out)
 
 
-def _apply(service: Service, file: Path, options: Options, out: Out) -> None:
-    table, force = read_table(file), "--force" in options
+def _apply(service: Service, table: Table, file: str, options: Options, out: Out) -> None:
+    force = "--force" in options
     planned = quota.plan_apply(service, table, prune="--prune" in options, force=force)
     for note in planned.notes:
         out.say(note)

@@ -296,3 +296,9 @@ def test_what_kubernetes_warns_of_is_passed_on(api: FakeApi, run: Run, monkeypat
     service.warnings = ["v1beta2 ends"]
     monkeypatch.setattr(verbs, "Service", lambda _: service)
     assert run("quota", "show")[1] == "Kubernetes warns: v1beta2 ends"
+
+
+def test_a_table_that_is_wrong_is_told_before_anybody_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "open_access", lambda _: pytest.fail("nobody needs to be asked"))
+    with pytest.raises(SettingsError, match=r"1 thing is wrong in t\.yaml"):
+        run("quota", "apply", "t.yaml", table=TABLE.replace("gpus: 8", "gpus: -8"))

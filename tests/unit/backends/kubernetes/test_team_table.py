@@ -202,7 +202,7 @@ def test_each_slip_is_named(text: str, said: list[str]) -> None:
 def test_what_is_no_yaml_or_no_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^t.yaml:2: this is no YAML: "):
         parse_table("teams: {\n", "t.yaml")
-    with pytest.raises(SettingsError, match=r"teams.yaml cannot be read: .*No such file"):
+    with pytest.raises(SettingsError, match=r"teams.yaml cannot be read: No such file"):
         read_table(tmp_path / "teams.yaml")
     (tmp_path / "teams.yaml").write_text(SMALL)
     assert read_table(tmp_path / "teams.yaml").teams[0].name == "team-a"
