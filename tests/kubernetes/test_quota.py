@@ -56,6 +56,28 @@ def test_a_change_is_told_from_what_to_what(two: Two) -> None:
     assert two.apply().shown == ""
 
 
+def test_labels_of_a_flavor_can_come_and_go(two: Two) -> None:
+    two.apply()
+    flavor = two.table["flavors"][two.flavor]
+    flavor |= {"labels": {"quota.example/shape": "x"}, "taints": ["a=b:NoSchedule"], "tolerations": ["a"]}
+    assert "spec.nodeLabels.quota.example/shape: none -> x" in two.apply().shown
+    for key in ("labels", "taints", "tolerations"):
+        del flavor[key]
+    assert "spec.nodeLabels.quota.example/shape: x -> none" in two.apply().shown
+    assert two.apply().shown == ""
+
+
+def test_a_queue_that_would_change_its_team_is_named_with_what_helps(two: Two) -> None:
+    two.table["teams"][two.a]["queue"] = "main"
+    two.apply()
+    two.table["teams"] = {new_name("other"): {**two.table["teams"][two.a], "namespace": two.a}}
+    with pytest.raises(BackendError) as caught:
+        two.apply()
+    assert f"remove it, and apply again: kubectl delete localqueue main -n {two.a}" in str(caught.value)
+    two.cluster.api.delete(f"{API}/namespaces/{two.a}/localqueues/main")
+    assert f"+ LocalQueue {two.a}/main added" in two.apply().shown
+
+
 def test_a_team_that_is_not_in_the_table_any_more_goes_with_prune_alone(two: Two) -> None:
     """What others have made stays, as do namespaces."""
     two.apply()

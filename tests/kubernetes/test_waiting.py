@@ -79,6 +79,9 @@ def test_who_was_preempted_is_told_by_whom(two: Two) -> None:
             assert f"by {two.b} and queued again, 1st of 1 in {two.a}: 4 more {GPU} needed" in row["line"]
             assert f"preempted once, last by {two.b}" in two.queue(two.a).shown
         api.until(path, ready(12), "the borrower to run again", 90)
+        wait_until(lambda: two.row_of(two.a, "borrower")["state"] == "RUNNING", lambda: two.queue(two.a).shown)
+        row = two.row_of(two.a, "borrower")
+        assert (row["preempted"]["count"], row["line"], row["why"]) == (1, "", "")
 
 
 def test_a_job_that_kueue_has_not_seen_is_told_so(two: Two) -> None:

@@ -165,7 +165,7 @@ class _Refused:
             whom = " and ".join(f"'{one}'" for one in dict.fromkeys(managers))
             self.problems.append(printable(f"{name_of(body)}: {fields} is managed by {whom}; --force takes it over"))
         elif error.code in {_FORBIDDEN, _CONFLICT, 400, 422}:  # HTTP's: refused, a webhook's no, invalid
-            self.problems.append(printable(f"{name_of(body)}: {error}", 1500))
+            self.problems.append(printable(f"{name_of(body)}: {error}{_advice(body, error)}", 1500))
         else:
             raise error
 
@@ -180,6 +180,15 @@ class _Refused:
             listed = "\n".join(f"  {text}" for text in self.problems)
             msg = f"the table cannot be applied, and nothing was changed:\n{listed}"
             raise BackendError(msg)
+
+
+def _advice(body: Object, error: KubernetesError) -> str:
+    """Return what helps where a field can be set only once, such as the team of a LocalQueue."""
+    if "immutable" not in str(error) and "may not be changed" not in str(error):
+        return ""
+    about = body["metadata"]
+    place = f" -n {about['namespace']}" if about.get("namespace") else ""
+    return f"; remove it, and apply again: kubectl delete {body['kind'].lower()} {about['name']}{place}"
 
 
 # --- Show, hold, resume -----------------------------------------------------------------------------------------------

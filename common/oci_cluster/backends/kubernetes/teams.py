@@ -125,8 +125,9 @@ def _namespace(table: Table, team: Team, name: str) -> Object:
 
 
 def _flavor_spec(flavor: Flavor) -> Object:
-    parts = {"nodeLabels": flavor.labels, "nodeTaints": flavor.taints, "tolerations": flavor.tolerations}
-    return {name: part if isinstance(part, dict) else list(part) for name, part in parts.items() if part}
+    # All three, also where they are empty: an apply that takes the last one away makes the spec null, which is refused.
+    taints, tolerations = ([dict(one) for one in found] for found in (flavor.taints, flavor.tolerations))
+    return {"nodeLabels": dict(flavor.labels), "nodeTaints": taints, "tolerations": tolerations}
 
 
 def _queue_spec(team: Team) -> Object:
