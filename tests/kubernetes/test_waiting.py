@@ -84,6 +84,19 @@ def test_who_was_preempted_is_told_by_whom(two: Two) -> None:
         assert (row["preempted"]["count"], row["line"], row["why"]) == (1, "", "")
 
 
+def test_a_low_priority_gives_way_in_its_own_team(two: Two) -> None:
+    two.table["teams"][two.a]["borrow"] = False
+    two.apply()
+    api, low = two.cluster.api, next(iter(two.table["priorities"]))
+    with two.job(two.a, "low", 8, **{"priority-class": low}) as path:
+        api.until(path, ready(8), "the low one to run", 90)
+        with two.job(two.a, "normal", 8) as other:
+            api.until(other, ready(8), "the other one to run", 90)
+            row = two.row_of(two.a, "low")
+            assert row["preempted"] == {"count": 1, "reason": "InClusterQueue", "by": two.a}
+            assert f" by a higher priority in {two.a} and queued again, 1st of 1 in {two.a}: " in row["line"]
+
+
 def test_a_job_that_kueue_has_not_seen_is_told_so(two: Two) -> None:
     with two.job(two.a, "early", 1) as path:
         made = two.cluster.api.get(path)
