@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +21,8 @@ from oci_cluster.backends.kubernetes import verbs
 from oci_cluster.launcher.administration import read_words
 
 API = "apis/kueue.x-k8s.io/v1beta2"
-# Of this file alone: other tests give and take the nodes' nvidia.com/gpu.
-GPU = "quota.example/gpu"
+# Of each worker alone: others give it to the nodes, and take it away, at the same time.
+GPU = f"quota.example/gpu-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
 ENDLESS = "trap 'exit 143' TERM; while :; do sleep 0.2; done"
 
 
