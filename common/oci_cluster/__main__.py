@@ -109,6 +109,21 @@ def _for_people(verb: str) -> Callable[[Words], int]:
     return run
 
 
+def _of_kubernetes(verb: str) -> Callable[[Words], int]:
+    def run(words: Words) -> int:
+        from oci_cluster.launcher import administration, cli
+
+        line = administration.read_words(verb, words)
+        cli.heed_signals()
+        cli.equip(administration.BACKEND)
+        from oci_cluster.backends.kubernetes import verbs
+
+        out = verbs.Out(print, say_to_stderr(program()))
+        return verbs.run(verb, line.words, line.given, cli.given_settings(), out)
+
+    return run
+
+
 VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "agent": (_agent, "be the agent of the node that the environment describes"),
     "launch": (_for_people("launch"), "run a cluster; scripts/launch.sh tells more"),
@@ -117,6 +132,8 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "logs": (_for_people("logs"), "show the nodes' logs, merged; scripts/logs.sh tells more"),
     "scale": (_for_people("scale"), "add workers, or end some; scripts/scale.sh tells more"),
     "stop": (_for_people("stop"), "end a cluster; scripts/stop.sh tells more"),
+    "quota": (_of_kubernetes("quota"), "show, make or hold the teams of a Kubernetes; scripts/quota.sh tells more"),
+    "queue": (_of_kubernetes("queue"), "show who waits for what on a Kubernetes; scripts/queue.sh tells more"),
     "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),

@@ -137,7 +137,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str], arguments: li
 
 VERBS = {
     *("agent", "launch", "status", "list", "logs", "scale", "stop", "images"),
-    *("prepare", "requirements", "upload-outputs", "fetch-outputs", "runner", "orphan"),
+    *("prepare", "queue", "quota", "requirements", "upload-outputs", "fetch-outputs", "runner", "orphan"),
 }
 
 

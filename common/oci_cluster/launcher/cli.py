@@ -44,20 +44,25 @@ _SETTINGS = {flag: setting for setting, flag in FLAGS.items() if f"{flag}=" in O
 
 
 def run(verb: str, words: Sequence[str]) -> int:
-    """Run one of the verbs in :data:`OPTIONS`; return its exit code.
+    """Run one of the verbs that all backends have; return its exit code.
 
     Raises:
         ClusterError: what is said to the person.
     """
     line = parse(verb, words)
     check_words(verb, line)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _stop_at_once)
+    heed_signals()
     if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb == "launch":
         _end_with(int(shell))
     verbs = {"launch": _launch, "status": _status, "list": _list, "logs": _logs, "stop": _stop, "scale": _scale}
     return verbs[verb](line)
+
+
+def heed_signals() -> None:
+    """Have a signal end this as Ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _stop_at_once)
 
 
 def _stop_at_once(number: int, _frame: object) -> None:
@@ -102,7 +107,7 @@ def _launch(line: CommandLine) -> int:
     try:
         plan = _plan(line, backend)
         backend.check(plan)
-        _equip(backend)
+        equip(backend.name)
         plan = backend.place(plan, say)
         if backend.is_free_to_ask:
             lifecycle.check_name(plan.name)
@@ -332,7 +337,7 @@ def _chosen(line: CommandLine) -> tuple[Backend, Lifecycle, Cluster]:
 def end_orphan(backend_name: str, cluster_id: str) -> None:
     """End the cluster whose launcher was killed, if it is there."""
     say = say_to_stderr(program())
-    backend = open_backend(backend_name, PROJECT_ROOT, _given(), lambda: False)
+    backend = open_backend(backend_name, PROJECT_ROOT, given_settings(), lambda: False)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
         lifecycle.stop(lifecycle.choose_orphan(cluster_id), reason="its launcher was killed")
@@ -353,26 +358,26 @@ def _opened(line: CommandLine) -> Backend:
     """Return the backend that was asked for, with all that it needs."""
     backend = _open(line)
     backend.check()
-    _equip(backend)
+    equip(backend.name)
     return backend
 
 
 def _open(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
     """Return the backend that was asked for, on the command line or in a setting."""
-    given = _given()
+    given = given_settings()
     name = line.value("--backend") if line.has("--backend") else given.get("BACKEND") or "local"
     if name not in (known := known_backends()):
         raise usage(f"unknown backend '{name}'; there is: {' '.join(known)}")
     return open_backend(name, PROJECT_ROOT, given, is_stopped)
 
 
-def _equip(backend: Backend) -> None:
+def equip(backend: str) -> None:
     """Go on where the packages are that *backend* needs, which may take a minute: what can be refused, has been."""
-    if python := ensure_backend_tools(PROJECT_ROOT, backend.name, say_to_stderr(program())):
+    if python := ensure_backend_tools(PROJECT_ROOT, backend, say_to_stderr(program())):
         _continue_in(python)
 
 
-def _given() -> dict[str, str]:
+def given_settings() -> dict[str, str]:
     """Return the settings of ``config.env`` and of the environment; an empty variable counts as not given."""
     return {**read_config(PROJECT_ROOT), **{name: text for name, text in os.environ.items() if text}}
 

@@ -25,6 +25,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "logs": ("-f", "--follow", "--node=", "--tail="),
     "stop": ("--delete", "--ended", "--older-than="),
     "scale": (),
+    "quota": ("--dry-run", "--prune", "--force", "--drain", "--json"),
+    "queue": ("--json",),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,10 @@ _PATCHES = {
     "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json",
 }
+
+
+# It tells of each request; people are told what comes of them.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class KubernetesError(BackendError):
@@ -152,9 +157,17 @@ class Service:
                 raise
             return there
 
-    def patch(self, path: str, body: Any, *, kind: str = "merge", dry_run: bool = False) -> Object:
-        """Change the object at *path* by *body*: a ``merge``, ``strategic`` or ``json`` patch; return it."""
-        query = {"dryRun": "All"} if dry_run else {}
+    def patch(self, path: str, body: Any, *, kind: str = "merge", dry_run: bool = False, manager: str = "") -> Object:
+        """Change the object at *path* by *body*: a ``merge``, ``strategic`` or ``json`` patch; return it.
+
+        Args:
+            path: Where it is.
+            body: The patch.
+            kind: Of patch.
+            dry_run: Whether nothing is to be kept.
+            manager: Whose fields these are from then on; the client's own name where it is empty.
+        """
+        query = {**({"dryRun": "All"} if dry_run else {}), **({"fieldManager": manager} if manager else {})}
         return self._ask("PATCH", path, body=body, content_type=_PATCHES[kind], query=query)
 
     def apply(self, path: str, body: Object, *, force: bool = False, dry_run: bool = False) -> Object:

@@ -1,0 +1,40 @@
+"""``quota.sh`` and ``queue.sh``: their command lines; what they do is the backend kubernetes' own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oci_cluster.launcher.command_line import CommandLine, parse, usage
+
+BACKEND = "kubernetes"
+# The words of quota.sh, what each is followed by, and the options that are its alone.
+_WORDS = {"show": "", "apply": "teams.yaml", "hold": "TEAM", "resume": "TEAM"}
+_OF = {"--dry-run": "apply", "--prune": "apply", "--force": "apply", "--drain": "hold", "--json": "show"}
+
+
+def read_words(verb: str, words: Sequence[str]) -> CommandLine:
+    """Return what *words* say to ``quota`` or ``queue``.
+
+    Raises:
+        UsageError: something is wrong with them.
+    """
+    line = parse(verb, words)
+    if line.has("--backend") and line.value("--backend") != BACKEND:
+        raise usage(f"teams and queues are of the backend {BACKEND} alone, got --backend {line.value('--backend')}")
+    if "" in line.words:  # "$TEAM" that is not set: it must not mean all
+        raise usage("expected a name, got an empty word")
+    if verb == "queue":
+        if len(line.words) > 1:
+            raise usage(f"one team at a time, got '{line.words[0]}' and '{line.words[1]}'")
+        return line
+    action, *more = line.words or [""]
+    if action not in _WORDS:
+        listed = ", ".join(f"{word} {what}".strip() for word, what in _WORDS.items())
+        raise usage(f"expected one of: {listed}; got '{action}'")
+    if len(more) != bool(_WORDS[action]):
+        wanted = f"{action} {_WORDS[action]}".strip()
+        raise usage(f"expected {wanted}, got {' '.join(line.words)}")
+    for option, its_action in _OF.items():
+        if line.has(option) and action != its_action:
+            raise usage(f"{option} belongs to {its_action}, not to {action}")
+    return line

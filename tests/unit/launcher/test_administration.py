@@ -1,0 +1,57 @@
+"""The command lines of quota.sh and queue.sh."""
+
+from __future__ import annotations
+
+import pytest
+
+from oci_cluster import __main__ as door
+from oci_cluster.errors import UsageError
+from oci_cluster.launcher import cli
+from oci_cluster.launcher.administration import read_words
+
+KNOWN = "show, apply teams.yaml, hold TEAM, resume TEAM"
+WRONG = [
+    ("quota", [], f"expected one of: {KNOWN}; got ''"),
+    ("quota", ["list"], f"expected one of: {KNOWN}; got 'list'"),
+    ("quota", ["show", "a"], "expected show, got show a"),
+    ("quota", ["apply"], "expected apply teams.yaml, got apply"),
+    ("quota", ["hold"], "expected hold TEAM, got hold"),
+    ("quota", ["hold", "a", "b"], "expected hold TEAM, got hold a b"),
+    ("quota", ["hold", ""], "expected a name, got an empty word"),
+    ("quota", ["resume", "a", "--drain"], "--drain belongs to hold, not to resume"),
+    ("quota", ["show", "--prune"], "--prune belongs to apply, not to show"),
+    ("quota", ["hold", "a", "--dry-run"], "--dry-run belongs to apply, not to hold"),
+    ("quota", ["show", "--backend", "oci"], "teams and queues are of the backend kubernetes alone, got --backend oci"),
+    ("queue", ["a", "b"], "one team at a time, got 'a' and 'b'"),
+    ("queue", [""], "expected a name, got an empty word"),
+    ("queue", ["--all"], "unknown option '--all'"),
+]
+
+
+@pytest.mark.parametrize(("verb", "words", "why"), WRONG)
+def test_a_wrong_command_line_asks_nobody(
+    verb: str, words: list[str], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "equip", lambda _: pytest.fail("nothing is installed for a wrong command line"))
+    with pytest.raises(UsageError) as caught:
+        read_words(verb, words)
+    assert str(caught.value) == f"{why} (oci_cluster --help tells more)"
+    assert door.main([verb, *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("quota", ["show", "--json", "--backend", "kubernetes"]),
+        ("quota", ["apply", "t.yaml", "--dry-run", "--prune", "--force"]),
+        ("quota", ["hold", "a", "--drain"]),
+        ("quota", ["resume", "a"]),
+        ("queue", []),
+        ("queue", ["a", "--json"]),
+    ],
+)
+def test_what_is_right_is_taken(verb: str, words: list[str]) -> None:
+    assert read_words(verb, words).words == [
+        word for word in words if not word.startswith("--") and word != "kubernetes"
+    ]
