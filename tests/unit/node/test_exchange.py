@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from unit.fake_cluster import KEY, LAUNCH
@@ -191,10 +194,6 @@ def test_a_port_that_is_taken_is_named(served: Served) -> None:
 
 def test_nodes_on_storage_load_nothing_of_it() -> None:
     """It costs nobody else anything."""
-    import subprocess  # noqa: PLC0415 - here alone
-    import sys  # noqa: PLC0415 - here alone
-    from pathlib import Path  # noqa: PLC0415 - here alone
-
     code = (
         "import sys, oci_cluster.node.start, oci_cluster.node.main, oci_cluster.node.worker\n"
         "from oci_cluster.contract.cluster_dir import ClusterDir\n"
