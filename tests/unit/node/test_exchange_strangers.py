@@ -235,6 +235,16 @@ def test_nobody_answers_in_mains_name(answer: Callable[[socket.socket], None]) -
         impostor.close()
 
 
+def test_who_boasts_is_not_listened_to() -> None:
+    """Main proves itself with a small answer; lists come later."""
+    impostor = Impostor(boasts)
+    try:
+        with pytest.raises(RequestFailedError, match="a frame of 100 and 8388608 bytes; 256 and 0 are the limits"):
+            RemoteFiles(impostor.place, OWN).reach()
+    finally:
+        impostor.close()
+
+
 def test_who_answers_slowly_does_not_answer() -> None:
     """A byte now and then: the request has its time, and no single byte."""
     ended = threading.Event()
