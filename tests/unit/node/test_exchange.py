@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.fake_cluster import KEY, LAUNCH
@@ -173,6 +174,24 @@ def test_an_interrupted_main_leaves_when_the_others_have_heard(ending: Served) -
     worker.read("MAIN_heartbeat.json")
     assert ending.exchange.remaining()
     assert leave(ending, is_interruption=True) < 5
+
+
+def test_a_node_that_asks_is_connected_all_the_time(served: Served) -> None:
+    """Main, in its own thread, must not take it for one that has left: it is not taken out for a moment, either."""
+    removed: list[object] = []
+
+    class Watched(dict[Any, Any]):
+        def pop(self, *key: Any) -> Any:
+            removed.append(key)
+            return super().pop(*key)
+
+    worker = served.node()
+    worker.create()
+    served.exchange._proved = Watched(served.exchange._proved)
+    assert worker.read("stop") is None
+    assert worker.read("stop") is None
+    assert removed == []
+    assert served.exchange.remaining() == ["a node without a name"]
 
 
 def test_a_connection_that_a_node_has_given_up_is_ended(served: Served) -> None:
