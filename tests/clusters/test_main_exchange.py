@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -12,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import SLEEP, UNTIL_GO, wait_until
+from harness import SLEEP, UNTIL_GO, listening_of, wait_until
+from port_table import read_table
 from queued_nodes import QueuedNodes
 
 from oci_cluster.contract.cluster_dir import ClusterDir
@@ -222,6 +224,39 @@ def test_an_interrupted_cluster_begins_again(launch: Launch) -> None:
         nodes.wait_for("entry up", node)
     (nodes.code / "go").touch()
     assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
+
+
+def test_main_listens_on_its_port_and_nobody_else_on_anything(launch: Launch) -> None:
+    """As the row of the table of ports in SECURITY.md says that is about any framework."""
+    (row,) = [row for row in read_table() if row.framework == "any"]
+    assert (row.roles, row.program, row.when, row.address) == (("MAIN",), "agent", "with main://", "the node's")
+    nodes = launch(UNTIL_GO)
+    nodes.start()
+    for node in ("WORKER_1", "WORKER_2"):
+        nodes.wait_for("worker works", node)
+    nodes.wait_for("entry up")
+    found = {(address, port) for _, address, port in listening_of(nodes.launch_id)}
+    assert found == {(nodes.environ("MAIN")["NODE_ADDRESS"], nodes.port)}
+    (nodes.code / "go").touch()
+    assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
+
+
+def test_a_stranger_holds_nothing_up(launch: Launch) -> None:
+    """Connections that say nothing, half a message and nonsense, from before the others have come."""
+    nodes = launch(UNTIL_GO, MIN_WORKERS="2")
+    nodes.start(["MAIN"])
+    address = (nodes.environ("MAIN")["NODE_ADDRESS"], nodes.port)
+    nodes.wait_for("entry up")
+    with contextlib.ExitStack() as stack:
+        for said in (b"", b"half", b"x" * 5000) * 100:
+            guest = stack.enter_context(socket.create_connection(address, 10))
+            with contextlib.suppress(OSError):
+                guest.sendall(said)
+        nodes.start(["WORKER_1", "WORKER_2"])
+        for node in ("WORKER_1", "WORKER_2"):
+            nodes.wait_for("worker works", node)
+        (nodes.code / "go").touch()
+        assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
 
 
 def test_thirty_nodes(launch: Launch) -> None:

@@ -8,57 +8,18 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import pytest
 from harness import PATIENCE_S, Launch, Project, processes_of, wait_until
+from port_table import SECURITY, Row, read_table
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Horovod's environment compiles it
-SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
-PORT = re.compile(r"(?:(\d+)(?:-(\d+))? `(\w+)`|any)(?:, (.*))?")
 # Ports of their own, as other tests here have the usual ones.
 OWN_PORTS = {
     "tensorflow": {"TASK_PORT": 23345},
     "horovod": {"SSH_PORT": 23445, "RENDEZVOUS_PORT": 23440},
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the table: a process of *program*, on nodes of *roles*, has one socket that listens so."""
-
-    framework: str
-    roles: tuple[str, ...]
-    program: str
-    first: int
-    last: int
-    setting: str
-    when: str
-    address: str
-
-    def has(self, port: int, given: dict[str, int]) -> bool:
-        """Return whether the line is about *port*, where settings are *given*."""
-        first = given.get(self.setting, self.first)
-        # Where nodes share a machine, TensorFlow's have the ports that follow main's.
-        last = first + 255 if self.setting == "TASK_PORT" else max(first, self.last)
-        return first <= port <= last
-
-
-def read_table() -> list[Row]:
-    """Return the lines of the table of ports."""
-    section = SECURITY.read_text().partition("\n## Ports\n")[2].partition("\n## ")[0]
-    rows = []
-    for line in re.findall(r"^\| (.*) \|$", section, re.MULTILINE)[2:]:
-        framework, nodes, program, port, address, *_ = line.split(" | ")
-        found = PORT.fullmatch(port)
-        assert found, f"'{port}' is no port that can be compared"
-        first, last, setting, when = found.groups()
-        roles = {"main": ("MAIN",), "workers": ("WORKER",), "all": ("MAIN", "WORKER", "PS")}[nodes]
-        span = (int(first), int(last or first)) if first else (1024, 65535)
-        rows.append(Row(framework.lower(), roles, program, *span, setting or "", when or "", address))
-    return rows
 
 
 def program_of(process: psutil.Process) -> str:
@@ -206,7 +167,8 @@ def test_table_has_every_framework_and_every_port_that_is_a_setting() -> None:
     root = SECURITY.parent
     frameworks = {path.parent.name for path in root.glob("*/start-master.sh")}
     rows = read_table()
-    assert {row.framework for row in rows} == frameworks
+    # "any": what there is with each, as test_main_exchange.py looks at it.
+    assert {row.framework for row in rows} == {*frameworks, "any"}
     for framework in frameworks:
         text = (root / framework / "settings.env").read_text()
         settings = dict(re.findall(r"^(\w+_PORTS?)=([\d:]+)$", text, re.MULTILINE))

@@ -9,7 +9,7 @@ PLACED_SETTINGS = (
     Setting(
         "WORK_DIR",
         Receiver.PLACED,
-        "any fsspec URL",
+        "any fsspec URL, or `main://HOST:PORT`: the memory of main, see below",
         parse_url,
         default=None,
         aliases=("OCI__WORK_DIR",),

@@ -78,6 +78,7 @@ class _Guest:
         self.asking: Seals | None = None
         self.answering: Seals | None = None
         self.is_proved = False
+        self.heard_at = 0.0
         #: Its name, as far as the files tell that it writes.
         self.node = ""
         #: Which versions of main's words it has read.
@@ -110,7 +111,7 @@ class Exchange:
         self._waker, self._awaited = socket.socketpair()
         self._is_over = False
         self._late_at = 0.0
-        # In the order in which they have come; and those that have proved themselves, the last to be heard of last.
+        # In the order in which they have come; and those that have proved themselves.
         self._unproved: dict[_Guest, None] = {}
         self._proved: dict[_Guest, None] = {}
         self._began_at = clock()
@@ -298,13 +299,15 @@ class Exchange:
 
     def _welcome(self, guest: _Guest) -> None:
         """Take note that *guest* has the launch key, and that it was heard of now."""
-        self._unproved.pop(guest, None)
-        self._proved.pop(guest, None)
-        self._proved[guest] = None
-        self._nameless += not guest.is_proved
+        guest.heard_at = self._clock()
+        if guest.is_proved:  # main's own thread looks at who is there: nobody may be missing for a moment
+            return
+        self._nameless += 1
         guest.is_proved = True
+        self._proved[guest] = None
+        del self._unproved[guest]
         if len(self._proved) > MOST_PROVED:
-            self._end(next(iter(self._proved)))
+            self._end(min(self._proved, key=lambda guest: guest.heard_at))
 
     def _answer(self, guest: _Guest, request: Mapping[str, Any], body: bytes) -> None:
         answer: dict[str, Any] = {}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.fake_cluster import MakeNode, Node, make_project
 from unit.fake_follower import Follower
 from unit.node.fake_lives import Launch
 from unit.node.fake_members import Cluster
+from unit.node.served_main import Served
 
 
 @pytest.fixture
@@ -57,3 +61,32 @@ def cluster(root: Path) -> Cluster:
 def launch(make: MakeNode) -> Launch:
     """Return a launch of several lives without nodes."""
     return Launch(make)
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close what nodes and others have opened: a process does that by its end."""
+    opened: list[socket.socket] = []
+    create = socket.create_connection
+
+    def note(*args: Any, **named: Any) -> socket.socket:
+        opened.append(create(*args, **named))
+        return opened[-1]
+
+    monkeypatch.setattr(socket, "create_connection", note)
+    yield
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def served(connections: None) -> Iterator[Served]:
+    found = Served()
+    yield found
+    found.exchange.close()
+
+
+@pytest.fixture
+def ending(connections: None) -> Served:
+    """Return a main that a test ends."""
+    return Served()
