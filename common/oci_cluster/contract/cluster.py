@@ -50,6 +50,10 @@ class State(str, Enum):
         return {int(ExitCode.OK): cls.SUCCEEDED, int(ExitCode.STOPPED): cls.CANCELED}.get(code, cls.FAILED)
 
 
+# What nodes are that wait for a quota.
+QUEUE_STATES = frozenset({State.QUEUED, State.PREEMPTED})
+
+
 @dataclass(frozen=True)
 class Node:
     """One node that is to run; its *address* is empty where the node itself finds it."""

@@ -17,6 +17,8 @@ class FollowedLife:
         self._cluster_dir = cluster_dir
         self._is_interruptible = is_interruptible(environment)
         self._life: Life | None = None
+        # How many have been seen: where nobody keeps what was before, main begins to count anew.
+        self._seen = 0
 
     def begun(self) -> int:
         """Return the number of the life that has begun since the last look; 0 where none has, or it is the first."""
@@ -26,7 +28,9 @@ class FollowedLife:
         if self._life is None or (before is not None and before.id == self._life.id):
             return 0
         self.enter(self._cluster_dir)
-        return self._life.number if self._life.number > 1 else 0
+        self._seen += 1
+        number = max(self._life.number, self._seen)
+        return number if number > 1 else 0
 
     def enter(self, cluster_dir: ClusterDir) -> ClusterDir:
         """Have only files of this life count in *cluster_dir*, and return it."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oci_cluster.backends.base import Backend
-from oci_cluster.contract.cluster import Cluster, NodeState, Plan, State
+from oci_cluster.contract.cluster import QUEUE_STATES, Cluster, NodeState, Plan, State
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import config_file, heartbeat_file
 from oci_cluster.errors import ClusterError
@@ -78,6 +78,8 @@ class Provisioning:
         # Nodes that have left a file: they have started, whatever the backend says that may be late.
         self._alive: set[str] = set()
         self._over_at: float | None = None
+        self._queue_told_at: float | None = None
+        self._quota_timeout_s = float(plan.placed.get("wait_for_quota_s") or 0)
         self._told: set[str] = set()
         self._canceled_at: dict[tuple[str, str | int], float] = {}
 
@@ -93,6 +95,7 @@ class Provisioning:
                 self._waited.pop(node.node, None)
         self._tell_troubles(nodes)
         waiting = self.waiting(nodes)
+        self._tell_queue(waiting)
         if waiting and self._over_at is None and self._clock() - self._told_at >= _TELL_S:
             self._told_at = self._clock()
             self._tell(nodes, waiting)
@@ -112,13 +115,22 @@ class Provisioning:
     def overdue(self, nodes: Sequence[NodeState]) -> Overdue:
         """Return which of *nodes* have waited for longer than ``PROVISION_TIMEOUT``; main no longer than the TTL."""
         limit_s, ttl_s = self._plan.provision_timeout_s, self._plan.limits.ttl_s
+        queued = [node for node in self.waiting(nodes) if node.state in QUEUE_STATES]
+        if late := self._late(queued, self._quota_timeout_s):
+            why = f"{self._cluster.name} had no place in its queue within {self._quota_timeout_s:g} s (WAIT_FOR_QUOTA)"
+            return Overdue(late, f"{why}: {queued[0].details}")
+        if queued:
+            return Overdue()
         waits = {node.node: self._clock() - self._since[node.node, node.id] for node in self.waiting(nodes)}
-        late = tuple(name for name, waited_s in waits.items() if 0 < limit_s <= waited_s)
-        if late:
+        if late := self._late(self.waiting(nodes), limit_s):
             return Overdue(late, f"{names_of(late)} did not start within {limit_s:g} s (PROVISION_TIMEOUT)")
         if 0 < ttl_s <= waits.get("MAIN", 0):
             return Overdue(("MAIN",), f"TTL of {ttl_s:g} s reached before MAIN had started; launch with a longer --ttl")
         return Overdue()
+
+    def _late(self, nodes: Sequence[NodeState], limit_s: float) -> tuple[str, ...]:
+        waits = {node.node: self._clock() - self._since[node.node, node.id] for node in nodes}
+        return tuple(name for name, waited_s in waits.items() if 0 < limit_s <= waited_s)
 
     def give_up(self, nodes: Sequence[NodeState], overdue: Overdue) -> None:
         """Cancel the nodes that are *overdue*: the cluster works without them."""
@@ -174,6 +186,17 @@ class Provisioning:
             why = f" ({details})" if details else ""
             parts.append(f"{len(members)} {state} for {span(longest_s)}{why}: {names}")
         self._say(f"{len(nodes) - len(waiting)} of {len(nodes)} nodes have started; {'; '.join(parts)}")
+
+    def _tell_queue(self, waiting: Sequence[NodeState]) -> None:
+        """Say at once that a cluster waits in a queue, and what for; then as often as of other nodes that wait."""
+        queued = next((node for node in waiting if node.state in QUEUE_STATES and node.details), None)
+        if queued is None or self._over_at is not None:
+            self._queue_told_at = None
+            return
+        now_s = self._clock()
+        if self._queue_told_at is None or now_s - self._queue_told_at >= _TELL_S:
+            self._queue_told_at = self._told_at = now_s
+            self._say(f"{self._cluster.name}: {queued.details}")
 
     def _tell_troubles(self, nodes: Sequence[NodeState]) -> None:
         """Say what the backend says of nodes that need attention, when it comes and when it goes."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import (
+    QUEUE_STATES,
     Cluster,
     NodeState,
     Plan,
@@ -87,9 +88,10 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         "name": cluster.name,
         "framework": cluster.framework,
         "backend": cluster.backend,
-        "state": state_word(code),
+        "state": _state(states, code),
         "exit_code": code,
         "reason": stop.get("reason"),
+        **_queued(states, code),
         "created": cluster.created,
         **({"life": life} if life > 1 else {}),
         "directory": backend.files(cluster, plan),
@@ -142,8 +144,9 @@ def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) ->
         "name": cluster.name,
         "framework": cluster.framework,
         "backend": cluster.backend,
-        "state": state_word(code),
+        "state": _state(states, code),
         "exit_code": code,
+        **_queued(states, code),
         "created": cluster.created,
         "nodes": [_node(backend, state, code) for state in states],
         **({backend.handle_name: cluster.handle} if backend.handle_name else {}),
@@ -184,6 +187,19 @@ def state_word(code: int | None) -> str:
     return {int(ExitCode.OK): "SUCCEEDED", int(ExitCode.STOPPED): "STOPPED"}.get(code, "FAILED")
 
 
+def _state(states: Sequence[NodeState], code: int | None) -> str:
+    """Return the state of a cluster that ended with *code*; of one that waits in a queue, that it does."""
+    words = {state.state for state in states}
+    is_queued = code is None and words and words <= QUEUE_STATES
+    return str(State.PREEMPTED if State.PREEMPTED in words else State.QUEUED) if is_queued else state_word(code)
+
+
+def _queued(states: Sequence[NodeState], code: int | None) -> dict[str, str]:
+    """Return what a cluster waits for that is in a queue."""
+    why = next((state.details for state in states if state.state in QUEUE_STATES and state.details), "")
+    return {"queue": why} if why and _state(states, code) in {str(word) for word in QUEUE_STATES} else {}
+
+
 def has_left(state: NodeState, code: int | None) -> bool:
     """Return whether a node was ended alone, as `scale.sh` does, in a cluster of this exit *code*; None: that runs."""
     was_told = state.exit_code == ExitCode.STOPPED and code != ExitCode.STOPPED and not state.cause
@@ -209,6 +225,7 @@ def status_text(found: Mapping[str, Any]) -> str:
     life = f"life {found['life']}, " if "life" in found else ""
     head = f"{found['name']}  {what}, {_ending(found)}, {life}started {_ago(found['created'])} ago"
     lines = [head, *([f"reason: {printable(found['reason'])}"] if found["reason"] else [])]
+    lines += [printable(found["queue"], 1000)] if "queue" in found else []
     lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
     lines += [f"unreadable: {printable(found['unreadable'])}"] if "unreadable" in found else []
     lines += [f"ignored: {name}: {why}" for name, why in found.get("refused", {}).items()]

@@ -331,7 +331,8 @@ class KubernetesBackend:
 
     def ask_to_stop(self, job: str, body: bytes) -> None:
         """Have the nodes of *job* end, and its file `stop` be *body*."""
-        self._jobs.end_all(job, {requests.STOP: body.decode()})
+        unstarted = " ".join(self._seen.unstarted(job))
+        self._jobs.end_all(job, {requests.STOP: body.decode(), requests.UNSTARTED: unstarted})
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
         """Have Kubernetes end *nodes*: TERM, their grace, KILL; *at_once* KILL."""

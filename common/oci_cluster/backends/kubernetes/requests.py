@@ -38,6 +38,7 @@ ENDED = "oci-cluster-ended"
 # Those of them that had not started.
 UNSTARTED = "oci-cluster-unstarted"
 ALL = "*"
+MAX_PREEMPTIONS = "oci-cluster-max-preemptions"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -94,7 +95,12 @@ def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> 
         environment=environment,
         limits=limits_of(environment, root / plan.framework),
         work_dir=plan.work_dir if is_stored(plan.work_dir) else f"{PROTOCOL}://{namespace}/{name}",
-        placed={"object": name, "namespace": namespace, "work_dir": plan.work_dir, "queue": settings["queue"]},
+        placed={
+            "object": name,
+            "namespace": namespace,
+            "work_dir": plan.work_dir,
+            "wait_for_quota_s": f"{settings['wait_for_quota_s']:g}",
+        },
     )
     if not plan.work_dir:
         say(_WITHOUT_STORAGE)
@@ -228,7 +234,7 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         "name": plan.placed["object"],
         "namespace": plan.placed["namespace"],
         "labels": {**settings["labels"], **labels_of(plan), **_queue_labels(settings)},
-        "annotations": {**settings["annotations"], **_annotations_of(plan)},
+        "annotations": {**settings["annotations"], **_annotations_of(plan), **_bound(settings)},
         "pod_annotations": settings["annotations"],
         "launch_label": LAUNCH,
         "launch_id": plan.launch_id,
@@ -257,6 +263,11 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
 def _queue_labels(settings: Mapping[str, Any]) -> dict[str, str]:
     queue = {QUEUE: settings["queue"]} if settings["queue"] else {}
     return {**queue, **({PRIORITY: settings["priority"]} if settings["priority"] else {})}
+
+
+def _bound(settings: Mapping[str, Any]) -> dict[str, str]:
+    most = settings["max_preemptions"]
+    return {MAX_PREEMPTIONS: str(most)} if most >= 0 else {}
 
 
 def _owner() -> str:

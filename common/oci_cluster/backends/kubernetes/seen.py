@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oci_cluster.backends.kubernetes import states
-from oci_cluster.backends.kubernetes.requests import LAUNCH, QUEUE, STOP
+from oci_cluster.backends.kubernetes import queue, states
+from oci_cluster.backends.kubernetes.queue_view import pending_workloads
+from oci_cluster.backends.kubernetes.requests import LAUNCH, MAX_PREEMPTIONS, QUEUE
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.told_files import files_of, told_of
 from oci_cluster.contract.cluster import Cluster, NodeState, State
@@ -30,7 +30,8 @@ _FRESH_S = 1.0
 _HEAD_BYTES = 1 << 20
 # When a Job that has no pods is asked why.
 _PATIENCE_S = 3.0
-_ADVICE = re.compile(r"^(.*?)(, retry after|$)", re.DOTALL)
+# How often it is asked why a Job waits in its queue: Kueue looks at it anew when something changes there.
+_QUEUE_S = 3.0
 
 
 class Seen:
@@ -49,6 +50,8 @@ class Seen:
         self._lines: dict[str, dict[str, bytes]] = {}
         self._read_at: dict[str, float] = {}
         self._copied: set[str] = set()
+        # Why Jobs wait in their queue, by their ids, and when that was asked.
+        self._queued: dict[str, tuple[tuple[State, str], float]] = {}
 
     # --- Jobs and pods -------------------------------------------------------------------------------------
 
@@ -129,11 +132,43 @@ class Seen:
         return ""
 
     def _why_queued(self, job: Object) -> tuple[State, str]:
-        """Return whether a suspended *job* waits in a queue for the first time, or again, and what for."""
-        queue = states.labels_of(job).get(QUEUE, "")
-        if not queue:
+        """Return whether a suspended *job* waits in a queue for the first time, or again, and what for.
+
+        FAILED where it can never start.
+        """
+        name = states.labels_of(job).get(QUEUE, "")
+        if not name:
             return State.ACCEPTED, "its Job is suspended"
-        return State.QUEUED, f"in {queue}"
+        known, asked_at = self._queued.get(states.uid_of(job), ((State.QUEUED, ""), -_QUEUE_S))
+        if self._clock() - asked_at < _QUEUE_S:
+            return known
+        found = self._ask_queue(job, name)
+        self._queued[states.uid_of(job)] = found, self._clock()
+        return found
+
+    def _ask_queue(self, job: Object, name: str) -> tuple[State, str]:
+        service = self._open()
+        try:
+            chosen = f"kueue.x-k8s.io/job-uid={states.uid_of(job)}"
+            workload = next(iter(service.items(service.path("workloads"), labelSelector=chosen)), None)
+        except KubernetesError as error:
+            if error.code not in {403, 404}:
+                raise
+            return State.QUEUED, f"in {name}; you may not see why (kueue-batch-user-role shows it)"
+        if why := queue.is_impossible(workload):
+            return State.FAILED, why
+        pending: list[Object] = []
+        with contextlib.suppress(KubernetesError):  # then it is told without its place
+            pending = pending_workloads(service, service.namespace, name)
+        line = queue.waiting_line(job, workload, pending, time.time())
+        count, _, by_whom = queue.preemptions(workload)
+        if not count:
+            return State.QUEUED, line
+        most = states.annotations_of(job).get(MAX_PREEMPTIONS, "")
+        told = f"preempted {count} time{'s' if count > 1 else ''}" + (f", the last by {by_whom}" if by_whom else "")
+        if most.isdecimal() and count > int(most):
+            return State.FAILED, f"{told}; MAX_PREEMPTIONS is {most}"
+        return State.PREEMPTED, f"{told}; {line}"
 
     # --- What nodes tell -----------------------------------------------------------------------------------
 
@@ -185,9 +220,10 @@ class Seen:
         found = {index: pod for pod in pods if (index := states.index_of(pod)) is not None}
         return {states.node_of(index, environment).name: found[index] for index in sorted(found)}
 
-    def stop_of(self, job: str) -> str:
-        """Return the file `stop` that a launcher has left at the Job called *job*."""
-        return states.annotations_of(self._jobs.get(job, {})).get(STOP, "")
+    def unstarted(self, job: str) -> list[str]:
+        """Return the nodes of the Job called *job* that had not started when they were last seen."""
+        view = states.JobView.of(self._jobs.get(job, {}))
+        return [state.node for state in states.states_of(view, self.pods(job)) if state.is_waiting]
 
 
 def _own(pods: Sequence[Object], job: Object) -> list[Object]:

@@ -23,7 +23,6 @@ from oci_cluster.backends.kubernetes.requests import (
     NAME,
     PROJECT,
     PROTOCOL,
-    QUEUE,
     STOP,
     UNSTARTED,
 )
@@ -133,7 +132,7 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path) -> Plan:
         settings={},
         limits=limits,
         work_dir=work_dir if is_stored(work_dir) else f"{PROTOCOL}://{namespace}/{cluster.handle}",
-        placed={"object": cluster.handle, "namespace": namespace, "queue": labels_of(job).get(QUEUE, "")},
+        placed={"object": cluster.handle, "namespace": namespace},
     )
 
 
@@ -295,6 +294,9 @@ def _without_pod(node: str, index: int, view: JobView) -> NodeState:
 
 def _to_come(node: str, view: JobView) -> NodeState:
     """Return the state of a node whose pod is still to be made."""
+    if view.is_suspended and view.waiting[0] is State.FAILED:
+        details = view.waiting[1]
+        return NodeState(node, State.FAILED, int(ExitCode.UNAVAILABLE), details=details, never_started=True)
     if view.is_suspended:
         word, why = view.waiting
         return NodeState(node, word, details=why, is_waiting=True, accepted=view.created)
@@ -349,7 +351,8 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
     if ended or phase in {"Failed", "Succeeded"}:
         is_asked = view.stop_code is not None or ALL in view.ended or node in view.ended
         is_over = view.is_finished or is_asked or index in view.failed | view.completed
-        if is_disrupted(pod) and not is_over:
+        # What Kubernetes takes away comes back; what somebody has deleted is told by the Job a moment later.
+        if not is_over and (is_disrupted(pod) or view.is_suspended or meta.get("deletionTimestamp")):
             why = printable(_condition(pod, "DisruptionTarget").get("message") or "")
             return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
         return _ended(ended, status, there)
@@ -389,7 +392,9 @@ def _pending(pod: Object, there: NodeState) -> NodeState:
         code = int(ExitCode.UNAVAILABLE)
         return replace(there, state=State.FAILED, exit_code=code, never_started=True, details=details)
     if reason in {"ErrImagePull", _BACK_OFF}:
-        return replace(there, state=State.NEEDS_ATTENTION, details=f"{reason}: {message}", is_waiting=True)
+        # The same words for the failure and for the pause after it, so that it is told once.
+        why = f"its image cannot be pulled: {message.rpartition('ErrImagePull: ')[2]}"
+        return replace(there, state=State.NEEDS_ATTENTION, details=why, is_waiting=True)
     if scheduled.get("status") == "False":
         told = printable(scheduled.get("message") or scheduled.get("reason") or "")
         return replace(there, state=State.ACCEPTED, details=told, is_waiting=True)
