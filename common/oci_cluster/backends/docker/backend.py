@@ -32,6 +32,7 @@ from oci_cluster.backends.docker.states import (
     plan_of,
 )
 from oci_cluster.backends.docker.unbegun import Unbegun
+from oci_cluster.backends.kept import read_states
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
 from oci_cluster.contract.config import SettingsReader, read_settings_file
 from oci_cluster.errors import StoppedError, UsageError
@@ -246,9 +247,7 @@ class DockerBackend:
 
     def _states(self, cluster: Cluster) -> list[NodeState]:
         nodes = self._seen[cluster.launch_id]
-        return [self._unbegun.state(name, container) for name, container in nodes.items()] or kept_records.read_states(
-            cluster
-        )
+        return [self._unbegun.state(name, container) for name, container in nodes.items()] or read_states(cluster)
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,13 +20,14 @@ from typing import TYPE_CHECKING
 from oci_cluster.backends import kept
 from oci_cluster.backends.base import IsStopped, LogCopy
 from oci_cluster.backends.code import code_of
-from oci_cluster.backends.kubernetes import requests, states
+from oci_cluster.backends.kubernetes import clusters, requests, states
+from oci_cluster.backends.kubernetes.keeping import keep
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.values import parse_switch
-from oci_cluster.errors import SettingsError, StoppedError, UsageError
+from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
 
@@ -176,34 +175,12 @@ class KubernetesBackend:
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
         """Return *plan*, when the person has agreed to where it goes, and that has what *plan* names."""
-        self._confirm(say)
-        from oci_cluster.backends.kubernetes.checks import check_place
+        from oci_cluster.backends.kubernetes.checks import check_place, confirm
+
+        confirm(self.service.access, self._given, say)
 
         check_place(self.service, plan, settings_of(requests.as_given(plan), self._root))
         return plan
-
-    def _confirm(self, say: Say) -> None:
-        """Have a person agree to a context that nobody has named: a kubeconfig's current one is often another's.
-
-        Raises:
-            UsageError: nobody is there to be asked.
-            StoppedError: the answer was no.
-        """
-        access = self.service.access
-        if self._given.get("KUBE_CONTEXT") or not access.context:
-            return
-        where = f"context {access.context} ({access.server}), namespace {access.namespace}"
-        advice = f"name it: KUBE_CONTEXT={shlex.quote(access.context)}"
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            msg = f"this would go to the kubeconfig's current {where}; if that is meant, {advice}"
-            raise UsageError(msg)
-        say(f"{where}; to be asked no more, {advice}")
-        say("launch there? [y/N]")
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            msg = "not launched"
-            raise StoppedError(msg)
-        # For all that this launcher starts, and who ends the cluster in its place: the current one may change.
-        self._given["KUBE_CONTEXT"] = os.environ["KUBE_CONTEXT"] = access.context
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
         """Start *nodes*: the first of a cluster with the Job that is made for them, later ones in that.
@@ -257,7 +234,7 @@ class KubernetesBackend:
         """Return the clusters of the namespace, and those that ended and are kept here; or those called *name*."""
         service, place = self.service, clusters_dir(self._root)
         jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
-        known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
+        known = [(cluster, job) for job in jobs if (cluster := clusters.cluster_of(job, place))]
         self._seen.note_all([job for _, job in known])
         found: dict[str, Cluster] = {}
         for cluster in [*(cluster for cluster, _ in known), *kept_clusters(self._root, self.name, kept.LOCK)]:
@@ -274,7 +251,7 @@ class KubernetesBackend:
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret)
-            self._plans[cluster.handle] = states.plan_of(cluster, job, key, self._root)
+            self._plans[cluster.handle] = clusters.plan_of(cluster, job, key, self._root)
         if cluster.handle in self._plans:
             return self._plans[cluster.handle]
         plan = Plan.load(cluster.directory, self._root)
@@ -316,6 +293,9 @@ class KubernetesBackend:
         pods = lambda: seen.newest(cluster)  # noqa: E731 - likewise
         return PodLogs(self.service, pods, cluster, directory, follow=follow, told=told)
 
+    def _whole_logs(self, cluster: Cluster, directory: Path) -> LogCopy:
+        return self.logs(cluster, directory, follow=False)
+
     def told(self, job: str) -> dict[str, bytes]:
         """Return the files that the nodes of *job* tell, see ``told_files.py``."""
         return self._seen.told(job)
@@ -350,38 +330,11 @@ class KubernetesBackend:
             if found is None:
                 return
             plan = self.load(cluster)
-            self._keep(cluster, plan, found)
+            told = self._seen.told(cluster.handle) if _is_told(plan) else None
+            keep(cluster, plan, found, told, self._whole_logs)
             self.remove(cluster, say)
         what = "logs are" if _is_told(plan) else "a record of it is"
         say(f"{what} in {cluster.directory}")
-
-    def _keep(self, cluster: Cluster, plan: Plan, found: Sequence[NodeState]) -> None:
-        """Write what is known of *cluster* to its directory: its plan, what its nodes told, logs, how they ended."""
-        directory = cluster.directory
-        try:
-            if not (directory / FILE).exists():
-                write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
-            if _is_told(plan):
-                for name, body in self._seen.told(cluster.handle).items():
-                    if body:
-                        write_whole(directory / name, body)
-                logs = self.logs(cluster, directory / "logs", follow=False)
-                with tempfile.TemporaryDirectory(dir=directory) as scratch:
-                    self._bring_logs(cluster, Path(scratch))
-                logs.close()
-            kept.write_states(cluster, found)
-        except OSError as error:
-            raise not_writable(directory, error) from error
-
-    def _bring_logs(self, cluster: Cluster, scratch: Path) -> None:
-        """Copy whole logs of pods that are there over what was followed; of those that are gone, that is all."""
-        copy = self.logs(cluster, scratch, follow=False)
-        copy.fetch()
-        copy.close()
-        for path in scratch.iterdir():
-            there = cluster.directory / "logs" / path.name
-            if not there.exists() or there.stat().st_size <= path.stat().st_size:
-                path.replace(there)
 
     def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - seconds
         """Remove the Job of *cluster*, which takes all else with it; return when nothing is left."""

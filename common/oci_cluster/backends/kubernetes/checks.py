@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+from oci_cluster.backends.kubernetes.access import Access
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.errors import SettingsError
+from oci_cluster.errors import SettingsError, StoppedError, UsageError
+from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable
 
 # Of claims that more than one machine can mount.
@@ -76,3 +81,26 @@ def _priority(service: Service, name: str) -> list[str]:
         raise
     listed = ", ".join(printable(one) for one in there) or "none"
     return [] if name in there else [f"PRIORITY: there is no WorkloadPriorityClass '{name}'; there is: {listed}"]
+
+
+def confirm(access: Access, given: dict[str, str], say: Say) -> None:
+    """Have a person agree to a context that nobody has named: a kubeconfig's current one is often another's.
+
+    Raises:
+        UsageError: nobody is there to be asked.
+        StoppedError: the answer was no.
+    """
+    if given.get("KUBE_CONTEXT") or not access.context:
+        return
+    where = f"context {access.context} ({access.server}), namespace {access.namespace}"
+    advice = f"name it: KUBE_CONTEXT={shlex.quote(access.context)}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        msg = f"this would go to the kubeconfig's current {where}; if that is meant, {advice}"
+        raise UsageError(msg)
+    say(f"{where}; to be asked no more, {advice}")
+    say("launch there? [y/N]")
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        msg = "not launched"
+        raise StoppedError(msg)
+    # For all that this launcher starts, and who ends the cluster in its place: the current one may change.
+    given["KUBE_CONTEXT"] = os.environ["KUBE_CONTEXT"] = access.context
