@@ -89,10 +89,11 @@ class Provisioning:
             self._lives.setdefault(node.node, node.id)
             if node.is_waiting:
                 since = self._since.setdefault((node.node, node.id), self._clock())
-                why = f": {node.details}" if node.details else ""
+                why = f": {node.details}" if node.details and node.state not in QUEUE_STATES else ""
                 self._waited[node.node] = f"{node.state} for {span(self._clock() - since)}{why}"
             elif node.is_running:
                 self._waited.pop(node.node, None)
+                self._since.pop((node.node, ""), None)  # it may wait again for a place, and that is another wait
         self._tell_troubles(nodes)
         waiting = self.waiting(nodes)
         self._tell_queue(waiting)
@@ -109,7 +110,7 @@ class Provisioning:
         return [
             node
             for node in nodes
-            if node.is_waiting and not (node.node in self._alive and self._lives.get(node.node) == node.id)
+            if node.is_waiting and not (node.id and node.node in self._alive and self._lives.get(node.node) == node.id)
         ]
 
     def overdue(self, nodes: Sequence[NodeState]) -> Overdue:

@@ -15,7 +15,7 @@ from oci_cluster.backends.kubernetes.requests import LAUNCH, MAX_PREEMPTIONS, QU
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.told_files import files_of, told_of
 from oci_cluster.contract.cluster import Cluster, NodeState, State
-from oci_cluster.system.text import printable
+from oci_cluster.system.text import printable, seconds_since
 
 Object = dict[str, Any]
 
@@ -32,6 +32,9 @@ _HEAD_BYTES = 1 << 20
 _PATIENCE_S = 3.0
 # How often it is asked why a Job waits in its queue: Kueue looks at it anew when something changes there.
 _QUEUE_S = 3.0
+_JOB_UID = "kueue.x-k8s.io/job-uid"
+# How long Kueue may take until it has seen a new Job, before somebody is told.
+_NEW_S = 5
 
 
 class Seen:
@@ -80,6 +83,21 @@ class Seen:
             name = states.name_of(job)
             self._jobs[name] = job
             self._pods[name] = _own(by_launch.get(states.launch_of(job), []), job)
+        self._note_queued(
+            [job for job in jobs if states.labels_of(job).get(QUEUE) and states.JobView.of(job).is_suspended]
+        )
+
+    def _note_queued(self, jobs: Sequence[Object]) -> None:
+        """Take note of why *jobs* wait in their queues, in one list; who may not see that is told less."""
+        service = self._open()
+        workloads: list[Object] = []
+        if jobs:
+            with contextlib.suppress(KubernetesError):
+                workloads = service.items(service.path("workloads"))
+        by_job = {states.labels_of(one).get(_JOB_UID, ""): one for one in workloads}
+        for job in jobs:
+            found = _queue_state(job, by_job.get(states.uid_of(job)), [])
+            self._queued[states.uid_of(job)] = found, self._clock()
 
     def look(self, cluster: Cluster) -> list[NodeState] | None:
         """Return the states of the nodes of *cluster*; None where its Job is not there."""
@@ -90,7 +108,9 @@ class Seen:
 
     def noted_states(self, cluster: Cluster) -> list[NodeState]:
         """Return the states of the nodes of *cluster*, as :meth:`note_all` has seen them."""
-        view = states.JobView.of(self._jobs.get(cluster.handle, {}))
+        job = self._jobs.get(cluster.handle, {})
+        waiting, _ = self._queued.get(states.uid_of(job), ((State.QUEUED, ""), 0.0))
+        view = replace(states.JobView.of(job), waiting=waiting)
         return states.states_of(view, self.pods(cluster.handle))
 
     def _list(self, cluster: Cluster) -> Object | None:
@@ -149,26 +169,16 @@ class Seen:
     def _ask_queue(self, job: Object, name: str) -> tuple[State, str]:
         service = self._open()
         try:
-            chosen = f"kueue.x-k8s.io/job-uid={states.uid_of(job)}"
+            chosen = f"{_JOB_UID}={states.uid_of(job)}"
             workload = next(iter(service.items(service.path("workloads"), labelSelector=chosen)), None)
         except KubernetesError as error:
             if error.code not in {403, 404}:
                 raise
             return State.QUEUED, f"in {name}; you may not see why (kueue-batch-user-role shows it)"
-        if why := queue.is_impossible(workload):
-            return State.FAILED, why
         pending: list[Object] = []
         with contextlib.suppress(KubernetesError):  # then it is told without its place
             pending = pending_workloads(service, service.namespace, name)
-        line = queue.waiting_line(job, workload, pending, time.time())
-        count, _, by_whom = queue.preemptions(workload)
-        if not count:
-            return State.QUEUED, line
-        most = states.annotations_of(job).get(MAX_PREEMPTIONS, "")
-        told = f"preempted {count} time{'s' if count > 1 else ''}" + (f", the last by {by_whom}" if by_whom else "")
-        if most.isdecimal() and count > int(most):
-            return State.FAILED, f"{told}; MAX_PREEMPTIONS is {most}"
-        return State.PREEMPTED, f"{told}; {line}"
+        return _queue_state(job, workload, pending)
 
     # --- What nodes tell -----------------------------------------------------------------------------------
 
@@ -224,6 +234,23 @@ class Seen:
         """Return the nodes of the Job called *job* that had not started when they were last seen."""
         view = states.JobView.of(self._jobs.get(job, {}))
         return [state.node for state in states.states_of(view, self.pods(job)) if state.is_waiting]
+
+
+def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]) -> tuple[State, str]:
+    """Return what a *job* is that waits in a queue, and why: as Kueue's *workload* and those that wait with it tell."""
+    if workload is None and seconds_since(states.JobView.of(job).created) < _NEW_S:
+        return State.QUEUED, ""
+    if why := queue.is_impossible(workload):
+        return State.FAILED, why
+    line = queue.waiting_line(job, workload, pending, time.time())
+    count, _, by_whom = queue.preemptions(workload)
+    if not count:
+        return State.QUEUED, line
+    most = states.annotations_of(job).get(MAX_PREEMPTIONS, "")
+    told = f"preempted {count} time{'s' if count > 1 else ''}" + (f", the last by {by_whom}" if by_whom else "")
+    if most.isdecimal() and count > int(most):
+        return State.FAILED, f"{told}; MAX_PREEMPTIONS is {most}"
+    return State.PREEMPTED, f"{told}; {line}"
 
 
 def _own(pods: Sequence[Object], job: Object) -> list[Object]:

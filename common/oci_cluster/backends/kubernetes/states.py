@@ -228,11 +228,11 @@ def _without_pod(node: str, index: int, view: JobView) -> NodeState:
 
 def _to_come(node: str, view: JobView) -> NodeState:
     """Return the state of a node whose pod is still to be made."""
-    if view.is_suspended and view.waiting[0] is State.FAILED:
-        details = view.waiting[1]
-        return NodeState(node, State.FAILED, int(ExitCode.UNAVAILABLE), details=details, never_started=True)
     if view.is_suspended:
         word, why = view.waiting
+        if word is State.FAILED and node == "MAIN":  # told of one node: that is enough to give all up
+            return NodeState(node, word, int(ExitCode.UNAVAILABLE), details=why, never_started=True)
+        word, why = (State.QUEUED, "") if word is State.FAILED else (word, why)
         return NodeState(node, word, details=why, is_waiting=True, accepted=view.created)
     word = State.NEEDS_ATTENTION if view.trouble else State.ACCEPTED
     return NodeState(node, word, details=view.trouble, is_waiting=True, accepted=view.created)
