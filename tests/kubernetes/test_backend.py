@@ -118,7 +118,7 @@ def running(site: Site, name: str) -> list[str]:
 
 
 def test_another_checkout_follows_the_logs_to_the_end(site: Site, other_site: Site) -> None:
-    """`logs.sh -f` prints each line once and ends with the cluster; what has ended is there until somebody deletes it."""
+    """`logs.sh -f` prints each line once, and ends with the cluster, which is there until somebody deletes it."""
     script = "import sys, time\nfor i in range(40): print('line', i, flush=True); time.sleep(0.2)\nsys.exit(3)\n"
     name = site.detached("plain", 1, script)
     shown = other_site.project.run("logs", "-f", name)

@@ -50,8 +50,14 @@ class Site:
         self.kubernetes = kubernetes
         self.namespace = namespace
         project.environ |= {
-            **{"BACKEND": "kubernetes", "KUBECONFIG": str(kubeconfig), "KUBE_CONTEXT": "tests"},
-            **{"NAMESPACE": namespace, "IMAGE": TOY, "CPUS": "0.1", "MEMORY": "256m", "SHM_SIZE": ""},
+            "BACKEND": "kubernetes",
+            "KUBECONFIG": str(kubeconfig),
+            "KUBE_CONTEXT": "tests",
+            "NAMESPACE": namespace,
+            "IMAGE": TOY,
+            "CPUS": "0.1",
+            "MEMORY": "256m",
+            "SHM_SIZE": "",
         }
 
     # --- What people do
