@@ -26,6 +26,8 @@ class Life:
     """For people: 1 for the first."""
     answers: Mapping[str, Any]
     """The counters of the arrivals that main has read, by name."""
+    tells_arrivals: bool = True
+    """Whether the file has them: where it is told by a line of main's log, it has not."""
 
 
 def read_life(cluster_dir: ClusterDir) -> Life | None:
@@ -36,7 +38,9 @@ def read_life(cluster_dir: ClusterDir) -> Life | None:
     fields = cluster_dir.read(LIFE, any_life=True) or {}
     life, number, answers = fields.get("life"), fields.get("number"), fields.get("answers")
     is_one = type(life) is str and _ID.fullmatch(life) and type(number) is int and 0 < number < _MAX_NUMBER
-    return Life(str(life), int(str(number)), answers if isinstance(answers, dict) else {}) if is_one else None
+    if not is_one:
+        return None
+    return Life(str(life), int(str(number)), answers if isinstance(answers, dict) else {}, isinstance(answers, dict))
 
 
 def is_interruptible(environment: Mapping[str, str]) -> bool:

@@ -1,0 +1,250 @@
+"""What a launch sends: objects that several versions of Kubernetes take, with what settings ask for, and no secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kube import schemas
+from unit.backends.kubernetes_place import KubernetesPlace
+
+from oci_cluster.backends.kubernetes import requests
+from oci_cluster.contract.cluster import Plan
+from oci_cluster.errors import SettingsError, UsageError
+
+Object = dict[str, Any]
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> KubernetesPlace:
+    return KubernetesPlace(tmp_path, clock, monkeypatch)
+
+
+def placed(place: KubernetesPlace, **settings: str) -> Plan:
+    place.settings |= settings
+    plan: Plan = place.backend.place(place.plan("mine", 2), place.said.append)
+    return plan
+
+
+def sent(place: KubernetesPlace, **settings: str) -> dict[str, Object]:
+    """Return the objects of a launch by kind."""
+    text = place.backend.preview(placed(place, **settings), as_json=True)
+    return {found["kind"]: found for found in json.loads(text)["objects"]}
+
+
+def pod_of(found: dict[str, Object]) -> Object:
+    template: Object = found["Job"]["spec"]["template"]["spec"]
+    return template
+
+
+EVERYTHING = {
+    "GPUS": "2",
+    "CPUS": "0.5",
+    "MEMORY": "512m",
+    "NODE_SELECTOR": "topology.kubernetes.io/zone=a,gpu=yes",
+    "TOLERATIONS": "team=vision:NoSchedule,spot",
+    "VOLUMES": "data=pvc:datasets:ro work=pvc:shared keys=secret:keys conf=configmap:conf far=nfs:10.0.0.9:/export",
+    "ENV_SECRETS": "wandb,hf",
+    "IMAGE_PULL_SECRETS": "ocir",
+    "SERVICE_ACCOUNT": "training",
+    "LABELS": "team=vision",
+    "ANNOTATIONS": "contact=me@example.com",
+    "HOST_NETWORK": "1",
+    "QUEUE": "lq",
+    "PRIORITY": "high",
+    "MAX_PREEMPTIONS": "3",
+    "WORK_DIR": "file:///mnt/work",
+}
+
+
+@pytest.mark.parametrize("settings", [{}, EVERYTHING, {"TTL": "0", "SHM_SIZE": ""}])
+def test_several_versions_of_kubernetes_take_it(place: KubernetesPlace, settings: dict[str, str]) -> None:
+    """Strictly: no field that one of them does not know."""
+    text = place.backend.preview(placed(place, **settings), as_json=False)
+    assert schemas.faults(text) == []
+
+
+def test_the_least_that_a_cluster_is(place: KubernetesPlace) -> None:
+    """One Indexed Job, a key of its own, names, a wall, and the code."""
+    found = sent(place)
+    assert list(found) == ["Secret", "ConfigMap", "Service", "NetworkPolicy", "Job"]
+    spec = found["Job"]["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (3, 3, "Indexed")
+    assert spec["activeDeadlineSeconds"] == 86400 + 600
+    assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+    container = pod_of(found)["containers"][0]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    assert len(env) == len(container["env"])  # Kueue refuses a name that is there twice
+    name = found["Job"]["metadata"]["name"]
+    assert env["WORK_DIR"] == f"main://{name}-0.{name}:7077"
+    assert env["LAUNCH_KEY"] is None
+    assert "MODE" not in env
+    assert "NODE_RANK" not in env
+
+
+def test_the_launchs_key_is_in_its_secret_alone(place: KubernetesPlace) -> None:
+    """Whoever may look at Jobs must not be able to speak for a node."""
+    found = sent(place)
+    key = found["Secret"]["stringData"]["LAUNCH_KEY"]
+    assert len(key) == 64
+    assert key not in json.dumps([item for kind, item in found.items() if kind != "Secret"])
+
+
+def test_pods_keep_to_the_restricted_standard(place: KubernetesPlace) -> None:
+    """As a namespace may demand it."""
+    pod = pod_of(sent(place))
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+
+
+def test_all_that_settings_ask_for(place: KubernetesPlace) -> None:
+    """Each where Kubernetes looks for it."""
+    found = sent(place, **EVERYTHING)
+    job, pod = found["Job"], pod_of(found)
+    container = pod["containers"][0]
+    assert container["resources"] == {
+        "requests": {"cpu": "0.5", "memory": "512Mi", "nvidia.com/gpu": "2"},
+        "limits": {"memory": "512Mi", "nvidia.com/gpu": "2"},
+    }
+    labels = job["metadata"]["labels"]
+    assert (labels["kueue.x-k8s.io/queue-name"], labels["kueue.x-k8s.io/priority-class"]) == ("lq", "high")
+    assert labels["team"] == "vision"
+    assert "suspend" not in job["spec"]  # the queue decides
+    assert "successPolicy" not in job["spec"]  # it would cut short who still writes to the volume
+    assert job["metadata"]["annotations"]["oci-cluster-max-preemptions"] == "3"
+    assert pod["nodeSelector"] == {"topology.kubernetes.io/zone": "a", "gpu": "yes"}
+    assert {"key": "team", "operator": "Equal", "value": "vision", "effect": "NoSchedule"} in pod["tolerations"]
+    assert {"key": "spot", "operator": "Exists"} in pod["tolerations"]
+    assert [one["secretRef"]["name"] for one in container["envFrom"]] == ["wandb", "hf"]
+    mounts = {one["mountPath"]: one.get("readOnly") for one in container["volumeMounts"]}
+    assert mounts["/mnt/data"] is True
+    assert mounts["/mnt/work"] is False
+    assert pod["hostNetwork"] is True
+    assert (pod["serviceAccountName"], pod["imagePullSecrets"]) == ("training", [{"name": "ocir"}])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"CPUS": "0"}, "CPUS: '0' is not a number of CPUs"),
+        ({"MEMORY": "4 GB"}, "MEMORY: '4 GB' is not a size"),
+        ({"GPUS": "all"}, "GPUS: 'all' is not a whole number"),
+        ({"VOLUMES": "data"}, "VOLUMES: 'data' is not <name>=pvc:<claim>"),
+        ({"VOLUMES": "a=pvc:x a=pvc:y"}, "VOLUMES: two of them have one name"),
+        ({"TOLERATIONS": "a:Never"}, "TOLERATIONS: 'a:Never' is not a taint"),
+        ({"LABELS": "oci-cluster-launch=x"}, "LABELS: 'oci-cluster-launch' is one that the launch itself sets"),
+        ({"LABELS": "a=b\nc"}, "LABELS"),
+        ({"PRIORITY": "low"}, "PRIORITY is one of a queue"),
+        ({"WORK_DIR": "file:///data"}, "WORK_DIR: 'file:///data' is on no volume that all nodes share"),
+        ({"WORK_DIR": "file:///mnt/data", "VOLUMES": "data=pvc:x:ro"}, "is on no volume that all nodes share"),
+        ({"WORK_DIR": "main://x:1"}, "WORK_DIR: main:// is chosen by itself"),
+        ({"POD_PATCH": "/nowhere.yaml"}, "POD_PATCH: there is no file '/nowhere.yaml'"),
+        ({"IMAGE": ""}, "IMAGE is not set, and none was pushed from here: make push-plain"),
+        ({"NAMESPACE": "Team A"}, "NAMESPACE: 'Team A' is not the name of a namespace"),
+    ],
+)
+def test_what_is_wrong_is_told(place: KubernetesPlace, settings: dict[str, str], said: str) -> None:
+    """With the value, and what it must look like; nothing is sent."""
+    place.settings |= settings
+    with pytest.raises(SettingsError, match="bad settings") as raised:
+        place.backend.check(place.plan("mine", 2))
+    assert said in str(raised.value)
+    assert place.requests() == 0
+
+
+def test_a_secret_is_no_variable_of_a_job(place: KubernetesPlace) -> None:
+    """All who may look at Jobs would see it; the way out is named, and the value is not."""
+    plan = place.plan("mine", 2)
+    plan.environment["WANDB_API_KEY"] = "hidden-value"  # type: ignore[index]
+    with pytest.raises(SettingsError, match="ENV_SECRETS") as raised:
+        place.backend.check(plan)
+    assert "hidden-value" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mine", "mine-0123abcd"),
+        ("My_Cluster.2", "my-cluster-2-0123abcd"),
+        ("7up", "c7up-0123abcd"),
+        ("___", "c-0123abcd"),
+        ("x" * 100, f"{'x' * 40}-0123abcd"),
+    ],
+)
+def test_names_as_kubernetes_takes_them(name: str, expected: str) -> None:
+    """Whatever a cluster is called; two of one name differ by their launch."""
+    assert requests.object_name(name, "0123abcd") == expected
+
+
+def test_code_that_is_too_large_for_a_config_map(place: KubernetesPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is Kubernetes' own; the ways out are named."""
+    monkeypatch.setattr(requests, "MOST_CODE_BYTES", 10)
+    with pytest.raises(SettingsError, match="fit into a ConfigMap"):
+        placed(place)
+
+
+def test_python_is_the_images(place: KubernetesPlace) -> None:
+    """Pods have no environment of this machine."""
+    import dataclasses  # noqa: PLC0415 - here alone
+
+    with pytest.raises(UsageError, match="--python"):
+        place.backend.place(dataclasses.replace(place.plan("mine", 2), python="/usr/bin/python3"))
+
+
+PATCH = """
+metadata:
+  labels: {team: vision}
+spec:
+  runtimeClassName: nvidia
+  tolerations: null
+  containers:
+    - name: node
+      env: [{name: NCCL_DEBUG, value: INFO}]
+      volumeMounts: [{name: more, mountPath: /more}]
+    - name: sidecar
+      image: sidecar:1
+  volumes: [{name: more, emptyDir: {}}]
+"""
+
+
+def test_a_users_own_piece_is_merged_last(place: KubernetesPlace, tmp_path: Path) -> None:
+    """By names where a list has names; ours stays where nothing is said of it."""
+    file = tmp_path / "pod.yaml"
+    file.write_text(PATCH)
+    found = sent(place, POD_PATCH=str(file))
+    pod = pod_of(found)
+    node, sidecar = pod["containers"]
+    assert {"name": "NCCL_DEBUG", "value": "INFO"} in node["env"]
+    assert any(one["name"] == "WORK_DIR" for one in node["env"])
+    assert [one["mountPath"] for one in node["volumeMounts"]][-1] == "/more"
+    assert (sidecar["name"], pod["runtimeClassName"]) == ("sidecar", "nvidia")
+    assert "tolerations" not in pod
+    assert schemas.faults(list(found.values())) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "cannot be read"),
+        ("kind: Pod", "is not a part of a pod's template"),
+        ("spec: {subdomain: x}", "changes spec.subdomain"),
+        ("spec: {containers: [{image: x}]}", "spec.containers: each item needs 'name'"),
+        ("spec: {$patch: replace}", "directives are not supported"),
+    ],
+)
+def test_a_piece_that_cannot_be_merged(place: KubernetesPlace, tmp_path: Path, text: str, said: str) -> None:
+    """Told before anything is sent."""
+    file = tmp_path / "pod.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match="POD_PATCH") as raised:
+        placed(place, POD_PATCH=str(file))
+    assert said in str(raised.value)
