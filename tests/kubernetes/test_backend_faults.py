@@ -12,7 +12,7 @@ from harness import Launch, wait_until
 from kube import images
 from kube.cluster import Cluster, User
 from kube.faults import FaultyProxy
-from kube.launches import SOON_S, UP, Site, lines_of, site_of
+from kube.launches import SOON_S, UNTIL, UP, Site, lines_of, site_of
 
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
 
@@ -134,15 +134,6 @@ def test_a_node_that_wants_too_much_memory(site: Site) -> None:
     assert "MAIN ended with 137 (its memory ran out; set MEMORY higher)" in launch.err
     assert "with 137" in site.run("status", site.name)
     site.assert_nothing_left()
-
-
-# Works until a time, as lives in the memory of main know nothing of each other.
-UNTIL = """\
-import os, sys, time
-print('life', os.environ['LIFE'], os.environ['LAUNCH_ID'], flush=True)
-while time.time() < float(sys.argv[1]): time.sleep(0.1)
-print('trained', flush=True)
-"""
 
 
 def test_somebody_deletes_the_pod_of_a_gangs_rank(site: Site, kubernetes: Cluster) -> None:

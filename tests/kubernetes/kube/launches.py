@@ -21,6 +21,13 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 LABEL = "oci-cluster-launch"
 # A script that is up, and then runs until somebody ends it.
 UP = "import time\nprint('entry up', flush=True)\nwhile True: time.sleep(0.1)\n"
+# Works until a time, as lives in the memory of main know nothing of each other.
+UNTIL = """\
+import os, sys, time
+print('life', os.environ['LIFE'], os.environ['LAUNCH_ID'], flush=True)
+while time.time() < float(sys.argv[1]): time.sleep(0.1)
+print('trained', flush=True)
+"""
 # A minute is long for anything here; a machine on which others work, too, may need it.
 SOON_S = 60.0
 
