@@ -15,7 +15,7 @@ from harness import Launch, processes_of, wait_until
 from kube import schemas
 from kube.cluster import Cluster, User
 from kube.faults import FaultyProxy
-from kube.launches import LABEL, SOON_S, UP, Site, is_alive, launcher_of
+from kube.launches import LABEL, SOON_S, UP, Site, is_alive, launcher_of, lines_of
 
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
 
@@ -237,6 +237,29 @@ def test_a_dry_run_prints_what_a_launch_sends_and_no_secret(site: Site, kubernet
     assert len(keys) == 1
     assert dry.out.count(keys[0]) == 1
     site.run("stop", "--delete", site.name)
+    site.assert_nothing_left()
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",), ("--dry-run", "--json")])
+def test_what_looks_like_a_secret_is_refused_and_not_shown(site: Site, options: tuple[str, ...]) -> None:
+    """All who may look at Jobs would see it."""
+    launch = site.launch("plain", 1, UP, "--env", "API_TOKEN=s3cret#1", *options)
+    assert launch.wait(SOON_S) == 78, launch.out
+    assert "ENV_SECRETS" in launch.err
+    assert "s3cret#1" not in launch.out + launch.err
+    assert site.left() == []
+
+
+def test_a_secret_of_the_namespace_reaches_the_nodes(site: Site, kubernetes: Cluster, namespace: str) -> None:
+    """By its name alone; the launch does not read it."""
+    secrets = f"api/v1/namespaces/{namespace}/secrets"
+    kubernetes.api.create(secrets, {"metadata": {"name": "mine"}, "stringData": {"API_TOKEN": "s3cret#1"}})
+    script = "import os; print(os.environ['API_TOKEN'] == 's3cret#1')"
+    launch = site.launch("plain", 1, script, ENV_SECRETS="mine")
+    code = launch.wait(SOON_S)
+    kubernetes.api.delete(f"{secrets}/mine")
+    assert code == 0, launch.err
+    assert "True" in lines_of(launch.out, "MAIN")
     site.assert_nothing_left()
 
 
