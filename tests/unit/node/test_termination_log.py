@@ -179,13 +179,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_main_tells_that_the_cluster_is_ready(make: MakeNode, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With its facts, as they may be seen."""
+    """With its facts, as they may be seen; and at last of the end, before the others leave."""
     caplog.set_level(logging.INFO)
     main = make(TERMINATION_LOG=str(path))
     main.children.on_start = lambda _: (main.node_dir / "ready").write_text("dashboard=http://me:secret@10.0.0.1/\n")
     main.child_ends(0, at=20)
     assert main.run() == 0
-    (line,) = lines(caplog)
+    line, end = lines(caplog)
+    assert told([end[5:]], path.parent / "lines")[STOP]["exit_code"] == 0
     assert line.startswith(f"told {READY} {{")
     assert told([line[5:]], path.parent / "lines")[READY]["facts"] == {"dashboard": "http://***@10.0.0.1/"}
 
