@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ _AT_ONCE = 64
 _REST_S = 10.0
 # Before a log is asked for again whose line was cut.
 _AGAIN_S = 1.0
+# How long a refusal counts as one that passes: an API server that has just started does not know anybody's rights yet.
+_REFUSED_S = 30.0
 # A connection that has brought nothing for so long may be a dead one: it is made anew, from the last line on.
 _SILENCE_S = 60.0
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) ")
@@ -67,7 +70,7 @@ class _Reader:
             self._answer.close()
 
     def _run(self) -> None:
-        waiting = threading.Event()
+        waiting, refused_at = threading.Event(), 0.0
         while not self._is_closed:
             try:
                 self._copy()
@@ -77,7 +80,9 @@ class _Reader:
                 if error.code == 400:  # it has not started: whoever follows looks again
                     waiting.wait(_AGAIN_S)
                     continue
-                if error.code in {401, 403}:
+                is_refused = error.code in {401, 403}
+                refused_at = (refused_at or time.monotonic()) if is_refused else 0.0
+                if is_refused and time.monotonic() - refused_at > _REFUSED_S:
                     self.error = error
                     break
                 waiting.wait(_AGAIN_S)
