@@ -12,6 +12,7 @@ from harness import wait_until
 from kube import images
 from kube.cluster import Cluster, User, why_not
 from kube.faults import FaultyProxy
+from kube.launches import Site, copy_checkout, site_for
 
 WHY_NOT = why_not()
 
@@ -90,3 +91,31 @@ def product_image(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory)
         return name
 
     return make
+
+
+@pytest.fixture(scope="session")
+def checkout_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the checkout with the frameworks of tests."""
+    return copy_checkout(tmp_path_factory.mktemp("checkout") / "my project")
+
+
+@pytest.fixture
+def site(checkout_copy: Path, toy_image: str, user: User, tmp_path: Path) -> Iterator[Site]:
+    """Return a project whose nodes are pods in the namespace of *user*."""
+    with site_for(checkout_copy, tmp_path / "mine", user) as site:
+        yield site
+
+
+@pytest.fixture
+def other_site(tmp_path_factory: pytest.TempPathFactory, user: User, tmp_path: Path) -> Iterator[Site]:
+    """Return the same from another checkout, which knows nothing of the first."""
+    checkout = copy_checkout(tmp_path_factory.mktemp("other") / "another project")
+    with site_for(checkout, tmp_path / "other", user) as site:
+        yield site
+
+
+@pytest.fixture
+def site_behind(checkout_copy: Path, toy_image: str, user: User, proxy: FaultyProxy, tmp_path: Path) -> Iterator[Site]:
+    """Return a project that reaches the API through the proxy."""
+    with site_for(checkout_copy, tmp_path / "behind", user, proxy.url) as site:
+        yield site

@@ -1,0 +1,171 @@
+"""Launches while the API misbehaves, nodes are taken away, and quotas are full: what comes out is the truth."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Launch, wait_until
+from kube import images
+from kube.cluster import Cluster, User
+from kube.faults import FaultyProxy
+from kube.launches import SOON_S, UNTIL, UP, Site, lines_of, site_of
+
+pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
+
+# Prints numbered lines for some seconds, some of them twice: a line that is printed twice comes twice.
+COUNTS = """\
+import sys, time
+for i in range(60):
+    print('line', i, flush=True)
+    if i % 10 == 0: print('the same', flush=True)
+    time.sleep(0.06)
+sys.exit(3)
+"""
+
+
+def assert_all_came(launch: Launch) -> None:
+    """All that COUNTS has printed, each line once, in its order."""
+    said = lines_of(launch.out, "MAIN")
+    found = [int(line.split()[1]) for line in said if re.fullmatch(r"line \d+", line)]
+    assert found == list(range(60)), launch.out + launch.err
+    assert said.count("the same") == 6
+    assert [line for line in lines_of(launch.out, "WORKER_1") if line == "worker works"] == ["worker works"]
+
+
+FAULTS: dict[str, list[dict[str, Any]]] = {
+    "429 with a time": [{"status": 429, "retry_after_s": 1, "times": 4}],
+    "500 of changes": [{"status": 500, "times": 2, "method": "POST|PATCH"}],
+    "503 of lists": [{"status": 503, "times": 6, "method": "GET", "path": "/pods\\?|/jobs"}],
+    "answers are lost": [{"is_lost": True, "times": 1, "method": method} for method in ("POST", "PATCH", "DELETE")],
+    "cut logs": [{"cut_after_s": 1.0, "path": "/log"}],
+    "cut in the middle of a line": [{"cut_after_bytes": 333, "path": "/log", "times": 8}],
+    "cut answers": [{"cut_after_bytes": 700, "times": 4, "path": "/pods\\?"}],
+    "slow": [{"delay_s": 0.4}],
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_launch_ends_as_it_does_without_the_fault(site_behind: Site, proxy: FaultyProxy, fault: str) -> None:
+    added = [proxy.add(**one) for one in FAULTS[fault]]
+    launch = site_behind.launch("plain", 1, COUNTS)
+    assert launch.wait(SOON_S) == 3, launch.err
+    assert all(one.hits for one in added), [(one.path, one.hits) for one in added]
+    assert_all_came(launch)
+    assert "ended with 3" in launch.err.splitlines()[-1]
+    assert "Traceback" not in launch.err
+    site_behind.assert_nothing_left()
+
+
+def test_the_api_is_away_while_a_cluster_runs(site_behind: Site, proxy: FaultyProxy) -> None:
+    """For some seconds everything fails: the cluster goes on, and its follower says so and goes on, too."""
+    launch = site_behind.launch("plain", 1, COUNTS)
+    site_behind.wait_for(launch, "line 5")
+    with proxy.misbehaving(status=503) as fault:
+        wait_until(lambda: fault.hits >= 4, "requests that fail", SOON_S)
+    assert launch.wait(SOON_S) == 3, launch.err
+    assert_all_came(launch)
+    site_behind.assert_nothing_left()
+
+
+def test_a_token_that_the_api_no_longer_takes_is_asked_for_again(
+    checkout_copy: Path, toy_image: str, user: User, tmp_path: Path
+) -> None:
+    """A kubeconfig's program brings another one, while the cluster runs."""
+    config = user.by_plugin()
+    with site_of(checkout_copy, tmp_path / "mine", user.cluster, user.namespace, config) as site:
+        launch = site.launch("plain", 1, COUNTS)
+        site.wait_for(launch, "line 1\n")
+        calls = user.plugin_calls()
+        accounts = f"api/v1/namespaces/{user.namespace}/serviceaccounts"
+        old = user.token_file.read_text()
+        # The API refuses tokens of an account that was deleted; its successor of the same name has the same rights.
+        user.cluster.api.delete(f"{accounts}/{user.name}")
+        wait_until(lambda: user.cluster.api.find(f"{accounts}/{user.name}") is None, "the account to be gone", SOON_S)
+        user.cluster.api.create(accounts, {"metadata": {"name": user.name}})
+        user.token_file.write_text(user.token())
+        assert user.token_file.read_text() != old
+        assert launch.wait(SOON_S) == 3, launch.err
+        assert user.plugin_calls() > calls
+        assert_all_came(launch)
+        site.assert_nothing_left()
+
+
+def test_a_right_that_is_missing_is_named(
+    checkout_copy: Path, toy_image: str, kubernetes: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """Somebody with `view` alone: 77, and nothing was made."""
+    viewer = kubernetes.user(namespace, role="view")
+    with site_of(checkout_copy, tmp_path / "mine", kubernetes, namespace, viewer.by_certificate()) as site:
+        launch = site.launch("plain", 1, UP)
+        assert launch.wait(SOON_S) == 77, launch.err
+        assert "jobs" in launch.err
+        assert "Traceback" not in launch.err
+        assert site.left() == []
+
+
+@pytest.mark.alone
+def test_the_api_server_starts_again_while_a_cluster_runs(
+    own_kubernetes: Cluster, checkout_copy: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    archive = images.toy_archive(images.KEPT, tmp_path_factory.mktemp("engine") / "e")
+    own_kubernetes.do("import_image", archive=str(archive))
+    with own_kubernetes.namespace() as namespace:
+        user = own_kubernetes.user(namespace)
+        with site_of(checkout_copy, tmp_path / "mine", own_kubernetes, namespace, user.by_certificate()) as site:
+            launch = site.launch("plain", 1, COUNTS)
+            site.wait_for(launch, "line 5")
+            own_kubernetes.do("restart_api")
+            assert launch.wait(90) == 3, launch.err
+            assert_all_came(launch)
+            site.assert_nothing_left()
+
+
+# --- Nodes are lost
+
+
+def test_a_node_that_wants_too_much_memory(site: Site) -> None:
+    """What the kernel has killed says so in words, whoever sees it first: the agent, or Kubernetes."""
+    launch = site.launch("plain", 1, "x = bytearray(600 * 2**20); print(len(x))")
+    assert launch.wait(SOON_S) in {76, 137}, launch.err
+    assert "MAIN ended with 137 (its memory ran out; set MEMORY higher)" in launch.err
+    assert "with 137" in site.run("status", site.name)
+    site.assert_nothing_left()
+
+
+def test_somebody_deletes_the_pod_of_a_gangs_rank(site: Site, kubernetes: Cluster) -> None:
+    """Kubernetes makes no other for it: the cluster ends with a true code after TIMEOUT, and names the node."""
+    launch = site.launch("gang", 2, UNTIL, "--", str(time.time() + 30), TIMEOUT="15")
+    wait_until(lambda: launch.out.count("| life ") >= 3, lambda: launch.out + launch.err, SOON_S)
+    name = site.pods()[2]["metadata"]["name"]
+    done = kubernetes.kubectl("delete", "pod", name, f"--namespace={site.namespace}", "--wait=false")
+    assert done.returncode == 0, done.stderr
+    code = launch.wait(90)
+    assert code == 76, launch.out + launch.err
+    assert "WORKER_2" in launch.err.splitlines()[-1], launch.err
+    site.assert_nothing_left()
+
+
+@pytest.mark.parametrize("node", ["MAIN", "WORKER_1"])
+def test_a_pod_is_evicted_and_lives_again(site: Site, kubernetes: Cluster, node: str) -> None:
+    """By the Eviction API, as a drain does: the next life has the same launch id, and ends with 0."""
+    launch = site.launch("gang", 1, UNTIL, "--", str(time.time() + 15))
+    wait_until(lambda: launch.out.count("| life ") == 2, lambda: launch.out + launch.err, SOON_S)
+    evict(kubernetes, site.pod(["MAIN", "WORKER_1"].index(node)))
+    assert launch.wait(120) == 0, launch.out + launch.err
+    for one in ("MAIN", "WORKER_1"):
+        said = lines_of(launch.out, one)
+        lives = [line.split() for line in said if line.startswith("life ")]
+        assert {life[2] for life in lives} == {site.launch_id}
+        assert len(lives) >= 2, launch.out + launch.err  # a gang begins again as a whole
+        assert said.count("trained") == 1, launch.out + launch.err
+    site.assert_nothing_left()
+
+
+def evict(kubernetes: Cluster, pod: str) -> None:
+    namespace, _, name = pod.partition("/namespaces/")[2].partition("/pods/")
+    about = {"name": name, "namespace": namespace}
+    kubernetes.api.create(f"{pod}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about})

@@ -1,0 +1,149 @@
+"""Launches into a queue of Kueue's whose quota is full, too small, or taken by a higher priority."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from harness import wait_until
+from kube.cluster import Cluster
+from kube.identity import new_name
+from kube.launches import SOON_S, UNTIL, UP, Site, lines_of, site_of
+from kube.teams import Team, teams
+
+pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
+
+RESULT = "print('the result')"
+
+
+@dataclass
+class Queued:
+    """A site, and a queue in its namespace that has room for one cluster of two nodes."""
+
+    site: Site
+    team: Team
+    low: str
+    high: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--queue", self.team.queue)
+
+
+@pytest.fixture
+def queued(kubernetes: Cluster, toy_image: str, checkout_copy: Path, tmp_path: Path) -> Iterator[Queued]:
+    """Return a site of somebody with `edit` in a team's namespace."""
+    low, high = new_name("low"), new_name("high")
+    with teams(kubernetes, {"a": {"pods": 3}}, priorities={low: 1, high: 1000}) as made:
+        team = made["a"]
+        kubeconfig = kubernetes.user(team.namespace).by_certificate()
+        with site_of(checkout_copy, tmp_path / "mine", kubernetes, team.namespace, kubeconfig) as site:
+            yield Queued(site, team, low, high)
+
+
+def names(site: Site) -> list[str]:
+    return [job["metadata"]["annotations"]["oci-cluster-name"] for job in site.jobs()]
+
+
+def test_a_launch_that_waits_says_so_and_starts_when_there_is_room(queued: Queued) -> None:
+    """Its time in the queue is no time for its machines: PROVISION_TIMEOUT does not count there."""
+    site = queued.site
+    first = site.launch("plain", 1, UP, "--name", "first", *queued.options)
+    site.wait_for(first, "entry up")
+    second = site.launch("plain", 1, RESULT, "--name", "second", *queued.options, PROVISION_TIMEOUT="4")
+    site.wait_for(second, "queued")
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began > 6, "longer than PROVISION_TIMEOUT")
+    assert second.process.poll() is None, second.err
+    assert {node["state"] for node in site.status("second")["nodes"]} == {"QUEUED"}
+    assert "second" in site.run("list")
+    first.interrupt()
+    assert first.wait(SOON_S) == 143, first.err
+    assert second.wait(SOON_S) == 0, second.err
+    assert lines_of(second.out, "MAIN").count("the result") == 1
+    site.assert_nothing_left()
+
+
+def test_ctrl_c_while_queued(queued: Queued) -> None:
+    """143, and nothing of it is left; who runs goes on."""
+    site = queued.site
+    first = site.launch("plain", 1, UP, "--name", "first", *queued.options)
+    site.wait_for(first, "entry up")
+    second = site.launch("plain", 1, UP, "--name", "second", *queued.options)
+    site.wait_for(second, "queued")
+    second.interrupt()
+    assert second.wait(SOON_S) == 143, second.err
+    assert names(site) == ["first"]
+    assert first.process.poll() is None
+    first.interrupt()
+    assert first.wait(SOON_S) == 143, first.err
+    site.assert_nothing_left()
+
+
+def test_a_wait_has_a_limit(queued: Queued) -> None:
+    site = queued.site
+    first = site.launch("plain", 1, UP, "--name", "first", *queued.options)
+    site.wait_for(first, "entry up")
+    second = site.launch("plain", 1, UP, "--name", "second", *queued.options, "--wait-for-quota", "5s")
+    assert second.wait(SOON_S) == 75, second.err
+    assert "WAIT_FOR_QUOTA" in second.err
+    assert names(site) == ["first"]
+    first.interrupt()
+    assert first.wait(SOON_S) == 143, first.err
+    site.assert_nothing_left()
+
+
+def test_a_cluster_that_is_larger_than_any_quota_says_so(queued: Queued) -> None:
+    """Before it waits for ever."""
+    site = queued.site
+    launch = site.launch("plain", 5, UP, *queued.options)
+    site.wait_for(launch, "it requests 6 pods, and 3 is all that it can ever get")
+    if launch.process.poll() is None:
+        launch.interrupt()
+    assert launch.wait(SOON_S) not in {0, 70}, launch.err
+    assert "Traceback" not in launch.err
+    site.assert_nothing_left()
+
+
+def test_a_queue_that_is_not_there(queued: Queued) -> None:
+    """A typing error: it ends at once, before anything waits, and names what was given."""
+    launch = queued.site.launch("plain", 1, UP, "--queue", "nowhere")
+    code = launch.wait(SOON_S)
+    assert code in {69, 77, 78}, launch.err
+    assert "nowhere" in launch.err.splitlines()[-1]
+    queued.site.assert_nothing_left()
+
+
+def test_a_preempted_cluster_comes_back_by_itself(queued: Queued) -> None:
+    """A higher priority takes its place; then it lives again under its launch id, and ends with 0."""
+    site = queued.site
+    until = str(time.time() + 20)
+    low = site.launch("gang", 1, UNTIL, "--name", "low", *queued.options, "--priority", queued.low, "--", until)
+    wait_until(lambda: low.out.count("| life ") == 2, lambda: low.out + low.err, SOON_S)
+    high = site.launch("plain", 1, RESULT, "--name", "high", *queued.options, "--priority", queued.high)
+    site.wait_for(low, "preempted")
+    assert high.wait(SOON_S) == 0, high.err
+    assert low.wait(90) == 0, low.out + low.err
+    said = lines_of(low.out, "MAIN")
+    lives = [line.split() for line in said if line.startswith("life ")]
+    assert len(lives) == 2
+    assert len({life[2] for life in lives}) == 1
+    assert said.count("trained") == 1
+    site.assert_nothing_left()
+
+
+def test_a_launch_is_stopped_after_so_many_preemptions(queued: Queued) -> None:
+    site = queued.site
+    options = ("--name", "low", *queued.options, "--priority", queued.low)
+    low = site.launch("plain", 1, UP, *options, MAX_PREEMPTIONS="0")
+    site.wait_for(low, "entry up")
+    high = site.launch("plain", 1, UP, "--name", "high", *queued.options, "--priority", queued.high)
+    assert low.wait(SOON_S) not in {0, 70}, low.err
+    assert "preempt" in low.err.splitlines()[-1].lower() or "MAX_PREEMPTIONS" in low.err, low.err
+    site.wait_for(high, "entry up")
+    high.interrupt()
+    assert high.wait(SOON_S) == 143, high.err
+    site.assert_nothing_left()
