@@ -59,7 +59,7 @@ class Teller:
 def test_as_a_file_system() -> None:
     """One file can be written; what only shows that a node has come cannot be read."""
     teller = Teller()
-    files = PodFiles(teller)
+    files = PodFiles(teller=teller)
     place = "pods://ns/mine/mine-1"
     assert files.cat_file(f"{place}/stop", 0, 2) == b"ab"
     assert [entry["name"].rpartition("/")[2] for entry in files.ls(place)] == ["stop", "WORKER_1_config.json"]
