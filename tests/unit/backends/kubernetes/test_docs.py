@@ -21,7 +21,7 @@ from oci_cluster.errors import ClusterError
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 # Other programs' own, and a word of ours.
-NOT_OURS = {"WANDB_API_KEY", "PUBLIC_ENDPOINT", "NEEDS_ATTENTION"}
+NOT_OURS = {"NAME", "PUBLIC_ENDPOINT", "NEEDS_ATTENTION"}
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/[^/]+/namespaces/[^/]+/(?P<kind>[a-z]+)(?P<name>/[^/]+)?(?:/(?P<sub>[a-z]+))?"
 )
