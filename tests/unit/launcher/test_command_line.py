@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from oci_cluster.backends import known_backends
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.command_line import OPTIONS, CommandLine, parse
 
@@ -128,6 +129,13 @@ def header_options(script: Path) -> set[str]:
         names = [word.rstrip(",") for word in text.split() if word.startswith("-")]
         found |= {f"{name}=" if takes_value else name for name in names}
     return found
+
+
+@pytest.mark.parametrize("verb", [verb for verb in OPTIONS if verb not in {"quota", "queue"}])
+def test_each_scripts_header_names_all_backends(verb: str) -> None:
+    """One that is added is told of everywhere."""
+    (said,) = re.findall(r"^#   --backend NAME +(.*)$", (SCRIPTS / f"{verb}.sh").read_text(), flags=re.MULTILINE)
+    assert [name for name in known_backends() if name not in said] == []
 
 
 @pytest.mark.parametrize("verb", OPTIONS)
