@@ -24,8 +24,10 @@
 #   --dry-run           print exactly what would be run, and change nothing
 #   --json              with --dry-run or --detach: print JSON
 #   --backend NAME      where nodes run: local (default), docker, oci or kubernetes
-#   --queue NAME        wait in this queue of Kueue's (kubernetes); --priority NAME: with this WorkloadPriorityClass
-#   --wait-for-quota D  how long to wait there; 0: as long as it takes
+#   --queue NAME        wait in this queue of Kueue's (kubernetes)
+#   --priority NAME     wait there with this priority, a WorkloadPriorityClass (kubernetes)
+#   --wait-for-quota DURATION
+#                       wait there for so long at most, such as 2h; default: as long as it takes (kubernetes)
 #   --version           the release or the commit that this is
 #   -h, --help          this text
 #

@@ -5,7 +5,7 @@
 #
 #   --all           list clusters that have ended too, as long as their logs are kept
 #   --json          print JSON
-#   --backend NAME  where the clusters run: local (default), docker or oci
+#   --backend NAME  where the clusters run: local (default), docker, oci or kubernetes
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #

@@ -9,7 +9,7 @@
 #   -f, --follow    show new lines as they come, until the cluster ends; Ctrl-C ends logs.sh, not the cluster
 #   --node NODE     show only this node: MAIN, WORKER_1...
 #   --tail N        begin with the last N lines of each node
-#   --backend NAME  where the cluster runs: local (default), docker or oci
+#   --backend NAME  where the cluster runs: local (default), docker, oci or kubernetes
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #

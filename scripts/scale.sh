@@ -6,7 +6,7 @@
 #
 #   NAME            the cluster
 #   WORKERS         +2 for two more, -1 for one less, or the new number of workers
-#   --backend NAME  where the cluster runs: local (default), docker or oci
+#   --backend NAME  where the cluster runs: local (default), docker, oci or kubernetes
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #

@@ -6,7 +6,7 @@
 #
 #   NAME            the cluster; you may leave it out while only one cluster runs
 #   --json          print JSON
-#   --backend NAME  where the cluster runs: local (default), docker or oci
+#   --backend NAME  where the cluster runs: local (default), docker, oci or kubernetes
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #

@@ -10,7 +10,7 @@
 #   --ended                all clusters that have ended; with --delete, this frees their disk space
 #   --older-than DURATION  all clusters that were launched longer ago, such as 12h or 7d: those that run, or with
 #                          --ended those that have ended
-#   --backend NAME         where the clusters run: local (default), docker or oci
+#   --backend NAME         where the clusters run: local (default), docker, oci or kubernetes
 #   --version              the release or the commit that this is
 #   -h, --help             this text
 #

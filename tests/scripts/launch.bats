@@ -29,8 +29,8 @@ setup() {
 }
 
 @test "launch: an unknown backend is named, with those there are" {
-  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub" launch.sh dask 3 --backend cloud
-  BACKEND=cloud assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub" launch.sh dask 3
+  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" launch.sh dask 3 --backend cloud
+  BACKEND=cloud assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" launch.sh dask 3
 }
 
 @test "launch: no Python, or one that is too old, is named" {

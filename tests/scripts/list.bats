@@ -18,7 +18,7 @@ list() { "${PROJECT}/scripts/list.sh" "$@"; }
 
 @test "list: a wrong command line asks nobody for anything" {
   assert_usage_error "unknown option '-a'" list.sh -a
-  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub" list.sh --backend cloud
+  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" list.sh --backend cloud
 }
 
 @test "list: options count in any order (needs .venv)" {

@@ -19,7 +19,7 @@ logs() { "${PROJECT}/scripts/logs.sh" "$@"; }
 
 @test "logs: a wrong command line asks nobody for anything" {
   assert_usage_error "expected a cluster's name, got an empty word" logs.sh --node=MAIN ''
-  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub" logs.sh --backend cloud demo
+  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" logs.sh --backend cloud demo
 }
 
 @test "logs: options and name count in any order" {

@@ -23,7 +23,7 @@ scale() { "${PROJECT}/scripts/scale.sh" "$@"; }
 }
 
 @test "scale: an unknown backend is named, with those there are" {
-  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub" scale.sh demo 3 --backend cloud
+  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" scale.sh demo 3 --backend cloud
 }
 
 # A cluster of the backend stub that runs with one worker.

@@ -18,7 +18,7 @@ status() { "${PROJECT}/scripts/status.sh" "$@"; }
 
 @test "status: a wrong command line asks nobody for anything" {
   assert_usage_error "unknown option '--nodes'" status.sh --nodes
-  BACKEND=../local assert_usage_error "unknown backend '../local'; there is: docker local oci stub" status.sh
+  BACKEND=../local assert_usage_error "unknown backend '../local'; there is: docker kubernetes local oci stub" status.sh
 }
 
 @test "status: options and name count in any order (needs .venv)" {

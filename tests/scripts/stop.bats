@@ -18,7 +18,7 @@ stop() { "${PROJECT}/scripts/stop.sh" "$@"; }
 
 @test "stop: a wrong command line stops nothing" {
   assert_usage_error "expected a cluster's name, got an empty word" stop.sh --delete ""
-  assert_usage_error "unknown backend 'cloud'; there is: docker local oci stub" stop.sh --backend cloud demo
+  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" stop.sh --backend cloud demo
 }
 
 @test "stop: options and name count in any order" {

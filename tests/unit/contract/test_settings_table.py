@@ -96,7 +96,7 @@ def test_the_example_of_a_configuration_shows_what_can_be_configured(tmp_path: P
     assert shown == {name: row.example or row.default for name, row in SETTINGS.items() if row.is_for_config}
 
 
-@pytest.mark.parametrize("backend", ["docker", "local", "oci"])
+@pytest.mark.parametrize("backend", ["docker", "kubernetes", "local", "oci"])
 def test_a_backends_settings_have_the_tables_defaults(backend: str) -> None:
     """scripts/backends/<name>.env: the launcher reads it, and people do."""
     declared = read_settings_file(ROOT / "scripts" / "backends" / f"{backend}.env")
@@ -234,6 +234,9 @@ def test_what_env_may_not_give() -> None:
         "OUTPUT_FOLDERS": "--outputs",
         "EPHEMERAL": "--keep",
         "BACKEND": "--backend",
+        "QUEUE": "--queue",
+        "PRIORITY": "--priority",
+        "WAIT_FOR_QUOTA": "--wait-for-quota",
     }
 
 

@@ -105,8 +105,12 @@ def test_the_environment_is_only_remarked_on(project: Checkout) -> None:
             "is a setting of horovod and pytorch; tensorflow does not use it: leave it out",
         ),
         ("dask", "SHAPE=VM.GPU", "is a setting of the backend oci; local does not use it: leave it out"),
-        ("dask", "MEMORY=4g", "is a setting of the backend docker; local does not use it: leave it out"),
-        ("dask", "IMAGE=mine:1", "is a setting of the backend docker and oci; local does not use it: leave it out"),
+        ("dask", "MEMORY=4g", "is a setting of the backend docker and kubernetes; local does not use it: leave it out"),
+        (
+            "dask",
+            "IMAGE=mine:1",
+            "is a setting of the backend docker and kubernetes and oci; local does not use it: leave it out",
+        ),
     ],
 )
 def test_what_is_anothers_is_refused(project: Checkout, framework: str, pair: str, why: str) -> None:

@@ -159,6 +159,10 @@ class Jobs:
             names = [f"{kind}/{states.name_of(item)}" for kind, items in left.items() for item in items]
             if not names:
                 return
+            for kind in _KINDS.values():
+                for item in left[kind]:
+                    if not item["metadata"].get("ownerReferences"):  # made of a dry run, by hand: nobody owns it
+                        service.delete(service.path(kind, states.name_of(item)))
             waited_s = self._clock() - began
             if waited_s > grace_s + _GONE_S:
                 msg = f"{', '.join(names[:5])} of {cluster.name} did not go within {waited_s:.0f} s"

@@ -53,6 +53,8 @@ class Seen:
         self._lines: dict[str, dict[str, bytes]] = {}
         self._read_at: dict[str, float] = {}
         self._copied: set[str] = set()
+        # What was told at the last look.
+        self._files: dict[str, dict[str, bytes]] = {}
         # Why Jobs wait in their queue, by their ids, and when that was asked.
         self._queued: dict[str, tuple[tuple[State, str], float]] = {}
 
@@ -126,6 +128,7 @@ class Seen:
             self._pods[name] = _own(found, job)
             self._marks[name], self._listed_at[name] = mark, now
         self._looked_at[name] = now
+        self._files.pop(name, None)
         return job
 
     def _explained(self, job: Object, view: states.JobView) -> states.JobView:
@@ -185,6 +188,7 @@ class Seen:
     def note_line(self, job: str, name: str, body: bytes) -> None:
         """Take note of a file that a line of main's log has told."""
         self._lines.setdefault(job, {})[name] = body
+        self._files.pop(job, None)
 
     def is_copied(self, job: str) -> None:
         """Take note that somebody copies main's log, and so notes its lines."""
@@ -200,12 +204,15 @@ class Seen:
                 chosen = f"{LAUNCH}={states.launch_of(found)}"
                 self._pods[job] = _own(service.items(service.path("pods"), labelSelector=chosen), found)
             self._looked_at[job] = now
+            self._files.pop(job, None)
         if job not in self._jobs:
             return {}
         if job not in self._copied and now - self._read_at.get(job, -_FRESH_S) >= _FRESH_S:
             self._read_at[job] = now
             self._read_lines(job)
-        return files_of(self._jobs[job], self.pods(job), self._lines.get(job, {}))
+        if job not in self._files:  # of a thousand nodes, one look is asked for a thousand files
+            self._files[job] = files_of(self._jobs[job], self.pods(job), self._lines.get(job, {}))
+        return self._files[job]
 
     def _read_lines(self, job: str) -> None:
         """Look through the beginning of main's log for what it tells."""

@@ -203,8 +203,11 @@ class Service:
         return bool((answer.get("status") or {}).get("allowed"))
 
     def text(self, path: str, **query: Any) -> bytes:
-        """Return what is at *path*, which is no JSON: a log."""
-        return self._repeated(lambda: self._once("GET", path, query=query)).content
+        """Return what is at *path*, which is no JSON: a log. It is asked for once: a machine that is away has none."""
+        try:
+            return self._once("GET", path, query=query).content
+        except RequestFailedError as error:
+            raise _as_error(error) from error
 
     @contextlib.contextmanager
     def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:

@@ -1,0 +1,157 @@
+"""What docs/kubernetes.md says, held to the code: its settings, its rights, its numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from unit.backends.kubernetes_place import KubernetesPlace
+from unit.fake_kubernetes import RefusalError
+
+from oci_cluster.backends.kubernetes.requests import MOST_CODE_BYTES
+from oci_cluster.contract.cluster import Cluster
+from oci_cluster.contract.config import read_settings_file
+from oci_cluster.contract.settings_table import SETTINGS
+from oci_cluster.errors import ClusterError
+
+ROOT = Path(__file__).resolve().parents[4]
+PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+# Other programs' own, and a word of ours.
+NOT_OURS = {"WANDB_API_KEY", "PUBLIC_ENDPOINT", "NEEDS_ATTENTION"}
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/[^/]+/namespaces/[^/]+/(?P<kind>[a-z]+)(?P<name>/[^/]+)?(?:/(?P<sub>[a-z]+))?"
+)
+# Of all the Kubernetes, which no Role can give.
+CLUSTER_WIDE = ["/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"]
+CLAIM = {"metadata": {"name": "datasets"}, "spec": {"accessModes": ["ReadWriteMany"]}}
+Right = tuple[str, str, str]
+
+
+def documented() -> set[Right]:
+    """Return the rights of the page's Role, each as group, resource and verb."""
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (role,) = [item for block in blocks for item in yaml.safe_load_all(block) if item.get("kind") == "Role"]
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def right_of(method: str, path: str) -> Right:
+    """Return the right that a request needs."""
+    found = _PATH.fullmatch(path)
+    assert found, path
+    verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method, "get" if found["name"] else "list")
+    return found["group"] or "", "/".join(part for part in (found["kind"], found["sub"]) if part), verb
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesPlace]:
+    """Return a Kubernetes with a claim, and a queue that admits nothing."""
+    place = KubernetesPlace(tmp_path, clock, monkeypatch)
+    place.fake.objects["persistentvolumeclaims"] = {"datasets": CLAIM}
+    place.fake.objects["localqueues"] = {"team-a": {"metadata": {"name": "team-a"}}}
+    yield place
+    place.close()
+
+
+def launch(place: KubernetesPlace, name: str, **settings: str) -> Cluster:
+    """Launch a cluster, as launch.sh does."""
+    place.settings |= settings
+    backend = place.backend
+    plan = place.plan(name, 3)
+    return place.lifecycle.launch(backend.prepare(backend.place(plan), place.said.append))
+
+
+def lose_each_answer_once(place: KubernetesPlace) -> None:
+    """Have all that is made be made, and nobody be told."""
+    lost: set[str] = set()
+
+    def after(method: str, path: str, _body: Any) -> None:
+        if method == "POST" and path not in lost:
+            lost.add(path)
+            raise RefusalError(504, "Timeout", "the server was not able to return a response in time")
+
+    place.fake.after = after
+
+
+def be_used_by_all_verbs(place: KubernetesPlace, tmp_path: Path) -> None:
+    """Do all that a user may do with a cluster, and meet what may be met."""
+    lose_each_answer_once(place)
+    cluster = launch(place, "mine", VOLUMES="data=pvc:datasets:ro")
+    lifecycle = place.lifecycle
+    lifecycle.scale(cluster, "+1")  # its place is the last
+    lifecycle.scale(cluster, "-1")
+    later = place.another()
+    (found,) = later.find()
+    later.load(found)
+    place.print("MAIN", "hello\n", 1)
+    copy = later.logs(found, tmp_path, follow=False)
+    copy.fetch()
+    copy.close()
+    place.backend.end(cluster, ["WORKER_1"])  # one in the middle goes by its pod
+    place.backend.end(cluster, ["MAIN"])
+    place.backend.finish(cluster, place.said.append)
+
+
+def wait_for_what_never_comes(place: KubernetesPlace) -> None:
+    """See why a cluster waits in its queue, why pods cannot be made, and which queues there are."""
+
+    def suspend(method: str, path: str, body: Any) -> None:
+        if method == "POST" and path.endswith("/jobs"):
+            body["spec"]["suspend"] = True
+
+    place.fake.before = suspend
+    queued = launch(place, "queued", QUEUE="team-a", PRIORITY="low")
+    place.backend.states([queued])
+    place.allow()
+    place.monkeypatch.setattr(place.fake, "_make_pod", lambda *_: None)
+    refused = launch(place, "refused", QUEUE="", PRIORITY="")
+    for _ in range(5):
+        place.backend.states([refused])
+        place.later()
+    with pytest.raises(ClusterError, match="there is: team-a"):
+        launch(place, "nowhere", QUEUE="team-b")
+
+
+def test_its_role_has_what_is_asked_for_and_nothing_else(place: KubernetesPlace, tmp_path: Path) -> None:
+    """All verbs together need each right of the page, and no other."""
+    be_used_by_all_verbs(place, tmp_path)
+    wait_for_what_never_comes(place)
+    asked = {right_of(*request) for request in place.fake.asked if request[1] not in CLUSTER_WIDE}
+    assert asked == documented()
+    assert CLUSTER_WIDE[0] in {path for _, path in place.fake.asked}
+
+
+def test_it_names_settings_that_there_are() -> None:
+    """In upper case, in code: what is set there, or read about."""
+    blocks = " ".join(re.findall(r"```sh\n.*?```", PAGE, re.DOTALL))
+    text = " ".join([*re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)), blocks])
+    named = set(re.findall(r"(?<![\w<./-])([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?=[\s=,:]|$)", text))
+    named |= set(re.findall(r"(?<![\w<./-])([A-Z][A-Z0-9_]+)=", text))
+    assert len(named) > 30, "what is looked for is still how they are written"
+    assert named - set(SETTINGS) - NOT_OURS == set()
+
+
+def test_it_tells_of_every_setting_of_the_backend() -> None:
+    """Whoever looks for one finds it here."""
+    own = read_settings_file(ROOT / "scripts" / "backends" / "kubernetes.env")
+    assert [name for name in own if not re.search(rf"\b{name}\b", PAGE)] == []
+
+
+def test_its_number_is_the_codes() -> None:
+    """How much code fits into a ConfigMap."""
+    assert f"holds {MOST_CODE_BYTES:,} bytes" in PAGE
+    assert f"{MOST_CODE_BYTES} fit" in PAGE
+
+
+def test_it_can_be_read_in_one_go() -> None:
+    """As long as the longest chapter that people read."""
+    assert len(PAGE.splitlines()) <= 330
