@@ -120,7 +120,7 @@ def test_a_queue_that_is_not_there(queued: Queued) -> None:
 def test_a_preempted_cluster_comes_back_by_itself(queued: Queued) -> None:
     """A higher priority takes its place; then it lives again under its launch id, and ends with 0."""
     site = queued.site
-    until = str(time.time() + 20)
+    until = str(time.time() + 15)
     low = site.launch("gang", 1, UNTIL, "--name", "low", *queued.options, "--priority", queued.low, "--", until)
     wait_until(lambda: low.out.count("| life ") == 2, lambda: low.out + low.err, SOON_S)
     high = site.launch("plain", 1, RESULT, "--name", "high", *queued.options, "--priority", queued.high)
