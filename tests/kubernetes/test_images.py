@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 import pytest
 from kube import jobs
 from kube.api import Api, condition
 from kube.cluster import Cluster, User
+from kube.launches import CHECKOUT, Site
 
 
 def said(kubernetes: Cluster, user: User, image: str, script: str) -> list[str]:
@@ -38,3 +40,14 @@ def test_the_image_of_dask_runs_on_both_machines(
     """As `make build` makes it."""
     script = "id -u; python -c 'import distributed; print(distributed.__name__)'; touch /opt/env/x 2>&- || echo kept"
     assert said(kubernetes, user, product_image("dask"), script) == ["1000\ndistributed\nkept\n"] * 2
+
+
+@pytest.mark.timeout(1800)  # the first time it is built
+def test_the_example_of_dask_is_computed_by_pods(site: Site, product_image: Callable[[str], str]) -> None:
+    """The README's first command, by somebody with `edit` in one namespace, without storage."""
+    shutil.copytree(CHECKOUT / "dask", site.project.path / "dask", dirs_exist_ok=True)
+    launch = site.project.launch("dask", "3", IMAGE=product_image("dask"), MEMORY="700m")
+    assert launch.wait(120) == 0, launch.err
+    assert "workers: 3" in launch.out
+    assert "on the test images: 0.9911" in launch.out
+    site.assert_nothing_left()
