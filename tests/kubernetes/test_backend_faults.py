@@ -97,7 +97,7 @@ def test_a_token_that_the_api_no_longer_takes_is_asked_for_again(
 def test_a_right_that_is_missing_is_named(
     checkout_copy: Path, toy_image: str, kubernetes: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """Somebody with `view` alone: 77, and nothing was made."""
+    """Somebody with `view` alone: 77, and nothing was made. It should not say NOT ENDED, which it does now."""
     viewer = kubernetes.user(namespace, role="view")
     with site_of(checkout_copy, tmp_path / "mine", kubernetes, namespace, viewer.by_certificate()) as site:
         launch = site.launch("plain", 1, UP)
