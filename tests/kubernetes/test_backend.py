@@ -12,6 +12,10 @@ from kube.launches import SOON_S, UP, Site, lines_of
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
 
 
+# Else main may have ended before the workers have found it.
+TOGETHER = ("--env", "WAIT_FOR_ADDRESSES=1")
+
+
 # --- Followed to the end
 
 
@@ -24,7 +28,7 @@ def test_a_followed_cluster_ends_with_0_and_leaves_its_logs(site: Site) -> None:
         "import time; time.sleep(1)\n"
         "print('the result')\n"
     )
-    launch = site.launch("plain", 2, script, "--env", "GREETING_OF_MINE=hel lo#1", "--", *arguments)
+    launch = site.launch("plain", 2, script, "--env", "GREETING_OF_MINE=hel lo#1", *TOGETHER, "--", *arguments)
     assert launch.wait(SOON_S) == 0, launch.err
     said = lines_of(launch.out, "MAIN")
     assert f"found {json.dumps([1000, arguments, 'hel lo#1'])}" in said

@@ -7,7 +7,7 @@ from typing import Any
 
 from oci_cluster.backends.kubernetes import requests, states
 from oci_cluster.backends.kubernetes.seen import Seen
-from oci_cluster.backends.kubernetes.service import Service
+from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.contract.cluster import Cluster, Node, NodeState
 from oci_cluster.errors import BackendError, StoppedError, UsageError
 
@@ -141,6 +141,15 @@ class Jobs:
             if node in nodes and not states.termination_of(pod):
                 self._service.delete(self._service.path("pods", states.name_of(pod)), grace_s=grace_s)
 
+    def _left(self, kind: str, chosen: str) -> list[Object]:
+        """Return what is left of a *kind*; who may not see it has not made it, and its Job takes it along."""
+        try:
+            return self._service.items(self._service.path(kind), labelSelector=chosen)
+        except KubernetesError as error:
+            if error.code != 403:
+                raise
+            return []
+
     def remove(self, cluster: Cluster, name: str) -> None:
         """Remove the Job of *cluster*, called *name*, which takes all else with it; return when nothing is left.
 
@@ -155,7 +164,7 @@ class Jobs:
         grace_s = _grace_of(there)
         began, is_forced = self._clock(), False
         while True:
-            left = {kind: service.items(service.path(kind), labelSelector=chosen) for kind in _OWNED}
+            left = {kind: self._left(kind, chosen) for kind in _OWNED}
             names = [f"{kind}/{states.name_of(item)}" for kind, items in left.items() for item in items]
             if not names:
                 return
