@@ -96,7 +96,8 @@ def launch(checkout_copy: Path, tmp_path: Path) -> Iterator[Launch]:
 
 def test_a_cluster_without_storage_comes_to_its_end(launch: Launch) -> None:
     """Nodes find their roles, main is ready when all have come, all end with 0; and nobody has a work dir."""
-    nodes = launch(f"{UNTIL_GO}print('trained', flush=True)", workers=3)
+    saves = "import os, pathlib; pathlib.Path(os.environ['OUTPUT_DIR'], 'model').touch()"
+    nodes = launch(f"{UNTIL_GO}{saves}; print('trained', flush=True)", workers=3)
     nodes.start(reversed(nodes.names))
     nodes.wait_for("told MAIN_ready.json")
     (nodes.code / "go").touch()
@@ -104,7 +105,7 @@ def test_a_cluster_without_storage_comes_to_its_end(launch: Launch) -> None:
     assert "trained\n" in nodes.log()
     assert list(nodes.work_dir.iterdir()) == []
     assert "WARNING" not in nodes.log("WORKER_1")
-    assert "(OUTPUT_DIR) is not uploaded" in nodes.log()
+    assert "files in OUTPUT_DIR go with this node, as WORK_DIR keeps none: 1" in nodes.log()
     assert nodes.told()["MAIN_ready.json"]["facts"] == {"greeting": "hello"}
     assert nodes.last_words("MAIN")["stop"]["exit_code"] == 0
     assert nodes.last_words("WORKER_3")["WORKER_3_exit.json"]["exit_code"] == 0

@@ -237,10 +237,7 @@ class Agent:
 
     def _make_uploads(self, children: Children) -> Uploads | None:
         """Return what uploads outputs; None where they are in the cluster dir already, or that cannot keep them."""
-        if self._pulse.cluster_dir.local_path is not None:
-            return None
-        if self._pulse.cluster_dir.is_at_main:
-            log.info("not kept, as WORK_DIR is main://: %s (OUTPUT_DIR) is not uploaded", self._script.output_dir)
+        if self._pulse.cluster_dir.local_path is not None or self._pulse.cluster_dir.is_at_main:
             return None
         from oci_cluster.node.outputs import Uploads  # noqa: PLC0415 - where outputs are uploaded
 
@@ -313,6 +310,8 @@ class Agent:
             )
             log.error("%s", reason)
             outcome = outcome if outcome.exit_code else Outcome(ExitCode.UNAVAILABLE, reason)
+        if pulse.cluster_dir.is_at_main and (count := self._script.count_own_outputs()):
+            log.warning("files in OUTPUT_DIR go with this node, as WORK_DIR keeps none: %d", count)
         if outcome is not announced:
             _write_last_words(self._settings, pulse, outcome, announced)
         if pulse.has_joined:

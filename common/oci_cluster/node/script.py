@@ -292,6 +292,11 @@ class Script:
 
     # --- End -----------------------------------------------------------------------------------------------
 
+    def count_own_outputs(self) -> int:
+        """Return how many files go with this node's directory."""
+        own = self._own_outputs.rglob("*") if self.output_dir == self._own_outputs else ()
+        return sum(path.is_file() and not path.is_symlink() for path in own)
+
     def rescue_outputs(self) -> Path:
         """Return where the outputs stay when this node has ended: its own directory would be removed with them."""
         if self.output_dir == self._own_outputs and self.output_dir.is_dir():

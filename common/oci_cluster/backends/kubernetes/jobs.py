@@ -141,14 +141,19 @@ class Jobs:
             if node in nodes and not states.termination_of(pod):
                 self._service.delete(self._service.path("pods", states.name_of(pod)), grace_s=grace_s)
 
-    def _left(self, kind: str, chosen: str) -> list[Object]:
+    def _left(self, kind: str, cluster: Cluster, name: str) -> list[Object]:
         """Return what is left of a *kind*; who may not see it has not made it, and its Job takes it along."""
+        chosen = f"{requests.LAUNCH}={cluster.launch_id}"
         try:
-            return self._service.items(self._service.path(kind), labelSelector=chosen)
+            found = self._service.items(self._service.path(kind), labelSelector=chosen)
         except KubernetesError as error:
             if error.code != 403:
                 raise
             return []
+        # Anybody may put a label on what is theirs: a cluster's own bear its name, and its pods that with an index.
+        if kind == "pods":
+            return [pod for pod in found if states.name_of(pod).startswith(f"{name}-")]
+        return [item for item in found if states.name_of(item) == name]
 
     def remove(self, cluster: Cluster, name: str) -> None:
         """Remove the Job of *cluster*, called *name*, which takes all else with it; return when nothing is left.
@@ -160,11 +165,10 @@ class Jobs:
         there = service.find(service.path("jobs", name))
         if there is not None and states.launch_of(there) == cluster.launch_id:
             service.delete(service.path("jobs", name))
-        chosen = f"{requests.LAUNCH}={cluster.launch_id}"
         grace_s = _grace_of(there)
         began, is_forced = self._clock(), False
         while True:
-            left = {kind: self._left(kind, chosen) for kind in _OWNED}
+            left = {kind: self._left(kind, cluster, name) for kind in _OWNED}
             names = [f"{kind}/{states.name_of(item)}" for kind, items in left.items() for item in items]
             if not names:
                 return

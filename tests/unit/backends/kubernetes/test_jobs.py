@@ -1,0 +1,32 @@
+"""What a launcher changes in a namespace that others write in, too."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.backends.kubernetes_place import KubernetesPlace
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesPlace]:
+    """Return a Kubernetes."""
+    place = KubernetesPlace(tmp_path, clock, monkeypatch)
+    yield place
+    place.close()
+
+
+@pytest.mark.parametrize("kind", ["secrets", "pods"])
+def test_what_somebody_else_has_labelled_stays(place: KubernetesPlace, kind: str) -> None:
+    """A label of a launch makes nothing the cluster's own: it is neither removed, nor waited for."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    foreign = copy.deepcopy(next(iter(place.fake.objects[kind].values())))
+    foreign["metadata"] |= {"name": "database", "ownerReferences": [{"uid": "of-others"}]}
+    place.fake.objects[kind]["database"] = foreign
+    place.lifecycle.stop(cluster)
+    backend.finish(cluster, place.said.append)
+    assert list(place.fake.objects[kind]) == ["database"]
