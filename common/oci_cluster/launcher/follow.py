@@ -16,6 +16,7 @@ from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.followed_life import FollowedLife
+from oci_cluster.launcher.gone_nodes import GoneNodes
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import Fetches, MergedLogs
 from oci_cluster.launcher.provisioning import Provisioning
@@ -61,6 +62,7 @@ class Follower:
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
         self._life = FollowedLife(self._cluster_dir, plan.environment)
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
+        self._gone = GoneNodes(plan.limits, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
         self._ready = False
@@ -204,6 +206,9 @@ class Follower:
         """Stop a cluster that lacks nodes which did not start: the others would wait for TIMEOUT."""
         if self._stopping or self._is_over:
             return
+        if reason := self._gone.why_hopeless(nodes):
+            self._stop_hopeless(reason, ExitCode.LOST)
+            return
         overdue = self._provisioning.overdue(nodes)
         if self._ready:
             self._provisioning.give_up(nodes, overdue)
@@ -255,7 +260,7 @@ class Follower:
             return
         self._say("ending the cluster at once")
         try:
-            self._backend.end(self._cluster, self._running(), at_once=True)
+            self._backend.end(self._cluster, _running(self._backend, self._cluster), at_once=True)
         except ClusterError as error:
             self._say(f"the cluster could not be ended: {error}; press Ctrl-C to try again")
 
@@ -319,10 +324,6 @@ class Follower:
                 why = (node.details or "it never started") if node.never_started else describe(node.exit_code or 0)
                 self._say(f"{node.node} ended with {node.exit_code} ({node.cause or why})")
 
-    def _running(self) -> list[str]:
-        states = self._backend.states([self._cluster])[self._cluster.launch_id]
-        return [state.node for state in states if state.is_running]
-
     def _read_stop(self, cluster_dir: ClusterDir | None = None) -> Mapping[str, Any] | None:
         try:
             stop = read_stop(cluster_dir or self._cluster_dir)
@@ -330,6 +331,10 @@ class Follower:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
         return stop or self._asked or None
+
+
+def _running(backend: Backend, cluster: Cluster) -> list[str]:
+    return [state.node for state in backend.states([cluster])[cluster.launch_id] if state.is_running]
 
 
 def _why_hopeless(node: NodeState) -> str:

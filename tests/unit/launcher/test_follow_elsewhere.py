@@ -141,6 +141,30 @@ def test_a_cluster_that_was_ready_is_not_given_up(elsewhere: Run) -> None:
     assert stop_of(elsewhere) == {}
 
 
+def lose(run: Run, node: str) -> None:
+    run.node(node, None, is_lost=True, is_final=True, details="its pod was deleted")
+
+
+def test_a_cluster_that_lacks_a_node_for_good_is_stopped(elsewhere: Run) -> None:
+    """Main waits for it until TIMEOUT: the backend alone knows that it will not live again. Main first has its say."""
+    lose(elsewhere, "WORKER_2")
+    seen: list[bool] = []
+    looks = [lambda: seen.append(bool(stop_of(elsewhere)))] * 7
+    elsewhere.follow(*looks, lambda: elsewhere.end(76, 76, None), min_workers=2)
+    assert elsewhere.said.count("WORKER_2 is lost, and no other node takes its place: its pod was deleted") == 1
+    reason = "WORKER_2 lost: its pod was deleted; MIN_WORKERS is 2"
+    assert (stop_of(elsewhere)["reason"], stop_of(elsewhere)["exit_code"]) == (reason, 76)
+    assert seen[:5] == [False] * 5  # GRACE_PERIOD is 10 s
+
+
+@pytest.mark.parametrize("node", ["MAIN", "WORKER_2"])
+def test_a_cluster_that_lacks_nobody_it_needs_goes_on(elsewhere: Run, node: str) -> None:
+    """With enough workers; and of a main that is gone workers know by themselves."""
+    lose(elsewhere, node)
+    elsewhere.follow(*[lambda: None] * 9, lambda: elsewhere.end(0, 0, None), min_workers=1)
+    assert stop_of(elsewhere) == {}
+
+
 def test_a_replacement_is_told_by_its_ocid(elsewhere: Run) -> None:
     """Where nodes have no pid: its own failure is another one."""
     elsewhere.node("WORKER_1", 9, id="a")
