@@ -123,7 +123,7 @@ class Follower:
         cluster_dir = ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key)
         stop = self._read_stop(self._life.enter(cluster_dir))
         code = cluster_code(nodes, stop)
-        why = f" ({outcome_of(stop).reason})" if code and stop else " (main lost)" if code == ExitCode.LOST else ""
+        why = _why(code, stop, nodes)
         if code and (never := self._provisioning.never_started(nodes)):
             why += f"; never started: {never};"
         self._ending = f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}"
@@ -331,6 +331,14 @@ class Follower:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
         return stop or self._asked or None
+
+
+def _why(code: int, stop: Mapping[str, Any] | None, nodes: Sequence[NodeState]) -> str:
+    """Return why a cluster ended with *code*, in parentheses; a backend may know what took main along."""
+    if code and stop:
+        return f" ({outcome_of(stop).reason})"
+    cause = next((f": {node.cause}" for node in nodes if node.node == "MAIN" and node.cause), "")
+    return f" (main lost{cause})" if code == ExitCode.LOST else ""
 
 
 def _running(backend: Backend, cluster: Cluster) -> list[str]:

@@ -127,6 +127,13 @@ def test_a_lost_main_is_told(run: Run) -> None:
     assert (code, run.said[-1]) == (76, "cluster mine ended with 76 (main lost) after 0.1 s")
 
 
+def test_what_took_main_along_is_told_at_the_end(run: Run) -> None:
+    """Where the backend alone knows it."""
+    run.node("MAIN", 137, cause="its memory ran out")
+    run.follow(lambda: run.end(137, 76, 76))
+    assert run.said[-1] == "cluster mine ended with 76 (main lost: its memory ran out) after 0.1 s"
+
+
 def test_a_main_that_is_gone_without_a_code_is_lost(run: Run) -> None:
     """Nodes in progress in a cluster that does not run were killed; what they left is swept after the following."""
     code = run.follow(lambda: run.end(None, 76, 76))
