@@ -171,3 +171,40 @@ def evict(kubernetes: Cluster, pod: str) -> None:
     namespace, _, name = pod.partition("/namespaces/")[2].partition("/pods/")
     about = {"name": name, "namespace": namespace}
     kubernetes.api.create(f"{pod}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about})
+
+
+# --- The namespace
+
+
+def test_a_quota_of_the_namespace_that_is_full_is_told(site: Site, kubernetes: Cluster) -> None:
+    """Pods are refused one by one, so main may run: the launch ends with 75, in the words of the API."""
+    quotas = f"api/v1/namespaces/{site.namespace}/resourcequotas"
+    kubernetes.api.create(quotas, {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}}})
+    kubernetes.api.until(f"{quotas}/small", lambda found: "hard" in found.get("status", {}), "the quota to hold")
+    launch = site.launch("plain", 1, UP, PROVISION_TIMEOUT="8")
+    assert launch.wait(SOON_S) == 75, launch.err
+    assert "exceeded quota: small" in launch.err
+    assert "Traceback" not in launch.err
+    site.assert_nothing_left()
+
+
+def test_a_namespace_that_is_removed_takes_its_clusters_along(
+    checkout_copy: Path, toy_image: str, kubernetes: Cluster, tmp_path: Path
+) -> None:
+    """Whoever follows one ends with a failure, and not before it is gone; nothing can be launched there any more."""
+    with kubernetes.namespace() as namespace:
+        config = kubernetes.user(namespace).by_certificate()
+        with site_of(checkout_copy, tmp_path / "mine", kubernetes, namespace, config) as site:
+            launch = site.launch("plain", 1, UP)
+            site.wait_for(launch, "entry up")
+            held = f"api/v1/namespaces/{namespace}/configmaps"
+            kubernetes.api.create(held, {"metadata": {"name": "held", "finalizers": ["tests.invalid/held"]}})
+            kubernetes.api.delete(f"api/v1/namespaces/{namespace}")
+            assert launch.wait(120) in {76, 143}, launch.err
+            assert "Traceback" not in launch.err
+            wait_until(lambda: site.left() == ["configmaps/held"], lambda: f"all to be gone: {site.left()}", SOON_S)
+            again = site.launch("plain", 1, UP, "--name", "again")
+            assert again.wait(SOON_S) == 77, again.err
+            assert "because it is being terminated" in again.err.splitlines()[-1]
+            assert "Traceback" not in again.err
+            kubernetes.api.patch(f"{held}/held", {"metadata": {"finalizers": None}})
