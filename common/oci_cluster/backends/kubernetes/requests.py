@@ -132,8 +132,11 @@ def _check_size(code: Code) -> None:
 def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code) -> dict[str, str]:
     """Return what all nodes of *plan* are given, as variables of the pods' template."""
     work_dir = plan.work_dir or f"main://{name}-0.{name}:{settings['port']}"
+    told = dict(_TOLD_DEFAULTS) if work_dir.startswith("main://") else {}
+    if "HEARTBEAT_TIMEOUT" in plan.environment:  # the interval that nodes derive from it is never too long for it
+        told.pop("HEARTBEAT_INTERVAL", None)
     own = {
-        **(_TOLD_DEFAULTS if work_dir.startswith("main://") else {}),
+        **told,
         "INTERRUPTIBLE": plan.settings["INTERRUPTIBLE"] or "1",
         "NODE_CPUS": str(max(1, math.floor(float(settings["cpus"])))),
         "NODE_MEMORY": str(bytes_of(settings["memory"])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,19 @@ def test_the_launchs_key_is_in_its_secret_alone(place: KubernetesPlace) -> None:
     key = found["Secret"]["stringData"]["LAUNCH_KEY"]
     assert len(key) == 64
     assert key not in json.dumps([item for kind, item in found.items() if kind != "Secret"])
+
+
+@pytest.mark.parametrize(("given", "interval"), [({}, "5"), ({"HEARTBEAT_TIMEOUT": "6"}, None)])
+def test_heartbeats_are_as_often_as_their_timeout_needs(
+    place: KubernetesPlace, given: dict[str, str], interval: str | None
+) -> None:
+    """A default of ours is no setting that a person has given, and would be told of as wrong."""
+    plan = place.plan("mine", 2)
+    plan = place.backend.place(replace(plan, environment={**plan.environment, **given}), place.said.append)
+    objects = json.loads(place.backend.preview(plan, as_json=True))["objects"]
+    job = next(found for found in objects if found["kind"] == "Job")
+    variables = {one["name"]: one.get("value") for one in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert variables.get("HEARTBEAT_INTERVAL") == interval
 
 
 def test_pods_keep_to_the_restricted_standard(place: KubernetesPlace) -> None:
