@@ -291,6 +291,9 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
             return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
         return _ended(ended, status, there)
     if is_running(pod):
+        # Removed by force, and still there as its Job has not counted it: nobody will ever tell how it ended.
+        if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0:
+            return replace(there, state=State.FAILED, is_lost=True, details="its machine did not answer")
         word = State.CANCELING if meta.get("deletionTimestamp") else State.IN_PROGRESS
         return replace(there, state=word)
     if meta.get("deletionTimestamp"):

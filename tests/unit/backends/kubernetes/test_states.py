@@ -82,6 +82,14 @@ def test_a_pod_that_kubernetes_takes_away_comes_back() -> None:
     assert one(counted, gone).is_final
 
 
+@pytest.mark.parametrize(("grace_s", "is_lost"), [(30, False), (0, True)])
+def test_a_pod_that_was_removed_by_force_is_lost(grace_s: int, *, is_lost: bool) -> None:
+    """It stays until its Job counts it, which it does not: the machine that would say how it ended is gone."""
+    meta = {"deletionTimestamp": "2026-01-01T00:00:09Z", "deletionGracePeriodSeconds": grace_s}
+    found = one(job(), pod(1, RUNNING, meta=meta))
+    assert (found.is_lost, found.is_running, found.exit_code) == (is_lost, not is_lost, None)
+
+
 @pytest.mark.parametrize("meta", [{}, {"deletionTimestamp": "2026-01-01T00:00:09Z"}])
 def test_while_its_job_is_suspended_nobody_has_failed(meta: Object) -> None:
     """A preempted cluster's pods end with 143, and that decides nothing."""
