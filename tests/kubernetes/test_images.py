@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 
@@ -52,20 +51,3 @@ def test_the_example_of_dask_is_computed_by_pods(site: Site, product_image: Call
     assert "workers: 3" in launch.out
     assert "on the test images: 0.9911" in launch.out
     site.assert_nothing_left()
-
-
-@pytest.fixture
-def pytorch_site(site: Site, product_image: Callable[[str], str]) -> Site:
-    """Return a project whose nodes are pods of PyTorch's image."""
-    shutil.copytree(CHECKOUT / "pytorch", site.project.path / "pytorch", dirs_exist_ok=True)
-    site.project.environ |= {"IMAGE": product_image("pytorch"), "MEMORY": "900m"}
-    return site
-
-
-@pytest.mark.timeout(1800)  # the first time it is built
-def test_the_example_of_pytorch_is_trained_by_pods(pytorch_site: Site) -> None:
-    """Torchrun's nodes find each other by the names of pods, and every process takes its part."""
-    launch = pytorch_site.project.launch("pytorch", "1", "--", "--epochs", "2")
-    assert launch.wait(120) == 0, launch.err
-    assert re.search(r"MAIN +\| epoch  2 of 2  loss \S+  accuracy 0\.\d+  world size 2$", launch.out, re.MULTILINE)
-    pytorch_site.assert_nothing_left()
