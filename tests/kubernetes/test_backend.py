@@ -97,17 +97,15 @@ def test_another_checkout_sees_and_scales_and_stops_a_cluster(site: Site, other_
     listed = json.loads(other_site.run("list", "--json"))
     assert [one["name"] for one in listed] == [name]
     assert name in other_site.run("list")
-    nodes = other_site.nodes(name)
-    assert {node: found["state"] for node, found in nodes.items()} == dict.fromkeys(
-        ("MAIN", "WORKER_1", "WORKER_2"), "IN_PROGRESS"
-    )
+    all_run = ["MAIN", "WORKER_1", "WORKER_2"]
+    wait_until(lambda: running(other_site, name) == all_run, lambda: f"3 nodes: {other_site.nodes(name)}", SOON_S)
     wait_until(lambda: "entry up" in other_site.run("logs", "--node", "MAIN", name), "main's log", SOON_S)
     assert "worker works" not in other_site.run("logs", "--node", "MAIN", name)
-    assert "worker works" in other_site.run("logs", name)
+    wait_until(lambda: "worker works" in other_site.run("logs", name), "a worker's log", SOON_S)
 
     other_site.run("scale", name, "+1")
     wait_until(lambda: "worker works" in other_site.run("logs", "--node", "WORKER_3", name), "the third worker", SOON_S)
-    assert other_site.nodes(name)["WORKER_3"]["state"] == "IN_PROGRESS"
+    assert "WORKER_3" in running(other_site, name)
     other_site.run("scale", name, "-1")
     wait_until(lambda: len(running(other_site, name)) == 3, lambda: f"3 nodes: {other_site.nodes(name)}", SOON_S)
     assert site.status(name)["nodes"]  # the first checkout sees it as the other one does

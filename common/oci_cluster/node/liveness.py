@@ -132,7 +132,7 @@ class NodesWatch:
 
     @property
     def seen(self) -> list[str]:
-        """Nodes that have shown a heartbeat."""
+        """Nodes that have shown a sign of life: a configuration or a heartbeat."""
         return list(self._alive)
 
     @property
@@ -320,8 +320,9 @@ class NodesWatch:
         """Return the failure that *node*'s silence means."""
         if self._settings.interruptible and node not in self._configs:
             return None  # its heartbeat is of another life, or of none yet
-        # A file that somebody has deleted does not change either.
-        heartbeat = listing.get(heartbeat_file(node), self._alive.get(node, (None,))[0])
+        # A file that somebody has deleted does not change either. A node's configuration is its first sign of life: who
+        # dies between that and the first heartbeat is silent, too.
+        heartbeat = listing.get(heartbeat_file(node), self._alive.get(node, (self._configs.get(node),))[0])
         if heartbeat is None:
             return None  # has not come yet: the start script waits for it, and names it if it does not come
         latest, changed_at = self._alive.setdefault(node, (heartbeat, moment))

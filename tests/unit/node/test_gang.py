@@ -251,7 +251,7 @@ def test_a_node_that_is_lost_before_the_attempt_does_not_end_it(root: Path) -> N
     main.publish(config_file("WORKER_1"), at=5, node="WORKER_1", address="10.0.0.2")
     main.publish(exit_file("WORKER_1"), at=8, exit_code=78, reason="bad", time=0.0)
     main.publish(config_file("WORKER_2"), at=100, node="WORKER_2", address="10.0.0.3")
-    main.child_ends(0, at=200)
+    main.child_ends(0, at=130)
     assert main.run() == 0
     assert main.children.environ()["WORKER_ADDRESSES"] == "10.0.0.3"
 

@@ -112,10 +112,21 @@ def test_a_node_whose_heartbeat_does_not_change_is_lost(cluster: Cluster, caplog
 
 def test_a_node_that_has_not_come_yet_is_not_silent(cluster: Cluster) -> None:
     """It is missing, which the start script or TIMEOUT names."""
+    cluster.comes("WORKER_1")
+    for moment in range(0, 1001, 50):
+        cluster.beats("WORKER_1")
+        cluster.observe(moment)
+    assert (cluster.watch.failures, cluster.watch.missing, cluster.watch.seen) == ({}, ["WORKER_2"], ["WORKER_1"])
+
+
+def test_a_node_that_dies_before_its_first_heartbeat_is_lost(cluster: Cluster) -> None:
+    """Its configuration was a sign of life; main waited for ever for a node that it had never heard again."""
     cluster.write(config_file("WORKER_1"))
     cluster.observe(0)
-    cluster.observe(1000)
-    assert (cluster.watch.failures, cluster.watch.missing, cluster.watch.seen) == ({}, ["WORKER_2"], [])
+    cluster.observe(60)
+    assert cluster.watch.failures == {}
+    cluster.observe(61)
+    assert list(cluster.watch.failures) == ["WORKER_1"]
 
 
 def test_a_node_whose_heartbeat_was_deleted_is_silent(cluster: Cluster) -> None:
@@ -253,7 +264,7 @@ def test_missing_nodes_are_those_that_were_asked_for_and_are_not_there(cluster: 
     cluster.write(config_file("WORKER_2"))
     cluster.beats("WORKER_1")
     cluster.observe()
-    assert (cluster.watch.missing, cluster.watch.seen) == ([], ["WORKER_1"])
+    assert (cluster.watch.missing, sorted(cluster.watch.seen)) == ([], ["WORKER_1", "WORKER_2"])
     cluster.write(exit_file("WORKER_2"), exit_code=9, reason="broke", time=1)
     cluster.observe()
     assert cluster.watch.missing == ["WORKER_2"]
