@@ -11,7 +11,7 @@
 #   samples     pytest on tests/samples: scripts of others as they are, which need gigabytes and half an hour
 #
 # Tests run side by side: those that compute on every CPU, and three at a time those of clusters, which mostly wait.
-# TEST_JOBS names another number for both. Tests marked `alone` come after the others.
+# TEST_JOBS names another number for both. Tests marked `quiet` come after the others, and last those marked `alone`.
 #
 # The unit ring's coverage is measured, and must reach the floor in pyproject.toml. With --measure the coverage of all
 # Python rings is, which takes three times the CPU of clusters: every agent and every launcher is traced.
@@ -117,7 +117,8 @@ unit_tests() {
 }
 
 cluster_tests() {
-  count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m 'not alone' tests/clusters
+  count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m 'not alone and not quiet' tests/clusters
+  count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m quiet tests/clusters
   count_pytest -m alone tests/clusters
 }
 
