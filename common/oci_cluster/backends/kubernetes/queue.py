@@ -115,6 +115,12 @@ def preemptions(workload: Object | None) -> tuple[int, str, str]:
     return max(count, 1), printable(last.get("reason", "")), by_whom
 
 
+def was_just_preempted(workload: Object | None) -> bool:
+    """Return whether a preemption is why a cluster waits: then the line of :func:`waiting_line` tells of it."""
+    evicted = condition(workload or {}, "Evicted")
+    return evicted.get("status") == "True" and evicted.get("reason") == "Preempted"
+
+
 def place_of(workload: Object, pending_workloads: Sequence[Object]) -> str:
     """Return the place of a cluster in its queue, such as ``3rd of 7 in team-a``; empty where it is not known."""
     found = position(workload, pending_workloads)
@@ -243,7 +249,7 @@ def _since(workload: Object, now: float) -> str:
         return f"queued {_age(workload, now)}"
     ago = seconds_since(str(evicted.get("lastTransitionTime", "")), now)
     when = "" if ago is None else f" {spell(ago)} ago"
-    if evicted.get("reason") != "Preempted":
+    if not was_just_preempted(workload):
         reason = str(evicted.get("reason", ""))
         return printable(f"ended{when} and queued again, because {_EVICTED.get(reason, reason)}")
     count, why, by_whom = preemptions(workload)

@@ -257,7 +257,7 @@ def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]
     told = f"preempted {count} time{'s' if count > 1 else ''}" + (f", the last by {by_whom}" if by_whom else "")
     if most.isdecimal() and count > int(most):
         return State.FAILED, f"{told}; MAX_PREEMPTIONS is {most}"
-    return State.PREEMPTED, f"{told}; {line}"
+    return State.PREEMPTED, line if queue.was_just_preempted(workload) else f"{told}; {line}"
 
 
 def _own(pods: Sequence[Object], job: Object) -> list[Object]:
