@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from kubernetes_rights import CLUSTER_WIDE, documented, right_of
 from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_kubernetes import RefusalError
 
@@ -22,34 +22,7 @@ ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 # Other programs' own, and a word of ours.
 NOT_OURS = {"NAME", "PUBLIC_ENDPOINT", "NEEDS_ATTENTION"}
-_PATH = re.compile(
-    r"/(?:api|apis/(?P<group>[^/]+))/[^/]+/namespaces/[^/]+/(?P<kind>[a-z]+)(?P<name>/[^/]+)?(?:/(?P<sub>[a-z]+))?"
-)
-# Of all the Kubernetes, which no Role can give.
-CLUSTER_WIDE = ["/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"]
 CLAIM = {"metadata": {"name": "datasets"}, "spec": {"accessModes": ["ReadWriteMany"]}}
-Right = tuple[str, str, str]
-
-
-def documented() -> set[Right]:
-    """Return the rights of the page's Role, each as group, resource and verb."""
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    (role,) = [item for block in blocks for item in yaml.safe_load_all(block) if item.get("kind") == "Role"]
-    return {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-
-
-def right_of(method: str, path: str) -> Right:
-    """Return the right that a request needs."""
-    found = _PATH.fullmatch(path)
-    assert found, path
-    verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method, "get" if found["name"] else "list")
-    return found["group"] or "", "/".join(part for part in (found["kind"], found["sub"]) if part), verb
 
 
 @pytest.fixture
@@ -137,9 +110,9 @@ def test_its_role_has_what_is_asked_for_and_nothing_else(place: KubernetesPlace,
     be_used_by_all_verbs(place, tmp_path)
     apply_by_hand(place)
     wait_for_what_never_comes(place)
-    asked = {right_of(*request) for request in place.fake.asked if request[1] not in CLUSTER_WIDE}
+    asked = {right_of(*request) for request in place.fake.asked if request[1] != CLUSTER_WIDE}
     assert asked == documented()
-    assert CLUSTER_WIDE[0] in {path for _, path in place.fake.asked}
+    assert CLUSTER_WIDE in {path for _, path in place.fake.asked}
 
 
 def test_it_names_settings_that_there_are() -> None:
