@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,6 +69,8 @@ class ClusterDir:
         self._is_connection_lost = False
         self._signer = Signer(self.key_for("exchange"))
         self._life = ""
+        # What the last listing has told of each file, and when that was told first.
+        self._told: dict[str, tuple[str, float]] = {}
         #: Why a file that is there could not be used when it was last read, by file name.
         self.unusable: dict[str, str] = {}
 
@@ -184,15 +187,29 @@ class ClusterDir:
         return True
 
     def listing(self) -> dict[str, str]:
-        """Return a fingerprint of every file in the cluster dir, by name: it changes whenever the file does."""
+        """Return a fingerprint of every file in the cluster dir, by name: it changes whenever the file does.
+
+        Where storage tells the times of files in whole seconds, it changes once more when a second has passed: who has
+        read the file before has to read it again, as it may have been written twice in that second.
+        """
         self._fs.invalidate_cache()
         try:
             entries = self._ask("", lambda path: self._fs.ls(path, detail=True))
         except FileNotFoundError:
             return {}
-        return {
+        found = {
             str(entry["name"]).rstrip("/").rpartition("/")[2]: repr(sorted(entry.items(), key=str)) for entry in entries
         }
+        return self._settled(found) if self.url.partition("://")[0] in _CONNECTED else found
+
+    def _settled(self, found: Mapping[str, str]) -> dict[str, str]:
+        """Return the fingerprints of what was *found*; one that another write may leave as it is has a mark."""
+        now, before = time.monotonic(), self._told
+        self._told = {
+            name: before[name] if name in before and before[name][0] == text else (text, now)
+            for name, text in found.items()
+        }
+        return {name: text if now - at > _TIME_STEP_S else f"{text} new" for name, (text, at) in self._told.items()}
 
     def remove(self, name: str) -> None:
         """Delete the file *name*; one that is not there is as good as deleted."""
@@ -316,8 +333,10 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 # File systems that hold one connection. Where an answer did not come in time it stays broken, or gives every later
-# request the answer to the one before. Others have HTTP clients, which connect again by themselves.
+# request the answer to the one before. Others have HTTP clients, which connect again by themselves. These are also the
+# ones that tell of a file its size and a time in whole seconds (RFC 3659, SFTP 3), and neither tag nor inode.
 _CONNECTED = {"ftp", "sftp", "ssh"}
+_TIME_STEP_S = 1.0
 
 
 def _open(url: str, patience_s: float | None, **options: bool) -> tuple[Any, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,26 @@ def cluster_dir(url: str) -> ClusterDir:
     cluster_dir.create()
     cluster_dir.publish("stop", reason="done")
     return cluster_dir
+
+
+def test_a_file_that_was_written_twice_in_a_second_is_read_twice(
+    cluster_dir: ClusterDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Size and time are the same then; a node whose second arrival main has not read waited for it until TIMEOUT."""
+    now = [100.0]
+    monkeypatch.setattr("oci_cluster.contract.cluster_dir.time.monotonic", lambda: now[0])
+    file = tmp_path / "cluster" / "stop"
+    os.utime(file, (1_000, 1_000))
+    told = [cluster_dir.listing()["stop"]]
+    for now[0] in (100.5, 101.0, 101.1, 102.0, 200.0):
+        file.write_bytes(file.read_bytes()[::-1])
+        os.utime(file, (1_000, 1_000))
+        told.append(cluster_dir.listing()["stop"])
+    first, settled = told[0], told[3]
+    assert settled != first
+    assert told == [first, first, first, settled, settled, settled]
+    os.utime(file, (1_001, 1_001))
+    assert cluster_dir.listing()["stop"] not in {first, settled}
 
 
 @pytest.mark.parametrize("command", ["MLSD", "PASV", "TYPE"])
