@@ -33,6 +33,7 @@ _PATIENCE_S = 3.0
 # How often it is asked why a Job waits in its queue: Kueue looks at it anew when something changes there.
 _QUEUE_S = 3.0
 _JOB_UID = "kueue.x-k8s.io/job-uid"
+_FORBIDDEN = 403
 # How long Kueue may take until it has seen a new Job, before somebody is told.
 _NEW_S = 5
 
@@ -175,7 +176,7 @@ class Seen:
             chosen = f"{_JOB_UID}={states.uid_of(job)}"
             workload = next(iter(service.items(service.path("workloads"), labelSelector=chosen)), None)
         except KubernetesError as error:
-            if error.code not in {403, 404}:
+            if error.code not in {_FORBIDDEN, 404}:
                 raise
             return State.QUEUED, f"in {name}; you may not see why (kueue-batch-user-role shows it)"
         pending: list[Object] = []
@@ -220,11 +221,16 @@ class Seen:
         mains = [pod for pod in self.pods(job) if states.index_of(pod) == 0]
         for pod in mains[-1:]:
             path = service.path("pods", states.name_of(pod), sub="log")
-            with contextlib.suppress(KubernetesError):  # it has not started, or is gone
+            try:
                 head = service.text(path, container="node", limitBytes=_HEAD_BYTES)
-                for line in head.splitlines():
-                    if found := told_of(line):
-                        self.note_line(job, *found)
+            except KubernetesError as error:
+                # Who may not read logs would wait for ever. Else it has not started, or is gone.
+                if error.code == _FORBIDDEN:
+                    raise
+                continue
+            for line in head.splitlines():
+                if found := told_of(line):
+                    self.note_line(job, *found)
 
     def newest(self, cluster: Cluster) -> Mapping[str, Object]:
         """Return the newest pod of each node of *cluster* by the node's name, main first, as they were last seen."""

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 from unit.backends.kubernetes_place import KubernetesPlace
+from unit.fake_kubernetes import RefusalError
+
+from oci_cluster.backends.kubernetes.service import KubernetesError
+from oci_cluster.errors import ExitCode
 
 
 @pytest.fixture
@@ -30,3 +34,19 @@ def test_what_somebody_else_has_labelled_stays(place: KubernetesPlace, kind: str
     place.lifecycle.stop(cluster)
     backend.finish(cluster, place.said.append)
     assert list(place.fake.objects[kind]) == ["database"]
+
+
+def test_who_may_not_read_logs_is_told(place: KubernetesPlace) -> None:
+    """Main says in its log that it is ready: who cannot see that would wait for ever, without a word."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+
+    def refuse(_method: str, path: str, _body: Any) -> None:
+        if path.endswith("/log"):
+            raise RefusalError(403, "Forbidden", 'pods is forbidden: User "ann" cannot get resource "pods/log"')
+
+    place.fake.before = refuse
+    place.later()
+    with pytest.raises(KubernetesError, match=r"pods/log.*docs/kubernetes.md has the rights") as error:
+        backend.told(cluster.handle)
+    assert error.value.exit_code == ExitCode.NOT_PERMITTED
