@@ -22,8 +22,9 @@ CUT_S = 10.0
 TAIL_BYTES = 32 << 10
 # What a pipe holds (Linux).
 _CHUNK = 64 << 10
-# An answer takes microseconds, unless the log cannot be written; and the last lines are in a pipe of this machine.
-_ANSWER_S = 5.0
+# An answer takes microseconds. A disk that others write gigabytes to holds up who writes a log there for seconds; without
+# an answer, an error is told without its own words.
+_ANSWER_S = 15.0
 _FORGET, _TELL = b"f", b"t"
 # Noted instead of obeyed: TERM to the whole group, as some engines send it, must not cost the last lines.
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
