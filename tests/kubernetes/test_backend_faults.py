@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from harness import Launch, wait_until
 from kube import images
 from kube.cluster import Cluster, User
 from kube.faults import FaultyProxy
-from kube.launches import SOON_S, UNTIL, UP, Site, lines_of, site_of
+from kube.launches import GATE, SOON_S, UNTIL, UP, Site, lines_of, site_of
+from kube.volumes import claim
 
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
 
@@ -140,8 +140,8 @@ def test_a_node_that_wants_too_much_memory(site: Site) -> None:
 
 def test_somebody_deletes_the_pod_of_a_gangs_rank(site: Site, kubernetes: Cluster) -> None:
     """Kubernetes makes no other for it, which the launcher says at once, and ends the cluster: main would wait on."""
-    launch = site.launch("gang", 2, UNTIL, "--", str(time.time() + 90), GRACE_PERIOD="3")
-    wait_until(lambda: launch.out.count("| life ") >= 3, lambda: launch.out + launch.err, SOON_S)
+    launch = site.launch("gang", 2, UP, GRACE_PERIOD="3")
+    wait_until(lambda: launch.out.count("| entry up") == 3, lambda: launch.out + launch.err, SOON_S)
     name = site.pods()[2]["metadata"]["name"]
     done = kubernetes.kubectl("delete", "pod", name, f"--namespace={site.namespace}", "--wait=false")
     assert done.returncode == 0, done.stderr
@@ -154,10 +154,13 @@ def test_somebody_deletes_the_pod_of_a_gangs_rank(site: Site, kubernetes: Cluste
 @pytest.mark.parametrize("node", ["MAIN", "WORKER_1"])
 def test_a_pod_is_evicted_and_lives_again(site: Site, kubernetes: Cluster, node: str) -> None:
     """By the Eviction API, as a drain does: the next life has the same launch id, and ends with 0."""
-    launch = site.launch("gang", 1, UNTIL, "--", str(time.time() + 12))
-    wait_until(lambda: launch.out.count("| life ") == 2, lambda: launch.out + launch.err, SOON_S)
-    evict(kubernetes, site.pod(["MAIN", "WORKER_1"].index(node)))
-    assert launch.wait(120) == 0, launch.out + launch.err
+    with claim(kubernetes, site.namespace, "gate") as gate:
+        launch = site.launch("gang", 1, UNTIL, **GATE)
+        wait_until(lambda: launch.out.count("| life ") == 2, lambda: launch.out + launch.err, SOON_S)
+        evict(kubernetes, site.pod(["MAIN", "WORKER_1"].index(node)))
+        wait_until(lambda: launch.out.count("| life ") >= 4, lambda: launch.out + launch.err, SOON_S)
+        (gate / "go").touch()
+        assert launch.wait(120) == 0, launch.out + launch.err
     for one in ("MAIN", "WORKER_1"):
         said = lines_of(launch.out, one)
         lives = [line.split() for line in said if line.startswith("life ")]

@@ -11,8 +11,9 @@ import pytest
 from harness import wait_until
 from kube.cluster import Cluster
 from kube.identity import new_name
-from kube.launches import SOON_S, UNTIL, UP, Site, lines_of, site_of
+from kube.launches import GATE, SOON_S, UNTIL, UP, Site, lines_of, site_of
 from kube.teams import Team, teams
+from kube.volumes import claim
 
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
 
@@ -120,16 +121,18 @@ def test_a_queue_that_is_not_there(queued: Queued) -> None:
 def test_a_preempted_cluster_comes_back_by_itself(queued: Queued) -> None:
     """A higher priority takes its place; then it lives again under its launch id, and ends with 0."""
     site = queued.site
-    until = str(time.time() + 15)
-    low = site.launch("gang", 1, UNTIL, "--name", "low", *queued.options, "--priority", queued.low, "--", until)
-    wait_until(lambda: low.out.count("| life ") == 2, lambda: low.out + low.err, SOON_S)
-    high = site.launch("plain", 1, RESULT, "--name", "high", *queued.options, "--priority", queued.high)
-    site.wait_for(low, "preempted")
-    assert high.wait(SOON_S) == 0, high.err
-    assert low.wait(90) == 0, low.out + low.err
+    options = ("--name", "low", *queued.options, "--priority", queued.low)
+    with claim(site.kubernetes, site.namespace, "gate") as gate:
+        low = site.launch("gang", 1, UNTIL, *options, **GATE)
+        wait_until(lambda: low.out.count("| life ") == 2, lambda: low.out + low.err, SOON_S)
+        high = site.launch("plain", 1, RESULT, "--name", "high", *queued.options, "--priority", queued.high)
+        site.wait_for(low, "preempted")
+        assert high.wait(SOON_S) == 0, high.err
+        (gate / "go").touch()
+        assert low.wait(90) == 0, low.out + low.err
     said = lines_of(low.out, "MAIN")
     lives = [line.split() for line in said if line.startswith("life ")]
-    assert len(lives) == 2
+    assert len(lives) == 2, low.out + low.err
     assert len({life[2] for life in lives}) == 1
     assert said.count("trained") == 1
     site.assert_nothing_left()

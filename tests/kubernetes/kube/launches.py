@@ -21,11 +21,12 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 LABEL = "oci-cluster-launch"
 # A script that is up, and then runs until somebody ends it.
 UP = "import time\nprint('entry up', flush=True)\nwhile True: time.sleep(0.1)\n"
-# Works until a time, as lives in the memory of main know nothing of each other.
+# Works until a file is there, on a volume of GATE: lives in the memory of main know nothing of each other.
+GATE = {"VOLUMES": "gate=pvc:gate"}
 UNTIL = """\
-import os, sys, time
+import os, time
 print('life', os.environ['LIFE'], os.environ['LAUNCH_ID'], flush=True)
-while time.time() < float(sys.argv[1]): time.sleep(0.1)
+while not os.path.exists('/mnt/gate/go'): time.sleep(0.1)
 print('trained', flush=True)
 """
 # A minute is long for anything here; a machine on which others work, too, may need it.
