@@ -252,7 +252,7 @@ def test_a_cell_that_fails_on_a_worker_ends_the_cluster_with_its_words(project: 
     files(project.code, {"many.ipynb": notebook(EVERY_NODE[framework], TELLS, FAILS, WAITS)})
     launch = project.launch(framework, "1", "--entry", "many.ipynb")
     assert launch.wait(240) == 1, launch.err
-    assert " ended with 1 (WORKER_1: ValueError: bad row 7 (cell 3:3)" in launch.err
+    assert " ended with 1 (WORKER_1: ValueError: bad row 7 (cell 3:3)" in launch.err, launch.err + launch.out
     kept = json.loads((launch.directory / "outputs" / "many-rank-1.ipynb").read_text())
     assert kept["cells"][2]["outputs"][0]["ename"] == "ValueError"
     launch.assert_nothing_left()
