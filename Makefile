@@ -73,7 +73,7 @@ test-clusters: $(python_tools) ## real clusters of real processes
 test-kubernetes: $(python_tools) ## a real Kubernetes, with Kueue and nodes; builds it, 6 minutes once, with Go
 	./tests/run.sh kubernetes
 
-test-samples: $(python_tools) ## scripts of others as they are: half an hour, and gigabytes of packages
+test-samples: $(python_tools) ## scripts of others as they are, and long tests: an hour, and gigabytes of packages
 	./tests/run.sh samples
 
 lint: $(python_tools) ## every linter there is, changes nothing

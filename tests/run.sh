@@ -8,7 +8,8 @@
 #   clusters    pytest on tests/clusters: real clusters of real processes
 #   kubernetes  pytest on tests/kubernetes: a real Kubernetes, which Go builds first; minutes once
 #   example     one of clusters alone: Dask's example
-#   samples     pytest on tests/samples: scripts of others as they are, which need gigabytes and half an hour
+#   samples     pytest on tests/samples: scripts of others as they are, and tests of the other rings that are marked
+#               `long`; they need gigabytes and an hour
 #
 # Tests run side by side: those that compute on every CPU, and three at a time those of clusters, which mostly wait.
 # TEST_JOBS names another number for both. Tests marked `quiet` come after the others, and last those marked `alone`.
@@ -117,14 +118,14 @@ unit_tests() {
 }
 
 cluster_tests() {
-  count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m 'not alone and not quiet' tests/clusters
+  count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m 'not alone and not quiet and not long' tests/clusters
   count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m quiet tests/clusters
   count_pytest -m alone tests/clusters
 }
 
 # Two at a time: what they wait for computes on the same CPUs.
 kubernetes_tests() {
-  count_pytest --numprocesses "${jobs:-2}" --dist loadfile -m 'not alone' tests/kubernetes
+  count_pytest --numprocesses "${jobs:-2}" --dist loadfile -m 'not alone and not long' tests/kubernetes
   count_pytest -m alone tests/kubernetes
 }
 
@@ -133,7 +134,11 @@ example_test() {
 }
 
 # One after the other: each imports its framework on two nodes at least.
-sample_tests() { count_pytest tests/samples; }
+sample_tests() {
+  count_pytest tests/samples
+  count_pytest -m long tests/clusters
+  count_pytest -m long tests/kubernetes
+}
 
 run_unit() { run_pytest unit unit_tests; }
 run_clusters() { run_pytest clusters cluster_tests; }

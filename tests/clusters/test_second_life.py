@@ -3,7 +3,7 @@
 The framework ``held`` is ``plain`` with knobs: a cluster of it is kept in any phase, so all five are seen with it. The
 frameworks proper are interrupted while they run: there their own processes, ports and secrets could be in the way of
 the next life. What they do in the other phases is the agent's alone: before main's configuration nothing of a framework
-has begun; before ready, while ending and while uploading, its start scripts are ended as they are while running.
+has begun; before ready, while ending and while uploading, its start scripts are ended as while they run (seen, too).
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ echo "worker works"
 while :; do sleep 0.02; done
 """
 
+FRAMEWORKS = ("dask", "pytorch", "tensorflow", "horovod")
 Launch = Callable[..., QueuedNodes]
 
 
@@ -169,7 +170,7 @@ def test_an_interrupted_cluster_begins_clean(launch: Launch, phase: Callable[[Qu
     comes_to_an_end(nodes, begins_with=3 if phase is running else 0, life=life)
 
 
-@pytest.mark.parametrize("framework", ["dask", "pytorch", "tensorflow", "horovod"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_resumes_from_its_checkpoint(launch: Launch, framework: str) -> None:
     """Interrupted while all ranks compute, with processes, ports and secrets of its own."""
     nodes = launch(framework, 1 if framework == "tensorflow" else 2)
@@ -326,7 +327,10 @@ def test_outputs_come_back_to_a_node_that_has_lost_its_disk(launch: Launch, ftp:
 
 def test_a_cluster_that_is_interrupted_while_it_uploads_begins_again(launch: Launch, ftp: dict[str, str]) -> None:
     """It has succeeded, and said so; what it has computed has not arrived. So the success counts for nothing."""
-    nodes = launch(GRACE_PERIOD="1", **ftp)
+    is_interrupted_while_it_uploads(launch(GRACE_PERIOD="1", **ftp))
+
+
+def is_interrupted_while_it_uploads(nodes: QueuedNodes) -> None:
     nodes.work_dir = nodes.work_dir.parent / "served"
     nodes.start()
     for node in nodes.names:
@@ -347,3 +351,50 @@ def test_a_cluster_that_is_interrupted_while_it_uploads_begins_again(launch: Lau
     assert nodes.file("stop")["exit_code"] == 0
     comes_to_an_end(nodes, begins_with=0)
     assert (in_the_way / "MAIN" / "checkpoint").read_text() == "6"
+
+
+# --- Every framework in the other phases
+
+
+def has_just_configured(nodes: QueuedNodes) -> int:
+    """All start scripts are beginning, and main is not ready."""
+    nodes.start()
+    for node in nodes.names:
+        nodes.wait_for_file(f"{node}_config.json")
+    was_interrupted(nodes)
+    assert not nodes.file("MAIN_ready.json")
+    return 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("phase", [before_mains_configuration, has_just_configured])
+def test_every_framework_begins_clean(launch: Launch, framework: str, phase: Callable[[QueuedNodes], int]) -> None:
+    """Nothing of what it had begun to start is in the way."""
+    nodes = launch(framework, 2)
+    life = phase(nodes)
+    comes_to_an_end(nodes, begins_with=0, life=life)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_framework_is_over_that_is_interrupted_in_its_end(launch: Launch, framework: str) -> None:
+    """It has succeeded, and said so; whoever is started again finds nothing to do."""
+    nodes = launch(framework, 2)
+    nodes.start()
+    nodes.wait_for("step 3 is done")
+    (nodes.code / "go").touch()
+    nodes.wait_for("ending with 0")
+    nodes.interrupt()
+    assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
+    nodes.start()
+    assert nodes.end() == dict.fromkeys(nodes.names, 0), nodes.logs()
+    assert "begins with step" not in nodes.log(), nodes.logs()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_framework_begins_again_that_is_interrupted_while_it_uploads(
+    launch: Launch, ftp: dict[str, str], framework: str
+) -> None:
+    is_interrupted_while_it_uploads(launch(framework, 2, GRACE_PERIOD="1", **ftp))
