@@ -27,7 +27,7 @@ from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, c
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.values import parse_switch
-from oci_cluster.errors import SettingsError
+from oci_cluster.errors import LostPlanError, SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
 
@@ -250,13 +250,20 @@ class KubernetesBackend:
         """
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
-            key = requests.launch_key_of(secret)
+            key = requests.launch_key_of(secret) or self._kept_key(cluster)
             self._plans[cluster.handle] = clusters.plan_of(cluster, job, key, self._root)
         if cluster.handle in self._plans:
             return self._plans[cluster.handle]
         plan = Plan.load(cluster.directory, self._root)
         # What was told is in its directory, as files.
         return replace(plan, work_dir=f"file://{cluster.directory.parent}") if _is_told(plan) else plan
+
+    def _kept_key(self, cluster: Cluster) -> str:
+        """Return the key of a launch of this checkout that was killed before it made its Secret; else nothing."""
+        try:
+            return Plan.load(cluster.directory, self._root).launch_key
+        except LostPlanError:
+            return ""
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
         """Return what Kubernetes says of the nodes, or what was kept of those that are gone; two or three requests."""

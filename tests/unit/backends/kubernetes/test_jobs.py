@@ -36,6 +36,17 @@ def test_what_somebody_else_has_labelled_stays(place: KubernetesPlace, kind: str
     assert list(place.fake.objects[kind]) == ["database"]
 
 
+def test_a_job_whose_launcher_was_killed_before_it_made_the_secret_has_its_key(place: KubernetesPlace) -> None:
+    """The checkout has it. Else whoever ends that cluster signs with another, and nobody reads why it was stopped."""
+    backend = place.backend
+    plan = backend.prepare(backend.place(place.plan("mine", 1)), place.said.append)
+    cluster = place.lifecycle.launch(plan)
+    place.fake.objects["secrets"].clear()
+    assert place.make().load(cluster).launch_key == plan.launch_key
+    (cluster.directory / "cluster.json").unlink()
+    assert place.make().load(cluster).launch_key == ""
+
+
 def test_who_may_not_read_logs_is_told(place: KubernetesPlace) -> None:
     """Main says in its log that it is ready: who cannot see that would wait for ever, without a word."""
     backend = place.backend
