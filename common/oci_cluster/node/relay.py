@@ -22,8 +22,8 @@ CUT_S = 10.0
 TAIL_BYTES = 32 << 10
 # What a pipe holds (Linux).
 _CHUNK = 64 << 10
-# An answer takes microseconds. A disk that others write gigabytes to holds up who writes a log there for seconds; without
-# an answer, an error is told without its own words.
+# An answer takes microseconds. A disk to which others write gigabytes holds up who writes a log there for seconds;
+# without an answer, an error is told without its own words.
 _ANSWER_S = 15.0
 _FORGET, _TELL = b"f", b"t"
 # Noted instead of obeyed: TERM to the whole group, as some engines send it, must not cost the last lines.
