@@ -189,25 +189,28 @@ class ClusterDir:
     def listing(self) -> dict[str, str]:
         """Return a fingerprint of every file in the cluster dir, by name: it changes whenever the file does.
 
-        Where storage tells the times of files in whole seconds, it changes once more when a second has passed: who has
-        read the file before has to read it again, as it may have been written twice in that second.
+        Where storage tells times in whole seconds it may not, for a file that is written twice in one: :meth:`settled`.
         """
         self._fs.invalidate_cache()
         try:
             entries = self._ask("", lambda path: self._fs.ls(path, detail=True))
         except FileNotFoundError:
             return {}
-        found = {
+        return {
             str(entry["name"]).rstrip("/").rpartition("/")[2]: repr(sorted(entry.items(), key=str)) for entry in entries
         }
-        return self._settled(found) if self.url.partition("://")[0] in _CONNECTED else found
 
-    def _settled(self, found: Mapping[str, str]) -> dict[str, str]:
-        """Return the fingerprints of what was *found*; one that another write may leave as it is has a mark."""
+    def settled(self, listing: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the last *listing*, in which files of storage that tells whole seconds change once more after one.
+
+        Who has read such a file before has to read it again: it may have been written twice in that second.
+        """
+        if self.url.partition("://")[0] not in _CONNECTED:
+            return listing
         now, before = time.monotonic(), self._told
         self._told = {
             name: before[name] if name in before and before[name][0] == text else (text, now)
-            for name, text in found.items()
+            for name, text in listing.items()
         }
         return {name: text if now - at > _TIME_STEP_S else f"{text} new" for name, (text, at) in self._told.items()}
 

@@ -70,10 +70,12 @@ class LedLife:
             LifeInterruptedError: another main has begun a later life.
             StorageError, NotPermittedError: storage did not answer; what is left is done the next time.
         """
+        cluster_dir = self._pulse.cluster_dir
+        # A node that is started again may arrive in the second in which it was interrupted.
+        listing = cluster_dir.settled(listing)
         if listing.get(LIFE, "") != self._shown:
             self._check_that_it_leads()
             self._shown = listing.get(LIFE, "")
-        cluster_dir = self._pulse.cluster_dir
         for name, fingerprint in listing.items():
             found = _ARRIVAL.fullmatch(name)
             if found is None or self._arrivals.get(name) == fingerprint:

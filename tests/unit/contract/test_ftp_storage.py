@@ -6,6 +6,8 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import fsspec.config
 import pytest
@@ -14,7 +16,12 @@ from pyftpdlib.handlers import FTPHandler
 from pyftpdlib.servers import FTPServer
 
 from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.lives import read_life
 from oci_cluster.errors import StorageError
+from oci_cluster.node.life import LedLife
+
+if TYPE_CHECKING:
+    from oci_cluster.node.pulse import Pulse
 
 
 class Server(FTPHandler):
@@ -76,16 +83,48 @@ def test_a_file_that_was_written_twice_in_a_second_is_read_twice(
     monkeypatch.setattr("oci_cluster.contract.cluster_dir.time.monotonic", lambda: now[0])
     file = tmp_path / "cluster" / "stop"
     os.utime(file, (1_000, 1_000))
-    told = [cluster_dir.listing()["stop"]]
+
+    def look() -> str:
+        return cluster_dir.settled(cluster_dir.listing())["stop"]
+
+    told = [look()]
     for now[0] in (100.5, 101.0, 101.1, 102.0, 200.0):
         file.write_bytes(file.read_bytes()[::-1])
         os.utime(file, (1_000, 1_000))
-        told.append(cluster_dir.listing()["stop"])
+        told.append(look())
     first, settled = told[0], told[3]
     assert settled != first
     assert told == [first, first, first, settled, settled, settled]
     os.utime(file, (1_001, 1_001))
-    assert cluster_dir.listing()["stop"] not in {first, settled}
+    assert look() not in {first, settled}
+
+
+def test_an_arrival_in_the_second_of_the_one_before_is_answered(
+    url: str, cluster_dir: ClusterDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node was interrupted, and started again, within a second: else it waits until TIMEOUT, and ends with 75."""
+    now = [100.0]
+    monkeypatch.setattr("oci_cluster.contract.cluster_dir.time.monotonic", lambda: now[0])
+    pulse = SimpleNamespace(
+        cluster_dir=cluster_dir, wait_for=lambda _what, poll: poll(), enter_life=lambda _life, _number: None
+    )
+    life = LedLife(cast("Pulse", pulse))
+    life.begin()
+    node = ClusterDir(url, "0" * 8, "key")
+
+    def arrive() -> int:
+        counter = node.publish("WORKER_1_arrival.json")
+        os.utime(tmp_path / "cluster" / "WORKER_1_arrival.json", (1_000, 1_000))
+        life.note(cluster_dir.listing())
+        return counter
+
+    arrive()
+    counter = arrive()
+    now[0] += 1.1
+    life.note(cluster_dir.listing())
+    found = read_life(cluster_dir)
+    assert found is not None
+    assert found.answers == {"WORKER_1": counter}
 
 
 @pytest.mark.parametrize("command", ["MLSD", "PASV", "TYPE"])
