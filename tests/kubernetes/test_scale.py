@@ -161,7 +161,7 @@ def life_of(place: Place, nodes: int) -> dict[str, Used]:
 
 
 def test_a_thousand_nodes_are_asked_for_as_ten_are(place: Place) -> None:
-    """`stop` asks until nothing is left, which takes as long as Kubernetes needs; none of a thousand pods by its name."""
+    """`stop` asks until nothing is left, as long as Kubernetes needs; and for none of a thousand pods by its name."""
     few = life_of(place, FEW)
     many = life_of(place, MANY)
     stop = many.pop("stop")
