@@ -266,15 +266,20 @@ class KubernetesBackend:
             return ""
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
-        """Return what Kubernetes says of the nodes, or what was kept of those that are gone; two or three requests."""
+        """Return what Kubernetes says of the nodes, or what was kept of those that are gone; two or three requests.
+
+        What :meth:`find` has just seen is not asked for once more.
+        """
         if len(clusters) == 1:
             (cluster,) = clusters
             found = self._seen.look(cluster) if cluster.handle else None
             return {cluster.launch_id: kept.read_states(cluster) if found is None else found}
-        service = self.service
-        jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH) if clusters else []
-        there = {states.name_of(job) for job in jobs}
-        self._seen.note_all(jobs)
+        there = self._seen.noted()
+        if clusters and not there:
+            service = self.service
+            jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
+            there = {states.name_of(job) for job in jobs}
+            self._seen.note_all(jobs)
         return {
             cluster.launch_id: self._seen.noted_states(cluster)
             if cluster.handle in there

@@ -23,8 +23,11 @@ Object = dict[str, Any]
 # then: a list of a thousand is 8 MB. What a pod waits for does not show in its Job.
 _FEW = 50
 _LIST_AGAIN_S = 15.0
-# How old what is told may be: several files are asked for in one look.
+# How old what is told may be, from when all of it came: several files are asked for in one look.
 _FRESH_S = 1.0
+# How long what a verb has found at its beginning is what there is, unless it has changed something itself: it looks at
+# all clusters, chooses one, and tells of that. On a busy machine that takes two seconds.
+_NOTED_S = 3.0
 # How much of the beginning of main's log is looked through by who does not copy it: what tells that it is ready comes
 # before the entry point prints, or soon after.
 _HEAD_BYTES = 1 << 20
@@ -56,6 +59,9 @@ class Seen:
         self._copied: set[str] = set()
         # What was told at the last look.
         self._files: dict[str, dict[str, bytes]] = {}
+        # The Jobs of the last look at all, when that was, and what had been changed before.
+        self._noted: set[str] = set()
+        self._noted_at, self._changes = -_NOTED_S, 0
         # Why Jobs wait in their queue, by their ids, and when that was asked.
         self._queued: dict[str, tuple[tuple[State, str], float]] = {}
 
@@ -82,13 +88,23 @@ class Seen:
         by_launch: dict[str, list[Object]] = {}
         for pod in pods:
             by_launch.setdefault(states.launch_of(pod), []).append(pod)
+        now = self._clock()
         for job in jobs:
             name = states.name_of(job)
             self._jobs[name] = job
             self._pods[name] = _own(by_launch.get(states.launch_of(job), []), job)
+            self._looked_at[name] = now
+            self._files.pop(name, None)
         self._note_queued(
             [job for job in jobs if states.labels_of(job).get(QUEUE) and states.JobView.of(job).is_suspended]
         )
+        self._noted = {states.name_of(job) for job in jobs}
+        self._noted_at, self._changes = self._clock(), service.changes
+
+    def noted(self) -> set[str]:
+        """Return the names of the Jobs that :meth:`note_all` has just looked at; none once that is some time ago."""
+        is_new = self._clock() - self._noted_at < _NOTED_S and self._changes == self._open().changes
+        return self._noted if is_new else set()
 
     def _note_queued(self, jobs: Sequence[Object]) -> None:
         """Take note of why *jobs* wait in their queues, in one list; who may not see that is told less."""
@@ -118,6 +134,8 @@ class Seen:
 
     def _list(self, cluster: Cluster) -> Object | None:
         name, now = cluster.handle, self._clock()
+        if name in self.noted():
+            return self._jobs[name]
         if (job := self.job(name)) is None:
             return None
         mark = json.dumps([job.get("status"), (job.get("spec") or {}).get("completions"), states.annotations_of(job)])
@@ -128,7 +146,7 @@ class Seen:
             found = service.items(service.path("pods"), labelSelector=f"{LAUNCH}={cluster.launch_id}")
             self._pods[name] = _own(found, job)
             self._marks[name], self._listed_at[name] = mark, now
-        self._looked_at[name] = now
+        self._looked_at[name] = self._clock()
         self._files.pop(name, None)
         return job
 
@@ -197,20 +215,20 @@ class Seen:
 
     def told(self, job: str) -> dict[str, bytes]:
         """Return the files that are told of the Job called *job*."""
-        now = self._clock()
-        if now - self._looked_at.get(job, -_FRESH_S) >= _FRESH_S:
+        if job not in self.noted() and self._clock() - self._looked_at.get(job, -_FRESH_S) >= _FRESH_S:
             service = self._open()
             found = self.job(job)
             if found is not None:
                 chosen = f"{LAUNCH}={states.launch_of(found)}"
                 self._pods[job] = _own(service.items(service.path("pods"), labelSelector=chosen), found)
-            self._looked_at[job] = now
+            self._looked_at[job] = self._clock()
             self._files.pop(job, None)
         if job not in self._jobs:
             return {}
-        if job not in self._copied and now - self._read_at.get(job, -_FRESH_S) >= _FRESH_S:
-            self._read_at[job] = now
+        if job not in self._copied and self._clock() - self._read_at.get(job, -_FRESH_S) >= _FRESH_S:
             self._read_lines(job)
+            # Both, and when they came: what takes longer than it is fresh would be asked for again for each file.
+            self._read_at[job] = self._looked_at[job] = self._clock()
         if job not in self._files:  # of a thousand nodes, one look is asked for a thousand files
             self._files[job] = files_of(self._jobs[job], self.pods(job), self._lines.get(job, {}))
         return self._files[job]
