@@ -118,6 +118,6 @@ def test_a_machine_is_lost(one_pod_each: Site) -> None:
     kubernetes.do("cut", node=machine)
     assert launch.wait(LOST_S) == 76, launch.out + launch.err
     assert "ended with 76" in launch.err.splitlines()[-1]
-    assert "WORKER_1 lost" in launch.err.splitlines()[-1]
+    assert "WORKER_1 failed first: no heartbeat for 15 s" in launch.err.splitlines()[-1]
     assert "Traceback" not in launch.err
     site.assert_nothing_left()
