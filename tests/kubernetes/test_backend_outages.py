@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from harness import Launch, wait_until
 from kube import images
+from kube.api import Object
 from kube.cluster import Cluster, User
 from kube.faults import FaultyProxy
-from kube.launches import SOON_S, UNTIL, UP, Site, lines_of, site_of
+from kube.launches import GATE, SOON_S, UNTIL, UP, Site, lines_of, site_of
+from kube.volumes import claim
 
 pytestmark = pytest.mark.timeout(500)  # with the start of the Kubernetes; each test has its own patience
 
@@ -36,6 +38,7 @@ def refuse_for_a_minute(proxy: FaultyProxy, launch: Launch) -> None:
     assert launch.process.poll() is None, launch.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["before it starts", "while it runs"])
 def test_the_api_refuses_for_a_minute(site_behind: Site, proxy: FaultyProxy, moment: str) -> None:
     """The launch waits, and ends as it does without; each refusal is said once."""
@@ -94,25 +97,32 @@ def one_pod_each(
             yield site
 
 
-@pytest.mark.alone
+def is_given_up(machine: Object) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "Unknown" for one in machine["status"]["conditions"])
+
+
+@pytest.mark.long
 def test_a_kubelet_is_killed_and_its_node_works_on(one_pod_each: Site) -> None:
     """Kubernetes gives the pod up, which nobody can end; the cluster ends by itself, and its end is true."""
     site, kubernetes = one_pod_each, one_pod_each.kubernetes
-    launch = site.launch("gang", 1, UNTIL, "--", str(time.time() + 30), **SHORT_LIMITS)
-    wait_until(lambda: launch.out.count("| life ") == 2, lambda: launch.out + launch.err, SOON_S)
-    machine = kubernetes.api.get(site.pod(1))["spec"]["nodeName"]
-    kubernetes.do("kill_kubelet", node=machine)
-    assert launch.wait(LOST_S) == 0, launch.out + launch.err
+    with claim(kubernetes, site.namespace, "gate") as gate:
+        launch = site.launch("gang", 1, UNTIL, **GATE, **SHORT_LIMITS)
+        wait_until(lambda: launch.out.count("| life ") == 2, lambda: launch.out + launch.err, SOON_S)
+        machine = kubernetes.api.get(site.pod(1))["spec"]["nodeName"]
+        kubernetes.do("kill_kubelet", node=machine)
+        kubernetes.api.until(f"api/v1/nodes/{machine}", is_given_up, "the machine to be given up")
+        (gate / "go").touch()
+        assert launch.wait(LOST_S) == 0, launch.out + launch.err
     assert "Traceback" not in launch.err
     site.assert_nothing_left()
 
 
-@pytest.mark.alone
+@pytest.mark.long
 def test_a_machine_is_lost(one_pod_each: Site) -> None:
     """Neither its kubelet nor its node is heard of again: who follows is told which node it was."""
     site, kubernetes = one_pod_each, one_pod_each.kubernetes
-    launch = site.launch("gang", 1, UNTIL, "--", str(time.time() + 200), **SHORT_LIMITS)
-    wait_until(lambda: launch.out.count("| life ") == 2, lambda: launch.out + launch.err, SOON_S)
+    launch = site.launch("gang", 1, UP, **SHORT_LIMITS)
+    wait_until(lambda: launch.out.count("| entry up") == 2, lambda: launch.out + launch.err, SOON_S)
     machine = kubernetes.api.get(site.pod(1))["spec"]["nodeName"]
     kubernetes.do("kill_kubelet", node=machine)
     kubernetes.do("cut", node=machine)
