@@ -29,6 +29,8 @@ from oci_cluster.system.process import Signals, describe
 _LAST_LOOKS = 8
 # A wrapper such as make passes on what the terminal has sent already; only a later Ctrl-C is a second one.
 _SAME_SIGNAL_S = 1.0
+# How long a refusal counts as one that passes: a service that has just started does not know anybody's rights yet.
+_REFUSED_S = 30.0
 
 
 class Follower:
@@ -73,6 +75,8 @@ class Follower:
         # The cluster's end as this launcher has asked for it, and as a stop file that is there tells it.
         self._asked: dict[str, Any] = {}
         self._is_over = self._is_blind = False
+        # Why nothing is seen of the cluster's progress, and since when.
+        self._unseen: tuple[ClusterError, float] | None = None
         self._signalled_at = -_SAME_SIGNAL_S
         self._fetches = Fetches(backend, clock)
         self._ending = ""
@@ -105,7 +109,11 @@ class Follower:
         return self._end(nodes)
 
     def until_ready(self) -> int | None:
-        """Follow, without the logs, until the cluster is ready; return None then, its exit code if it ended before."""
+        """Follow, without the logs, until the cluster is ready; return None then, its exit code if it ended before.
+
+        Raises:
+            ClusterError: nobody may see whether it is ready.
+        """
         while True:
             self._obey()
             nodes = self._poll()
@@ -113,6 +121,8 @@ class Follower:
                 self._show_phase()
                 if self._ready:
                     return None
+                if self._unseen is not None and self._clock() - self._unseen[1] > _REFUSED_S:
+                    raise self._unseen[0]
                 self._show_ended(nodes)
                 if not any_running(nodes):
                     return self._end(nodes)
@@ -130,24 +140,8 @@ class Follower:
         return code
 
     def finish(self) -> ClusterError | None:
-        """Bring what the cluster, which has ended, leaves; return why that failed.
-
-        It is asked for again for 20 s: an engine that is being started again answers soon.
-        """
-        failure: ClusterError | None = None
-        for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
-            try:
-                self._backend.finish(self._cluster, self._say)
-            except BackendError as error:
-                if failure is None:
-                    self._say(f"{error}; trying again")
-                failure = error
-                self._signals.wait(delay)
-            except ClusterError as error:
-                return error
-            else:
-                return None
-        return failure
+        """Bring what the cluster, which has ended, leaves; return why that failed."""
+        return _finish(self._backend, self._cluster, self._say, self._signals)
 
     def tell_end(self) -> None:
         """Say how the cluster ended, and where what it has left is: to be called when that has been brought."""
@@ -287,8 +281,13 @@ class Follower:
                 return
             listing = self._cluster_dir.listing()
             ready = self._cluster_dir.read(READY) if READY in listing else None
-        except ClusterError:
-            return  # only a line of progress; the nodes themselves say what is wrong with the work dir
+        except ClusterError as error:
+            # Only a line of progress; the nodes themselves say what is wrong with the work dir.
+            if error.exit_code == ExitCode.NOT_PERMITTED and self._unseen is None:
+                self._unseen = error, self._clock()
+                self._say(f"cannot see how far {self._cluster.name} is: {error}")
+            return
+        self._unseen = None
         self._show_refused()
         self._provisioning.note_files(listing)
         self._is_over = self._is_over or (STOP in listing and self._read_stop() is not None)
@@ -331,6 +330,27 @@ class Follower:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
         return stop or self._asked or None
+
+
+def _finish(backend: Backend, cluster: Cluster, say: Say, signals: Signals) -> ClusterError | None:
+    """Have *backend* finish *cluster*; return why that failed.
+
+    It is asked again for 20 s: an engine that is being started again answers soon.
+    """
+    failure: ClusterError | None = None
+    for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
+        try:
+            backend.finish(cluster, say)
+        except BackendError as error:
+            if failure is None:
+                say(f"{error}; trying again")
+            failure = error
+            signals.wait(delay)
+        except ClusterError as error:
+            return error
+        else:
+            return None
+    return failure
 
 
 def _why(code: int, stop: Mapping[str, Any] | None, nodes: Sequence[NodeState]) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import pytest
 from unit.fake_backend import LAUNCH
 from unit.launcher.following import Run, nothing
+
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.errors import NotPermittedError
 
 
 def test_a_run_is_told_from_its_first_worker_to_its_end(run: Run) -> None:
@@ -153,6 +157,36 @@ def test_a_work_dir_that_does_not_answer_ends_nothing(run: Run) -> None:
             "cluster mine ended with 7 after 0.2 s",
         ],
     )
+
+
+def test_who_may_not_see_whether_a_cluster_is_ready_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for what passes, and once; who waits for nothing else does not wait for ever."""
+
+    def refuse(_: object) -> None:
+        msg = "GET pods/log: 403"
+        raise NotPermittedError(msg)
+
+    monkeypatch.setattr("oci_cluster.contract.cluster_dir.ClusterDir.listing", refuse)
+    steps, began_at = [run.pause] * 20, run.clock.now
+    with pytest.raises(NotPermittedError, match="GET pods/log: 403"):
+        run.follower(*steps).until_ready()
+    assert run.said == ["cannot see how far mine is: GET pods/log: 403"]
+    assert 30 < run.clock.now - began_at < 40
+
+
+def test_a_refusal_that_passes_ends_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing, answers = ClusterDir.listing, itertools.count()
+
+    def refuse_first(cluster_dir: ClusterDir) -> dict[str, str]:
+        if next(answers) < 3:
+            msg = "GET pods/log: 403"
+            raise NotPermittedError(msg)
+        return listing(cluster_dir)
+
+    monkeypatch.setattr("oci_cluster.contract.cluster_dir.ClusterDir.listing", refuse_first)
+    run.cluster_dir.publish("MAIN_ready.json")
+    assert run.follower(*[run.pause] * 5).until_ready() is None
+    assert run.said[-1].startswith("ready after ")
 
 
 def test_a_stop_file_of_another_schema_loses_no_code(run: Run) -> None:
