@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,7 @@ def product_image(kubernetes: Cluster, tmp_path_factory: pytest.TempPathFactory)
     if reason := engines.why_not():
         pytest.skip(f"an engine, which builds images: {reason}")
 
+    @functools.cache  # both nodes unpack gigabytes
     def make(framework: str) -> str:
         place = tmp_path_factory.mktemp(framework)
         name, archive = images.product_archive(images.KEPT, place, framework)
