@@ -117,7 +117,7 @@ bench: $(python_tools) ## measure clusters beside bare Dask, bare torchrun and t
 	.venv/bin/python tests/bench/bench_oci.py
 
 chaos: $(python_tools) ## random faults on real clusters: N= schedules, from the seed SEED=, of FRAMEWORKS= or BACKEND=
-	PYTHONPATH=tests .venv/bin/python -m chaos $(if $(BACKEND),--backend $(BACKEND)) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(if $(FRAMEWORKS),--frameworks $(FRAMEWORKS))
+	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m chaos $(if $(BACKEND),--backend $(BACKEND)) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(if $(FRAMEWORKS),--frameworks $(FRAMEWORKS))
 
 demo-oci: $(python_tools) ## a launch on a stand-in for OCI, and the requests that it makes
 	.venv/bin/python tests/demo_oci.py

@@ -1,7 +1,8 @@
 """Usage: python -m chaos [--backend PLACE] [--count N] [--seed SEED] [--frameworks NAME,...].
 
 Runs N schedules of random faults, those of the seeds SEED, SEED + 1, ..., on clusters of this machine, one after the
-other. PLACE is local, docker (an engine of its own), oci (the stand-in) or hosts (the stand-in, a host for each node).
+other. PLACE is local, docker (an engine of its own), oci (the stand-in), hosts (the stand-in, a host for each node) or
+kubernetes (a real one, of its own).
 What does not hold after a schedule is told with the command that runs it again.
 
 Exit: 0 all held, 1 something did not.

@@ -184,24 +184,29 @@ Opened = Callable[[Path, Schedule], contextlib.AbstractContextManager[Place]]
 @contextlib.contextmanager
 def opened(name: str, checkout: Path, scratch: Path) -> Iterator[Opened]:
     """Have a place, with what all its schedules share; yield what opens it for one schedule."""
+    with import_module(f"chaos.place_{name}").shared(scratch) as shared:
+        yield opened_in(name, checkout, shared)
+
+
+def opened_in(name: str, checkout: Path, shared: Any) -> Opened:
+    """Return what opens a place for one schedule, in what all schedules there *shared*."""
     module = import_module(f"chaos.place_{name}")
-    with module.shared(scratch) as shared:
 
-        @contextlib.contextmanager
-        def open_one(directory: Path, schedule: Schedule) -> Iterator[Place]:
-            directory.mkdir()
-            place: Place = module.open_place(checkout, directory, schedule, shared)
-            try:
-                yield place
-            finally:
-                place.close()
-                clusters = checkout / ".clusters"
-                if clusters.is_symlink():
-                    clusters.unlink()
-                with contextlib.suppress(FileNotFoundError):  # nothing was started
-                    clusters.rename(directory / "clusters")
+    @contextlib.contextmanager
+    def open_one(directory: Path, schedule: Schedule) -> Iterator[Place]:
+        directory.mkdir()
+        place: Place = module.open_place(checkout, directory, schedule, shared)
+        try:
+            yield place
+        finally:
+            place.close()
+            clusters = checkout / ".clusters"
+            if clusters.is_symlink():
+                clusters.unlink()
+            with contextlib.suppress(FileNotFoundError):  # nothing was started
+                clusters.rename(directory / "clusters")
 
-        yield open_one
+    return open_one
 
 
 def copy_checkout(scratch: Path) -> Path:
@@ -218,11 +223,14 @@ def copy_checkout(scratch: Path) -> Path:
 
 def agents_of(launch_id: str, node: str) -> list[psutil.Process]:
     """Return the agent of *node* where it is a program of its own: its relay is a copy of it, and younger."""
-    wanted = {"MODE": "MAIN"} if node == "MAIN" else {"NODE_RANK": node.rpartition("_")[2]}
+    rank = "0" if node == "MAIN" else node.rpartition("_")[2]
+    # What the launcher has given it; or, in a pod, Kubernetes.
+    marks = {"MODE": "MAIN"} if node == "MAIN" else {"NODE_RANK": rank}, {"JOB_COMPLETION_INDEX": rank}
     found = []
     for process in processes_of(launch_id, command=lambda words: words[-2:] == ["oci_cluster", "agent"]):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if wanted.items() <= process.environ().items():
+            environ = process.environ().items()
+            if any(mark.items() <= environ for mark in marks):
                 found.append(process)
     return sorted(found, key=lambda process: process.pid)[:1]
 

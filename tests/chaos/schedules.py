@@ -60,8 +60,23 @@ _OF_PLACE["hosts"] = {
     "link gone": {_LOST, _STOPPED, _UNAVAILABLE, 75},
 }
 
+_OF_PLACE["kubernetes"] = {
+    **{kind: set() for kind in ("late", "429", "500", "503", "drop-before", "drop-after", "logs cut", "API killed")},
+    "evicted": set(),  # it comes back, in the cluster's next life
+    # No other pod takes its place (docs/kubernetes.md, "How it ends").
+    "deleted": {_LOST},
+    "deleted by force": {_LOST},
+    # For less than half a minute: nobody gives its pods up.
+    "kubelet killed": set(),
+    "link cut": set(),
+    "machine away": {_LOST},  # it showed no sign of life for HEARTBEAT_TIMEOUT
+}
+
 PLACES = tuple(_OF_PLACE)
 """Where nodes run: `oci` is the stand-in, `hosts` the same where each node has a host of its own."""
+
+WORK_DIR = "file:///mnt/chaos/work"
+"""On a volume that all pods have: without it their files are in main's memory, where nobody can damage them."""
 
 BEFORE_ENTER = ("clock",)
 """These are there when the launch begins."""
@@ -69,8 +84,10 @@ BEFORE_ENTER = ("clock",)
 # Of the whole place; the others name a node.
 _OF_ALL = {
     *("disk full", "temporary full", "engine killed", "machine lost", "late", "429", "500", "503"),
-    *("drop-before", "drop-after", "refusing"),
+    *("drop-before", "drop-after", "refusing", "logs cut", "API killed"),
 }
+# What comes more often there than the others: to live again is the most that is asked of pods.
+_OFTEN = {"kubernetes": ("evicted",) * 4}
 _NEEDS_LAUNCHER = {"launcher", "follower"}
 _FIRST_WITH_LATER_FAULTS = 200  # a round number above the seeds that tests name
 _PARTS = ("agent", "script", "entry")
@@ -164,10 +181,11 @@ def make_schedule(seed: int, frameworks: Sequence[str] = TOYS, place: str = "loc
     settings["TIMEOUT"] = "300" if place == "local" else "90"
     if framework == "gang":
         settings |= {"MAX_RESTARTS": str(chance.randint(0, 1)), "MIN_WORKERS": str(chance.randint(1, workers))}
+    if place == "kubernetes" and chance.choice((True, False)):
+        settings["WORK_DIR"] = WORK_DIR
     nodes = ["MAIN", *(f"WORKER_{rank}" for rank in range(1, workers + 1))]
     count = chance.choice((0, 1, 1, 1, 2, 2, 3)) if place == "local" else chance.choice((1, 1, 1, 2, 2, 3))
-    make_fault = _make_local_fault if place == "local" else _make_fault
-    faults = [make_fault(chance, nodes, place) for _ in range(count)]
+    faults = [_make_fault_in(place, chance, nodes, has_files="WORK_DIR" in settings) for _ in range(count)]
     return Schedule(
         seed=seed,
         framework=framework,
@@ -194,8 +212,16 @@ def _later_faults(seed: int, nodes: list[str]) -> list[Fault]:
     return [Fault(chance.choice(tuple(_OF_PLACE["local"])), "", phase, delay_s)]
 
 
-def _make_fault(chance: random.Random, nodes: list[str], place: str) -> Fault:
-    what = chance.choice(("signal", "signal", "file", "file", "verb", "own", "own", "own", "own"))
+def _make_fault_in(place: str, chance: random.Random, nodes: list[str], *, has_files: bool) -> Fault:
+    if place == "local":
+        return _make_local_fault(chance, nodes)
+    whats = ("signal", "signal", "file", "file", "verb", "own", "own", "own", "own")
+    if place == "kubernetes" and not has_files:
+        whats = tuple(what for what in whats if what != "file")
+    return _make_fault(chance, nodes, place, chance.choice(whats))
+
+
+def _make_fault(chance: random.Random, nodes: list[str], place: str, what: str) -> Fault:
     phase, delay_s = _moment(chance)
     node = chance.choice(nodes)
     if what == "verb":
@@ -203,17 +229,19 @@ def _make_fault(chance: random.Random, nodes: list[str], place: str) -> Fault:
     if what == "file":
         kind, name = chance.choice(FILE_FAULTS), _file_of(chance, node)
         names = (name,) if kind == "swap" else ("stop", "MAIN_ready.json", name, name, name)
+        if place == "kubernetes" and kind != "swap":  # lives have files of their own
+            names = (*names, "MAIN_life.json", f"{node}_arrival.json")
         return Fault(kind, chance.choice(names), phase, delay_s)
     if what == "signal":
         who = chance.choice(("launcher", "follower", "guard", *(f"{part} {node}" for part in _PARTS * 2)))
         return Fault(chance.choice(SIGNALS), who, phase, delay_s)
-    kind = chance.choice(tuple(_OF_PLACE[place]))
+    kind = chance.choice((*_OF_PLACE[place], *_OFTEN.get(place, ())))
     if kind in BEFORE_ENTER:
         return Fault(kind, f"{node} {chance.choice((-3600, 3600))}", "start", 0.0)
     return Fault(kind, "" if kind in _OF_ALL else node, phase, delay_s)
 
 
-def _make_local_fault(chance: random.Random, nodes: list[str], _place: str) -> Fault:
+def _make_local_fault(chance: random.Random, nodes: list[str]) -> Fault:
     what = chance.choice(("signal", "signal", "signal", "file", "file", "verb", "away"))
     phase, delay_s = _moment(chance)
     node = chance.choice(nodes)

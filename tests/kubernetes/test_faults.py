@@ -57,6 +57,40 @@ def test_an_answer_is_lost_after_the_deed(api: Api, user: User, proxy: FaultyPro
     api.delete(f"{maps(user)}/a")
 
 
+def test_a_connection_is_cut_before_the_deed(api: Api, user: User, proxy: FaultyProxy) -> None:
+    """The client is told nothing, and nothing is done."""
+    with proxy.misbehaving(is_dropped=True, method="POST"), pytest.raises(requests.ConnectionError):
+        api.create(maps(user), CONFIGMAP)
+    assert api.find(f"{maps(user)}/a") is None
+
+
+def test_by_chance_some_requests_fail_and_the_same_with_the_same_seed(api: Api, user: User, proxy: FaultyProxy) -> None:
+    def answers() -> list[int]:
+        with proxy.misbehaving(status=503, odds=0.5, seed=7):
+            return [api.session.get(f"{proxy.url}/{maps(user)}").status_code for _ in range(20)]
+
+    first = answers()
+    assert set(first) == {200, 503}
+    assert answers() == first
+
+
+def test_all_connections_are_cut_at_once(api: Api, user: User, proxy: FaultyProxy) -> None:
+    """A watch that is open, too, and nobody who comes later."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
+            list(api.watch(maps(user)))
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    wait_until(lambda: any("watch=true" in request.path and request.status for request in proxy.seen), "the watch", 30)
+    assert not ended.is_set()
+    proxy.hang_up()
+    assert ended.wait(30)
+    assert Api(user.by_token(proxy.url)).items(maps(user))
+
+
 def test_a_connection_is_cut_in_the_middle_of_an_answer(api: Api, user: User, proxy: FaultyProxy) -> None:
     api.create(maps(user), CONFIGMAP)
     with proxy.misbehaving(cut_after_bytes=5_000), pytest.raises(requests.exceptions.ChunkedEncodingError):

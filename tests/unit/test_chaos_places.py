@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from chaos.invariants import Seen, broken
 from chaos.runs import has_begun, own_code
-from chaos.schedules import FILE_FAULTS, PLACES, SIGNALS, VERBS, Fault, make_schedule
+from chaos.schedules import FILE_FAULTS, PLACES, SIGNALS, VERBS, WORK_DIR, Fault, make_schedule
 
 SEEDS = range(300)
 
@@ -34,6 +34,24 @@ def test_a_place_gets_every_kind_of_fault_and_says_what_each_may_end_with(place:
     for schedule in schedules:
         assert 0 not in schedule.excuses, "nothing explains a false success"
         assert 70 not in schedule.excuses, "nothing explains a bug"
+
+
+def test_files_are_damaged_in_pods_only_where_they_are_on_a_volume() -> None:
+    """In main's memory nobody can: both kinds of clusters are seen, as the seed has it."""
+    schedules = [make_schedule(seed, place="kubernetes") for seed in SEEDS]
+    on_volume = [schedule for schedule in schedules if ("WORK_DIR", WORK_DIR) in schedule.settings]
+    assert 100 < len(on_volume) < 200
+    for schedule in schedules:
+        is_damaged = any(fault.kind in FILE_FAULTS for fault in schedule.faults)
+        assert not is_damaged or schedule in on_volume
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes"),
+    [("evicted", set()), ("deleted", {76}), ("machine away", {76}), ("kubelet killed", set()), ("API killed", set())],
+)
+def test_what_kubernetes_takes_away_comes_back_and_what_somebody_deletes_does_not(kind: str, codes: set[int]) -> None:
+    assert Fault(kind, "MAIN", "up", 0.0).excuses == codes
 
 
 SCHEDULE = replace(make_schedule(1, place="oci"), code=7, faults=(Fault("KILL", "agent MAIN", "up", 0.0),))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import re
 import socket
 import ssl
@@ -41,28 +42,37 @@ class Fault:
         status: Answer this, with the body that the API has for it; the request is not passed on. 0: pass it on.
         retry_after_s: With a status, what the header ``Retry-After`` says.
         delay_s: Wait so long before all else.
+        is_dropped: Close the connection without an answer; nothing is passed on, and nothing is done.
         is_lost: Pass it on, and close the connection without an answer: it is done, and the client does not know.
         cut_after_bytes: Pass it on, and close the connection after so much of the answer's body.
         cut_after_s: Pass it on, and close the connection then, unless the answer is complete: a watch, a log.
         method: Of requests that fit, as a regular expression for the whole word.
         path: Likewise, for a part of the path with its query: ``[?&]watch=true`` is a watch.
         times: For so many requests; -1 for all.
+        odds: For so many of those that fit, by chance; the same for the same ``seed``.
     """
 
     status: int = 0
     retry_after_s: int | None = None
     delay_s: float = 0.0
+    is_dropped: bool = False
     is_lost: bool = False
     cut_after_bytes: int | None = None
     cut_after_s: float | None = None
     method: str = ".*"
     path: str = ""
     times: int = -1
+    odds: float = 1.0
+    seed: int = 0
     hits: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)  # noqa: S311 - is to be the same again
 
     def fits(self, method: str, path: str) -> bool:
         is_left = self.times < 0 or self.hits < self.times
-        return is_left and re.fullmatch(self.method, method) is not None and re.search(self.path, path) is not None
+        is_meant = re.fullmatch(self.method, method) is not None and re.search(self.path, path) is not None
+        return is_left and is_meant and self._chance.random() < self.odds
 
 
 @dataclass
@@ -82,6 +92,7 @@ class FaultyProxy:
         self.seen: list[Request] = []
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
+        self._open: set[_Handler] = set()
         self._server = urlsplit(server)
         self._trust = ssl.create_default_context(cafile=str(authority.file))
         files = authority.sign("proxy", "proxy", hosts=("127.0.0.1", "localhost"))
@@ -128,6 +139,18 @@ class FaultyProxy:
                     return fault
         return None
 
+    def hang_up(self) -> None:
+        """Close all connections that there are, whatever goes over them."""
+        with self._lock:
+            handlers = list(self._open)
+        for handler in handlers:
+            handler.hang_up()
+
+    def note(self, handler: _Handler, *, is_open: bool) -> None:
+        """Take note of a connection that has come, or is over."""
+        with self._lock:
+            (self._open.add if is_open else self._open.discard)(handler)
+
     def connect(self) -> ssl.SSLSocket:
         assert self._server.hostname is not None
         plain = socket.create_connection((self._server.hostname, self._server.port or 443), timeout=30)
@@ -152,8 +175,10 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         self.request = self.server.proxy.shake_hands(self.request)
         super().setup()
+        self.server.proxy.note(self, is_open=True)
 
     def finish(self) -> None:
+        self.server.proxy.note(self, is_open=False)
         with contextlib.suppress(OSError):  # what is left to write, to a connection that was cut
             super().finish()
         self.request.close()  # the server knows only the socket below it
@@ -175,14 +200,16 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.delay_s:
             time.sleep(fault.delay_s)
         try:
-            if fault.status:
+            if fault.is_dropped:
+                self.hang_up()
+            elif fault.status:
                 self._refuse(fault)
             elif self.headers.get("Upgrade"):
                 self._tunnel(body, fault)
             else:
                 self._pass_on(body, fault)
         except (OSError, http.client.HTTPException):
-            self._hang_up()
+            self.hang_up()
 
     def _refuse(self, fault: Fault) -> None:
         reason = _REASONS.get(fault.status, "Unknown")
@@ -206,10 +233,10 @@ class _Handler(BaseHTTPRequestHandler):
             answer.begin()
             if fault.is_lost:
                 answer.read()
-                self._hang_up()
+                self.hang_up()
                 return
             if fault.cut_after_s is not None:
-                timer = threading.Timer(fault.cut_after_s, self._hang_up)
+                timer = threading.Timer(fault.cut_after_s, self.hang_up)
                 timer.daemon = True
                 timer.start()
             self._seen.status = answer.status
@@ -233,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part) if is_chunked else part)
             self.wfile.flush()
             if is_last:
-                self._hang_up()
+                self.hang_up()
                 return
         if is_chunked and self.command != "HEAD":
             self.wfile.write(b"0\r\n\r\n")
@@ -245,12 +272,12 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.settimeout(None)
             upstream.sendall(self._head(upstream="") + body)
             if fault.cut_after_s is not None:
-                threading.Timer(fault.cut_after_s, self._hang_up).start()
+                threading.Timer(fault.cut_after_s, self.hang_up).start()
             up = threading.Thread(target=self._send_up, args=(upstream,), daemon=True)
             up.start()
             while part := upstream.recv(1 << 16):
                 self.wfile.write(part)
-            self._hang_up()
+            self.hang_up()
             up.join()
 
     def _send_up(self, upstream: ssl.SSLSocket) -> None:
@@ -265,7 +292,7 @@ class _Handler(BaseHTTPRequestHandler):
         lines += [f"Connection: {upstream}"] if upstream else []
         return "\r\n".join([*lines, "", ""]).encode()
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
         """Close the connection at once, in the middle of what it is."""
         self.close_connection = True
         with contextlib.suppress(OSError):
