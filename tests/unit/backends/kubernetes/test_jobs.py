@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from unit.backends.kubernetes_place import KubernetesPlace
 
+from oci_cluster.contract.cluster import cluster_code
+
 
 @pytest.fixture
 def place(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesPlace]:
@@ -30,3 +32,22 @@ def test_what_somebody_else_has_labelled_stays(place: KubernetesPlace, kind: str
     place.lifecycle.stop(cluster)
     backend.finish(cluster, place.said.append)
     assert list(place.fake.objects[kind]) == ["database"]
+
+
+def test_a_main_that_was_lost_stays_lost_when_the_other_nodes_are_ended(place: KubernetesPlace) -> None:
+    """Somebody has deleted its pod: that nobody waits for the others any more is no stop of main."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    pod = place.fake.pods()["MAIN"]["metadata"]["name"]
+    backend.service.delete(backend.service.path("pods", pod))
+    backend.end(cluster, ["WORKER_1"])
+    main, worker = backend.states([cluster])[cluster.launch_id]
+    assert (main.is_lost, main.exit_code, worker.exit_code) == (True, None, 143)
+    assert cluster_code([main, worker], None) == 76
+
+
+def test_all_that_runs_is_ended_on_purpose_where_main_is_among_it(place: KubernetesPlace) -> None:
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    backend.end(cluster, ["MAIN", "WORKER_1"])
+    assert [node.exit_code for node in backend.states([cluster])[cluster.launch_id]] == [143, 143]
