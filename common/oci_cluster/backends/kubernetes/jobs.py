@@ -122,7 +122,10 @@ class Jobs:
         unstarted = sorted(known | {state.node for state in found if state.is_waiting and state.node in wanted})
         if "MAIN" in wanted or wanted == running:
             if not states.JobView.of(job).is_finished and requests.ALL not in self._ended(job):
-                self.end_all(cluster.handle, {requests.ENDED: requests.ALL, requests.UNSTARTED: " ".join(unstarted)})
+                # A main that is gone was not ended by this, and was lost.
+                names = {requests.ALL} if "MAIN" in wanted else self._ended(job) | wanted
+                annotations = {requests.ENDED: " ".join(sorted(names)), requests.UNSTARTED: " ".join(unstarted)}
+                self.end_all(cluster.handle, annotations)
         elif (new := _size_without(found[: states.size_of(job)], wanted)) is not None:
             self._resize(cluster, states.size_of(job), new, self._ended(job) | wanted, unstarted)
         else:

@@ -12,6 +12,7 @@ from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_kubernetes import RefusalError
 
 from oci_cluster.backends.kubernetes.service import KubernetesError
+from oci_cluster.contract.cluster import cluster_code
 from oci_cluster.errors import ExitCode
 
 
@@ -61,3 +62,22 @@ def test_who_may_not_read_logs_is_told(place: KubernetesPlace) -> None:
     with pytest.raises(KubernetesError, match=r"pods/log.*docs/kubernetes.md has the rights") as error:
         backend.told(cluster.handle)
     assert error.value.exit_code == ExitCode.NOT_PERMITTED
+
+
+def test_a_main_that_was_lost_stays_lost_when_the_other_nodes_are_ended(place: KubernetesPlace) -> None:
+    """Somebody has deleted its pod: that nobody waits for the others any more is no stop of main."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    pod = place.fake.pods()["MAIN"]["metadata"]["name"]
+    backend.service.delete(backend.service.path("pods", pod))
+    backend.end(cluster, ["WORKER_1"])
+    main, worker = backend.states([cluster])[cluster.launch_id]
+    assert (main.is_lost, main.exit_code, worker.exit_code) == (True, None, 143)
+    assert cluster_code([main, worker], None) == 76
+
+
+def test_all_that_runs_is_ended_on_purpose_where_main_is_among_it(place: KubernetesPlace) -> None:
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    backend.end(cluster, ["MAIN", "WORKER_1"])
+    assert [node.exit_code for node in backend.states([cluster])[cluster.launch_id]] == [143, 143]
