@@ -20,6 +20,8 @@ _TELL_S = 60.0
 _CANCEL_AGAIN_S = 10.0
 # More names than these make no line that anybody reads.
 _MOST_NAMES = 5
+# In the place of a life: the wait for a quota, in which a node has none.
+_QUEUE = "queue"
 # How much later than START_BY a node may think that it is: OCI refuses requests whose date is five minutes off, so the
 # clocks of a launcher and of a node that both reach it differ by ten at most.
 _CLOCKS_S = 600.0
@@ -88,12 +90,15 @@ class Provisioning:
         for node in nodes:
             self._lives.setdefault(node.node, node.id)
             if node.is_waiting:
-                since = self._since.setdefault((node.node, node.id), self._clock())
+                # One that has its machine's name, or whose quota has come, waits on; in a queue it is another wait.
+                before = self._since.get((node.node, ""), self._clock())
+                since = self._since.setdefault(_wait_of(node), self._clock() if _is_queued(node) else before)
                 why = f": {node.details}" if node.details and node.state not in QUEUE_STATES else ""
                 self._waited[node.node] = f"{node.state} for {span(self._clock() - since)}{why}"
             elif node.is_running:
                 self._waited.pop(node.node, None)
-                self._since.pop((node.node, ""), None)  # it may wait again for a place, and that is another wait
+                for wait in ("", _QUEUE):  # it may wait again for a place, and that is another wait
+                    self._since.pop((node.node, wait), None)
         self._tell_troubles(nodes)
         waiting = self.waiting(nodes)
         self._tell_queue(waiting)
@@ -122,7 +127,7 @@ class Provisioning:
             return Overdue(late, f"{why}: {queued[0].details}")
         if queued:
             return Overdue()
-        waits = {node.node: self._clock() - self._since[node.node, node.id] for node in self.waiting(nodes)}
+        waits = {node.node: self._clock() - self._since[_wait_of(node)] for node in self.waiting(nodes)}
         if late := self._late(self.waiting(nodes), limit_s):
             return Overdue(late, f"{names_of(late)} did not start within {limit_s:g} s (PROVISION_TIMEOUT)")
         if 0 < ttl_s <= waits.get("MAIN", 0):
@@ -130,7 +135,7 @@ class Provisioning:
         return Overdue()
 
     def _late(self, nodes: Sequence[NodeState], limit_s: float) -> tuple[str, ...]:
-        waits = {node.node: self._clock() - self._since[node.node, node.id] for node in nodes}
+        waits = {node.node: self._clock() - self._since[_wait_of(node)] for node in nodes}
         return tuple(name for name, waited_s in waits.items() if 0 < limit_s <= waited_s)
 
     def give_up(self, nodes: Sequence[NodeState], overdue: Overdue) -> None:
@@ -182,7 +187,7 @@ class Provisioning:
             groups.setdefault((node.state, node.details), []).append(node)
         parts = []
         for (state, details), members in groups.items():
-            longest_s = max(self._clock() - self._since[node.node, node.id] for node in members)
+            longest_s = max(self._clock() - self._since[_wait_of(node)] for node in members)
             names = names_of([node.node for node in members])
             why = f" ({details})" if details else ""
             parts.append(f"{len(members)} {state} for {span(longest_s)}{why}: {names}")
@@ -214,3 +219,12 @@ class Provisioning:
         if gone and self._over_at is None:
             self._say(f"{names_of(gone)} needed attention; now {now_states[gone[0]]}")
         self._troubles = troubles
+
+
+def _is_queued(node: NodeState) -> bool:
+    return node.state in QUEUE_STATES
+
+
+def _wait_of(node: NodeState) -> tuple[str, str | int]:
+    """Return which wait of *node* this is: for a quota, or that of one of its lives for a host."""
+    return node.node, _QUEUE if _is_queued(node) else node.id

@@ -141,6 +141,31 @@ def test_nodes_that_never_start_end_the_launch(run: Run, late: tuple[str, ...]) 
     )
 
 
+def test_nodes_of_one_launch_are_late_together(run: Run) -> None:
+    """Though the backend has told the id of one sooner: a pod is made after another one."""
+    obeys(run)
+    wait_for_hosts(run, "MAIN")
+    wait_for_hosts(run, "WORKER_1", "WORKER_2", id="")
+    code = follow(run, long(run, 3), lambda: wait_for_hosts(run, *ALL), long(run, 1798))
+    assert (code, run.calls) == (75, [("end", *ALL)])
+    assert (run.cluster_dir.read(STOP) or {})["reason"].startswith(f"{', '.join(ALL)} did not start within 1800 s")
+
+
+def test_a_wait_for_a_quota_is_none_for_a_host(run: Run) -> None:
+    """Also where a node that has its quota has no pod yet."""
+    wait_for_hosts(run, *ALL, state=State.QUEUED, id="")
+    code = follow(
+        run,
+        long(run, 7200),
+        lambda: wait_for_hosts(run, *ALL, id=""),
+        long(run, 1700),
+        starts(run, *ALL),
+        lambda: run.end(0, 0, 0, stop={"exit_code": 0, "reason": "r"}),
+    )
+    assert (code, run.calls) == (0, [])
+    assert "did not start within" not in "".join(run.said)
+
+
 def test_a_late_worker_that_is_not_needed_is_canceled_alone(run: Run) -> None:
     """MIN_WORKERS says that the cluster can do without."""
     obeys(run)
