@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan
-from oci_cluster.errors import UsageError
+from oci_cluster.errors import BackendError, UsageError
 from oci_cluster.system.console import Say
 
 # Whether the launcher has been told to stop.
@@ -15,6 +16,9 @@ IsStopped = Callable[[], bool]
 
 # Node defaults that suit one machine: ten looks a second take 0.3 % of a core, and a cluster ends so much sooner.
 ONE_MACHINE_DEFAULTS = {"POLL_CEILING": "0.1", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
+
+# How long a connection may take to be made: far above what one machine takes, below a browser's own patience.
+_DIAL_S = 10.0
 
 
 def check_packages(plan: Plan) -> None:
@@ -68,6 +72,48 @@ class LogsInPlace:
 
     def drain(self, pause: Callable[[], bool], say: Say) -> None:
         """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Way(Protocol):
+    """A way from this machine to one port of one node, for as long as it is not closed."""
+
+    address: str
+    """``HOST:PORT`` under which this machine reaches the port itself; empty where only :meth:`dial` does."""
+
+    def dial(self) -> socket.socket:
+        """Return a new connection to the port; who gets it closes it. May be called by several threads at once.
+
+        Raises:
+            BackendError: nobody listens there, or the way to it is cut; the next call may succeed.
+            NotPermittedError: this person may not go there.
+        """
+
+    def close(self) -> None:
+        """End what the way itself has started, and what costs."""
+
+
+class DirectWay:
+    """A port that this machine reaches itself."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Lead to *port* of *host*."""
+        self.address = f"{host}:{port}"
+        self._place = host, port
+
+    def dial(self) -> socket.socket:
+        """Return a new connection to the port.
+
+        Raises:
+            BackendError: nobody listens there.
+        """
+        try:
+            return socket.create_connection(self._place, timeout=_DIAL_S)
+        except OSError as error:
+            msg = f"nobody listens on {self.address} ({error.strerror or error})"
+            raise BackendError(msg) from error
 
     def close(self) -> None:
         """Do nothing."""
@@ -164,6 +210,17 @@ class Backend(Protocol):
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
         """Return what copies the nodes' logs to *directory*; with *follow* what they print later, too."""
+
+    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
+        """Return a way to *port* of *node*, which may take a minute to make.
+
+        Args:
+            cluster: What was launched.
+            plan: What it was launched with.
+            node: Its name; it runs.
+            port: 1 to 65535.
+            say: Is told what is waited for, and what the way itself costs or ends.
+        """
 
     def close(self) -> None:
         """End what runs of this launcher's own, and give up its claims."""

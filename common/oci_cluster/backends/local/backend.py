@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, IsStopped, LogsInPlace
+from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, DirectWay, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, check_ports
 from oci_cluster.contract.cluster import (
@@ -131,7 +131,8 @@ class LocalBackend:
         if not os.access(directory, os.W_OK | os.X_OK):
             raise not_writable(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         cpus = max(1, (os.cpu_count() or 1) // count)
-        shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(_memory() // count)}
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(memory // count)}
         nodes = [
             replace(node, address=address) for node, address in zip(plan.nodes, self._addresses.texts, strict=True)
         ]
@@ -310,6 +311,10 @@ class LocalBackend:
         """Return the logs in the cluster's directory, where the runner writes them."""
         return LogsInPlace(cluster.directory / "logs")
 
+    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> DirectWay:  # noqa: ARG002 - at once
+        """Return the way to *node*'s own address, which is this machine's."""
+        return DirectWay(next(state.address for state in self._states(cluster) if state.node == node), port)
+
     # --- End -----------------------------------------------------------------------------------------------
 
     def why_fixed(self, cluster: Cluster) -> str:  # noqa: ARG002 - none is
@@ -390,8 +395,3 @@ def _last_line(log: Path) -> str:
     except OSError as error:
         return str(error)
     return last or "the runner did not answer"
-
-
-def _memory() -> int:
-    """Return this machine's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
