@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from port_servers import read_all
 
-from oci_cluster.system import lines as module
 from oci_cluster.system.lines import Lines
 
 
@@ -26,6 +25,7 @@ class Played:
         self.is_closed = threading.Event()
         self.is_deaf = False
         self.takes_s = 0.0
+        self.last_s = 0.1
 
     def send(self, data: bytes) -> None:
         if self.is_deaf or self.is_closed.wait(self.takes_s):
@@ -51,8 +51,7 @@ class Played:
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Played:
-    monkeypatch.setattr(module, "_LAST_S", 0.1)
+def line() -> Played:
     return Played()
 
 
@@ -63,9 +62,9 @@ def until(what: Any) -> None:
         time.sleep(0.005)
 
 
-def test_each_direction_ends_by_itself(line: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_direction_ends_by_itself(line: Played) -> None:
     """What comes after one's own end is still given; both ends together are the line's."""
-    monkeypatch.setattr(module, "_LAST_S", 0.0)
+    line.last_s = 0.0
     with Lines().carry(line) as ours:
         ours.sendall(b"asked")
         ours.shutdown(socket.SHUT_WR)
@@ -78,10 +77,10 @@ def test_each_direction_ends_by_itself(line: Played, monkeypatch: pytest.MonkeyP
     assert line.is_free.wait(30)
 
 
-def test_a_socket_that_is_closed_ends_a_line_that_is_silent(line: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_that_is_closed_ends_a_line_that_is_silent(line: Played) -> None:
     """What was sent before goes first, however long that takes."""
-    monkeypatch.setattr(module, "_LAST_S", 1.0)
-    line.takes_s = 0.1
+    line.last_s = 0.3
+    line.takes_s = 0.02
     ours = Lines().carry(line)
     ours.sendall(b"last words")
     ours.close()
