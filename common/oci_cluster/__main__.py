@@ -111,15 +111,15 @@ def _for_people(verb: str) -> Callable[[Words], int]:
 
 def _of_kubernetes(verb: str) -> Callable[[Words], int]:
     def run(words: Words) -> int:
-        from oci_cluster.launcher import administration, cli
+        from oci_cluster.launcher import administration, cli, opening
 
         line = administration.read_words(verb, words)
         cli.heed_signals()
-        cli.equip(administration.BACKEND)
+        opening.equip(administration.BACKEND)
         from oci_cluster.backends.kubernetes import verbs
 
         out = verbs.Out(print, say_to_stderr(program()))
-        return verbs.run(verb, line.words, line.given, cli.given_settings(), out)
+        return verbs.run(verb, line.words, line.given, opening.given_settings(), out)
 
     return run
 
@@ -203,7 +203,7 @@ def _unexpected(error: Exception, name: str) -> int:
 
 def _without(error: ModuleNotFoundError, name: str) -> int:
     """Go on where the launcher's packages are: ``.venv`` was gone, and is made anew."""
-    from oci_cluster.launcher.cli import use_own_environment
+    from oci_cluster.launcher.opening import use_own_environment
 
     if not os.environ.get("CLUSTER_PROGRAM"):
         raise error  # not for want of .venv
