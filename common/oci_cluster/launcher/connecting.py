@@ -33,8 +33,9 @@ from oci_cluster.system.process import Signals
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend
 
-# Between two looks whether the cluster still runs: elsewhere each is a request.
+# Seconds between two looks whether the cluster still runs: elsewhere each is a request.
 _LOOK_S = 15.0
+_LOOK_HERE_S = 1.0
 
 
 @dataclass
@@ -77,10 +78,8 @@ class Connected:
         host, here = self.connections.reach(node, port.number, port.local, must_answer=check)
         kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
         if kind:
-            url, probe = (
-                (kind.url or kind.command).format(port=here, token=self.token, name=self.cluster.name),
-                kind.probe,
-            )
+            url = (kind.url or kind.command).format(port=here, token=self.token, name=self.cluster.name)
+            probe = kind.probe
         else:
             url = url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
             probe = "/" if port.name == "dashboard" else ""
@@ -137,7 +136,7 @@ def connect(line: CommandLine) -> int:
         if line.has("--check") or not (line.has("--python") or connected.connections.has_forwarders):
             return 0
         say("Ctrl-C ends the connection; the cluster goes on")
-        _stay(lifecycle, cluster, signals, say)
+        _stay(lifecycle, cluster, signals, say, _LOOK_HERE_S if backend.is_this_machine else _LOOK_S)
     return 0
 
 
@@ -197,12 +196,12 @@ def _stop_if_told(signals: Signals) -> None:
         raise StoppedError(msg)
 
 
-def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say) -> None:
+def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say, look_s: float) -> None:
     """Return at a signal, or when *cluster* has ended."""
     looked_at = time.monotonic()
     while signals.received is None:
-        signals.wait(_LOOK_S)
-        if time.monotonic() - looked_at < _LOOK_S:
+        signals.wait(look_s)
+        if time.monotonic() - looked_at < look_s:
             continue
         looked_at = time.monotonic()
         try:

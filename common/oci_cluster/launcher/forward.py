@@ -74,6 +74,7 @@ class _Server(socketserver.ThreadingTCPServer):
         except ClusterError as error:
             return self._note(str(error))
         self._note("")
+        far.settimeout(None)  # a page that is just looked at says nothing for hours
         with far, self._kept(request), self._kept(far):
             back = threading.Thread(target=_pour, args=(far, request), daemon=True)
             back.start()
