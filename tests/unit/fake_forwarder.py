@@ -61,6 +61,9 @@ class FakeForwarder:
             connection.send(b"\1error forwarding port: " + str(error).encode())
             return
         self.open.add(connection)
+        for one in (there, connection.socket):  # little is on its way, as over a long one
+            for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                one.setsockopt(socket.SOL_SOCKET, buffer, 1 << 16)
         with there, contextlib.suppress(ConnectionClosed, OSError):
             threading.Thread(target=self._send_down, args=(connection, there), daemon=True).start()
             for message in connection:

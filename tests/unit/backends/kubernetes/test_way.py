@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
+import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +24,7 @@ from oci_cluster.backends.base import Way
 from oci_cluster.backends.kubernetes import way as module
 from oci_cluster.backends.kubernetes.access import open_access
 from oci_cluster.backends.kubernetes.service import Service
+from oci_cluster.backends.kubernetes.websocket import WebSocket
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import BackendError, NotPermittedError
 
@@ -169,19 +175,40 @@ def test_a_closed_socket_and_a_closed_way_end_the_connection(
     place: KubernetesPlace, forwarder: FakeForwarder, cluster: Cluster
 ) -> None:
     """Of a server that says nothing, too."""
-    is_over = threading.Event()
-    with serving(lambda _: is_over.wait(60) and None) as port:
+    is_over, before = threading.Event(), threading.active_count()
+    with serving(lambda _: is_over.wait(600) and None) as port:
         way = way_to(place, cluster, port)
-        before = threading.active_count()
         way.dial().close()
         with way.dial() as connection:
             way.close()
             assert read_all(connection) == b""
         is_over.set()
-    for thread in [thread for thread in threading.enumerate() if thread.name.startswith("line")]:
-        thread.join(30)
-        assert not thread.is_alive()
-    assert threading.active_count() <= before + 2  # the server's own
+    deadline = time.monotonic() + 30
+    while threading.active_count() > before:
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.01)
+
+
+def test_nothing_is_sent_while_there_is_no_room() -> None:
+    """The library would wait for it with what its receiving thread needs, and the other end for that."""
+    mine, other = socket.socketpair()
+    mine.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            mine.send(bytes(1 << 16))
+    sent: queue.Queue[bytes] = queue.Queue()
+    websocket = WebSocket(SimpleNamespace(send=sent.put), mine)  # type: ignore[arg-type]
+    sender = threading.Thread(target=websocket.send, args=(b"h", b"x" * 40_000))
+    sender.start()
+    with pytest.raises(queue.Empty):
+        sent.get(timeout=0.2)
+    while select.select([other], [], [], 0)[0]:
+        other.recv(1 << 20)
+    found = [sent.get(timeout=30) for _ in range(3)]
+    assert (b"".join(message[1:] for message in found), {message[:1] for message in found}) == (b"x" * 40_000, {b"h"})
+    sender.join()
+    mine.close()
+    other.close()
 
 
 def test_a_program_that_prints_tokens_is_asked_again_when_one_is_not_taken(
