@@ -68,6 +68,8 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         address="",
         nodes_metadata="",
         node_group="",
+        own_network=False,
+        exposed_ports=(),
         subnet_cidr="",
         termination_log="",
     )
@@ -111,6 +113,8 @@ EVERY = {
     "NODE_GROUP": "worker",
     "NODE_ADDRESS": " 10.0.0.5 ",
     "TERMINATION_LOG": "/dev/termination-log",
+    "OWN_NETWORK": "1",
+    "EXPOSE": "6006 9000",
     "SUBNET_CIDR": "10.0.0.5/24",
 }
 
@@ -158,6 +162,8 @@ def test_every_setting_is_read(root: Path) -> None:
         address="10.0.0.5",
         nodes_metadata="/meta/nodes.json",
         node_group="worker",
+        own_network=True,
+        exposed_ports=(6006, 9000),
         subnet_cidr="10.0.0.0/24",
         termination_log="/dev/termination-log",
     )
