@@ -53,6 +53,8 @@ class NodeSettings:
     node_logs: bool
     max_log_bytes: int
     start_by: float
+    adapt: tuple[int, int] | None
+    followed: str
     address: str
     nodes_metadata: str
     node_group: str
@@ -180,6 +182,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
         start_by=read.setting("START_BY", float("inf")),
+        adapt=read.setting("ADAPT") or None,
+        followed=read.setting("FOLLOWED"),
         address=read.setting("NODE_ADDRESS"),
         nodes_metadata=read.setting("CLUSTER_NODES_METADATA_FILE"),
         node_group=read.setting("NODE_GROUP"),

@@ -69,6 +69,7 @@ class DockerBackend:
     is_this_machine = True
     is_free_to_ask = False
     node_fields = kept_records.NODE_FIELDS
+    ends_workers = "any"
     handle_name = ""
 
     def __init__(

@@ -77,6 +77,7 @@ class LocalBackend:
         "pid": "id",
         "address": "address",
     }
+    ends_workers = "any"
     handle_name = ""
 
     def __init__(

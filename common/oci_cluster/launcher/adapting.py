@@ -1,0 +1,157 @@
+"""A cluster that adapts: what main wishes for is done within ADAPT, one change at a time, and slower after a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oci_cluster.backends.base import Backend
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.lives import read_stop
+from oci_cluster.contract.names import WISH, is_worker, rank_of
+from oci_cluster.contract.values import parse_bounds
+from oci_cluster.errors import ClusterError, ExitCode
+from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.system.console import Say
+
+# How often the wish is read that is on no disk of this machine: as often as nodes look for `stop` (POLL_CEILING).
+_LOOK_S = 4.0
+# How long nothing is added after a refusal, and how long at most: each one costs requests, and perhaps a host that was
+# started in vain. The pause doubles; it begins anew when it was quiet for longer than twice the last one.
+_FIRST_PAUSE_S = 5.0
+_LONGEST_PAUSE_S = 600.0
+# After so long a node that has been told to end, and has not, is told again.
+_TELL_AGAIN_S = 120.0
+# How workers end that were asked to, or whose cluster is over.
+_IN_ORDER = {int(ExitCode.OK), int(ExitCode.STOPPED)}
+
+Life = tuple[str, "str | int"]
+
+
+def followed(plan: Plan, backend: Backend) -> Plan:
+    """Return *plan* whose main is told that somebody follows it, where it adapts; and which workers *backend* ends."""
+    if not plan.environment.get("ADAPT"):
+        return plan
+    return replace(plan, environment={**plan.environment, "FOLLOWED": backend.ends_workers})
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be done to a cluster at once."""
+
+    added: int = 0
+    ended: tuple[str, ...] = ()
+
+
+def change_of(
+    wish: Mapping[str, Any], workers: Sequence[NodeState], ending: set[Life], bounds: tuple[int, int]
+) -> Change:
+    """Return what brings a cluster to what main wishes for.
+
+    Args:
+        wish: The fields of main's file.
+        workers: Those that run, or wait for a host.
+        ending: Those of them that have been told to end.
+        bounds: How many there may be.
+    """
+    idle = wish.get("idle")
+    idle = [str(name) for name in idle] if isinstance(idle, list) else []
+    wanted = min(max(int(wish["workers"]), bounds[0]), bounds[1])
+    staying = sorted(
+        (node for node in workers if (node.node, node.id) not in ending), key=lambda node: rank_of(node.node)
+    )
+    ended = [node.node for node in staying if node.node in idle][: max(0, len(staying) - bounds[0])]
+    # Who waits for a host has nothing to do yet; what works and is too many, main has to let go first.
+    surplus = len(staying) - len(ended) - wanted
+    waiting = [node.node for node in staying if node.is_waiting and node.node not in ended]
+    ended += waiting[len(waiting) - surplus if surplus < len(waiting) else 0 :] if surplus > 0 else []
+    return Change(max(0, wanted - (len(staying) - len(ended))), tuple(ended))
+
+
+class Adapting:
+    """The workers of one cluster, as who follows it has them come and go."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        cluster: Cluster,
+        plan: Plan,
+        cluster_dir: ClusterDir,
+        *,
+        say: Say,
+        clock: Callable[[], float],
+    ) -> None:
+        """Do what main of *cluster* wishes; see :class:`~oci_cluster.launcher.follow.Follower` for the arguments."""
+        self._lifecycle = Lifecycle(backend, cluster.directory.parents[1], say, clock=clock)
+        self._cluster = cluster
+        self._cluster_dir = cluster_dir
+        self._say = say
+        self._clock = clock
+        text = plan.environment.get("ADAPT", "")
+        self._bounds = parse_bounds(text, maximum=backend.max_workers) if text else None
+        self._look_at = clock()
+        self._told_at: dict[Life, float] = {}
+        self._gone: set[Life] = set()
+        self._pause_s, self._refused_at, self._add_at = 0.0, clock(), clock()
+
+    def look(self, nodes: Sequence[NodeState]) -> None:
+        """Do what main wishes for, where *nodes* are not yet like that; to be called while the cluster is ready."""
+        if self._bounds is None or self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + (0.0 if self._cluster_dir.local_path is not None else _LOOK_S)
+        workers = [node for node in nodes if is_worker(node.node)]
+        self._note_ended(workers)
+        try:
+            wish = self._cluster_dir.read(WISH)
+            if wish is None or type(wish.get("workers")) is not int:
+                return
+            running = [node for node in workers if node.is_running]
+            change = change_of(wish, running, {*self._told_at}, self._bounds)
+            if self._clock() < self._add_at:
+                change = replace(change, added=0)
+            # Workers that have ended because the cluster has are not to be replaced.
+            if change == Change() or read_stop(self._cluster_dir) is not None:
+                return
+        except ClusterError:
+            return  # nothing is known; the next look is soon
+        self._do(change, running)
+
+    def _note_ended(self, workers: Sequence[NodeState]) -> None:
+        """Take note of *workers* that have ended: who ends by itself is no reason to start others at once."""
+        lives = {(node.node, node.id): node for node in workers}
+        again = self._clock() - _TELL_AGAIN_S
+        ended = {life for life, node in lives.items() if not node.is_running} - self._gone
+        for life in sorted(ended, key=str):
+            node = lives[life]
+            if life not in self._told_at and node.exit_code not in _IN_ORDER:
+                self._pause(f"{node.node} has ended by itself")
+            elif life not in self._told_at:  # by scale.sh, or with the cluster, which the `stop` file tells soon
+                self._add_at = max(self._add_at, self._clock() + _FIRST_PAUSE_S)
+        self._gone |= ended
+        self._told_at = {
+            life: told_at
+            for life, told_at in self._told_at.items()
+            if life in lives and lives[life].is_running and told_at > again
+        }
+
+    def _do(self, change: Change, running: Sequence[NodeState]) -> None:
+        now = len([node for node in running if (node.node, node.id) not in self._told_at])
+        try:
+            added = self._lifecycle.resize(self._cluster, change.added, change.ended)
+        except ClusterError as error:
+            self._pause(f"{now} workers cannot become {now + change.added - len(change.ended)}: {error}")
+            return
+        for node in running:
+            if node.node in change.ended:
+                self._told_at[node.node, node.id] = self._clock()
+        self._say(f"adapting: {now} -> {now + len(added) - len(change.ended)} workers")
+
+    def _pause(self, why: str) -> None:
+        """Say *why* no worker is added for a while, which is longer each time."""
+        now = self._clock()
+        is_new = now - self._refused_at > 2 * self._pause_s + _FIRST_PAUSE_S
+        self._pause_s = _FIRST_PAUSE_S if is_new or not self._pause_s else min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._refused_at, self._add_at = now, now + self._pause_s
+        self._say(f"adapting: {why}; no worker is added for {self._pause_s:.0f} s")
