@@ -197,10 +197,8 @@ class Main:
         if settings.gang and self._newcomers:
             return Restart(f"{', '.join(self._newcomers)} joined", is_failure=False)
         self._poll_ready()
-        if self._wish is not None and self._is_ready:
-            workers = [node for node in nodes.members if node.startswith("WORKER")]
-            if (wish := self._wish.look(workers)) is not None:
-                _tell(settings, self._pulse, WISH, **wish)
+        if self._wish is not None and self._is_ready and (wish := self._wish.look(nodes.members)) is not None:
+            _tell(settings, self._pulse, WISH, **wish)
         return None
 
     def _judge(self, shortage: LostError | None) -> Outcome | Restart:

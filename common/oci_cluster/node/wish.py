@@ -47,12 +47,12 @@ class Wish:
         """Take note that the start script begins anew: what it has wished for before counts no more."""
         self._told, self._seen, self._wanted = {}, None, {}
 
-    def look(self, workers: Sequence[str]) -> Mapping[str, Any] | None:
-        """Publish the wish where it has changed, and return it then; *workers* are there, or are still expected."""
+    def look(self, members: Sequence[str]) -> Mapping[str, Any] | None:
+        """Publish the wish where it has changed, and return it then; *members* are there, or are still expected."""
         self._read()
         if not self._wanted:
             return None
-        self._warn(len(workers))
+        self._warn(sum(is_worker(node) for node in members))
         now = self._pulse.clock()
         if self._wanted == self._told or now < self._next_at:
             return None
@@ -84,21 +84,14 @@ class Wish:
             self._since = (wanted, workers), now
         if self._has_warned or wanted <= workers:
             return
+        why = "nobody who may start nodes follows this cluster: launch it without --detach"
+        if self._settings.followed:
+            if (lasted_s := now - self._since[1]) < _PATIENCE_S:
+                return
+            why = f"so it has been for {lasted_s:.0f} s: its launcher says why, if that is there"
+        self._has_warned = True
         by_hand = f"scripts/scale.sh {self._settings.cluster_name} +{wanted - workers}"
-        if not self._settings.followed:
-            self._has_warned = True
-            log.warning(
-                "%d workers are wanted, %d are there, and nobody who may start nodes follows this cluster: launch it"
-                " without --detach, or run %s",
-                *(wanted, workers, by_hand),
-            )
-        elif now - self._since[1] > _PATIENCE_S:
-            self._has_warned = True
-            log.warning(
-                "%d workers have been wanted for %.0f s, and %d are there: the launcher says why; where it is gone,"
-                " run %s",
-                *(wanted, now - self._since[1], workers, by_hand),
-            )
+        log.warning("workers wanted: %d, there: %d; %s; by hand: %s", wanted, workers, why, by_hand)
 
 
 def parse_wish(text: str, bounds: tuple[int, int]) -> dict[str, Any]:
