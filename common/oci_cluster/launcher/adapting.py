@@ -1,4 +1,4 @@
-"""A cluster that adapts: what main wishes for is done within ADAPT, one change at a time, and slower after a refusal."""
+"""A cluster that adapts: what main wishes for is done within ADAPT, one change at a time; slower after a refusal."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.adapting import Adapting
-from oci_cluster.launcher.adapting import Adapting
 from oci_cluster.launcher.followed_life import FollowedLife
 from oci_cluster.launcher.gone_nodes import GoneNodes
 from oci_cluster.launcher.lifecycle import request_stop

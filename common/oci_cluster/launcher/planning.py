@@ -232,7 +232,9 @@ def _passed_on(
     fewest = {"MIN_WORKERS": str(minimum)} if has_minimum else {}
     if not read.problems and minimum > workers:
         read.problems.append(f"MIN_WORKERS (MIN_NODES less main): {minimum} is more than the {workers} of this launch")
-    return {**declared, **fewest, **checked(read, PASSED_ON)}
+    # In a config.env that several frameworks share, it may be for another one.
+    given_to_all = {name: text for name, text in checked(read, PASSED_ON).items() if bounds or name != "ADAPT"}
+    return {**declared, **fewest, **given_to_all}
 
 
 def _nodes(workers: int, servers: int) -> tuple[Node, ...]:

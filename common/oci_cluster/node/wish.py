@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.contract.names import WISH, is_worker
-from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.contract.settings import Adapt, NodeSettings
 from oci_cluster.contract.values import parse_count
 from oci_cluster.node.pulse import NoAnswer, Pulse
 from oci_cluster.system.text import printable
@@ -30,9 +30,10 @@ _PATIENCE_S = 180.0
 class Wish:
     """The wish of the start script of one node, which is main."""
 
-    def __init__(self, settings: NodeSettings, pulse: Pulse, path: Path) -> None:
-        """Read it from *path*, which the start script replaces whole."""
+    def __init__(self, settings: NodeSettings, adapt: Adapt, pulse: Pulse, path: Path) -> None:
+        """Read it from *path*, which the start script replaces whole; it is within the bounds of *adapt*."""
         self._settings = settings
+        self._adapt = adapt
         self._pulse = pulse
         self._path = path
         self._told: dict[str, Any] = {}
@@ -73,7 +74,7 @@ class Wish:
         self._seen = mark
         text = self._path.read_text(errors="replace")
         try:
-            self._wanted = parse_wish(text, self._settings.adapt or (0, 0))
+            self._wanted = parse_wish(text, self._adapt.minimum, self._adapt.maximum)
         except ValueError as error:
             log.warning("the wish of the start script is ignored: %s", error)
 
@@ -85,7 +86,7 @@ class Wish:
         if self._has_warned or wanted <= workers:
             return
         why = "nobody who may start nodes follows this cluster: launch it without --detach"
-        if self._settings.followed:
+        if self._adapt.followed:
             if (lasted_s := now - self._since[1]) < _PATIENCE_S:
                 return
             why = f"so it has been for {lasted_s:.0f} s: its launcher says why, if that is there"
@@ -94,8 +95,8 @@ class Wish:
         log.warning("workers wanted: %d, there: %d; %s; by hand: %s", wanted, workers, why, by_hand)
 
 
-def parse_wish(text: str, bounds: tuple[int, int]) -> dict[str, Any]:
-    """Return the fields of the wish in *text*, lines ``workers=3`` and ``idle=WORKER_2``, within *bounds*.
+def parse_wish(text: str, minimum: int, maximum: int) -> dict[str, Any]:
+    """Return the fields of the wish in *text*, lines ``workers=3`` and ``idle=WORKER_2``, within the bounds.
 
     Raises:
         ValueError: it is none.
@@ -105,7 +106,7 @@ def parse_wish(text: str, bounds: tuple[int, int]) -> dict[str, Any]:
     for line in text.splitlines():
         name, _, value = line.partition("=")
         if name == "workers":
-            workers = min(max(parse_count(value), bounds[0]), bounds[1])
+            workers = min(max(parse_count(value), minimum), maximum)
         elif name == "idle" and is_worker(value):
             idle.append(value)
         else:
