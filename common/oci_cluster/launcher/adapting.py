@@ -101,43 +101,44 @@ class Adapting:
         if self._bounds is None or self._clock() < self._look_at:
             return
         self._look_at = self._clock() + (0.0 if self._cluster_dir.local_path is not None else _LOOK_S)
-        workers = [node for node in nodes if is_worker(node.node)]
-        self._note_ended(workers)
+        workers = {(node.node, node.id): node for node in nodes if is_worker(node.node)}
         try:
-            wish = self._cluster_dir.read(WISH)
-            if wish is None or type(wish.get("workers")) is not int:
-                return
-            running = [node for node in workers if node.is_running]
-            change = change_of(wish, running, {*self._told_at}, self._bounds)
-            if self._clock() < self._add_at:
-                change = replace(change, added=0)
-            # Workers that have ended because the cluster has are not to be replaced.
-            if change == Change() or read_stop(self._cluster_dir) is not None:
-                return
+            wish, stop = self._cluster_dir.read(WISH), None
+            running = [node for node in workers.values() if node.is_running]
+            ended = [life for life, node in workers.items() if not node.is_running and life not in self._gone]
+            change = Change()
+            if wish is not None and type(wish.get("workers")) is int:
+                change = change_of(wish, running, self._ending(), self._bounds)
+            if change != Change() or ended:
+                stop = read_stop(self._cluster_dir)
         except ClusterError:
             return  # nothing is known; the next look is soon
-        self._do(change, running)
+        if stop is not None:
+            return  # who ends now is not to be replaced
+        self._note_ended(workers, ended)
+        if self._clock() < self._add_at:
+            change = replace(change, added=0)
+        if change != Change():
+            self._do(change, running)
 
-    def _note_ended(self, workers: Sequence[NodeState]) -> None:
-        """Take note of *workers* that have ended: who ends by itself is no reason to start others at once."""
-        lives = {(node.node, node.id): node for node in workers}
-        again = self._clock() - _TELL_AGAIN_S
-        ended = {life for life, node in lives.items() if not node.is_running} - self._gone
-        for life in sorted(ended, key=str):
-            node = lives[life]
+    def _note_ended(self, workers: Mapping[Life, NodeState], ended: Sequence[Life]) -> None:
+        """Take note of which *workers* have *ended*: who ends by itself is no reason to start others at once."""
+        for life in ended:
+            node = workers[life]
             if life not in self._told_at and node.exit_code not in _IN_ORDER:
                 self._pause(f"{node.node} has ended by itself")
-            elif life not in self._told_at:  # by scale.sh, or with the cluster, which the `stop` file tells soon
+            elif life not in self._told_at:  # by scale.sh; or with the cluster, whose `stop` may be seen later
                 self._add_at = max(self._add_at, self._clock() + _FIRST_PAUSE_S)
-        self._gone |= ended
-        self._told_at = {
-            life: told_at
-            for life, told_at in self._told_at.items()
-            if life in lives and lives[life].is_running and told_at > again
-        }
+        self._gone |= {*ended}
+        self._told_at = {life: told_at for life, told_at in self._told_at.items() if life not in self._gone}
+
+    def _ending(self) -> set[Life]:
+        again = self._clock() - _TELL_AGAIN_S
+        return {life for life, told_at in self._told_at.items() if told_at > again}
 
     def _do(self, change: Change, running: Sequence[NodeState]) -> None:
-        now = len([node for node in running if (node.node, node.id) not in self._told_at])
+        ending = self._ending()
+        now = sum((node.node, node.id) not in ending for node in running)
         try:
             added = self._lifecycle.resize(self._cluster, change.added, change.ended)
         except ClusterError as error:

@@ -215,6 +215,8 @@ def test_who_was_let_go_and_is_not_ended_works_again(adapted: Adapted) -> None:
     assert (adapted.look(), adapted.scheduler.sent) == ("workers=1 idle=WORKER_2", [])
     adapted.now = 181
     assert (adapted.look(), adapted.scheduler.sent) == ("workers=2", [("WORKER_2", "running")])
+    adapted.scheduler.leaves("WORKER_1")
+    assert adapted.look() == "workers=2", "it counts as it did before"
 
 
 @pytest.mark.parametrize(

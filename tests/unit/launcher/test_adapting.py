@@ -213,6 +213,15 @@ def test_a_worker_that_ends_by_itself_is_replaced_and_not_at_once(adapted: Adapt
     assert adapted.said[-1].endswith("for 10 s")
 
 
+def test_a_cluster_that_fails_ends_without_a_word_about_its_workers(adapted: Adapted) -> None:
+    """They end with its code, which the last line tells."""
+    adapted.cluster_dir.publish(STOP, reason="the entry point ended", exit_code=1)
+    adapted.wish(2)
+    adapted.node("WORKER_1", 1)
+    assert adapted.look(after_s=60) == []
+    assert adapted.said == []
+
+
 @pytest.mark.parametrize("code", [0, 143])
 def test_workers_whose_cluster_ends_are_not_replaced(adapted: Adapted, code: int) -> None:
     """They end before main has; its `stop` may be seen after that."""
