@@ -6,14 +6,14 @@ import re
 
 from harness import Project, wait_until
 
-# Dask looks once a second, and lets a node go that has had no work at three looks; here five times as often. And it wants
-# as many nodes as have all done within a second, not five.
+# Dask looks once a second, and lets a node go that has had no work at three looks; here five times as often. And it
+# wants as many nodes as have all done within a second, not five.
 OFTEN = (
     *("--env", "DASK_DISTRIBUTED__ADAPTIVE__INTERVAL=200ms"),
     *("--env", "DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION=1s"),
 )
-# Tasks that take 0.3 s each, and sleep: two cores run as many as wanted at once. What is scattered is on one worker each,
-# and so on those that leave.
+# Tasks that take 0.3 s each, and sleep: two cores run as many as wanted at once. What is scattered is on one worker
+# each, and so on those that leave.
 BURST = """
 import os, time
 from distributed import Client, wait

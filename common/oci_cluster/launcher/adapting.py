@@ -46,7 +46,7 @@ class Change:
 
 
 def change_of(
-    wish: Mapping[str, Any], workers: Sequence[NodeState], ending: set[Life], bounds: tuple[int, int]
+    wish: Mapping[str, Any], workers: Sequence[NodeState], ending: set[Life], bounds: tuple[int, int], *, ends: str
 ) -> Change:
     """Return what brings a cluster to what main wishes for.
 
@@ -55,19 +55,25 @@ def change_of(
         workers: Those that run, or wait for a host.
         ending: Those of them that have been told to end.
         bounds: How many there may be.
+        ends: Which of them can be ended, see :attr:`Backend.ends_workers`.
     """
     idle = wish.get("idle")
     idle = [str(name) for name in idle] if isinstance(idle, list) else []
     wanted = min(max(int(wish["workers"]), bounds[0]), bounds[1])
-    staying = sorted(
-        (node for node in workers if (node.node, node.id) not in ending), key=lambda node: rank_of(node.node)
-    )
-    ended = [node.node for node in staying if node.node in idle][: max(0, len(staying) - bounds[0])]
+    by_rank = sorted(workers, key=lambda node: rank_of(node.node))
+    staying = [node for node in by_rank if (node.node, node.id) not in ending]
+    named = [node.node for node in staying if node.node in idle]
+    ended = {*named[max(0, len(named) - max(0, len(staying) - bounds[0])) :]}
     # Who waits for a host has nothing to do yet; what works and is too many, main has to let go first.
-    surplus = len(staying) - len(ended) - wanted
     waiting = [node.node for node in staying if node.is_waiting and node.node not in ended]
-    ended += waiting[len(waiting) - surplus if surplus < len(waiting) else 0 :] if surplus > 0 else []
-    return Change(max(0, wanted - (len(staying) - len(ended))), tuple(ended))
+    surplus = max(0, len(staying) - len(ended) - wanted)
+    ended |= {*waiting[max(0, len(waiting) - surplus) :]}
+    if ends == "last":
+        last = max((rank_of(node.node) for node in staying if node.node not in ended), default=0)
+        ended = {name for name in ended if rank_of(name) > last}
+    # Those that end cost until they have ended.
+    added = min(wanted - (len(staying) - len(ended)), bounds[1] - len(workers))
+    return Change(max(0, added), tuple(sorted(ended, key=rank_of)))
 
 
 class Adapting:
@@ -91,10 +97,13 @@ class Adapting:
         self._clock = clock
         text = plan.environment.get("ADAPT", "")
         self._bounds = parse_bounds(text, maximum=backend.max_workers) if text else None
+        self._ends = backend.ends_workers
         self._look_at = clock()
         self._told_at: dict[Life, float] = {}
         self._gone: set[Life] = set()
-        self._pause_s, self._refused_at, self._add_at = 0.0, clock(), clock()
+        self._pause_s, self._refused_at = 0.0, clock()
+        # When workers may be added again; and when any may be ended, where that was refused.
+        self._add_at = self._end_at = clock()
 
     def look(self, nodes: Sequence[NodeState]) -> None:
         """Do what main wishes for, where *nodes* are not yet like that; to be called while the cluster is ready."""
@@ -108,7 +117,7 @@ class Adapting:
             ended = [life for life, node in workers.items() if not node.is_running and life not in self._gone]
             change = Change()
             if wish is not None and type(wish.get("workers")) is int:
-                change = change_of(wish, running, self._ending(), self._bounds)
+                change = change_of(wish, running, self._ending(), self._bounds, ends=self._ends)
             if change != Change() or ended:
                 stop = read_stop(self._cluster_dir)
         except ClusterError:
@@ -116,6 +125,8 @@ class Adapting:
         if stop is not None:
             return  # who ends now is not to be replaced
         self._note_ended(workers, ended)
+        if self._clock() < self._end_at:
+            return
         if self._clock() < self._add_at:
             change = replace(change, added=0)
         if change != Change():
@@ -143,6 +154,8 @@ class Adapting:
             added = self._lifecycle.resize(self._cluster, change.added, change.ended)
         except ClusterError as error:
             self._pause(f"{now} workers cannot become {now + change.added - len(change.ended)}: {error}")
+            if change.ended:
+                self._end_at = self._add_at
             return
         for node in running:
             if node.node in change.ended:

@@ -81,14 +81,15 @@ def states(*words: str) -> list[NodeState]:
         (9, "", "1", 3, ""),  # ADAPT
         (0, "", "", 1, ""),
         (1, "2 3", "1 2 3", 0, "2 3"),
-        (0, "1 2", "1 2", 0, "1"),  # one stays
+        (0, "1 2", "1 2", 0, "2"),  # one stays
         (2, "3", "1 2 3 4?", 0, "3 4"),  # who waits has nothing to do either
         (1, "", "1 2? 3?", 0, "2 3"),
         (2, "", "1 2? 3?", 0, "3"),
         (1, "", "1 2 3", 0, ""),  # who works is let go by main first
         (2, "7", "1", 1, ""),  # who is not there cannot end
         (3, "2", "1 2", 2, "2"),
-        (10, "2", "10 9 2", 2, "2"),
+        (10, "2", "10 9 2", 1, "2"),  # who ends is there until it has ended
+        (4, "1 2 3", "1 2 3", 1, "2 3"),
     ],
 )
 def test_what_is_done_is_what_main_wishes_within_the_bounds(
@@ -96,20 +97,37 @@ def test_what_is_done_is_what_main_wishes_within_the_bounds(
 ) -> None:
     """Idle ones go, missing ones come, and between 1 and 4 are left."""
     wish = {"workers": workers, "idle": [f"WORKER_{rank}" for rank in idle.split()]}
-    done = change_of(wish, states(*there.split()), set(), (1, 4))
+    done = change_of(wish, states(*there.split()), set(), (1, 4), ends="any")
     assert (done.added, sorted(done.ended)) == (added, [f"WORKER_{rank}" for rank in ended.split()])
+
+
+@pytest.mark.parametrize(
+    ("idle", "there", "ended"),
+    [
+        ("3", "1 2 3", "3"),
+        ("2", "1 2 3", ""),
+        ("2 4", "1 2 3 4", "4"),
+        ("2 3 4", "1 2 3 4", "2 3 4"),
+        ("2", "1 2 3?", "2 3"),
+    ],
+)
+def test_where_only_the_last_ones_can_be_ended_no_others_are(idle: str, there: str, ended: str) -> None:
+    """A Job has places for all from the first on: another one's would stay, and cost its quota."""
+    wish = {"workers": 1, "idle": [f"WORKER_{rank}" for rank in idle.split()]}
+    done = change_of(wish, states(*there.split()), set(), (1, 4), ends="last")
+    assert done == Change(0, tuple(f"WORKER_{rank}" for rank in ended.split()))
 
 
 def test_who_has_been_told_to_end_counts_no_more() -> None:
     """Neither as one that is there, nor is it told again."""
     wish = {"workers": 2, "idle": ["WORKER_2"]}
-    assert change_of(wish, states("1", "2"), {("WORKER_2", "2")}, (1, 4)) == Change(added=1)
+    assert change_of(wish, states("1", "2"), {("WORKER_2", "2")}, (1, 4), ends="any") == Change(added=1)
 
 
 def test_a_wish_whose_idle_workers_are_no_names_ends_none() -> None:
     """It is main's own file; a bug there must not end what works."""
     for idle in (None, "WORKER_1", [1], {"WORKER_1": 1}):
-        assert change_of({"workers": 2, "idle": idle}, states("1", "2"), set(), (1, 4)) == Change()
+        assert change_of({"workers": 2, "idle": idle}, states("1", "2"), set(), (1, 4), ends="any") == Change()
 
 
 # --- What is done ---------------------------------------------------------------------------------------------------
@@ -186,6 +204,18 @@ def test_after_a_quiet_time_a_refusal_counts_as_the_first(adapted: Adapted) -> N
     adapted.wish(2)
     adapted.look()
     assert adapted.said[-1].endswith("for 5 s")
+
+
+def test_an_end_that_is_refused_is_tried_again_as_late(adapted: Adapted) -> None:
+    """It is told once for each try, and not with each look."""
+    adapted.node("WORKER_2", None)
+    adapted.wish(1, "WORKER_2")
+    adapted.backend.on["end"] = fail(BackendError("busy"))
+    for _ in range(100):
+        adapted.look()
+    assert adapted.said == [
+        f"adapting: 2 workers cannot become 1: busy; no worker is added for {pause} s" for pause in (5, 10)
+    ]
 
 
 def test_idle_workers_are_ended_during_a_pause(adapted: Adapted) -> None:
