@@ -25,7 +25,7 @@ from oci_cluster.contract.settings import checked, min_workers_of
 from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, PASSED_ON
 from oci_cluster.contract.values import parse_bounds, parse_count, parse_name
 from oci_cluster.errors import SettingsError, UsageError
-from oci_cluster.launcher.setting_checks import SettingChecks
+from oci_cluster.launcher.setting_checks import SettingChecks, taken_ports
 from oci_cluster.launcher.user_code import check_outputs, find_code, find_interpreter
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import now
@@ -74,7 +74,7 @@ def make_plan(
     sources = [{**request.settings, **typed}, extra, environ, read_config(root)]
     given, backend_defaults = _sources(sources, request.backend, root, say)
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
-    read.problems += _check(given, folder, request.backend, say)
+    read.problems += _check(given, read, folder, request.backend, say)
     workers, bounds = _worker_counts(request, read, folder, max_workers)
     launch_id = secrets.token_hex(4)
     name = read.value("CLUSTER_NAME", _cluster_name, f"{folder.name}-{launch_id[:4]}")
@@ -161,11 +161,12 @@ def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:
     return {name: read.text(name) for name in names}
 
 
-def _check(given: SettingsReader, folder: Path, backend: str, say: Say) -> list[str]:
+def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: str, say: Say) -> list[str]:
     """Return what is wrong with settings beyond their form; what may be a mistake is said.
 
     Args:
         given: What flags, ``--env``, the environment and ``config.env`` set, in this order.
+        read: The same, and then the defaults of framework and backend.
         folder: The framework's.
         backend: Where nodes are to run.
         say: Shows a line.
@@ -174,7 +175,7 @@ def _check(given: SettingsReader, folder: Path, backend: str, say: Say) -> list[
     checks = SettingChecks(folder, backend, typed, given)
     for name, meant in checks.nearly_settings(environ).items():
         say(f"note: {name} in the environment is not a setting; did you mean {meant}?")
-    return checks.problems(config)
+    return [*checks.problems(config), *taken_ports(read, *read.sources[-2:])]
 
 
 def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[str, str]:
