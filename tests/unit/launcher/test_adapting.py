@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from unit.fake_backend import KEY, LAUNCH, FakeBackend, keep, plan_of
+from unit.launcher.following import Run, nothing
 
 from oci_cluster.contract.cluster import NodeState, State, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
@@ -330,3 +331,37 @@ def test_a_failing_look_leaves_the_follower_alone(adapted: Adapted) -> None:
     assert adapted.look() == []
     adapted.cluster_dir.read = read  # type: ignore[method-assign]
     assert adapted.look() == [("start", "WORKER_2")]
+
+
+# --- While a cluster is followed ------------------------------------------------------------------------------------
+
+
+def test_only_a_cluster_that_is_ready_and_goes_on_is_changed(run: Run) -> None:
+    """Before that its own workers are still to come; and what is being stopped must not grow."""
+    run.backend.is_this_machine = False  # nothing there to lock
+    run.plan = replace(run.plan, environment={**run.plan.environment, "ADAPT": "1:9"})
+    asked: list[list[Any]] = []
+
+    def wish(workers: int) -> None:
+        asked.append(run.backend.asked("start"))
+        run.cluster_dir.publish(WISH, workers=workers, idle=[])
+
+    def press_ctrl_c() -> None:
+        asked.append(run.backend.asked("start"))
+        run.signals.received = 2
+
+    code = run.follow(
+        lambda: wish(3),
+        nothing,
+        lambda: asked.append(run.backend.asked("start")),
+        lambda: run.cluster_dir.publish("MAIN_ready.json", facts={}),
+        nothing,
+        press_ctrl_c,
+        lambda: wish(5),
+        nothing,
+        lambda: run.end(143, 143, 143, 143),
+    )
+    assert code == 143
+    assert asked == [[], [], [("start", "WORKER_3")], [("start", "WORKER_3")]]
+    assert run.backend.asked("start") == [("start", "WORKER_3")]
+    assert "adapting: 2 -> 3 workers" in run.said
