@@ -43,10 +43,10 @@ def token_of(url: str) -> str:
 
 
 def status(url: str, **headers: str) -> int:
-    """Return how a server answers; 0 where none does."""
+    """Return how a server answers; 0 where none does. Who is sent to Jupyter's page of login is not let in: 403."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
-            return int(answer.status)
+            return 403 if urlsplit(answer.geturl()).path == "/login" else int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
     except urllib.error.URLError:
@@ -87,16 +87,16 @@ time.sleep(25)
 @contextlib.contextmanager
 def tab(session: Launch, url: str, code: str, scratch: Path) -> Iterator[Path]:
     """Run *code* in a cell, and keep the tab open for the block; yield the file with what has been printed."""
-    (server,) = processes_of(session.launch_id, "MAIN", lambda words: words[-1].endswith("jupyter/serve.py"))
+    python = json.loads((session.directory / "cluster.json").read_text())["python"]
     printed = scratch / "tab"
     with printed.open("wb") as output:
-        command = [server.cmdline()[0], "-E", str(CLIENT), url, code]
+        command = [python, "-E", str(CLIENT), url, code]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
     try:
         yield printed
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def test_a_notebook_computes_on_the_cluster_until_nobody_uses_it(project: Project, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_notebook_computes_on_the_cluster_until_nobody_uses_it(project: Projec
     assert status(f"{server}/api/status?token={token}", Host="evil.example") == 403
     assert status(url) == 200
     with tab(session, url, COMPUTES, tmp_path) as printed:
-        lines = wait_until(lambda: "[" in printed.read_text() and printed.read_text().splitlines(), "the cell")
+        lines = wait_until(lambda: "[" in printed.read_text() and printed.read_text().splitlines(), printed.read_text)
         node, link, folder, has_key = json.loads(lines[1])
         assert (node, folder, has_key) == ("WORKER_1", str(project.code), False)
         assert link.startswith("/proxy/127.0.0.")
