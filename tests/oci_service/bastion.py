@@ -1,6 +1,6 @@
 """The Bastion service: bastions, sessions that end, and a real sshd behind each connection to a bastion's host.
 
-The sshd of OpenSSH takes whom a session is for: its OCID is the user's name, its public key the only key, its target the
+OpenSSH's sshd takes whom a session is for: its OCID is the user's name, its public key the only key, its target the
 only place that connections lead to. sshd asks the system who there is, so it gets a list of its own, by nss_wrapper.
 """
 
@@ -121,14 +121,16 @@ class Bastions:
             ipaddress.ip_address(str(target.get("targetResourcePrivateIpAddress")))
         except ValueError as error:
             raise invalid(f"targetResourceDetails.targetResourcePrivateIpAddress: {error}") from None
-        if not re.fullmatch(r"(ssh-rsa|ssh-ed25519) [A-Za-z0-9+/=]+( .*)?", body["keyDetails"]["publicKeyContent"].strip()):
+        if not re.fullmatch(
+            r"(ssh-rsa|ssh-ed25519) [A-Za-z0-9+/=]+( .*)?", body["keyDetails"]["publicKeyContent"].strip()
+        ):
             raise invalid("keyDetails.publicKeyContent is no public key in OpenSSH's format")
         with self._lock:
             going = [item for item in self._living() if item["bastionId"] == bastion["id"]]
             if len(going) >= min(self._controls.bastion_sessions, bastion["maxSessionsAllowed"]):
                 raise Refusal(400, "LimitExceeded", f"The bastion has {len(going)} sessions, which is its limit")
             session = self.sessions.add(
-                **{**body, "sessionTtlInSeconds": ttl},
+                **{**body, "sessionTtlInSeconds": self._controls.bastion_ttl_s or ttl},
                 bastionName=bastion["name"],
                 compartmentId=bastion["compartmentId"],
                 lifecycleState="CREATING",

@@ -83,9 +83,9 @@ def permissions_of(verb: str, resource: str) -> frozenset[str] | None:
     return frozenset(found | ({OTHER} if (verb, resource) == ("manage", "all-resources") else set()))
 
 
-# The permissions that an operation needs, each of what: a part of the path or of the query, a field of the body (body.x), the
-# compartment that is named in body or query, the tenancy, the bucket, or the object. One of several: A|B. Nothing:
-# everybody may. Those of which body or state decide are in access.py.
+# The permissions that an operation needs, each of what: a part of the path or of the query, a field of the body
+# (body.x), the compartment that is named in body or query, the tenancy, the bucket, or the object. One of several: A|B.
+# Nothing: everybody may. Those of which body or state decide are in access.py.
 _DATA_SCIENCE = {
     "create_project": "DATA_SCIENCE_PROJECT_CREATE compartment",
     "list_projects": "DATA_SCIENCE_PROJECT_INSPECT compartment",

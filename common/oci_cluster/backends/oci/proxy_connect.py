@@ -10,7 +10,7 @@ import base64
 import socket
 import sys
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 # As long as ssh itself is given.
 _TIMEOUT_S = 20.0
