@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -30,9 +31,10 @@ COMMON = Path(__file__).resolve().parents[2] / "common"
 # Holds a way open until it is killed.
 HOLDER = """
 import os, sys, time
-from oci_cluster.backends.oci import service, ways
+from oci_cluster.backends.oci import service, settings, ways
+chosen = settings.way_settings({sys.argv[1]: sys.argv[2]})
 asker = ways.Asker({}, lambda: service.Service(os.environ), lambda text: None)
-way = ways.way_to(sys.argv[1], "127.0.0.1", int(sys.argv[2]), "demo-00000000", asker)
+way = ways.way_to(chosen, "127.0.0.1", int(sys.argv[3]), "demo-00000000", asker)
 way.dial().sendall(b"x")
 print("open", flush=True)
 time.sleep(1000)
@@ -152,12 +154,19 @@ def test_a_session_that_ends_early_is_replaced(desk: Desk) -> None:
     way.close()
 
 
-def test_a_killed_process_leaves_no_session_no_ssh_and_no_key(desk: Desk) -> None:
+@contextlib.contextmanager
+def held_open(desk: Desk, name: str, value: str) -> Iterator[subprocess.Popen[str]]:
+    """Yield a process that has a way of its own; whoever takes it kills it."""
+    command = [sys.executable, "-c", HOLDER, name, value, str(desk.node.port)]
     environ = {**os.environ, "PYTHONPATH": str(COMMON)}
-    command = [sys.executable, "-c", HOLDER, desk.service.settings["BASTION_ID"], str(desk.node.port)]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
-        wait_until(lambda: "open" in holder.stdout.readline(), "the way")
+        assert holder.stdout.readline() == "open\n"
+        yield holder
+
+
+def test_a_killed_process_leaves_no_session_no_ssh_and_no_key(desk: Desk) -> None:
+    with held_open(desk, "BASTION_ID", desk.service.settings["BASTION_ID"]) as holder:
         assert desk.states() == ["ACTIVE"]
         (line,) = ours("-N").values()
         key = Path(next(word for word in line if word.startswith("IdentityFile=")).partition("=")[2])
@@ -270,6 +279,18 @@ def test_a_jump_host_is_reached_by_the_users_own_configuration(
         NotPermittedError, match=r"jump \(SSH_JUMP\) does not let ssh in.*'ssh -o BatchMode=yes -p 2222 me@jump'"
     ):
         desk.open(SSH_JUMP="me@jump:2222")
+
+
+def test_a_killed_process_leaves_no_ssh_to_a_jump_host(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No session ends there, and ssh with it."""
+    write_jump_host(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with held_open(desk, "SSH_JUMP", "me@jump:2222") as holder:
+        assert ours("-N")
+        holder.kill()
+    wait_until(lambda: not ours("-N"), "the end of its ssh", 20)
 
 
 def write_jump_host(directory: Path) -> None:

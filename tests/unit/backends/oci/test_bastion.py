@@ -83,7 +83,8 @@ class Bastion:
         return session
 
     def list_sessions(self, _bastion: str, display_name: str) -> list[Any]:
-        return [session for session in self.sessions.values() if session.display_name == display_name]
+        assert display_name
+        return list(self.sessions.values())  # of a service that does not know that word
 
     def delete_session(self, ocid: str) -> None:
         if self.deletion:
