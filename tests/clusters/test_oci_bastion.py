@@ -344,8 +344,28 @@ def test_a_port_of_a_node_of_a_cluster_is_reached(cloud: Cloud, monkeypatch: pyt
     with way.dial() as connection:
         connection.sendall(b"who?")
         assert connection.recv(4) == b"here"
-    with way.dial() as connection:
-        connection.sendall(b"stop")
-    assert launch.wait(PATIENCE_S) == 0, launch.err
     way.close()
-    assert [session["lifecycleState"] for session in cloud.service.bastion_sessions()] == ["DELETED"]
+    with connected(cloud, cluster.name, str(port)) as (process, here):
+        with socket.create_connection(("127.0.0.1", here)) as connection:
+            connection.sendall(b"stop")
+        assert launch.wait(PATIENCE_S) == 0, launch.err
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert [session["lifecycleState"] for session in cloud.service.bastion_sessions()] == ["DELETED"] * 2
+
+
+@contextlib.contextmanager
+def connected(cloud: Cloud, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Yield ``connect.sh`` for a cluster and a port, and the port of this machine that it has printed."""
+    name, port = words
+    with subprocess.Popen(
+        [str(cloud.project.path / "scripts" / "connect.sh"), name, "--port", port],
+        env={**cloud.project.environ, **cloud.environ},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, int(process.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+        finally:
+            process.kill()
