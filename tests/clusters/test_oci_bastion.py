@@ -331,6 +331,10 @@ def test_a_port_of_a_node_of_a_cluster_is_reached(cloud: Cloud, monkeypatch: pyt
     port = int(cloud.printed("MAIN").partition("port ")[2].split()[0])
     for name, value in cloud.environ.items():
         monkeypatch.setenv(name, value)
+
+    def states() -> list[str]:
+        return [session["lifecycleState"] for session in cloud.service.bastion_sessions()]
+
     backend = open_backend("oci", cloud.project.path, dict(os.environ))
     (cluster,) = backend.find()
     plan = backend.load(cluster)
@@ -345,13 +349,16 @@ def test_a_port_of_a_node_of_a_cluster_is_reached(cloud: Cloud, monkeypatch: pyt
         connection.sendall(b"who?")
         assert connection.recv(4) == b"here"
     way.close()
+    with connected(cloud, cluster.name, str(port)) as (process, _):
+        process.kill()  # the script alone: what it has started sees that
+        wait_until(lambda: states() == ["DELETED"] * 2, "the end of its session", 30)
     with connected(cloud, cluster.name, str(port)) as (process, here):
         with socket.create_connection(("127.0.0.1", here)) as connection:
             connection.sendall(b"stop")
         assert launch.wait(PATIENCE_S) == 0, launch.err
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-    assert [session["lifecycleState"] for session in cloud.service.bastion_sessions()] == ["DELETED"] * 2
+    assert states() == ["DELETED"] * 3
 
 
 @contextlib.contextmanager
