@@ -17,15 +17,12 @@ import pytest
 from harness import PATIENCE_S, wait_until
 from oci_cloud import Cloud
 from oci_service.handle import Service
-from way_desk import CONTROLS, Desk, Node, is_heard, ours, says
+from way_desk import CONTROLS, Desk, Node, is_heard, ours, says, why_not
 
 from oci_cluster.backends import open_backend
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not shutil.which("sshd", path="/usr/sbin"),
-    reason="tests/oci_service runs on Linux alone, and needs sshd; Debian: openssh-server libnss-wrapper",
-)
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 COMMON = Path(__file__).resolve().parents[2] / "common"
 # Holds a way open until it is killed.
