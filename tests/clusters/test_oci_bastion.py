@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import shutil
 import signal
@@ -13,8 +14,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import hosts
 import pytest
-from harness import PATIENCE_S, wait_until
+from harness import PATIENCE_S, Project, wait_until
 from oci_cloud import Cloud
 from oci_service.handle import Service
 from way_desk import CONTROLS, Desk, Node, is_heard, ours, says, why_not
@@ -317,39 +319,51 @@ def write_jump_host(directory: Path) -> None:
 # --- A cluster
 
 
-def test_a_port_of_a_node_of_a_cluster_is_reached(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def far(project: Project, tmp_path: Path) -> Iterator[Cloud]:
+    """Return a cloud whose nodes are on hosts of their own, which this machine itself does not reach."""
+    with Service(tmp_path / "oci", python=sys.executable, hosts=True) as service:
+        yield Cloud(project, service)
+
+
+@pytest.mark.skipif(bool(hosts.why_not()), reason=str(hosts.why_not()))
+def test_a_port_of_a_node_of_a_cluster_is_reached(far: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     serve = (
         "import os, socket\nserver = socket.create_server((os.environ['NODE_ADDRESS'], 0))\n"
         "print('port', server.getsockname()[1], flush=True)\n"
         "while (peer := server.accept()[0]).recv(4) != b'stop': peer.sendall(b'here'); peer.close()\n"
     )
-    launch = cloud.launch_plain(1, serve)
-    cloud.wait_for("port ")
-    port = int(cloud.printed("MAIN").partition("port ")[2].split()[0])
-    for name, value in cloud.environ.items():
+    launch = far.launch_plain(1, serve)
+    far.wait_for("port ")
+    port = int(far.printed("MAIN").partition("port ")[2].split()[0])
+    for name, value in far.environ.items():
         monkeypatch.setenv(name, value)
 
-    def states() -> list[str]:
-        return [session["lifecycleState"] for session in cloud.service.bastion_sessions()]
+    sessions = far.service.bastion_sessions
 
-    backend = open_backend("oci", cloud.project.path, dict(os.environ))
+    def states() -> list[str]:
+        return [session["lifecycleState"] for session in sessions()]
+
+    backend = open_backend("oci", far.project.path, dict(os.environ))
     (cluster,) = backend.find()
     plan = backend.load(cluster)
     with pytest.raises(SettingsError, match="set BASTION_ID"):
-        open_backend("oci", cloud.project.path, {**os.environ, "BASTION_ID": ""}).way(
+        open_backend("oci", far.project.path, {**os.environ, "BASTION_ID": ""}).way(
             cluster, plan, "MAIN", port, lambda _: None
         )
     with pytest.raises(BackendError, match="WORKER_7 has not told its address yet"):
         backend.way(cluster, plan, "WORKER_7", port, lambda _: None)
     way = backend.way(cluster, plan, "MAIN", port, lambda _: None)
+    (target,) = {session["targetResourceDetails"]["targetResourcePrivateIpAddress"] for session in sessions()}
+    assert ipaddress.ip_address(target) in hosts.SUBNET
     with way.dial() as connection:
         connection.sendall(b"who?")
         assert connection.recv(4) == b"here"
     way.close()
-    with connected(cloud, cluster.name, str(port)) as (process, _):
+    with connected(far, cluster.name, str(port)) as (process, _):
         process.kill()  # the script alone: what it has started sees that
         wait_until(lambda: states() == ["DELETED"] * 2, "the end of its session", 30)
-    with connected(cloud, cluster.name, str(port)) as (process, here):
+    with connected(far, cluster.name, str(port)) as (process, here):
         with socket.create_connection(("127.0.0.1", here)) as connection:
             connection.sendall(b"stop")
         assert launch.wait(PATIENCE_S) == 0, launch.err
