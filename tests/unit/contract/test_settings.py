@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oci_cluster.contract.names import node_dir
-from oci_cluster.contract.settings import NodeSettings, read_settings
+from oci_cluster.contract.settings import Adapt, NodeSettings, read_settings
 from oci_cluster.errors import SettingsError
 
 LEAST = {
@@ -51,6 +51,8 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         timeout_s=600,
         ephemeral=True,
         ttl_s=0,
+        session="",
+        idle_limit_s=3600,
         grace_period_s=10,
         heartbeat_interval_s=15,
         heartbeat_timeout_s=60,
@@ -61,6 +63,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         gang=False,
         max_restarts=0,
         interruptible=False,
+        adapt=None,
         cluster_tls=False,
         node_logs=False,
         max_log_bytes=1 << 30,
@@ -82,6 +85,8 @@ EVERY = {
     "NODE_RANK": "2",
     "PS_COUNT": "2",
     "START_BY": "2026-02-02T02:40:00Z",
+    "ADAPT": "1:10",
+    "FOLLOWED": "last",
     "MIN_WORKERS": "1",
     "WORK_DIR": "oci://bucket@ns/work/",
     "CLUSTER_NAME": "mine",
@@ -97,6 +102,7 @@ EVERY = {
     "TIMEOUT": "2m",
     "EPHEMERAL": "0",
     "TTL": "1h",
+    "IDLE_LIMIT": "5m",
     "GRACE_PERIOD": "3",
     "HEARTBEAT_INTERVAL": "1",
     "HEARTBEAT_TIMEOUT": "9",
@@ -145,6 +151,8 @@ def test_every_setting_is_read(root: Path) -> None:
         timeout_s=120,
         ephemeral=False,
         ttl_s=3600,
+        session="",
+        idle_limit_s=300,
         grace_period_s=3,
         heartbeat_interval_s=1,
         heartbeat_timeout_s=9,
@@ -155,6 +163,7 @@ def test_every_setting_is_read(root: Path) -> None:
         gang=True,
         max_restarts=4,
         interruptible=False,
+        adapt=Adapt(1, 10, "last"),
         cluster_tls=True,
         node_logs=True,
         max_log_bytes=12345,

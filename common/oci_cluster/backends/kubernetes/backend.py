@@ -81,6 +81,7 @@ class KubernetesBackend:
         "uid": "id",
         **{name: name for name in ("details", "never_started")},
     }
+    ends_workers = "last"
     handle_name = "job"
 
     def __init__(

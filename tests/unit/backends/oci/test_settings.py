@@ -12,9 +12,12 @@ from unit.backends.oci.read_settings import problem, settings
 from unit.fake_oci import COMPARTMENT, IMAGE, PROJECT, ROOT, SUBNET, Checkout, with_environment
 
 from oci_cluster.backends.oci import settings as oci_settings
+from oci_cluster.backends.oci.settings import Jump
 from oci_cluster.contract.config import read_settings_file
 from oci_cluster.errors import SettingsError
 from oci_cluster.images import records as image_records
+
+BASTION = "ocid1.bastion.oc1.iad.aaaabastion"
 
 # --- Settings -------------------------------------------------------------------------------------------------------
 
@@ -41,6 +44,8 @@ def test_the_least_that_makes_a_launch_gets_the_backends_defaults(checkout: Chec
         "max_runtime_minutes": 1450,
         "style": "runs",
         "node_logs": True,
+        "bastion": "",
+        "jump": Jump("", "", 0),
     }
 
 
@@ -61,6 +66,10 @@ def test_the_least_that_makes_a_launch_gets_the_backends_defaults(checkout: Chec
         ("SUBNET_OCID", SUBNET, "subnet", SUBNET),
         ("IMAGE_SIGNATURE_ID", SIGNATURE, "image_signature", SIGNATURE),
         ("DESCRIPTION", "every night", "description", "every night"),
+        ("BASTION_ID", BASTION, "bastion", BASTION),
+        ("SSH_JUMP", "me@jump.example.com:2222", "jump", Jump("me", "jump.example.com", 2222)),
+        ("SSH_JUMP", "jump", "jump", Jump("", "jump", 0)),
+        ("SSH_JUMP", "[fd00::1]:22", "jump", Jump("", "fd00::1", 22)),
         ("STORAGE_GBS", "50", "storage_gbs", 50),
         ("STORAGE_GBS", "10240", "storage_gbs", 10240),
         ("CAPACITY_RESERVATION_OCID", RESERVATION, "capacity_reservation", RESERVATION),
@@ -174,6 +183,15 @@ def test_nodes_that_cannot_reach_each_other_are_refused(checkout: Checkout) -> N
     assert problem(checkout, **mounts) == f"{NO_SUBNET}; {NO_FILE_SYSTEM}"
     assert problem(checkout, **mounts, OCI_JOB_STYLE="multinode") == NO_FILE_SYSTEM
     assert settings(checkout, SUBNET_OCID="", OCI_JOB_STYLE="multinode")["subnet"] == ""
+
+
+def test_a_cluster_that_adapts_starts_its_nodes_one_by_one(checkout: Checkout) -> None:
+    """With multinode the service starts them; and one node that may become three needs a subnet, too."""
+    assert problem(checkout, ADAPT="1:2", OCI_JOB_STYLE="multinode") == (
+        "ADAPT=1:2 needs OCI_JOB_STYLE=runs: with multinode the service starts all nodes, and none is added"
+    )
+    assert settings(checkout, ADAPT="1:2")["style"] == "runs"
+    assert problem(checkout, ADAPT="1:8", SUBNET_OCID="") == NO_SUBNET.replace("the 3 nodes", "the 9 nodes")
 
 
 def test_five_mounts_are_the_most(checkout: Checkout) -> None:
