@@ -299,8 +299,15 @@ def _scale(line: CommandLine) -> int:
     return 0
 
 
-def end_orphan(backend_name: str, cluster_id: str, own: str = "") -> None:
-    """End the cluster whose launcher was killed, if it is there; *own* names the file of that launcher's settings."""
+def end_orphan(backend_name: str, cluster_id: str, own: str = "", reason: str = "") -> None:
+    """End the cluster that nobody follows any more, if it is there.
+
+    Args:
+        backend_name: Where its nodes run.
+        cluster_id: Names it.
+        own: The file that has its launcher's own settings; empty: it had none.
+        reason: Why it ends; empty: its launcher was killed.
+    """
     from oci_cluster.launcher.guard import read_own
 
     say = say_to_stderr(program())
@@ -308,7 +315,7 @@ def end_orphan(backend_name: str, cluster_id: str, own: str = "") -> None:
     backend = open_backend(backend_name, PROJECT_ROOT, given, lambda: False)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
-        lifecycle.stop(lifecycle.choose_orphan(cluster_id), reason="its launcher was killed")
+        lifecycle.stop(lifecycle.choose_orphan(cluster_id), reason=reason or "its launcher was killed")
     finally:
         backend.close()
 

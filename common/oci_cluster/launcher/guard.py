@@ -12,8 +12,9 @@ from pathlib import Path
 from oci_cluster.contract.config import PROJECT_ROOT, own_path
 from oci_cluster.errors import SettingsError
 
-# A shell, as it costs a megabyte: it waits for a word, and becomes the verb that ends a cluster where none comes.
-_WAIT = 'read -r word; [ "${word}" = dismissed ] || exec "$@"'
+# A shell, as it costs a megabyte: it waits for a line, and becomes the verb that ends a cluster where another one comes
+# than that which dismisses it, or none. That line is the reason.
+_WAIT = 'read -r line; [ "${line}" = dismissed ] || exec "$@" "${line}"'
 _DISMISSED = b"dismissed\n"
 # What fits into a pipe that nobody reads yet: 65,536 bytes on Linux (pipe(7)), and on macOS when it has grown.
 _MOST_BYTES = 60_000
@@ -46,7 +47,7 @@ class Guard:
             # Neither pipes, whose readers would wait for it, nor claims of addresses: these are the launcher's. A
             # Ctrl-C in the terminal is not for it.
             self._process = subprocess.Popen(  # noqa: S603 - a text of ours, and words that it does not read
-                ["/bin/sh", "-c", _WAIT, "guard", *words, *map(str, kept)],
+                ["/bin/sh", "-c", _WAIT, "guard", *words, "".join(map(str, kept))],
                 env=environ,
                 cwd=root / "common",
                 stdin=subprocess.PIPE,
@@ -62,6 +63,10 @@ class Guard:
     def dismiss(self) -> None:
         """Let it go: the cluster has ended, or goes on without a launcher."""
         self._process.communicate(_DISMISSED)
+
+    def end_cluster(self, reason: str) -> None:
+        """Have it end the cluster now, for a *reason* in one line; returns when that is done, or has failed."""
+        self._process.communicate(reason.encode() + b"\n")
 
 
 def read_own(descriptor: int) -> dict[str, str]:

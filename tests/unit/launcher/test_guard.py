@@ -69,7 +69,7 @@ def test_a_guard_ends_the_cluster_of_a_launcher_that_was_killed(launcher: Launch
     gone, _ = psutil.wait_procs([launcher.guard], timeout=PATIENCE_S)
     assert gone
     words, directory, files = launcher.called.read_text().splitlines()
-    assert (out, words, directory) == (b"", "-m oci_cluster orphan local mine-1f2e3d4c", str(tmp_path))
+    assert (out, words, directory) == (b"", "-m oci_cluster orphan local mine-1f2e3d4c  ", str(tmp_path))
     assert set(files.split()) <= {"0", "1", "2", "3", "10"}  # a shell's own
 
 

@@ -119,10 +119,15 @@ class KubernetesBackend:
     @cached_property
     def _seen(self) -> Seen:
         from oci_cluster.backends.kubernetes.seen import Seen
+
+        self._be_asked()
+        return Seen(lambda: self.service, clock=self._clock)
+
+    def _be_asked(self) -> None:
+        """Have this thread see, in cluster dirs that it opens from here on, what nodes tell this object."""
         from oci_cluster.backends.kubernetes.told_files import register
 
         register(self)
-        return Seen(lambda: self.service, clock=self._clock)
 
     @cached_property
     def _jobs(self) -> Jobs:
@@ -248,6 +253,7 @@ class KubernetesBackend:
         Raises:
             LostPlanError: there is nothing of *cluster*.
         """
+        self._be_asked()
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret) or self._kept_key(cluster)
