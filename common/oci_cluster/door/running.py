@@ -150,8 +150,8 @@ class Running:
             self._changed.notify_all()
 
     def _finish(self) -> None:
-        if self._guard is not None and self._lifecycle_has_ended():
-            self._guard.dismiss()
+        if self._has_ended() and (guard := self._take_guard()):
+            guard.dismiss()
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -160,19 +160,25 @@ class Running:
         with _lock:
             _followed.pop(self, None)
 
-    def _lifecycle_has_ended(self) -> bool:
+    def _has_ended(self) -> bool:
         """Return whether nothing runs any more; where that is not known, the guard stays."""
         try:
             return self.failure is None or not self._lifecycle.is_running(self.cluster)
         except ClusterError:
             return False
 
+    def _take_guard(self) -> Guard | None:
+        """Return the guard to the one who tells it something, once."""
+        with self._changed:
+            guard, self._guard = self._guard, None
+        return guard
+
     def end_at_exit(self) -> None:
         """End the cluster of a program that ends: by its guard, as this interpreter can start no threads any more."""
         name = self.cluster.name
         self._say(f"ending {name}, which still runs; end clusters with down(), or keep them: keep=True")
-        if self._guard is not None:
-            self._guard.end_cluster("its program has ended")
+        if guard := self._take_guard():
+            guard.end_cluster("its program has ended")
         self.wait(lambda: self._is_over, _LAST_S)
 
 
