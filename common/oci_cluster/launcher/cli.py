@@ -53,7 +53,15 @@ def run(verb: str, words: Sequence[str]) -> int:
     heed_signals()
     if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb == "launch":
         _end_with(int(shell))
-    verbs = {"launch": _launch, "status": _status, "list": _list, "logs": _logs, "stop": _stop, "scale": _scale}
+    verbs = {
+        "launch": _launch,
+        "status": _status,
+        "list": _list,
+        "logs": _logs,
+        "stop": _stop,
+        "scale": _scale,
+        "connect": _connect,
+    }
     return verbs[verb](line)
 
 
@@ -297,6 +305,12 @@ def _scale(line: CommandLine) -> int:
     finally:
         backend.close()
     return 0
+
+
+def _connect(line: CommandLine) -> int:
+    from oci_cluster.launcher.connecting import connect
+
+    return connect(line)
 
 
 def end_orphan(backend_name: str, cluster_id: str, own: str = "", reason: str = "") -> None:

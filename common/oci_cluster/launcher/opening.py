@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from oci_cluster.contract.cluster import Cluster
 
 
-def chosen(line: CommandLine) -> tuple[Backend, Lifecycle, Cluster]:
+def chosen(line: CommandLine, is_stopped: IsStopped = lambda: False) -> tuple[Backend, Lifecycle, Cluster]:
     """Return the cluster that the command line names, and what acts on it."""
-    backend = opened(line)
+    backend = opened(line, is_stopped)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say_to_stderr(program()))
     return backend, lifecycle, lifecycle.choose(line.words[0] if line.words else "")
 
 
-def opened(line: CommandLine) -> Backend:
+def opened(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
     """Return the backend that was asked for, with all that it needs."""
-    backend = open_named(line)
+    backend = open_named(line, is_stopped)
     backend.check()
     equip(backend.name)
     return backend
