@@ -6,14 +6,16 @@ Imported only where somebody asks for it: ``distributed`` need not be there.
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from oci_cluster.errors import BackendError, SettingsError, UsageError
+from oci_cluster.errors import BackendError, ClusterError, SettingsError, UsageError
 
 try:
+    from dask.config import merge
     from distributed.core import rpc
     from distributed.deploy import Adaptive
     from distributed.deploy import Cluster as DistributedCluster
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from oci_cluster.door.cluster import Cluster
-
-# The file that main writes for clients; dask/start-master.sh has its name.
-_CLIENT = "client.yaml"
 
 
 class NodesAdaptive(Adaptive):  # type: ignore[misc] # likewise
@@ -68,6 +67,7 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
         self.nodes = set(nodes)
         self._cluster = cluster
         self._processes = processes
+        self._dashboard: str | None = None
         self._loop_runner.start()
         self.scheduler_comm = rpc(address, connection_args=security.get_connection_args("client"))
         self.sync(self._start)
@@ -83,6 +83,16 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
     def requested(self) -> set[str]:
         """Names of the workers that have been started: nodes are, or the launch of them fails."""
         return self.plan
+
+    @property
+    def dashboard_link(self) -> str:
+        """The dashboard's URL on this machine."""
+        if self._dashboard is None:
+            try:
+                self._dashboard = self._cluster.url("dashboard")
+            except ClusterError:  # a link is no reason to fail
+                self._dashboard = ""
+        return self._dashboard
 
     def adapt(self, Adaptive: Any = NodesAdaptive, **options: Any) -> Any:  # noqa: N803 - distributed's
         """Have Dask decide how many workers there are; see ``distributed.deploy.Cluster.adapt``.
@@ -121,11 +131,8 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
 
     async def close_all(self) -> None:
         """End the cluster."""
-        await super()._close()
+        await self._close()
         await asyncio.to_thread(self._cluster.down)
-
-    async def _close(self) -> None:
-        await super()._close()
 
     def close(self, timeout: float | None = None) -> Any:  # noqa: ARG002 - distributed's
         """End the cluster, as closing a cluster of Dask's does."""
@@ -155,26 +162,21 @@ def connected(cluster: Cluster) -> DaskCluster:
 
 
 def connection_of(cluster: Cluster) -> tuple[str, Security]:
-    """Return the address of the scheduler, and what it takes to talk to it.
+    """Return the address of the scheduler for this machine, and what it takes to talk to it.
 
     Raises:
         BackendError: there is no way from here.
     """
-    path = cluster.client_file(_CLIENT)
-    if path is None:
-        msg = f"{cluster.name} is not on a disk of this machine; its scheduler is reached with scripts/connect.sh"
-        raise BackendError(msg)
-    try:
-        found = yaml.safe_load(Path(path).read_text())
-        address = str(found["scheduler-address"])
+    with tempfile.TemporaryDirectory(prefix="oci-cluster-client-") as target:
+        files = sorted(cluster.client_files(Path(target)).glob("*.yaml"))
+        found = merge(*(yaml.safe_load(path.read_text()) for path in files))
         tls = found.get("distributed", {}).get("comm", {}).get("tls")
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{path}, which main writes for clients, cannot be used ({error}); clusters with an entry point have none"
-        raise BackendError(msg) from error
-    if not tls:
-        return address, Security()
-    own = {"tls_client_cert": tls["client"]["cert"], "tls_client_key": tls["client"]["key"]}
-    return address, Security(require_encryption=True, tls_ca_file=tls["ca-file"], **own)
+        if tls is None:
+            return str(found["scheduler-address"]), Security()
+        # The texts themselves: no file needs to stay.
+        certificate, key = (Path(tls["client"][name]).read_text() for name in ("cert", "key"))
+    own = {"tls_ca_file": certificate, "tls_client_cert": certificate, "tls_client_key": key}
+    return str(found["scheduler-address"]), Security(require_encryption=True, **own)
 
 
 def _worker_nodes(cluster: Cluster) -> set[str]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract import cluster as contract
-from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, framework_defaults
 from oci_cluster.contract.values import parse_count
 from oci_cluster.door.auth import Auth
@@ -21,8 +20,10 @@ from oci_cluster.door.place import Place
 from oci_cluster.door.running import Bell, Running
 from oci_cluster.door.table import table_html
 from oci_cluster.errors import UsageError
+from oci_cluster.launcher.connecting import Connected
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.logs import Output, Shown, view_logs
+from oci_cluster.launcher.ports import parse_port
 from oci_cluster.launcher.report import outputs_of, overview, tell
 from oci_cluster.system.console import Say
 
@@ -51,6 +52,7 @@ class Handle:
         self._cluster: contract.Cluster | None = None
         self._running: Running | None = None
         self._opened: tuple[Backend, Lifecycle] | None = None
+        self._connected: Connected | None = None
 
     def _show(self) -> None:
         """Show that something has been said."""
@@ -142,13 +144,39 @@ class Handle:
     def _defaults(self) -> dict[str, str]:
         return framework_defaults(self._place.root / self.framework)
 
-    def client_file(self, name: str) -> Path | None:
-        """Return the file *name* that main leaves for programs outside; None where it is not on this machine's disk."""
-        with self._acting() as (backend, _, cluster):
-            plan = backend.load(cluster)
-            directory = ClusterDir(plan.url, cluster.launch_id, plan.launch_key).local_path
-        is_here = directory is not None and self.backend == "local"
-        return directory / name if directory is not None and is_here else None
+    def url(self, port: str | int = "dashboard", node: str = "MAIN") -> str:
+        """Make a port of a node reachable on this machine until the cluster is ended; return the URL under which it is.
+
+        Args:
+            port: As ``connect.sh --port`` has it: a name, a number, or ``HERE:THERE``.
+            node: Its name.
+
+        Raises:
+            UsageError: there is no such port.
+            BackendError: there is no way to it, or nobody answers.
+        """
+        connected = self._connect()
+        return connected.url(node, parse_port(str(port), connected.known_ports()), check=True)
+
+    def client_files(self, target: Path) -> Path:
+        """Write to *target*, a private folder, what a program here needs to take part; return its configuration."""
+        return Path(self._connect().client(target).partition("=")[2])
+
+    def _connect(self) -> Connected:
+        cluster = self._launched()
+        with self._lock:
+            if self._connected is None:
+                backend = self._place.open()  # of its own: connections are served by threads
+                backend.states([cluster])
+                self._connected = Connected(backend, cluster, backend.load(cluster), self._say, self._place.root)
+            return self._connected
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connected, self._connected = self._connected, None
+        if connected is not None:
+            connected.close()
+            connected.backend.close()
 
     def _repr_html_(self) -> str:
         """Return a table of its nodes."""
@@ -176,6 +204,7 @@ class Handle:
         """
         if self._cluster is None:
             return
+        self._disconnect()
         with self._acting() as (_, lifecycle, cluster):
             lifecycle.stop(cluster, reason=_STOPPED)
         if self._running is not None:
