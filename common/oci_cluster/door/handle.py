@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import sys
 import threading
@@ -180,7 +181,9 @@ class Handle:
 
     def _repr_html_(self) -> str:
         """Return a table of its nodes."""
-        return f"<code>{self!r}</code>" if self._cluster is None else table_html(self.details(), self._say.last)
+        if self._cluster is None:
+            return f"<code>{html.escape(repr(self))}</code>"
+        return table_html(self.details(), self._say.last)
 
     # --- Change --------------------------------------------------------------------------------------------
 
