@@ -36,7 +36,7 @@ def make_environment(directory: Path, checkout: Path) -> Path:
     """
 
     def say(text: str) -> None:
-        print(text, file=sys.stderr)
+        sys.stderr.write(f"{text}\n")
 
     dask = ensure_framework(CHECKOUT, CHECKOUT / "dask" / "env.yaml", say)
     seen = with_packages(CHECKOUT, dask, [], [CHECKOUT / "common" / "env-notebook.yaml"], say)

@@ -131,7 +131,9 @@ def test_a_cluster_that_is_forgotten_is_named_and_ended_with_the_program(program
 
 
 def test_a_program_that_is_killed_leaves_no_cluster(program: Program, project: Project) -> None:
-    process = program.start(PLAIN + "Cluster('plain', 1, **words).up().wait_ready()\nprint('up', flush=True)\ninput()\n")
+    process = program.start(
+        PLAIN + "Cluster('plain', 1, **words).up().wait_ready()\nprint('up', flush=True)\ninput()\n"
+    )
     process.kill()
     process.communicate()
     program_text = PLAIN + "c = Cluster('plain', 1, **words).up().wait_ready()\nprint('up', flush=True)\nc.wait()\n"

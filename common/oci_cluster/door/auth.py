@@ -19,6 +19,7 @@ class Auth:
 
         Raises:
             NotPermittedError: it has logged out.
+            SettingsError: a file of it cannot be read.
         """
         raise NotImplementedError
 
@@ -124,9 +125,17 @@ class Token(Auth):
         if not self.token:
             msg = f"you have logged out of {self.server}; make another Token(...)"
             raise NotPermittedError(msg)
-        text = self.ca if "-----BEGIN" in self.ca or not self.ca else Path(self.ca).expanduser().read_text()
-        own = {"kubernetes.server": self.server, "kubernetes.token": self.token, "kubernetes.ca": text}
+        own = {"kubernetes.server": self.server, "kubernetes.token": self.token, "kubernetes.ca": self._authority()}
         return {**own, "NAMESPACE": self.namespace}
+
+    def _authority(self) -> str:
+        if not self.ca or "-----BEGIN" in self.ca:
+            return self.ca
+        try:
+            return Path(self.ca).expanduser().read_text()
+        except OSError as error:
+            msg = f"ca='{self.ca}': {error.strerror}; name a PEM file, or give its text"
+            raise SettingsError(msg) from error
 
     def logout(self) -> None:
         """Forget the token: nothing more is asked with this object. Clusters that run are followed to their end."""

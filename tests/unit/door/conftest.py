@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -114,5 +113,3 @@ def until(condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-

@@ -267,7 +267,9 @@ def test_a_fork_ends_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_who_has_logged_out_asks_nothing_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = site.cluster().up()
-    cluster._auth = type("Out", (), {"settings": staticmethod(lambda: (_ for _ in ()).throw(NotPermittedError("out")))})()
+    cluster._auth = type(
+        "Out", (), {"settings": staticmethod(lambda: (_ for _ in ()).throw(NotPermittedError("out")))}
+    )()
     with pytest.raises(NotPermittedError, match="out"):
         cluster.status()
     cluster._auth = None

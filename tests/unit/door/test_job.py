@@ -17,7 +17,11 @@ def test_a_job_is_its_script_and_its_cluster(site: Site) -> None:
         '["--epochs", "2"]',
         "1",
     )
-    assert (job.name, job.status(), repr(job)) == ("mine", "IN_PROGRESS", "<Job in <Cluster plain on local: name='mine'>>")
+    assert (job.name, job.status(), repr(job)) == (
+        "mine",
+        "IN_PROGRESS",
+        "<Job in <Cluster plain on local: name='mine'>>",
+    )
     (launched,) = site.backend.clusters
     (launched.directory / "logs" / "MAIN.log").write_text("one\n")
     assert job.logs("MAIN", tail=1) == "MAIN | one\n"

@@ -120,14 +120,8 @@ class KubernetesBackend:
     def _seen(self) -> Seen:
         from oci_cluster.backends.kubernetes.seen import Seen
 
-        self._be_asked()
+        _have_asked(self)
         return Seen(lambda: self.service, clock=self._clock)
-
-    def _be_asked(self) -> None:
-        """Have this thread see, in cluster dirs that it opens from here on, what nodes tell this object."""
-        from oci_cluster.backends.kubernetes.told_files import register
-
-        register(self)
 
     @cached_property
     def _jobs(self) -> Jobs:
@@ -250,7 +244,7 @@ class KubernetesBackend:
         Raises:
             LostPlanError: there is nothing of *cluster*.
         """
-        self._be_asked()
+        _have_asked(self)
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret) or self._kept_key(cluster)
@@ -367,6 +361,13 @@ class KubernetesBackend:
         """Leave no connection open."""
         if "service" in self.__dict__:
             self.service.close()
+
+
+def _have_asked(backend: KubernetesBackend) -> None:
+    """Have this thread see, in cluster dirs that it opens from here on, what nodes tell *backend*."""
+    from oci_cluster.backends.kubernetes.told_files import register
+
+    register(backend)
 
 
 def _is_told(plan: Plan) -> bool:
