@@ -12,6 +12,18 @@ from oci_cluster.contract.main_place import is_at_main, parse_place
 from oci_cluster.contract.names import node_dir, node_name
 from oci_cluster.contract.setting import Setting
 
+# Others depend on them.
+_NEEDED_FIRST = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT")
+
+
+@dataclass(frozen=True)
+class Adapt:
+    """How many workers main may wish for, and which ones can be ended; none, where nobody follows the cluster."""
+
+    minimum: int
+    maximum: int
+    followed: str
+
 
 @dataclass(frozen=True)
 class NodeSettings:
@@ -50,6 +62,7 @@ class NodeSettings:
     gang: bool
     max_restarts: int
     interruptible: bool
+    adapt: Adapt | None
     cluster_tls: bool
     node_logs: bool
     max_log_bytes: int
@@ -143,8 +156,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read = SettingsReader(environ)
     folder = _add_framework(read, root)
     mode, rank = role_and_rank(read)
-    names = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT")
-    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s = map(read.setting, names)
+    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s = map(read.setting, _NEEDED_FIRST)
     settings = NodeSettings(
         mode=mode,
         rank=rank,
@@ -179,6 +191,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         gang=gang,
         max_restarts=read.setting("MAX_RESTARTS"),
         interruptible=read.setting("INTERRUPTIBLE"),
+        adapt=_adapt_of(read),
         cluster_tls=read.setting("CLUSTER_TLS"),
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
@@ -189,6 +202,11 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         termination_log=read.setting("TERMINATION_LOG"),
     )
     return _checked(read, settings)
+
+
+def _adapt_of(read: SettingsReader) -> Adapt | None:
+    bounds, followed = read.setting("ADAPT"), read.setting("FOLLOWED")
+    return Adapt(bounds[0], bounds[1], followed) if bounds else None
 
 
 def _network(read: SettingsReader) -> dict[str, Any]:

@@ -69,6 +69,8 @@ class Script:
         #: When it was started last, on the monotonic clock.
         self.started_at = 0.0
         self.nodes_dir = NodesDir(node_dir / "nodes")
+        #: Where the script on main wishes for workers.
+        self.wish_file = node_dir / "wish"
         self._own_outputs = node_dir / "outputs"
         local_path = pulse.cluster_dir.local_path
         self.output_dir = Path(settings.output_dir or (local_path / "outputs" if local_path else self._own_outputs))
@@ -154,7 +156,7 @@ class Script:
             SettingsError: it cannot be started, or *main* holds what is no address.
         """
         name = "start-master.sh" if self._settings.is_main else "start-worker.sh"
-        for said in ("ready", "reason", "entry-point-ended", "entry-point-printed"):
+        for said in ("ready", "wish", "reason", "entry-point-ended", "entry-point-printed"):
             (self._node_dir / said).unlink(missing_ok=True)
         if self._relay is not None:
             self._relay.forget()
