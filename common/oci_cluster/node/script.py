@@ -163,9 +163,7 @@ class Script:
             self._relay.forget()
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
         environ |= _ads_environ(self._settings, environ)
-        if self._settings.session and self._settings.is_main:
-            token = session_token(self._settings.launch_key, self._settings.launch_id)
-            write_whole(self._node_dir / "session-token", token)
+        _hand_token(self._settings, self._node_dir)
         if main.get("tls"):
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
@@ -206,14 +204,13 @@ class Script:
             "NODES_DIR": str(self.nodes_dir.path),
             "READY_FILE": str(node_dir / "ready"),
             "TIMEOUT": str(max(1, round(self._pulse.left_s))),
-            "GRACE_PERIOD": f"{settings.grace_period_s:f}".rstrip("0").rstrip("."),
+            "GRACE_PERIOD": _seconds(settings.grace_period_s),
+            **({"IDLE_LIMIT": _seconds(settings.idle_limit_s)} if settings.session else {}),
             "ATTEMPT": str(self._pulse.attempt),
             "LIFE": str(self._pulse.life_number),
             "EPHEMERAL": str(int(settings.ephemeral)),
             "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
-        if settings.session:
-            environ["IDLE_LIMIT"] = f"{settings.idle_limit_s:f}".rstrip("0").rstrip(".")
         if settings.find_interface:
             environ["NODE_INTERFACE"] = interface_of(address)
         return environ
@@ -366,6 +363,16 @@ def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str
             for name in ("CODE_DIR", "EPHEMERAL", "MODE", "PS_COUNT", "TIMEOUT", "WORKER_COUNT")
         },
     }
+
+
+def _hand_token(settings: NodeSettings, node_dir: Path) -> None:
+    """Give the script on main the token of its session, where it is one: the key is another one in each life."""
+    if settings.session and settings.is_main:
+        write_whole(node_dir / "session-token", session_token(settings.launch_key, settings.launch_id))
+
+
+def _seconds(value: float) -> str:
+    return f"{value:f}".rstrip("0").rstrip(".")
 
 
 def _python_path(settings: NodeSettings, code_dir: Path, inherited: str) -> str:
