@@ -190,10 +190,7 @@ class Script:
             "CLUSTER_NAME": settings.cluster_name,
             "LAUNCH_ID": settings.launch_id,
             "LAUNCH_KEY": self._launch_key(),
-            "NODE_ADDRESS": address,
-            # Servers of the user's own: in a network of its own a node has loopback to itself, which is forwarded.
-            "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
-            "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
+            **_network_environ(settings, address),
             "ENTRY_POINT": settings.entry_point or settings.entry_module,
             "ENTRY_MODULE": settings.entry_module,
             "ENTRY_ARGS_FILE": str(args_file),
@@ -341,6 +338,16 @@ def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
     """Return the addresses by node in *main*'s configuration, unchecked; {} where it holds none."""
     nodes = main.get("nodes")
     return nodes if isinstance(nodes, dict) else {}
+
+
+def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
+    """Return where this node is, and where servers of the user's own listen on it."""
+    return {
+        "NODE_ADDRESS": address,
+        # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.
+        "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
+        "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
+    }
 
 
 def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str, str]:
