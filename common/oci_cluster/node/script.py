@@ -162,8 +162,7 @@ class Script:
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
         environ |= _ads_environ(self._settings, environ)
         if self._settings.session and self._settings.is_main:
-            token = session_token(self._settings.launch_key, self._settings.launch_id)
-            write_whole(self._node_dir / "session-token", token)
+            write_whole(self._node_dir / "session-token", session_token(self._settings.launch_key, environ["LAUNCH_ID"]))
         if main.get("tls"):
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
