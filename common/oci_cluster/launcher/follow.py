@@ -60,9 +60,7 @@ class Follower:
             clock: Monotonic seconds.
         """
         self._backend, self._cluster, self._plan = backend, cluster, plan
-        self._say = say
-        self._signals, self._on_ready = signals, on_ready
-        self._clock = clock
+        self._say, self._signals, self._on_ready, self._clock = say, signals, on_ready, clock
         # What storage does not answer here is asked again in the next round.
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
         self._life = FollowedLife(self._cluster_dir, plan.environment)
@@ -71,8 +69,7 @@ class Follower:
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._adapting = Adapting(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
-        self._ready = False
-        self._arrived = 0
+        self._ready, self._arrived = False, 0
         self._ended: set[tuple[str, int | str]] = set()
         self._refused: set[str] = set()
         self._is_stop_wanted = self._has_told_of_stop = self._stopping = False
