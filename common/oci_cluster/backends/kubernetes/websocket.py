@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import ssl
 from collections.abc import Generator, Mapping
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -85,10 +86,14 @@ def open_websocket(access: Access, path: str, subprotocol: str, query: Mapping[s
         OSError: it did not answer, or with something else.
     """
     requests = _requests(access, f"{access.server.rstrip('/')}{path}?{urlencode(query)}")
-    request = next(requests)
+    request, tls = next(requests), _older(access.tls)
     while True:
         try:
-            return _connect(access, request, subprotocol)
+            return _connect(request, subprotocol, tls)
+        except ssl.SSLError as error:
+            if "PROTOCOL" not in (error.reason or "") or tls.maximum_version != ssl.TLSVersion.TLSv1_2:
+                raise
+            tls = access.tls  # a server that wants nothing but 1.3
         except InvalidStatus as error:
             refusal = _refusal(error, request)
             try:
@@ -98,6 +103,16 @@ def open_websocket(access: Access, path: str, subprotocol: str, query: Mapping[s
                 raise httpx.HTTPStatusError(msg, request=request, response=refusal) from error
         except (InvalidHandshake, WebSocketException) as error:
             raise OSError(str(error)) from error
+
+
+def _older(tls: ssl.SSLContext) -> ssl.SSLContext:
+    """Return *tls* without version 1.3, whose servers send tickets when they like.
+
+    The library reads and writes in two threads. A ticket that is read while the first request is written was seen to
+    lose that request (OpenSSL 3.0): nobody answers then.
+    """
+    tls.maximum_version = ssl.TLSVersion.TLSv1_2
+    return tls
 
 
 def _requests(access: Access, url: str) -> Generator[httpx.Request, httpx.Response, None]:
@@ -115,7 +130,7 @@ def _refusal(error: InvalidStatus, request: httpx.Request) -> httpx.Response:
     return httpx.Response(answer.status_code, headers=headers, content=body, request=request)
 
 
-def _connect(access: Access, request: httpx.Request, subprotocol: str) -> WebSocket:
+def _connect(request: httpx.Request, subprotocol: str, tls: ssl.SSLContext) -> WebSocket:
     url = str(request.url)
     copies: list[socket.socket] = []
 
@@ -127,7 +142,7 @@ def _connect(access: Access, request: httpx.Request, subprotocol: str) -> WebSoc
     try:
         opened = connect(
             url.replace("http", "ws", 1),
-            ssl=access.tls if url.startswith("https:") else None,
+            ssl=tls if url.startswith("https:") else None,
             additional_headers={name: text for name, text in request.headers.items() if name == "authorization"},
             subprotocols=[Subprotocol(subprotocol)],
             compression=None,
