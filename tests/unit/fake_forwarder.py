@@ -6,6 +6,7 @@ import contextlib
 import http
 import json
 import socket
+import ssl
 import threading
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,7 +19,10 @@ from websockets.sync.server import Server, ServerConnection, serve
 class FakeForwarder:
     """A context manager. What it was asked, and by whom, is in ``asked``; it answers with ``refusals`` first."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
+        # Of TLS, of each connection.
+        self.versions: list[str | None] = []
         self.asked: list[tuple[str, str]] = []
         self.refusals: list[tuple[int, str]] = []
         # How many more requests get no answer.
@@ -33,9 +37,10 @@ class FakeForwarder:
             "127.0.0.1",
             0,
             process_request=self._admit,
+            ssl=self._tls,
             subprotocols=["v4.channel.k8s.io"],  # type: ignore[list-item]
         )
-        self.url = f"http://127.0.0.1:{self._server.socket.getsockname()[1]}"
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self._server.socket.getsockname()[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -45,6 +50,8 @@ class FakeForwarder:
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         self.asked.append((request.path, request.headers.get("Authorization", "")))
+        if isinstance(connection.socket, ssl.SSLSocket):
+            self.versions.append(connection.socket.version())
         if self.drops:
             self.drops -= 1
             connection.socket.shutdown(socket.SHUT_RDWR)

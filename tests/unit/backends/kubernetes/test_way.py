@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kube.identity import Authority
 from port_servers import echo, many_at_once, read_all, send_and_read, serving
 from unit.backends.kubernetes.test_access import kubeconfig
 from unit.backends.kubernetes_place import KubernetesPlace
@@ -227,6 +230,24 @@ def test_nothing_is_sent_while_there_is_no_room() -> None:
     sender.join()
     mine.close()
     other.close()
+
+
+@pytest.mark.parametrize(("least", "version"), [("TLSv1_2", "TLSv1.2"), ("TLSv1_3", "TLSv1.3")])
+def test_tls_is_of_the_version_that_two_threads_may_use(tmp_path: Path, least: str, version: str) -> None:
+    """With 1.3 alone where a server takes nothing else; the authority of the kubeconfig counts."""
+    authority = Authority(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*authority.sign("server", "server", hosts=("127.0.0.1",)))
+    tls.minimum_version = ssl.TLSVersion[least]
+    with FakeForwarder(tls) as forwarder:
+        file = kubeconfig(tmp_path / "c", "a", current="a")
+        found = json.loads(file.read_text())
+        found["clusters"][0]["cluster"] = {"server": forwarder.url, "certificate-authority": str(authority.file)}
+        file.write_text(json.dumps(found))
+        service = Service(open_access({"KUBECONFIG": str(file)}))
+        service.websocket("/x/portforward", "v4.channel.k8s.io", ports=1).close()
+        service.close()
+        assert forwarder.versions == [version]
 
 
 def test_a_program_that_prints_tokens_is_asked_again_when_one_is_not_taken(
