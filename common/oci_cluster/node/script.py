@@ -70,8 +70,6 @@ class Script:
         #: When it was started last, on the monotonic clock.
         self.started_at = 0.0
         self.nodes_dir = NodesDir(node_dir / "nodes")
-        #: Where the script on main wishes for workers.
-        self.wish_file = node_dir / "wish"
         self._own_outputs = node_dir / "outputs"
         local_path = pulse.cluster_dir.local_path
         self.output_dir = Path(settings.output_dir or (local_path / "outputs" if local_path else self._own_outputs))
@@ -164,8 +162,7 @@ class Script:
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
         environ |= _ads_environ(self._settings, environ)
         if self._settings.session and self._settings.is_main:
-            token = session_token(self._settings.launch_key, self._settings.launch_id)
-            write_whole(self._node_dir / "session-token", token)
+            write_whole(self._node_dir / "session-token", _session_token(self._settings))
         if main.get("tls"):
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
@@ -366,6 +363,10 @@ def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str
             for name in ("CODE_DIR", "EPHEMERAL", "MODE", "PS_COUNT", "TIMEOUT", "WORKER_COUNT")
         },
     }
+
+
+def _session_token(settings: NodeSettings) -> str:
+    return session_token(settings.launch_key, settings.launch_id)
 
 
 def _python_path(settings: NodeSettings, code_dir: Path, inherited: str) -> str:
