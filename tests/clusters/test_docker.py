@@ -355,15 +355,14 @@ def test_a_session_is_reached_and_what_it_changes_comes_back(site: Site) -> None
     shutil.copytree(HELLO, kind, dirs_exist_ok=True)
     (site.project.code / "mine.txt").write_text("mine")
     session = site.project.session("hello", "talk", "--framework", "plain")
-    path = session.directory / "session-url"
-    wait_until(path.exists, lambda: session.err)
+    (path,) = wait_until(lambda: [*site.project.path.glob(".clusters/talk-*/session-url")], lambda: session.err, 60.0)
     with urllib.request.urlopen(path.read_text().strip(), timeout=60) as page:  # noqa: S310 - of this test
         assert page.read() == b"hello"
     listening = site.engine.run("exec", site.container("MAIN"), "cat", "/proc/net/tcp").stdout
     assert f"0100007F:{18500:04X}" in listening, "127.0.0.1 alone"
     site.run("stop", "talk")
     assert session.wait() == 143
-    kept = next((session.directory / "outputs").glob("**/code"))
+    kept = next((path.parent / "outputs").glob("**/code"))
     assert {file.name: file.read_text() for file in kept.iterdir()} == {"greeted": "hello", "mine.txt": "mine"}
     assert sorted(file.name for file in site.project.code.iterdir()) == ["mine.txt"]
     assert site.left() == []

@@ -279,7 +279,7 @@ def test_a_board_shows_what_a_cluster_has_left(project: Project, tmp_path: Path)
 def kind(project: Project) -> Iterator[Path]:
     """Return the folder of a kind of session that a user has added, with nothing in it."""
     folder = project.path / "scripts" / "sessions" / "hello"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     yield folder
     shutil.rmtree(folder)
 
