@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from oci_service.access import Access
+from oci_service.bastion import Bastions
 from oci_service.certificates import Authority
 from oci_service.containers import Containers
 from oci_service.data_science import DataScience
@@ -117,23 +118,24 @@ class Service:
         files = (directory / "runs", self.place, self.controls, self.keys, self.logs, self.authority.file)
         self.runner = Runner(*files, self.tenancy.id, proxy, Lateness(self.controls))
         self.science = DataScience(self.controls, lock, self.tenancy, self.logs, self.runner)
+        self.bastions = Bastions(directory, self.controls, self.tenancy, lock, place.enter)
         self.access: Access | None = None
         self._made: dict[str, str] = {}
         if is_empty:
             self._begin_empty()
         else:
             self._fill()
+        domain = f"{REGION}.oci.oraclecloud.com"
         self.routers = {
-            f"datascience.{REGION}.oci.oraclecloud.com": Router("data_science", self.science.routes()),
+            f"datascience.{domain}": Router("data_science", self.science.routes()),
             f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", self.objects.routes()),
             f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", self.tenancy.network_routes()),
-            f"identity.{REGION}.oci.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
+            f"identity.{domain}": Router("identity", self.tenancy.identity.routes()),
             f"identity.{REGION}.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
-            f"artifacts.{REGION}.oci.oraclecloud.com": Router("artifacts", self.tenancy.registry_routes(NAMESPACE)),
-            f"logging.{REGION}.oci.oraclecloud.com": Router("logging", self.logs.routes()),
-            f"ingestion.logging.{REGION}.oci.oraclecloud.com": Router(
-                "logging_ingestion", self.logs.ingestion_routes()
-            ),
+            f"bastion.{domain}": Router("bastion", self.bastions.routes()),
+            f"artifacts.{domain}": Router("artifacts", self.tenancy.registry_routes(NAMESPACE)),
+            f"logging.{domain}": Router("logging", self.logs.routes()),
+            f"ingestion.logging.{domain}": Router("logging_ingestion", self.logs.ingestion_routes()),
         }
         if self.access is not None:
             self._check_table(self.access)
@@ -148,11 +150,13 @@ class Service:
         self.objects.add_bucket(BUCKET, self.tenancy.compartment, self.tenancy.user)
         group = {"compartmentId": self.tenancy.compartment, "displayName": "clusters", "lifecycleState": "ACTIVE"}
         log_group = self.logs.groups.add(**group)["id"]
+        subnet = self.tenancy.make_network(str(self.place.network))
         self._made = {
             "COMPARTMENT_OCID": self.tenancy.compartment,
             "PROJECT_OCID": self.science.project,
-            "SUBNET_OCID": self.tenancy.make_network(str(self.place.network)),
+            "SUBNET_OCID": subnet,
             "SUBNET_CIDR": str(self.place.network),
+            "BASTION_ID": self.bastions.add(subnet),
             "LOG_GROUP_OCID": log_group,
             "LOG_OCID": self.logs.new_log(log_group, displayName="clusters")["id"],
             "bucket": BUCKET,
@@ -164,6 +168,7 @@ class Service:
         science = self.science
         science._projects.remove(science.project)
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
+        there += [self.bastions.bastions, self.bastions.sessions]
         self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
         self.runner.rights = self.access
 
@@ -194,15 +199,11 @@ class Service:
         (directory / "oci_cli_rc").touch(mode=0o600)
         proxy = f"http://127.0.0.1:{self.port}"
         return {
-            "OCI_CLI_CONFIG_FILE": str(config),
-            "OCI_CONFIG_FILE": str(config),
+            **dict.fromkeys(("OCI_CLI_CONFIG_FILE", "OCI_CONFIG_FILE", "OCIFS_CONFIG_LOCATION"), str(config)),
             "OCI_CLI_RC_FILE": str(directory / "oci_cli_rc"),
             "OCIFS_IAM_TYPE": "api_key",
-            "OCIFS_CONFIG_LOCATION": str(config),
-            "HTTPS_PROXY": proxy,
-            "https_proxy": proxy,
-            "NO_PROXY": "",
-            "no_proxy": "",
+            **dict.fromkeys(("HTTPS_PROXY", "https_proxy"), proxy),
+            **dict.fromkeys(("NO_PROXY", "no_proxy"), ""),
             "REQUESTS_CA_BUNDLE": str(self.authority.file),
         }
 
@@ -367,6 +368,9 @@ class Service:
     def _get_job_runs(self) -> list[JSON]:
         return self.science.runs.all()
 
+    def _get_bastion_sessions(self) -> list[JSON]:
+        return self.bastions.all()
+
     def _get_objects(self, prefix: str = "", bucket: str = BUCKET) -> list[str]:
         return [name for name in self.objects.buckets[bucket].names if name.startswith(prefix)]
 
@@ -380,5 +384,6 @@ class Service:
         return self.runner.lives[run].pids()
 
     def close(self) -> None:
-        """End every run."""
+        """End every run, and every connection of a bastion."""
+        self.bastions.close()
         self.runner.close()

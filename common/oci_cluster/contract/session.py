@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from oci_cluster.contract.signing import derived_key
 
 
 def session_token(launch_key: str, launch_id: str) -> str:
-    """Return the token of this launch's session, 64 hex digits; who has the launch's key knows it: nobody sends it."""
+    """Return the token of a launch's session, 64 hex digits: who has the launch's key has it, and nobody sends it."""
     return derived_key(launch_key, launch_id, "session").hex()
+
+
+def session_dir(kind: str, root: Path) -> Path:
+    """Return the folder of the sessions of this *kind* in *root*, a checkout or what an image has of one."""
+    return root / "scripts" / "sessions" / kind
+
+
+def session_packages(environment: Mapping[str, str], root: Path) -> list[Path]:
+    """Return the file that lists what a session adds to its framework's packages, where its kind has one."""
+    kind = environment.get("SESSION", "")
+    path = session_dir(kind, root) / "env.yaml"
+    return [path] if kind and path.is_file() else []

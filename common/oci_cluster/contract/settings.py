@@ -10,10 +10,11 @@ from typing import Any
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir
 from oci_cluster.contract.main_place import is_at_main, parse_place
 from oci_cluster.contract.names import node_dir, node_name
+from oci_cluster.contract.session import session_dir
 from oci_cluster.contract.setting import Setting
 
 # Others depend on them.
-_NEEDED_FIRST = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT")
+_NEEDED_FIRST = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT", "SESSION")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class NodeSettings:
     timeout_s: float
     ephemeral: bool
     ttl_s: float
+    session: str
+    idle_limit_s: float
     grace_period_s: float
     heartbeat_interval_s: float
     heartbeat_timeout_s: float
@@ -156,10 +159,9 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read = SettingsReader(environ)
     folder = _add_framework(read, root)
     mode, rank = role_and_rank(read)
-    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s = map(read.setting, _NEEDED_FIRST)
+    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session = map(read.setting, _NEEDED_FIRST)
     settings = NodeSettings(
-        mode=mode,
-        rank=rank,
+        *(mode, rank),
         worker_count=worker_count,
         ps_count=read.setting("PS_COUNT"),
         min_workers=min_workers_of(read, worker_count or 0),
@@ -170,8 +172,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         cluster_name=read.setting("CLUSTER_NAME", cluster_id or "-"),
         launch_id=read.setting("LAUNCH_ID"),
         launch_key=read.setting("LAUNCH_KEY"),
-        entry_point="" if read.text("ENTRY_MODULE") else read.setting("ENTRY_POINT", None if ephemeral else ""),
-        entry_module=read.setting("ENTRY_MODULE"),
+        entry_point=_entry_point(read, session, root, needs_one=ephemeral),
+        entry_module="" if session else read.setting("ENTRY_MODULE"),
         entry_args=(*read.setting("ARGS", []), *read.setting("NAMED_ARGS", [])),
         code_dir=read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
         code_uri=read.setting("CODE_URI"),
@@ -181,6 +183,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         timeout_s=read.setting("TIMEOUT"),
         ephemeral=ephemeral,
         ttl_s=read.setting("TTL"),
+        session=session,
+        idle_limit_s=read.setting("IDLE_LIMIT"),
         grace_period_s=read.setting("GRACE_PERIOD"),
         heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
         heartbeat_timeout_s=lost_s,
@@ -207,6 +211,18 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
 def _adapt_of(read: SettingsReader) -> Adapt | None:
     bounds, followed = read.setting("ADAPT"), read.setting("FOLLOWED")
     return Adapt(bounds[0], bounds[1], followed) if bounds else None
+
+
+def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: bool) -> str:
+    """Return the script that main runs: a session's own, where it is one; empty where that is a module, or nothing."""
+    own = read.text("ENTRY_MODULE") or session
+    entry_point: str = read.setting("ENTRY_POINT", "" if own or not needs_one else None)
+    if not session:
+        return "" if own else entry_point
+    script = session_dir(session, root) / "start.sh"
+    if not script.is_file():
+        read.problems.append(f"SESSION: there is no {script}; an image that is older than this kind is built anew")
+    return str(script)
 
 
 def _network(read: SettingsReader) -> dict[str, Any]:

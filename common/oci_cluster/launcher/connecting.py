@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import html
 import shlex
+import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,18 +18,19 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import PROJECT_ROOT, framework_dir
 from oci_cluster.contract.names import READY
 from oci_cluster.contract.session import session_token
-from oci_cluster.errors import ClusterError, StoppedError, UsageError
+from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher import kinds
 from oci_cluster.launcher.client_files import client_port, write_client_files
 from oci_cluster.launcher.command_line import CommandLine
-from oci_cluster.launcher.forward import Connections, check_reachable
+from oci_cluster.launcher.forward import Connections, LooksAgain, check_reachable, never, patiently
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.opening import chosen
 from oci_cluster.launcher.ports import Port, known_ports, parse_port, url_here
 from oci_cluster.launcher.report import facts_of
+from oci_cluster.launcher.ssh_config import write_ssh_config
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import write_whole
-from oci_cluster.system.process import Signals
+from oci_cluster.system.process import Signals, die_with_parent
 
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend
@@ -59,7 +61,10 @@ class Connected:
     def kind(self) -> kinds.Kind | None:
         """The kind of the session that main runs, where it runs one."""
         name = self.plan.environment.get(kinds.SETTING, "")
-        return kinds.read_kind(self.root, name) if name else None
+        if not name:
+            return None
+        kind = kinds.read_kind(self.root, name)
+        return replace(kind, port=int(self.plan.environment.get("SESSION_PORT", kind.port)))
 
     @property
     def token(self) -> str:
@@ -71,23 +76,29 @@ class Connected:
         session = Port(self.kind.port, name=self.kind.name) if self.kind else None
         return known_ports(self.plan.limits.ports, session)
 
-    def url(self, node: str, port: Port, *, check: bool = False) -> str:
+    def url(self, node: str, port: Port, *, check: bool = False, looks_again: LooksAgain = never) -> str:
         """Make *port* of *node* reachable, and return the URL under which it is, or what a person runs instead.
+
+        Args:
+            node: Its name.
+            port: Of it.
+            check: Whether an answer is needed, and not somebody who listens.
+            looks_again: Whether it is looked once more for who does not answer, yet.
 
         Raises:
             BackendError: nobody answers there, where that is to be checked.
         """
-        host, here = self.connections.reach(node, port.number, port.local, must_answer=check)
         kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
-        if kind:
-            url = (kind.url or kind.command).format(port=here, token=self.token, name=self.cluster.name)
-            probe = kind.probe
-        else:
-            url = url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
-            probe = "/" if port.name == "dashboard" else ""
+        probe = kind.probe.format(token=self.token) if kind else "/" if port.name == "dashboard" else ""
+        host, here = self.connections.reach(node, port.number, port.local, must_answer=check, looks_again=looks_again)
         if check:
-            check_reachable(host, here, probe)
-        return url
+            patiently(lambda: _check_answer(host, here, probe, is_session=kind is not None), looks_again)
+        if kind is None:
+            return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
+        words = {"host": host, "port": here, "token": self.token, "name": self.cluster.name}
+        if "{ssh_config}" in kind.command:
+            words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._facts())))
+        return (kind.url or kind.command).format(**words)
 
     def client(self, target: Path) -> str:
         """Write to *target* what a program of this machine needs to take part; return the variable it needs."""
@@ -111,6 +122,14 @@ class Connected:
         return facts_of(self.backend, self.cluster, self.plan, ready)
 
 
+def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None:
+    """Raise BackendError where nobody answers, or where a session's port answers that does not know its token."""
+    status = check_reachable(host, port, probe)
+    if is_session and status in {401, 403}:
+        msg = f"what answers there is not this session: it refuses the session's token ({status})"
+        raise BackendError(msg)
+
+
 def connect(line: CommandLine) -> int:
     """Make ports reachable until Ctrl-C, or the cluster's end; where this machine reaches them itself, name them.
 
@@ -119,6 +138,8 @@ def connect(line: CommandLine) -> int:
         ClusterError: there is no way.
     """
     signals, say = Signals(children=False), say_to_stderr(program())
+    # A script that is killed tells nobody: without it, nobody could end this, and what it costs.
+    die_with_parent(signal.SIGTERM)
     backend, lifecycle, cluster = chosen(line, lambda: signals.received is not None)
     with contextlib.ExitStack() as kept:
         kept.callback(backend.close)
@@ -166,7 +187,7 @@ def _show_ports(line: CommandLine, connected: Connected, node: str, private: Pat
             connected.say(f"{name} of {node} is reachable")
         print(url if len(texts) == 1 else f"{name} {url}")
         if line.has("--open") and url.startswith(("http://", "https://")):
-            _open(url, private / f"{port.number}.html")
+            open_in_browser(url, private / f"{port.number}.html")
 
 
 def _usual(connected: Connected, known: dict[str, int]) -> str:
@@ -179,7 +200,7 @@ def _usual(connected: Connected, known: dict[str, int]) -> str:
     raise UsageError(msg)
 
 
-def _open(url: str, page: Path) -> None:
+def open_in_browser(url: str, page: Path) -> None:
     """Have the browser open *url* by way of a private *page*: a command line would show its token to everybody."""
     import webbrowser  # noqa: PLC0415 - where it is asked for
 

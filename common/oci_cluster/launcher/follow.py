@@ -45,6 +45,7 @@ class Follower:
         *,
         say: Say,
         signals: Interrupts,
+        on_ready: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare to follow *cluster*.
@@ -55,12 +56,12 @@ class Follower:
             plan: What it was launched with.
             say: Shows a line of progress.
             signals: Ctrl-C and TERM.
+            on_ready: Is called when the cluster is ready, in each life of it.
             clock: Monotonic seconds.
         """
         self._backend, self._cluster, self._plan = backend, cluster, plan
-        self._say = say
-        self._signals = signals
-        self._clock = clock
+        self._say, self._clock = say, clock
+        self._signals, self._on_ready = signals, on_ready
         # What storage does not answer here is asked again in the next round.
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
         self._life = FollowedLife(self._cluster_dir, plan.environment)
@@ -68,9 +69,7 @@ class Follower:
         self._gone = GoneNodes(plan.limits, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._adapting = Adapting(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
-        self._started_at = clock()
-        self._ready = False
-        self._arrived = 0
+        self._started_at, self._ready, self._arrived = clock(), False, 0
         self._ended: set[tuple[str, int | str]] = set()
         self._refused: set[str] = set()
         self._is_stop_wanted = self._has_told_of_stop = self._stopping = False
@@ -302,6 +301,7 @@ class Follower:
             told = facts_of(self._backend, self._cluster, self._plan, ready)
             facts = "; ".join(f"{name} {value}" for name, value in told.items())
             self._say(f"ready after {self._seconds()}" + (f"; {facts}" if facts else ""))
+            self._on_ready()
         elif arrived != self._arrived and STOP not in listing:
             self._arrived = arrived
             self._say(f"{arrived} of {len(others)} workers arrived")

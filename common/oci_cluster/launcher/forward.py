@@ -18,6 +18,8 @@ HERE = "127.0.0.1"
 # How much is passed on at once: what a socket's buffer holds by default on Linux is some times that.
 _PIECE = 1 << 16
 
+# Waits a little, and returns whether to look once more for who has not answered, yet.
+LooksAgain = Callable[[], bool]
 # Returns the way to a port of a node.
 OpenWay = Callable[[str, int], Way]
 
@@ -122,6 +124,21 @@ def _end(end: socket.socket, how: int) -> None:
         end.shutdown(how)
 
 
+def never() -> bool:
+    """Do not look again."""
+    return False
+
+
+def patiently(look: Callable[[], None], looks_again: LooksAgain) -> None:
+    """Call *look* until it raises no BackendError, or *looks_again* has had enough."""
+    while True:
+        try:
+            return look()
+        except BackendError:
+            if not looks_again():
+                raise
+
+
 class Connections:
     """Ports of one cluster's nodes, reachable from this machine for as long as this is open."""
 
@@ -137,7 +154,15 @@ class Connections:
         self._opened: contextlib.ExitStack = contextlib.ExitStack()
         self.has_forwarders = False
 
-    def reach(self, node: str, port: int, local: int | None = None, *, must_answer: bool = False) -> tuple[str, int]:
+    def reach(
+        self,
+        node: str,
+        port: int,
+        local: int | None = None,
+        *,
+        must_answer: bool = False,
+        looks_again: LooksAgain = never,
+    ) -> tuple[str, int]:
         """Return host and port under which this machine reaches *port* of *node* from now on.
 
         Args:
@@ -146,6 +171,7 @@ class Connections:
             local: The port that is wanted here; None takes the same where that is free, else any. Where this machine
                 reaches the node itself, and no port is wanted, nothing is made.
             must_answer: Whether somebody has to listen there already; else it is said that nobody does.
+            looks_again: Whether it is looked once more for somebody who does.
 
         Raises:
             UsageError: the port that is wanted is taken.
@@ -154,7 +180,7 @@ class Connections:
         way = self._open_way(node, port)
         self._opened.callback(way.close)
         try:
-            way.dial().close()
+            patiently(lambda: way.dial().close(), looks_again)
         except BackendError as error:  # not for ever: a server may be about to begin
             if must_answer:
                 raise
@@ -180,8 +206,11 @@ class Connections:
         self._opened.close()
 
 
-def check_reachable(host: str, port: int, path: str) -> None:
+def check_reachable(host: str, port: int, path: str) -> int:
     """Ask the HTTP server on *port* of *host* for *path*, and anything else for a connection that stays.
+
+    Returns:
+        The status of the answer; 0 where no *path* is asked for.
 
     Raises:
         BackendError: none answers.
@@ -192,16 +221,17 @@ def check_reachable(host: str, port: int, path: str) -> None:
     try:
         if path:
             client.request("GET", path)
-            client.getresponse().read(1)
-        else:
-            client.connect()
-            assert client.sock is not None  # noqa: S101 - it is connected
-            client.sock.settimeout(1.0)
-            with contextlib.suppress(TimeoutError):  # it waits for the first word of who connects
-                if not client.sock.recv(1):
-                    raise ConnectionResetError(errno.ECONNRESET, "the connection was closed at once")
+            return client.getresponse().status
+        client.connect()
+        assert client.sock is not None  # noqa: S101 - it is connected
+        client.sock.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):  # it waits for the first word of who connects
+            if not client.sock.recv(1):
+                raise ConnectionResetError(errno.ECONNRESET, "the connection was closed at once")
     except (OSError, http.client.HTTPException) as error:
         msg = f"nobody answers there ({error})"
         raise BackendError(msg) from error
+    else:
+        return 0
     finally:
         client.close()

@@ -26,7 +26,7 @@ from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, PASSE
 from oci_cluster.contract.values import parse_bounds, parse_count, parse_name
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.setting_checks import SettingChecks, taken_ports
-from oci_cluster.launcher.user_code import check_outputs, find_code, find_interpreter
+from oci_cluster.launcher.user_code import check_outputs, find_code, find_folder, find_interpreter
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import now
 
@@ -51,6 +51,8 @@ class Request:
     """Interpreter of the user's own environment; empty: ours is made."""
     packages: Sequence[str] = ()
     """What is added to ours."""
+    session: Mapping[str, str] = field(default_factory=dict)
+    """What main of a session is given; empty for other clusters. Such a one runs no script of the user's."""
 
 
 def make_plan(
@@ -77,9 +79,9 @@ def make_plan(
     read.problems += _check(given, read, folder, request.backend, say)
     workers, bounds = _worker_counts(request, read, folder, max_workers)
     launch_id = secrets.token_hex(4)
-    name = read.value("CLUSTER_NAME", _cluster_name, f"{folder.name}-{launch_id[:4]}")
+    name = read.value("CLUSTER_NAME", _cluster_name, f"{request.session.get('SESSION', folder.name)}-{launch_id[:4]}")
     servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
-    code_dir, entry = find_code(read, folder, cwd, ephemeral=ephemeral)
+    code_dir, entry = _code(request, read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, code_dir)
     passed_on = _passed_on(given, read, folder, workers, bounds)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
@@ -123,6 +125,15 @@ def _typed(request: Request, root: Path, cwd: Path) -> tuple[Path, dict[str, str
         return folder, extra, str(find_interpreter(request.python, cwd)) if request.python else ""
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _code(
+    request: Request, read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool
+) -> tuple[Path, dict[str, str]]:
+    """Return the code's folder, and the variables that say what of it main runs, or which session instead."""
+    if request.session:
+        return find_folder(read, folder, cwd), dict(request.session)
+    return find_code(read, folder, cwd, ephemeral=ephemeral)
 
 
 def _backend_defaults(backend: str, root: Path) -> dict[str, str]:
@@ -205,7 +216,8 @@ def _worker_counts(
     if bounds and bounds[1] > maximum:
         read.problems.append(f"ADAPT: {bounds[1]} is more than the {maximum} workers that {request.backend} takes")
     try:
-        workers = _workers(request.workers, request.backend, 0 if bounds and not bounds[0] else 1, maximum)
+        fewest = 0 if request.session or (bounds and not bounds[0]) else 1
+        workers = _workers(request.workers, request.backend, fewest, maximum)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if bounds and not bounds[0] <= workers <= bounds[1]:

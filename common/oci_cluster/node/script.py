@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
+from oci_cluster.contract.session import session_token
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import SettingsError, TimedOutError
 from oci_cluster.node.address import interface_of
@@ -57,8 +58,7 @@ class Script:
             node_dir: The private directory of this node; made before anything runs.
             relay: Has what the script printed last, where something stands between.
         """
-        self._settings = settings
-        self._environ = environ
+        self._settings, self._environ = settings, environ
         self._children = children
         self._pulse = pulse
         self._node_dir = node_dir
@@ -188,10 +188,7 @@ class Script:
             "CLUSTER_NAME": settings.cluster_name,
             "LAUNCH_ID": settings.launch_id,
             "LAUNCH_KEY": self._launch_key(),
-            "NODE_ADDRESS": address,
-            # Servers of the user's own: in a network of its own a node has loopback to itself, which is forwarded.
-            "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
-            "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
+            **_network_environ(settings, address),
             "ENTRY_POINT": settings.entry_point or settings.entry_module,
             "ENTRY_MODULE": settings.entry_module,
             "ENTRY_ARGS_FILE": str(args_file),
@@ -202,12 +199,13 @@ class Script:
             "NODES_DIR": str(self.nodes_dir.path),
             "READY_FILE": str(node_dir / "ready"),
             "TIMEOUT": str(max(1, round(self._pulse.left_s))),
-            "GRACE_PERIOD": f"{settings.grace_period_s:f}".rstrip("0").rstrip("."),
+            "GRACE_PERIOD": _seconds(settings.grace_period_s),
             "ATTEMPT": str(self._pulse.attempt),
             "LIFE": str(self._pulse.life_number),
             "EPHEMERAL": str(int(settings.ephemeral)),
             "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
+        environ |= _session_environ(settings, node_dir)
         if settings.find_interface:
             environ["NODE_INTERFACE"] = interface_of(address)
         return environ
@@ -340,6 +338,24 @@ def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
     return nodes if isinstance(nodes, dict) else {}
 
 
+def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
+    """Return where this node is, and where servers of the user's own listen on it."""
+    return {
+        "NODE_ADDRESS": address,
+        # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.
+        "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
+        "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
+    }
+
+
+def _session_environ(settings: NodeSettings, node_dir: Path) -> dict[str, str]:
+    """Return what the server of a session is told besides; where it finds its token, which is in no environment."""
+    if not (settings.session and settings.is_main):
+        return {}
+    write_whole(node_dir / "session-token", session_token(settings.launch_key, settings.launch_id))
+    return {"IDLE_LIMIT": _seconds(settings.idle_limit_s)}
+
+
 def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str, str]:
     """Return what of *environ* scripts written for ADS's distributed training read, under the names that ADS has.
 
@@ -362,9 +378,14 @@ def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str
     }
 
 
+def _seconds(value: float) -> str:
+    return f"{value:f}".rstrip("0").rstrip(".")
+
+
 def _python_path(settings: NodeSettings, code_dir: Path, inherited: str) -> str:
     """Return the start script's ``PYTHONPATH``: the user's code, and what was there but for this package."""
     # Python looks in a script's own folder first. What workers unpickle may have been imported from there.
-    folder = (code_dir / settings.entry_point).parent if settings.entry_point else code_dir
+    is_own = bool(settings.entry_point) and not settings.session
+    folder = (code_dir / settings.entry_point).parent if is_own else code_dir
     kept = [entry for entry in inherited.split(os.pathsep) if entry and Path(entry) != PROJECT_ROOT / "common"]
     return os.pathsep.join(dict.fromkeys([str(folder), str(code_dir), *kept]))

@@ -198,6 +198,7 @@ def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
         "OUTPUT_INTERVAL",
         "TIMEOUT",
         "TTL",
+        "IDLE_LIMIT",
         "GRACE_PERIOD",
         "HEARTBEAT_INTERVAL",
         "HEARTBEAT_TIMEOUT",
@@ -224,6 +225,7 @@ def test_what_env_may_not_give() -> None:
         "OWN_NETWORK",
         "START_BY",
         "FOLLOWED",
+        "SESSION",
     } == DECIDED
     assert {name: FLAGS[name] for name in FLAG_ONLY} == {
         "ENTRY_POINT": "--entry",

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.backends.base import IsStopped, LogCopy
+from oci_cluster.backends.base import IsStopped, LogCopy, Way
 from oci_cluster.backends.code import Code, code_of, remove_code
 from oci_cluster.backends.oci import dry_run, groups, requests, states
 from oci_cluster.backends.oci.jobs import Jobs
@@ -58,7 +58,7 @@ def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) ->
         return opened
 
     compartment = {**session_defaults(given), **given}.get("COMPARTMENT_OCID", "")
-    return OciBackend(root, compartment, open_service, is_stopped=is_stopped, sleep=sleep)
+    return OciBackend(root, compartment, open_service, given=given, is_stopped=is_stopped, sleep=sleep)
 
 
 class OciBackend:
@@ -89,6 +89,7 @@ class OciBackend:
         compartment: str,
         open_service: Callable[[], Service],
         *,
+        given: Mapping[str, str] | None = None,
         is_stopped: IsStopped = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -99,11 +100,13 @@ class OciBackend:
             root: The checkout.
             compartment: OCID of the compartment that is looked at; empty where nobody has named one.
             open_service: Returns OCI's services, when they are asked for the first time.
+            given: Settings of this launcher, by which nodes are reached.
             is_stopped: Whether the launcher has been told to stop.
             clock: Monotonic seconds.
             sleep: Waits seconds; only tests give another.
         """
         self._root = root
+        self._given = given or {}
         self._jobs = Jobs(compartment, open_service, is_stopped=is_stopped, clock=clock, sleep=sleep)
         self._is_stopped = is_stopped
         self._clock = clock
@@ -292,6 +295,13 @@ class OciBackend:
             msg = f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
             raise UsageError(msg)
         return ServiceLogs(self._jobs, cluster.handle, group, directory, follow=follow, clock=self._clock)
+
+    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
+        """Return a way to *port* of *node*, as :func:`open_way` does."""
+        from oci_cluster.backends.oci.ways import Asker, open_way  # noqa: PLC0415 - what few launchers need
+
+        asker = Asker(self._given, lambda: self._jobs.service, say, self._is_stopped, self._clock, self._sleep)
+        return open_way(cluster, plan, node, port, asker)
 
     # --- End -----------------------------------------------------------------------------------------------
 
