@@ -111,15 +111,15 @@ def _for_people(verb: str) -> Callable[[Words], int]:
 
 def _of_kubernetes(verb: str) -> Callable[[Words], int]:
     def run(words: Words) -> int:
-        from oci_cluster.launcher import administration, cli
+        from oci_cluster.launcher import administration, cli, opening
 
         line = administration.read_words(verb, words)
         cli.heed_signals()
-        cli.equip(administration.BACKEND)
+        opening.equip(administration.BACKEND)
         from oci_cluster.backends.kubernetes import verbs
 
         out = verbs.Out(print, say_to_stderr(program()))
-        return verbs.run(verb, line.words, line.given, cli.given_settings(), out)
+        return verbs.run(verb, line.words, line.given, opening.given_settings(), out)
 
     return run
 
@@ -132,6 +132,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "logs": (_for_people("logs"), "show the nodes' logs, merged; scripts/logs.sh tells more"),
     "scale": (_for_people("scale"), "add workers, or end some; scripts/scale.sh tells more"),
     "stop": (_for_people("stop"), "end a cluster; scripts/stop.sh tells more"),
+    "connect": (_for_people("connect"), "make a port of a node reachable here; scripts/connect.sh tells more"),
     "quota": (_of_kubernetes("quota"), "show, make or hold the teams of a Kubernetes; scripts/quota.sh tells more"),
     "queue": (_of_kubernetes("queue"), "show who waits for what on a Kubernetes; scripts/queue.sh tells more"),
     "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
@@ -203,7 +204,7 @@ def _unexpected(error: Exception, name: str) -> int:
 
 def _without(error: ModuleNotFoundError, name: str) -> int:
     """Go on where the launcher's packages are: ``.venv`` was gone, and is made anew."""
-    from oci_cluster.launcher.cli import use_own_environment
+    from oci_cluster.launcher.opening import use_own_environment
 
     if not os.environ.get("CLUSTER_PROGRAM"):
         raise error  # not for want of .venv

@@ -15,7 +15,7 @@ from oci_cluster.backends.local import runner
 from oci_cluster.contract import config
 from oci_cluster.errors import BackendError, ExitCode, SettingsError, StoppedError
 from oci_cluster.images import build
-from oci_cluster.launcher import cli
+from oci_cluster.launcher import cli, opening
 from oci_cluster.node import outputs, start
 from oci_cluster.system import python_env
 
@@ -146,7 +146,7 @@ def test_a_package_that_is_missing_ends_a_process_that_no_script_called(
 ) -> None:
     """An agent has no launcher's environment to go on in: it says what is missing."""
     calls(start, "run_agent", ModuleNotFoundError("No module named 'fsspec'"))
-    made = calls(cli, "use_own_environment")
+    made = calls(opening, "use_own_environment")
     with pytest.raises(ModuleNotFoundError):
         door.main(["agent"])
     assert made == []
@@ -158,7 +158,7 @@ def test_a_script_whose_packages_are_gone_goes_on_where_they_are(
     """.venv is made anew; where it cannot be, the verb ends with what the installer said (69)."""
     monkeypatch.setenv("CLUSTER_PROGRAM", "stop.sh")
     calls(cli, "run", ModuleNotFoundError("No module named 'fsspec'"))
-    made = calls(cli, "use_own_environment", BackendError("no network"))
+    made = calls(opening, "use_own_environment", BackendError("no network"))
     assert (door.main(["stop"]), len(made)) == (69, 1)
     assert capsys.readouterr() == ("", "stop.sh: error: no network\n")
 

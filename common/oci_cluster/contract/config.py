@@ -20,7 +20,7 @@ PROJECT_ROOT = Path(__file__).resolve().parents[3]
 SETTINGS_FILE = "settings.env"
 
 
-FRAMEWORK_KEYS = frozenset({"REQUIRED_PACKAGES", "SETTING_VALUES", "UNUSED_SETTINGS"})
+FRAMEWORK_KEYS = frozenset({"REQUIRED_PACKAGES", "SETTING_VALUES", "UNUSED_SETTINGS", "CLIENT_PORT", "CLIENT_CONFIG"})
 """What a framework's file says of the framework itself. These are no settings, and no node gets them."""
 
 

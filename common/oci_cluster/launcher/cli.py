@@ -16,21 +16,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oci_cluster.backends import known_backends, open_backend
-from oci_cluster.contract.config import PROJECT_ROOT, read_config
+from oci_cluster.backends import open_backend
+from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.settings_table import FLAGS
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
-from oci_cluster.launcher.command_line import OPTIONS, CommandLine, check_words, parse, usage
+from oci_cluster.launcher.command_line import OPTIONS, CommandLine, check_words, parse
 from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.opening import chosen, continue_in, equip, given_settings, open_named, opened
 from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request, make_plan
 from oci_cluster.launcher.variables import variables_of
 from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr
-from oci_cluster.system.python_env import ensure_backend_tools, ensure_tools
+from oci_cluster.system.python_env import ensure_tools
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
-    from oci_cluster.backends.base import Backend, IsStopped, LogCopy
+    from oci_cluster.backends.base import Backend, LogCopy
     from oci_cluster.contract.cluster import Cluster, Plan
     from oci_cluster.launcher.follow import Follower
     from oci_cluster.launcher.logs import MergedLogs, Output
@@ -54,7 +55,15 @@ def run(verb: str, words: Sequence[str]) -> int:
     heed_signals()
     if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb == "launch":
         _end_with(int(shell))
-    verbs = {"launch": _launch, "status": _status, "list": _list, "logs": _logs, "stop": _stop, "scale": _scale}
+    verbs = {
+        "launch": _launch,
+        "status": _status,
+        "list": _list,
+        "logs": _logs,
+        "stop": _stop,
+        "scale": _scale,
+        "connect": _connect,
+    }
     return verbs[verb](line)
 
 
@@ -102,7 +111,7 @@ class _Interrupt:
 
 def _launch(line: CommandLine) -> int:
     say, interrupt = say_to_stderr(program()), _Interrupt()
-    backend = _open(line, interrupt.is_stopped)
+    backend = open_named(line, interrupt.is_stopped)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
         plan = _plan(line, backend)
@@ -115,7 +124,7 @@ def _launch(line: CommandLine) -> int:
             print(redact(backend.preview(plan, as_json=line.has("--json"))))
             return 0
         plan = backend.prepare(plan, say)
-        _continue_in(ensure_tools(PROJECT_ROOT, say))  # which has just been made, where this is the first launch
+        continue_in(ensure_tools(PROJECT_ROOT, say))  # which has just been made, where this is the first launch
         return _run(line, lifecycle, backend, plan, interrupt.note())
     finally:
         backend.close()
@@ -211,7 +220,7 @@ def _finish(follower: Follower, code: int, say: Say) -> int:
 def _status(line: CommandLine) -> int:
     from oci_cluster.launcher.report import status_text
 
-    backend, lifecycle, cluster = _chosen(line)
+    backend, lifecycle, cluster = chosen(line)
     if line.has("--json"):
         print(_status_json(lifecycle, backend, cluster))
     else:
@@ -236,7 +245,7 @@ def _status_json(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> st
 def _list(line: CommandLine) -> int:
     from oci_cluster.launcher.report import describe, list_text, overview, unreadable
 
-    backend = _opened(line)
+    backend = opened(line)
     clusters = backend.find()
     states = backend.states(clusters)
     found = []
@@ -259,7 +268,7 @@ def _logs(line: CommandLine) -> int:
     from oci_cluster.system.process import Signals
 
     lines = line.number("--tail")
-    backend, lifecycle, cluster = _chosen(line)
+    backend, lifecycle, cluster = chosen(line)
     nodes = [state.node for state in lifecycle.states(cluster)]
     node, follow = line.value("--node"), line.has("-f", "--follow")
     if node and node not in nodes:
@@ -286,7 +295,7 @@ def _logs(line: CommandLine) -> int:
 def _stop(line: CommandLine) -> int:
     say = say_to_stderr(program())
     older_than_s = line.seconds("--older-than")
-    backend = _opened(line)
+    backend = opened(line)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
         if line.has("--ended", "--older-than"):
@@ -319,7 +328,7 @@ def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, say: Say, *, d
 
 
 def _scale(line: CommandLine) -> int:
-    backend, lifecycle, cluster = _chosen(line)
+    backend, lifecycle, cluster = chosen(line)
     try:
         print(lifecycle.scale(cluster, line.words[1]))
     finally:
@@ -327,11 +336,10 @@ def _scale(line: CommandLine) -> int:
     return 0
 
 
-def _chosen(line: CommandLine) -> tuple[Backend, Lifecycle, Cluster]:
-    """Return the cluster that the command line names, and what acts on it."""
-    backend = _opened(line)
-    lifecycle = Lifecycle(backend, PROJECT_ROOT, say_to_stderr(program()))
-    return backend, lifecycle, lifecycle.choose(line.words[0] if line.words else "")
+def _connect(line: CommandLine) -> int:
+    from oci_cluster.launcher.connecting import connect
+
+    return connect(line)
 
 
 def end_orphan(backend_name: str, cluster_id: str) -> None:
@@ -349,48 +357,3 @@ def _merged(copy: LogCopy, nodes: Sequence[str], out: Output | None = None) -> M
     from oci_cluster.launcher.logs import MergedLogs
 
     return MergedLogs(copy.directory, nodes, out or sys.stdout, colour=is_terminal(sys.stdout, os.environ))
-
-
-# --- Where the launcher itself runs ---------------------------------------------------------------------------------
-
-
-def _opened(line: CommandLine) -> Backend:
-    """Return the backend that was asked for, with all that it needs."""
-    backend = _open(line)
-    backend.check()
-    equip(backend.name)
-    return backend
-
-
-def _open(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
-    """Return the backend that was asked for, on the command line or in a setting."""
-    given = given_settings()
-    name = line.value("--backend") if line.has("--backend") else given.get("BACKEND") or "local"
-    if name not in (known := known_backends()):
-        raise usage(f"unknown backend '{name}'; there is: {' '.join(known)}")
-    return open_backend(name, PROJECT_ROOT, given, is_stopped)
-
-
-def equip(backend: str) -> None:
-    """Go on where the packages are that *backend* needs, which may take a minute: what can be refused, has been."""
-    if python := ensure_backend_tools(PROJECT_ROOT, backend, say_to_stderr(program())):
-        _continue_in(python)
-
-
-def given_settings() -> dict[str, str]:
-    """Return the settings of ``config.env`` and of the environment; an empty variable counts as not given."""
-    return {**read_config(PROJECT_ROOT), **{name: text for name, text in os.environ.items() if text}}
-
-
-def use_own_environment() -> None:
-    """Go on in the launcher's own environment, made anew where it is gone; return where this is it already."""
-    _continue_in(ensure_tools(PROJECT_ROOT, say_to_stderr(program())))
-
-
-def _continue_in(python: Path) -> None:
-    """Execute this program again in the environment of *python*, unless it is the one that it runs in."""
-    if Path(sys.prefix).resolve() == python.parents[1].resolve():
-        return
-    os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh: no modules are looked for there
-    os.chdir(PROJECT_ROOT / "common")
-    os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter

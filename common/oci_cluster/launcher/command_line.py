@@ -25,6 +25,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "logs": ("-f", "--follow", "--node=", "--tail="),
     "stop": ("--delete", "--ended", "--older-than="),
     "scale": (),
+    "connect": ("--port=", "--node=", "--open", "--python", "--check"),
     "quota": ("--dry-run", "--prune", "--force", "--drain", "--json"),
     "queue": ("--json",),
 }

@@ -91,7 +91,7 @@ class Main:
             config["answers"] = {node: self._configs[node]["counter"] for node in config["nodes"]}
             self._participants = frozenset(config["nodes"])
         if settings.cluster_tls and (pulse.attempt == 0 or is_another_life):
-            from oci_cluster.node.certificate import encrypted, make_certificate  # noqa: PLC0415 - where it is asked for
+            from oci_cluster.contract.certificate import encrypted, make_certificate  # noqa: PLC0415 - where it is asked for
 
             certificate, key = make_certificate(settings.cluster_name, wall_clock=pulse.wall_clock)
             self._script.hand_certificate(certificate, key)

@@ -126,7 +126,7 @@ class Script:
         """
 
         def hand() -> int:
-            from oci_cluster.node.certificate import decrypted  # noqa: PLC0415 - the copy has it, and ends
+            from oci_cluster.contract.certificate import decrypted  # noqa: PLC0415 - the copy has it, and ends
 
             self.hand_certificate(certificate, decrypted(key, passphrase))
             return 0

@@ -16,7 +16,7 @@ from unit.launcher.following import Run
 from unit.launcher.life import Life
 from unit.launcher.shown_logs import Logs
 
-from oci_cluster.launcher import cli
+from oci_cluster.launcher import cli, opening
 from oci_cluster.launcher import planning as plan_module
 
 
@@ -38,10 +38,11 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     (root / "dask" / "settings.env").write_text("MIN_WORKERS=1\n")
     (root / "common").mkdir()
     found = Door(root)
-    monkeypatch.setattr(cli, "PROJECT_ROOT", root)
-    monkeypatch.setattr(cli, "open_backend", found.open)
-    monkeypatch.setattr(cli, "known_backends", lambda: ["cloud", "local"])
-    monkeypatch.setattr(cli, "ensure_backend_tools", lambda *_: None)
+    for module in (cli, opening):
+        monkeypatch.setattr(module, "PROJECT_ROOT", root)
+        monkeypatch.setattr(module, "open_backend", found.open)
+    monkeypatch.setattr(opening, "known_backends", lambda: ["cloud", "local"])
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: None)
     monkeypatch.setattr(cli, "ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
     before = {number: signal.getsignal(number) for number in numbers}

@@ -6,7 +6,7 @@ import pytest
 
 from oci_cluster import __main__ as door
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher import cli
+from oci_cluster.launcher import opening
 from oci_cluster.launcher.administration import read_words
 
 KNOWN = "show, apply teams.yaml, hold TEAM, resume TEAM"
@@ -32,7 +32,7 @@ WRONG = [
 def test_a_wrong_command_line_asks_nobody(
     verb: str, words: list[str], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "equip", lambda _: pytest.fail("nothing is installed for a wrong command line"))
+    monkeypatch.setattr(opening, "equip", lambda _: pytest.fail("nothing is installed for a wrong command line"))
     with pytest.raises(UsageError) as caught:
         read_words(verb, words)
     assert str(caught.value) == f"{why} (oci_cluster --help tells more)"

@@ -11,7 +11,7 @@ import pytest
 from unit.launcher.door import Door
 
 from oci_cluster.errors import BackendError, UsageError
-from oci_cluster.launcher import cli
+from oci_cluster.launcher import cli, opening
 
 WRONG = [
     ("launch", [], "expected <framework> <workers>, got 0 of them"),
@@ -115,7 +115,7 @@ def test_a_verb_goes_on_where_its_packages_are(
     """The same words, in the launcher's own interpreter; relative paths begin where the user is."""
     python = tmp_path / "venv" / "bin" / "python"
     asked: list[Any] = []
-    monkeypatch.setattr(cli, "ensure_backend_tools", lambda *words: asked.append(words[:2]) or python)
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *words: asked.append(words[:2]) or python)
     here = Path.cwd()
     with pytest.raises(ReplacedError):
         cli.run("list", ["--all", "--backend", "cloud"])
@@ -128,7 +128,7 @@ def test_where_its_packages_are_a_verb_just_runs(
     door: Door, replaced: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would begin again and again."""
-    monkeypatch.setattr(cli, "ensure_backend_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
     assert (cli.run("list", []), replaced, door.opened) == (0, [], ["local"])
 
 
@@ -149,7 +149,7 @@ def test_packages_that_cannot_be_had_end_a_verb(door: Door, monkeypatch: pytest.
         msg = "no network"
         raise BackendError(msg)
 
-    monkeypatch.setattr(cli, "ensure_backend_tools", fail)
+    monkeypatch.setattr(opening, "ensure_backend_tools", fail)
     with pytest.raises(BackendError, match="no network"):
         cli.run("list", [])
     assert door.backend.calls == []

@@ -98,8 +98,7 @@ class LocalBackend:
         self._root = root
         self._directory = clusters_dir(root)
         self._is_stopped = is_stopped
-        self._clock = clock
-        self._sleep = sleep
+        self._clock, self._sleep = clock, sleep
         self._addresses: Addresses | None = None
         #: Since when the directory of a launch, by its id, is not there.
         self._away_since: dict[str, float] = {}
@@ -312,7 +311,7 @@ class LocalBackend:
         return LogsInPlace(cluster.directory / "logs")
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> DirectWay:  # noqa: ARG002 - at once
-        """Return the way to *node*'s own address, which is this machine's."""
+        """Return the way to *node*'s own address."""
         return DirectWay(next(state.address for state in self._states(cluster) if state.node == node), port)
 
     # --- End -----------------------------------------------------------------------------------------------

@@ -1,0 +1,213 @@
+"""The verb ``connect``: ports of a cluster's nodes on this machine, for as long as somebody wants them."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import shlex
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oci_cluster.contract.cluster import Cluster, Plan
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.config import PROJECT_ROOT, framework_dir
+from oci_cluster.contract.names import READY
+from oci_cluster.contract.session import session_token
+from oci_cluster.errors import ClusterError, StoppedError, UsageError
+from oci_cluster.launcher import kinds
+from oci_cluster.launcher.client_files import client_port, write_client_files
+from oci_cluster.launcher.command_line import CommandLine
+from oci_cluster.launcher.forward import Connections, check_reachable
+from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.opening import chosen
+from oci_cluster.launcher.ports import Port, known_ports, parse_port, url_here
+from oci_cluster.launcher.report import facts_of
+from oci_cluster.system.console import Say, program, say_to_stderr
+from oci_cluster.system.files import write_whole
+from oci_cluster.system.process import Signals
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.base import Backend
+
+# Between two looks whether the cluster still runs: elsewhere each is a request.
+_LOOK_S = 15.0
+
+
+@dataclass
+class Connected:
+    """One cluster, and the ports of it that are reachable from this machine."""
+
+    backend: Backend
+    cluster: Cluster
+    plan: Plan
+    say: Say
+    connections: Connections = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without any."""
+        backend, cluster, plan, say = self.backend, self.cluster, self.plan, self.say
+        self.connections = Connections(lambda node, port: backend.way(cluster, plan, node, port, say), say)
+
+    @property
+    def kind(self) -> kinds.Kind | None:
+        """The kind of the session that main runs, where it runs one."""
+        name = self.plan.environment.get(kinds.SETTING, "")
+        return kinds.read_kind(PROJECT_ROOT, name) if name else None
+
+    @property
+    def token(self) -> str:
+        """The token of that session."""
+        return session_token(self.plan.launch_key, self.cluster.launch_id)
+
+    def known_ports(self) -> dict[str, int]:
+        """Return main's ports by their names."""
+        session = Port(self.kind.port, name=self.kind.name) if self.kind else None
+        return known_ports(self.plan.limits.ports, session)
+
+    def url(self, node: str, port: Port, *, check: bool = False) -> str:
+        """Make *port* of *node* reachable, and return the URL under which it is, or what a person runs instead.
+
+        Raises:
+            BackendError: nobody answers there, where that is to be checked.
+        """
+        host, here = self.connections.reach(node, port.number, port.local, must_answer=check)
+        kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
+        if kind:
+            url, probe = (
+                (kind.url or kind.command).format(port=here, token=self.token, name=self.cluster.name),
+                kind.probe,
+            )
+        else:
+            url = url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
+            probe = "/" if port.name == "dashboard" else ""
+        if check:
+            check_reachable(host, here, probe)
+        return url
+
+    def client(self, target: Path) -> str:
+        """Write to *target* what a program of this machine needs to take part; return the variable it needs."""
+        folder = framework_dir(self.plan.framework, PROJECT_ROOT)
+        port = client_port(self.plan, folder)
+        host, here = self.connections.reach("MAIN", port)
+        address = url_here(host, here, port, self._facts())
+        reach = self.connections.reach
+        return write_client_files(self.cluster, self.plan, folder, target=target, address=address, reach=reach)
+
+    def close(self) -> None:
+        """End all connections, and what they cost."""
+        self.connections.close()
+
+    def _facts(self) -> dict[str, str]:
+        try:
+            cluster_dir = ClusterDir(self.plan.url, self.cluster.launch_id, self.plan.launch_key)
+            ready = cluster_dir.read(READY, any_life=True) or {}
+        except ClusterError:  # what main says of its URLs is not known; its ports are
+            return {}
+        return facts_of(self.backend, self.cluster, self.plan, ready)
+
+
+def connect(line: CommandLine) -> int:
+    """Make ports reachable until Ctrl-C, or the cluster's end; where this machine reaches them itself, name them.
+
+    Raises:
+        UsageError: the cluster has ended, or the node or a port is none.
+        ClusterError: there is no way.
+    """
+    signals, say = Signals(children=False), say_to_stderr(program())
+    backend, lifecycle, cluster = chosen(line, lambda: signals.received is not None)
+    with contextlib.ExitStack() as kept:
+        kept.callback(backend.close)
+        _stop_if_told(signals)
+        plan = backend.load(cluster)
+        node = line.value("--node", "MAIN")
+        _check_runs(lifecycle, cluster, node)
+        connected = Connected(backend, cluster, plan, say)
+        kept.callback(connected.close)
+        private = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="oci-cluster-connect-")))
+        if line.has("--python"):
+            print("export " + _quoted(connected.client(private)))
+        else:
+            _show_ports(line, connected, node, private)
+        _stop_if_told(signals)
+        sys.stdout.flush()
+        if line.has("--check") or not (line.has("--python") or connected.connections.has_forwarders):
+            return 0
+        say("Ctrl-C ends the connection; the cluster goes on")
+        _stay(lifecycle, cluster, signals, say)
+    return 0
+
+
+def _check_runs(lifecycle: Lifecycle, cluster: Cluster, node: str) -> None:
+    states = {state.node: state for state in lifecycle.states(cluster)}
+    if node not in states:
+        msg = f"{cluster.name} has no node '{node}'; it has {', '.join(states)}"
+        raise UsageError(msg)
+    if not states[node].is_running:
+        what = f"{node} of {cluster.name}" if lifecycle.is_running(cluster) else cluster.name
+        msg = f"{what} has ended: nothing of it can be reached; scripts/list.sh shows the clusters that run"
+        raise UsageError(msg)
+    if states[node].is_waiting:
+        msg = f"{node} of {cluster.name} has not started yet; scripts/status.sh {cluster.name} says what it waits for"
+        raise UsageError(msg)
+
+
+def _show_ports(line: CommandLine, connected: Connected, node: str, private: Path) -> None:
+    known = connected.known_ports()
+    texts = line.given.get("--port") or [_usual(connected, known)]
+    for port in [parse_port(text, known) for text in texts]:
+        name = port.name or str(port.number)
+        url = connected.url(node, port, check=line.has("--check"))
+        if line.has("--check"):
+            connected.say(f"{name} of {node} is reachable")
+        print(url if len(texts) == 1 else f"{name} {url}")
+        if line.has("--open") and url.startswith(("http://", "https://")):
+            _open(url, private / f"{port.number}.html")
+
+
+def _usual(connected: Connected, known: dict[str, int]) -> str:
+    """Return the port that a person means who names none."""
+    if connected.kind:
+        return connected.kind.name
+    if "dashboard" in known:
+        return "dashboard"
+    msg = f"which port? --port NAME or --port NUMBER; {connected.cluster.name} has: {', '.join(known) or 'none'}"
+    raise UsageError(msg)
+
+
+def _open(url: str, page: Path) -> None:
+    """Have the browser open *url* by way of a private *page*: a command line would show its token to everybody."""
+    import webbrowser  # noqa: PLC0415 - where it is asked for
+
+    write_whole(page, f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">')
+    webbrowser.open(page.as_uri())
+
+
+def _quoted(variable: str) -> str:
+    name, _, value = variable.partition("=")
+    return f"{name}={shlex.quote(value)}"
+
+
+def _stop_if_told(signals: Signals) -> None:
+    if signals.received is not None:
+        msg = "stopped"
+        raise StoppedError(msg)
+
+
+def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say) -> None:
+    """Return at a signal, or when *cluster* has ended."""
+    looked_at = time.monotonic()
+    while signals.received is None:
+        signals.wait(_LOOK_S)
+        if time.monotonic() - looked_at < _LOOK_S:
+            continue
+        looked_at = time.monotonic()
+        try:
+            if not lifecycle.is_running(cluster):
+                say(f"{cluster.name} has ended")
+                return
+        except ClusterError:  # what does not answer tells nothing
+            continue

@@ -1,0 +1,206 @@
+"""A port of this machine that leads to a port of a node, whatever lies between."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+
+from oci_cluster.backends.base import Way
+from oci_cluster.errors import BackendError, ClusterError, UsageError
+from oci_cluster.system.console import Say
+
+# Only programs of this machine may go this way.
+HERE = "127.0.0.1"
+# How much is passed on at once: what a socket's buffer holds by default on Linux is some times that.
+_PIECE = 1 << 16
+
+# Returns the way to a port of a node.
+OpenWay = Callable[[str, int], Way]
+
+
+class Forwarder:
+    """Listens on 127.0.0.1 and passes on what comes, each connection by one of the way's own."""
+
+    def __init__(self, way: Way, port: int, say: Say) -> None:
+        """Listen at once, in threads of its own.
+
+        Args:
+            way: Leads to the node.
+            port: Of this machine; 0 takes any that is free.
+            say: Is told once why connections cannot be passed on, and once that they can again.
+
+        Raises:
+            UsageError: *port* is taken, or this person may not listen on it.
+        """
+        try:
+            self._server = _Server(way, port, say)
+        except OSError as error:
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            msg = f"port {port} of this machine {why}; choose another: --port OTHER:{port}"
+            raise UsageError(msg) from error
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+
+    def close(self) -> None:
+        """End all connections, and listen no more; the way itself is its maker's."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._server.end_connections()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True  # one that has just been closed is no reason to refuse
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, way: Way, port: int, say: Say) -> None:
+        self._way = way
+        self._say = say
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._problem = ""
+        super().__init__((HERE, port), socketserver.BaseRequestHandler)
+
+    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:  # noqa: ARG002
+        """Pass on one connection to its end."""
+        assert isinstance(request, socket.socket)  # noqa: S101 - it is of TCP
+        try:
+            far = self._way.dial()
+        except ClusterError as error:
+            return self._note(str(error))
+        self._note("")
+        with far, self._kept(request), self._kept(far):
+            back = threading.Thread(target=_pour, args=(far, request), daemon=True)
+            back.start()
+            _pour(request, far)
+            back.join()
+        return None
+
+    def end_connections(self) -> None:
+        with self._lock:
+            for end in self._open:
+                _end(end, socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def _kept(self, end: socket.socket) -> Iterator[None]:
+        with self._lock:
+            self._open.add(end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open.discard(end)
+
+    def _note(self, problem: str) -> None:
+        """Say what is new: a browser asks again and again."""
+        with self._lock:
+            is_new, self._problem = problem != self._problem, problem
+        if is_new:
+            self._say(problem or "reachable again")
+
+
+def _pour(source: socket.socket, target: socket.socket) -> None:
+    """Pass on what *source* says to its end; one that breaks off ends both."""
+    try:
+        while piece := source.recv(_PIECE):
+            target.sendall(piece)
+    except OSError:
+        _end(source, socket.SHUT_RDWR)
+        _end(target, socket.SHUT_RDWR)
+    else:
+        _end(target, socket.SHUT_WR)
+
+
+def _end(end: socket.socket, how: int) -> None:
+    with contextlib.suppress(OSError):  # the other side has ended it
+        end.shutdown(how)
+
+
+class Connections:
+    """Ports of one cluster's nodes, reachable from this machine for as long as this is open."""
+
+    def __init__(self, open_way: OpenWay, say: Say) -> None:
+        """Begin with none.
+
+        Args:
+            open_way: Returns the way to a port of a node.
+            say: Is told what goes wrong on the way.
+        """
+        self._open_way = open_way
+        self._say = say
+        self._opened: contextlib.ExitStack = contextlib.ExitStack()
+        self.has_forwarders = False
+
+    def reach(self, node: str, port: int, local: int | None = None, *, must_answer: bool = False) -> tuple[str, int]:
+        """Return host and port under which this machine reaches *port* of *node* from now on.
+
+        Args:
+            node: Its name.
+            port: 1 to 65535.
+            local: The port that is wanted here; None takes the same where that is free, else any. Where this machine
+                reaches the node itself, and no port is wanted, nothing is made.
+            must_answer: Whether somebody has to listen there already; else it is said that nobody does.
+
+        Raises:
+            UsageError: the port that is wanted is taken.
+            BackendError: there is no way, or nobody who must listen there does.
+        """
+        way = self._open_way(node, port)
+        self._opened.callback(way.close)
+        try:
+            way.dial().close()
+        except BackendError as error:  # not for ever: a server may be about to begin
+            if must_answer:
+                raise
+            self._say(f"{error}; this goes on, for somebody may listen there later")
+        if way.address and local is None:
+            host, _, text = way.address.rpartition(":")
+            return host, int(text)
+        forwarder = self._forwarder(way, port, local)
+        self.has_forwarders = True
+        self._opened.callback(forwarder.close)
+        return HERE, forwarder.port
+
+    def _forwarder(self, way: Way, port: int, local: int | None) -> Forwarder:
+        if local is not None:
+            return Forwarder(way, local, self._say)
+        try:
+            return Forwarder(way, port, self._say)
+        except UsageError:
+            return Forwarder(way, 0, self._say)
+
+    def close(self) -> None:
+        """End them all."""
+        self._opened.close()
+
+
+def check_reachable(host: str, port: int, path: str) -> None:
+    """Ask the HTTP server on *port* of *host* for *path*, and anything else for a connection that stays.
+
+    Raises:
+        BackendError: none answers.
+    """
+    import http.client  # noqa: PLC0415 - 30 ms that only this needs
+
+    client = http.client.HTTPConnection(host, port, timeout=30)
+    try:
+        if path:
+            client.request("GET", path)
+            client.getresponse().read(1)
+        else:
+            client.connect()
+            assert client.sock is not None  # noqa: S101 - it is connected
+            client.sock.settimeout(1.0)
+            with contextlib.suppress(TimeoutError):  # it waits for the first word of who connects
+                if not client.sock.recv(1):
+                    raise ConnectionResetError(errno.ECONNRESET, "the connection was closed at once")
+    except (OSError, http.client.HTTPException) as error:
+        msg = f"nobody answers there ({error})"
+        raise BackendError(msg) from error
+    finally:
+        client.close()

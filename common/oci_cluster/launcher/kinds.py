@@ -1,0 +1,59 @@
+"""Kinds of sessions: each is a folder of ``scripts/sessions/``, which says how a person reaches what it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from oci_cluster.contract.config import read_settings_file
+from oci_cluster.contract.values import parse_count
+from oci_cluster.errors import SettingsError, UsageError
+
+FILE = "session.env"
+# The setting that says of which kind a cluster's session is.
+SETTING = "SESSION"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of session."""
+
+    name: str
+    folder: Path
+    port: int
+    """Of main: where the session's server listens."""
+    url: str
+    """What a browser opens, with ``{port}`` and ``{token}``; empty where no browser does."""
+    command: str
+    """What a person runs instead, with ``{port}`` and what else ``connect.sh`` knows."""
+    probe: str
+    """The path that its server answers when it is there; empty where it does not speak HTTP."""
+
+
+def known_kinds(root: Path) -> list[str]:
+    """Return the kinds that the checkout *root* has."""
+    return sorted(path.parent.name for path in (root / "scripts" / "sessions").glob(f"*/{FILE}"))
+
+
+def read_kind(root: Path, name: str) -> Kind:
+    """Return the kind *name* of the checkout *root*.
+
+    Raises:
+        UsageError: there is none; names those that there are.
+        SettingsError: its ``session.env`` cannot be used.
+    """
+    if name not in (known := known_kinds(root)):
+        msg = f"unknown kind of session '{name}'; this checkout has: {', '.join(known) or 'none'}"
+        raise UsageError(msg)
+    folder = root / "scripts" / "sessions" / name
+    found = read_settings_file(folder / FILE)
+    url, command = found.get("SESSION_URL", ""), found.get("SESSION_COMMAND", "")
+    try:
+        port = parse_count(found.get("SESSION_PORT", ""), minimum=1, maximum=65535)
+    except ValueError as error:
+        msg = f"{folder / FILE}: SESSION_PORT: {error}"
+        raise SettingsError(msg) from error
+    if bool(url) == bool(command):
+        msg = f"{folder / FILE}: expected one of SESSION_URL and SESSION_COMMAND: how a person reaches the session"
+        raise SettingsError(msg)
+    return Kind(name, folder, port, url, command, found.get("SESSION_PROBE", ""))

@@ -1,0 +1,68 @@
+"""Which backend and which cluster a command line names, and the Python environment in which the launcher goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oci_cluster.backends import known_backends, open_backend
+from oci_cluster.contract.config import PROJECT_ROOT, read_config
+from oci_cluster.launcher.command_line import CommandLine, usage
+from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.system.console import program, say_to_stderr
+from oci_cluster.system.python_env import ensure_backend_tools, ensure_tools
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.base import Backend, IsStopped
+    from oci_cluster.contract.cluster import Cluster
+
+
+def chosen(line: CommandLine, is_stopped: IsStopped = lambda: False) -> tuple[Backend, Lifecycle, Cluster]:
+    """Return the cluster that the command line names, and what acts on it."""
+    backend = opened(line, is_stopped)
+    lifecycle = Lifecycle(backend, PROJECT_ROOT, say_to_stderr(program()))
+    return backend, lifecycle, lifecycle.choose(line.words[0] if line.words else "")
+
+
+def opened(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
+    """Return the backend that was asked for, with all that it needs."""
+    backend = open_named(line, is_stopped)
+    backend.check()
+    equip(backend.name)
+    return backend
+
+
+def open_named(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
+    """Return the backend that was asked for, on the command line or in a setting."""
+    given = given_settings()
+    name = line.value("--backend") if line.has("--backend") else given.get("BACKEND") or "local"
+    if name not in (known := known_backends()):
+        raise usage(f"unknown backend '{name}'; there is: {' '.join(known)}")
+    return open_backend(name, PROJECT_ROOT, given, is_stopped)
+
+
+def equip(backend: str) -> None:
+    """Go on where the packages are that *backend* needs, which may take a minute: what can be refused, has been."""
+    if python := ensure_backend_tools(PROJECT_ROOT, backend, say_to_stderr(program())):
+        continue_in(python)
+
+
+def given_settings() -> dict[str, str]:
+    """Return the settings of ``config.env`` and of the environment; an empty variable counts as not given."""
+    return {**read_config(PROJECT_ROOT), **{name: text for name, text in os.environ.items() if text}}
+
+
+def use_own_environment() -> None:
+    """Go on in the launcher's own environment, made anew where it is gone; return where this is it already."""
+    continue_in(ensure_tools(PROJECT_ROOT, say_to_stderr(program())))
+
+
+def continue_in(python: Path) -> None:
+    """Execute this program again in the environment of *python*, unless it is the one that it runs in."""
+    if Path(sys.prefix).resolve() == python.parents[1].resolve():
+        return
+    os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh: no modules are looked for there
+    os.chdir(PROJECT_ROOT / "common")
+    os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter
