@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import tempfile
@@ -56,6 +57,10 @@ _MIDDLE = """element => {
 def why_not() -> str:
     """Return what is missing to run a browser here; empty where nothing is."""
     return "" if shutil.which(_PROGRAM) else f"needs {_PROGRAM} (Debian's {_PROGRAM})"
+
+
+class _NoContextError(AssertionError):
+    """One page goes and the next comes: there is nothing to ask."""
 
 
 class Browser:
@@ -116,6 +121,8 @@ class Browser:
             answer = self._answers.get(timeout=PATIENCE_S)
         except (OSError, queue.Empty) as error:
             raise AssertionError(f"the browser does not answer {method}: {self._log.read_text()[-2000:]}") from error
+        if re.search("context|navigated", answer.get("error", {}).get("message", "")):
+            raise _NoContextError(f"{method}: {answer['error']}")
         if "result" not in answer:
             raise AssertionError(f"{method}: {answer.get('error') or self._log.read_text()[-2000:]}")
         found: dict[str, Any] = answer["result"]
@@ -188,10 +195,14 @@ class Page:
         return str(self.evaluate("document.body ? document.body.innerText : ''"))
 
     def wait_for(self, script: str, what: str = "", patience_s: float = PATIENCE_S) -> Any:
-        """Return the value of an expression as soon as it is true."""
+        """Return the value of an expression, which is JSON, as soon as it is true."""
         return wait_until(
             lambda: self._is_there(script), lambda: f"{what or script} on a page that shows:\n{self.text}", patience_s
         )
+
+    def wait_for_element(self, selector: str, patience_s: float = PATIENCE_S) -> None:
+        """Return when there is something that *selector* finds."""
+        self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null", selector, patience_s)
 
     def wait_for_text(self, text: str, patience_s: float = PATIENCE_S) -> None:
         """Return when *text* can be read on the page."""
@@ -229,8 +240,10 @@ class Page:
         return self._browser.ask(method, self._session, **parameters)
 
     def _is_there(self, script: str) -> Any:
-        # While a page comes and goes there is nothing to ask.
-        answer = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        try:
+            answer = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        except _NoContextError:
+            return None
         return None if "exceptionDetails" in answer else answer["result"].get("value")
 
     def _take(self, message: dict[str, Any]) -> None:

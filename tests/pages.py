@@ -1,13 +1,14 @@
-"""Pages that clusters serve, as a browser of tests/browser.py sees them: Dask's dashboard."""
+"""Pages that clusters serve, as a browser of tests/browser.py sees them: JupyterLab, and Dask's dashboard."""
 
 from __future__ import annotations
 
+import json
 import re
 
-from browser import Page
+from browser import PATIENCE_S, Browser, Page
 from harness import wait_until
 
-# Keeps what it computes, so that the number of tasks grows for as long as the test has not said go.
+# Keeps what it computes, so that the number of tasks grows for as long as nobody has said go.
 COMPUTE = """\
 import os
 import time
@@ -30,6 +31,14 @@ _TITLES = """\
   .flatMap(document => [...(document._all_models || new Map()).values()])
   .filter(model => model.type === "Title")
   .map(title => title.text)"""
+# Dialogs come, and may go before anybody looks.
+_WATCH_DIALOGS = """\
+window.seenDialogs = [];
+new MutationObserver(changes => {
+  for (const node of changes.flatMap(change => [...change.addedNodes]))
+    if (node.classList && node.classList.contains("jp-Dialog")) window.seenDialogs.push(node.innerText);
+}).observe(document.body, {childList: true});"""
+_CELLS = "[...document.querySelectorAll('.jp-Notebook .jp-CodeCell')]"
 
 
 def tasks_shown(page: Page) -> int:
@@ -39,8 +48,57 @@ def tasks_shown(page: Page) -> int:
 
 
 def dashboard_moves(page: Page) -> None:
-    """Return when the page has shown some tasks, and then more, with one WebSocket open all the time."""
-    first = wait_until(lambda: tasks_shown(page), lambda: f"tasks on a page that shows {page.evaluate(_TITLES)}")
-    wait_until(lambda: tasks_shown(page) > first + 8, lambda: f"more than {first} tasks: {page.evaluate(_TITLES)}")
-    (url,) = page.open_sockets
-    assert re.fullmatch(r"ws://127\.0\.0\.\d+:\d+/status/ws", url)
+    """Return when the page has shown some tasks, and then more, all over one WebSocket."""
+
+    def shown() -> str:
+        return f"{page.evaluate(_TITLES)} on a page that shows:\n{page.text}"
+
+    first = wait_until(lambda: tasks_shown(page), lambda: f"tasks: {shown()}", PATIENCE_S)
+    sockets = set(page.open_sockets)
+    wait_until(lambda: tasks_shown(page) > first + 8, lambda: f"more than {first} tasks: {shown()}", PATIENCE_S)
+    assert page.open_sockets == sockets
+    assert [url for url in sockets if re.fullmatch(r"ws://127\.0\.0\.\d+:\d+/(.+/)?status/ws", url)], sockets
+
+
+class Lab:
+    """A JupyterLab in a tab."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self.page = browser.open(url)
+        self.page.resize(1200, 800)
+        self.page.wait_for_element(".jp-Launcher")
+        self.page.evaluate(_WATCH_DIALOGS)
+
+    @property
+    def dialogs(self) -> list[str]:
+        """The texts of all dialogs that were ever there."""
+        found: list[str] = self.page.evaluate("window.seenDialogs")
+        return found
+
+    def new_notebook(self) -> None:
+        """Make a notebook by the launcher, and return when its kernel is there."""
+        self.page.click('.jp-LauncherCard[data-category="Notebook"]')
+        # The notebook's own mark is idle before there is a kernel, and what is run then is forgotten.
+        self.page.wait_for("document.querySelector('#jp-main-statusbar').innerText.includes('| Idle')")
+
+    def start(self, code: str) -> int:
+        """Type *code* into the last cell and run it; return the cell's number."""
+        number = int(self.page.evaluate(f"{_CELLS}.length")) - 1
+        self.page.evaluate(f"{_CELLS}[{number}].dataset.test = '{number}'")
+        self.page.click(f'.jp-CodeCell[data-test="{number}"] .cm-content')
+        self.page.wait_for(f"{_CELLS}[{number}].contains(document.activeElement)", "the cell to have the focus")
+        self.page.type(code)
+        self.page.press("Enter", shift=True)
+        self.page.wait_for(f"{_CELLS}.length > {number + 1}", "the next cell")
+        return number
+
+    def output(self, number: int) -> str:
+        """Return what a cell shows so far."""
+        return str(self.page.evaluate(f"{_CELLS}[{number}].querySelector('.jp-OutputArea')?.innerText || ''"))
+
+    def run(self, code: str, patience_s: float = PATIENCE_S) -> str:
+        """Run *code* in a cell to its end, and return what it shows."""
+        number = self.start(code)
+        prompt = f"({_CELLS}[{number}].querySelector('.jp-InputPrompt')?.innerText || '')"
+        self.page.wait_for(f"/^\\[\\d+\\]:$/.test({prompt}.trim())", f"the end of {json.dumps(code)}", patience_s)
+        return self.output(number)
