@@ -48,6 +48,20 @@ run_entry_point() {
   exec "$(realpath "${ENTRY_POINT}")" ${entry_args[@]+"${entry_args[@]}"}
 }
 
+# session_facts: print the lines that the kind of session has for READY_FILE, such as the key of its host; none elsewhere.
+session_facts() {
+  local script="${ENTRY_POINT%/*}/facts.sh"
+  [[ -z "${SESSION:-}" || ! -e "${script}" ]] || "${script}"
+}
+
+# run_session_alone: where main is all that a session has, be ready, and become it; a launcher of ranks has no part in it.
+run_session_alone() {
+  [[ -n "${SESSION:-}" && "${WORKER_COUNT}" == 0 ]] || return 0
+  session_facts >"${READY_FILE}.new"
+  mv "${READY_FILE}.new" "${READY_FILE}"
+  run_entry_point
+}
+
 # changed_imports FOLDER: print the PYTHONPATH with which the framework's FOLDER changes what an entry point imports.
 changed_imports() { printf '%s\n' "${1%/*}/common/entry:$1/entry${PYTHONPATH:+:${PYTHONPATH}}"; }
 

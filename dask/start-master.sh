@@ -8,7 +8,7 @@ source "${here}/../common/start-lib.sh"
 # shellcheck source=dask/dask-lib.sh
 source "${here}/dask-lib.sh"
 
-scheduler="" entry=""
+scheduler="" entry="" own_worker=""
 
 # end_all: the entry point first, then the workers, which the scheduler sends away when it is told to end, then itself.
 end_all() {
@@ -18,6 +18,9 @@ end_all() {
   fi
   if [[ -n "${scheduler}" ]]; then
     kill -TERM "${scheduler}" 2>/dev/null && wait "${scheduler}" || :
+  fi
+  if [[ -n "${own_worker}" ]]; then
+    kill -TERM "${own_worker}" 2>/dev/null && wait "${own_worker}" || :
   fi
 }
 
@@ -109,11 +112,20 @@ report_ready() {
   {
     printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}/status" "scheduler=${DASK_SCHEDULER_ADDRESS}"
     [[ "${EPHEMERAL}" == 1 ]] || printf 'connect=DASK_CONFIG=%q\n' "${CLIENT_DIR}/client.yaml"
+    session_facts
   } >"${READY_FILE}.new"
   mv "${READY_FILE}.new" "${READY_FILE}"
 }
 
+# work_too: a session without workers computes on main, and scale.sh adds workers to it later.
+work_too() {
+  [[ -n "${SESSION:-}" && "${WORKER_COUNT}" == 0 ]] || return 0
+  "${here}/start-worker.sh" &
+  own_worker=$!
+}
+
 main() {
+  [[ "${SESSION_ALONE:-}" != 1 ]] || run_session_alone
   require MAIN_ADDRESS NODE_ADDRESS NODE_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT \
     NPROCS SCHEDULER_PORT DASHBOARD_PORT LOG_LEVEL
   if [[ "${EPHEMERAL}" == 1 ]]; then require ENTRY_POINT ENTRY_ARGS_FILE CODE_DIR; else require CLIENT_DIR CLUSTER_NAME; fi
@@ -127,6 +139,7 @@ main() {
     --preload "${here}/preload/scheduler.py" --preload "${here}/preload/own_names.py" \
     --preload "${here}/preload/quick_exit.py" &
   scheduler=$!
+  work_too
   wait_for_workers
   report_ready
   local code=0

@@ -8,6 +8,7 @@ source "${here}/../common/start-lib.sh"
 # shellcheck source=horovod/horovod-lib.sh
 source "${here}/horovod-lib.sh"
 
+run_session_alone
 check_node
 require READY_FILE TIMEOUT WORKER_COUNT RENDEZVOUS_PORT BLACKLIST_COOLDOWN
 exec python -I "${here}/launcher" launch

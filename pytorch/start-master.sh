@@ -9,4 +9,5 @@ source "${here}/../common/start-lib.sh"
 source "${here}/pytorch-lib.sh"
 
 require READY_FILE
+run_session_alone
 run_launcher is_host=1

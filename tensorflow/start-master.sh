@@ -9,4 +9,5 @@ source "${here}/../common/start-lib.sh"
 source "${here}/tensorflow-lib.sh"
 
 require READY_FILE
+run_session_alone
 run_task

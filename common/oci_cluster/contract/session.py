@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from oci_cluster.contract.signing import derived_key
 
 
 def session_token(launch_key: str, launch_id: str) -> str:
-    """Return the token of this launch's session, 64 hex digits; who has the launch's key knows it: nobody sends it."""
+    """Return the token of this launch's session, 64 hex digits: who has the launch's key has it, and nobody sends it."""
     return derived_key(launch_key, launch_id, "session").hex()
+
+
+def session_dir(kind: str, root: Path) -> Path:
+    """Return the folder of the sessions of this *kind* in *root*, a checkout or what an image has of one."""
+    return root / "scripts" / "sessions" / kind

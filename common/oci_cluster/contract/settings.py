@@ -9,6 +9,7 @@ from pathlib import Path
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir
 from oci_cluster.contract.main_place import is_at_main, parse_place
 from oci_cluster.contract.names import node_dir, node_name
+from oci_cluster.contract.session import session_dir
 from oci_cluster.contract.setting import Setting
 
 
@@ -39,6 +40,8 @@ class NodeSettings:
     timeout_s: float
     ephemeral: bool
     ttl_s: float
+    session: str
+    idle_limit_s: float
     grace_period_s: float
     heartbeat_interval_s: float
     heartbeat_timeout_s: float
@@ -142,6 +145,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     mode, rank = role_and_rank(read)
     names = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT")
     worker_count, work_dir, cluster_id, ephemeral, gang, lost_s = map(read.setting, names)
+    session = read.setting("SESSION")
     settings = NodeSettings(
         mode=mode,
         rank=rank,
@@ -155,8 +159,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         cluster_name=read.setting("CLUSTER_NAME", cluster_id or "-"),
         launch_id=read.setting("LAUNCH_ID"),
         launch_key=read.setting("LAUNCH_KEY"),
-        entry_point="" if read.text("ENTRY_MODULE") else read.setting("ENTRY_POINT", None if ephemeral else ""),
-        entry_module=read.setting("ENTRY_MODULE"),
+        entry_point=_entry_point(read, session, root, needs_one=ephemeral),
+        entry_module="" if session else read.setting("ENTRY_MODULE"),
         entry_args=(*read.setting("ARGS", []), *read.setting("NAMED_ARGS", [])),
         code_dir=read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
         code_uri=read.setting("CODE_URI"),
@@ -166,6 +170,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         timeout_s=read.setting("TIMEOUT"),
         ephemeral=ephemeral,
         ttl_s=read.setting("TTL"),
+        session=session,
+        idle_limit_s=read.setting("IDLE_LIMIT"),
         grace_period_s=read.setting("GRACE_PERIOD"),
         heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
         heartbeat_timeout_s=lost_s,
@@ -187,6 +193,18 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         termination_log=read.setting("TERMINATION_LOG"),
     )
     return _checked(read, settings)
+
+
+def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: bool) -> str:
+    """Return the script that main runs: the session's own, where it is one; empty where that is a module, or nothing."""
+    own = read.text("ENTRY_MODULE") or session
+    entry_point: str = read.setting("ENTRY_POINT", "" if own or not needs_one else None)
+    if not session:
+        return "" if own else entry_point
+    script = session_dir(session, root) / "start.sh"
+    if not script.is_file():
+        read.problems.append(f"SESSION: there is no {script}; an image that is older than this kind is built anew")
+    return str(script)
 
 
 def _add_framework(read: SettingsReader, root: Path) -> Path:

@@ -218,6 +218,8 @@ _NODES = (
         flag="--ttl",
         backend_defaults={"oci": "1d", "kubernetes": "1d"},
     ),
+    _decided("SESSION", "the kind of session that main runs, a folder of `scripts/sessions/`", parse_name, default=""),
+    _given("IDLE_LIMIT", "a session that nobody uses for so long ends; 0: it does not", parse_duration, default="1h"),
     _given("GRACE_PERIOD", "between TERM and KILL", parse_duration, default="10"),
     _given(
         "HEARTBEAT_INTERVAL",

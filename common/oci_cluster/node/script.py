@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
+from oci_cluster.contract.session import session_token
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import SettingsError, TimedOutError
 from oci_cluster.node.address import interface_of
@@ -160,6 +161,9 @@ class Script:
             self._relay.forget()
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
         environ |= _ads_environ(self._settings, environ)
+        if self._settings.session and self._settings.is_main:
+            token = session_token(self._settings.launch_key, self._settings.launch_id)
+            write_whole(self._node_dir / "session-token", token)
         if main.get("tls"):
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
@@ -203,6 +207,8 @@ class Script:
             "EPHEMERAL": str(int(settings.ephemeral)),
             "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
+        if settings.session:
+            environ["IDLE_LIMIT"] = f"{settings.idle_limit_s:f}".rstrip("0").rstrip(".")
         if settings.find_interface:
             environ["NODE_INTERFACE"] = interface_of(address)
         return environ
@@ -360,6 +366,7 @@ def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str
 def _python_path(settings: NodeSettings, code_dir: Path, inherited: str) -> str:
     """Return the start script's ``PYTHONPATH``: the user's code, and what was there but for this package."""
     # Python looks in a script's own folder first. What workers unpickle may have been imported from there.
-    folder = (code_dir / settings.entry_point).parent if settings.entry_point else code_dir
+    is_own = bool(settings.entry_point) and not settings.session
+    folder = (code_dir / settings.entry_point).parent if is_own else code_dir
     kept = [entry for entry in inherited.split(os.pathsep) if entry and Path(entry) != PROJECT_ROOT / "common"]
     return os.pathsep.join(dict.fromkeys([str(folder), str(code_dir), *kept]))

@@ -1,0 +1,110 @@
+"""JupyterLab, for one person, until nobody has used it for IDLE_LIMIT.
+
+Jupyter's own limits do not say when nobody is there: an open tab asks for the list of kernels every few seconds, which
+counts as activity; and kernels, or terminals, keep the server for as long as they are there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jupyterlab.labapp import LabApp
+from tornado.ioloop import PeriodicCallback
+from traitlets.config import Config
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from session_end import say_idle  # noqa: E402 - what all kinds share is beside this folder
+
+# What a page asks for by itself: these never change anything.
+_READS = {"GET", "HEAD", "OPTIONS"}
+# How often it is looked whether the session is idle: of a limit of an hour, late by 10 s.
+_LOOK_S = 10.0
+
+
+def server_config(private: Path) -> Config:
+    """Return how the server is reached, and by whom. No file of the user's wins over it."""
+    config = Config()
+    config.IdentityProvider.token = (private / "session-token").read_text()
+    config.PasswordIdentityProvider.hashed_password = ""
+    config.PasswordIdentityProvider.allow_password_change = False
+    config.ServerApp.update(
+        {
+            "ip": os.environ["SESSION_ADDRESS"],
+            "port": int(os.environ["SESSION_PORT"]),
+            "port_retries": 0,
+            "root_dir": str(Path.cwd()),
+            # A page of another site that has a name of its own for this address does not get in.
+            "allow_remote_access": False,
+            "allow_root": os.geteuid() == 0,
+            "open_browser": False,
+            "shutdown_no_activity_timeout": 0,
+        }
+    )
+    config.ExtensionApp.open_browser = False
+    config.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
+    config.ServerProxy.host_allowlist = ["localhost", "127.0.0.1", os.environ["PROXIED_HOST"]]
+    config.Application.log_level = "WARN"
+    return config
+
+
+class Idle:
+    """Ends a server that nobody has used for *limit_s* seconds, in which no cell has run.
+
+    Use is what only a person does: a page is opened, something is saved, a cell is run. What a terminal prints is use,
+    too: a program works there. Whoever is not logged in uses nothing.
+    """
+
+    def __init__(self, server: Any, limit_s: float) -> None:
+        self._server = server
+        self._limit_s = limit_s
+        self._used_at = time.time()
+        self._log_request = server.web_app.settings["log_function"]
+        server.web_app.settings["log_function"] = self._note
+        # Kept here: nobody else does.
+        self._looking = PeriodicCallback(self._look, min(_LOOK_S, limit_s / 10) * 1000)
+        self._looking.start()
+
+    def _note(self, handler: Any) -> None:
+        request = handler.request
+        is_page = request.method == "GET" and request.path.startswith(("/lab", "/tree", "/doc"))
+        is_page = is_page and not request.path.startswith(("/lab/api/", "/lab/extensions/"))
+        is_person = handler.current_user is not None and handler.get_status() < 400
+        if is_person and not request.path.startswith("/proxy/") and (is_page or request.method not in _READS):
+            self._used_at = time.time()
+        self._log_request(handler)
+
+    def _look(self) -> None:
+        kernels = self._server.kernel_manager
+        running = [kernels.get_kernel(kernel) for kernel in kernels.list_kernel_ids()]
+        if any(kernel.execution_state == "busy" for kernel in running):
+            self._used_at = time.time()
+            return
+        times = [kernel.last_activity for kernel in running]
+        times.append(self._server.web_app.settings.get("terminal_last_activity"))
+        used_at = max([self._used_at, *(at.timestamp() for at in times if isinstance(at, datetime))])
+        if time.time() - used_at < self._limit_s:
+            return
+        self._looking.stop()
+        say_idle(self._limit_s)
+        self._server.stop()
+
+
+def main() -> None:
+    """Serve until the end."""
+    private = Path(os.environ["NODE_DIR"])
+    # The file that has the token in it is nobody else's, and goes with the node.
+    os.environ.update(JUPYTER_PLATFORM_DIRS="1", JUPYTER_RUNTIME_DIR=str(private / "jupyter"))
+    server = LabApp.initialize_server(argv=[], config=server_config(private))
+    limit_s = float(os.environ["IDLE_LIMIT"])
+    idle = Idle(server, limit_s) if limit_s else None
+    server.start()
+    del idle
+
+
+if __name__ == "__main__":
+    main()
