@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _ALONE = {"--detach", "--all", "--quiet", "--no-trunc", "--force", "--volumes", "--follow", "--timestamps"}
+_ALONE |= {"--interactive"}
 _RESULT = tuple[int, bytes, str]
 
 
@@ -157,6 +158,12 @@ class Command:
             # As long a fraction as docker's.
             lines = [f"2026-01-01T00:00:{at:02}.{at:09}Z {line}" for at, line in zip(seconds, lines, strict=True)]
         self.out.write("".join(lines).encode())
+
+    def _exec(self) -> None:
+        """Check that there is one; the program of the engine then becomes what is to be run."""
+        name, container = self._named(self.names[0])
+        if container["State"]["Status"] != "running":
+            raise RefusedError(f"Error response from daemon: Container {name} is not running")
 
     def _stop(self) -> None:
         for word in self.names:

@@ -24,12 +24,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # For those who start a program. It answers as FakeEngine's own Engine does, which starts none: a start takes 40 ms.
 PROGRAM = """#!%(python)s -IS
-import sys
+import os, sys
 sys.path.insert(0, %(folder)r)
 from fake_docker import Path, run
 code, out, err = run(Path(%(place)r), sys.argv[1:], sys.stdin.buffer.read)
 sys.stdout.buffer.write(out)
 sys.stderr.write(err)
+if sys.argv[1] == "exec" and code == 0:  # containers are this machine
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.argv[sys.argv.index("python") + 1 :]])
 sys.exit(code)
 """
 
@@ -40,7 +43,7 @@ class DirectEngine(Engine):
     def call(self, *words: str, stdin: bytes = b"", timeout_s: float | None = None) -> str:
         code, out, err = run(Path(self.program).parent, words, lambda: stdin)
         if code != 0:
-            raise self._failure(words, err.encode())
+            raise self.failure(words, err.encode())
         return out.decode()
 
     @contextmanager
@@ -51,10 +54,10 @@ class DirectEngine(Engine):
             yield printed
         except BaseException:
             if code != 0 and not printed.read(1):
-                raise self._failure(words, err.encode()) from None
+                raise self.failure(words, err.encode()) from None
             raise
         if code != 0:
-            raise self._failure(words, err.encode())
+            raise self.failure(words, err.encode())
 
 
 class FakeEngine:

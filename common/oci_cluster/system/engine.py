@@ -90,7 +90,7 @@ class Engine:
             msg = f"{self._shown(words)} did not answer within {timeout_s:g} s; look at the engine: {self.program} info"
             raise EngineError(msg) from error
         if done.returncode != 0:
-            raise self._failure(words, done.stderr)
+            raise self.failure(words, done.stderr)
         return done.stdout.decode(errors="replace")
 
     def inspect(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -161,7 +161,7 @@ class Engine:
             )
             raise EngineError(msg)
         if errors := found.get("ServerErrors"):  # docker's client tells of itself, and succeeds, where nobody answers
-            raise self._failure(["info"], "\n".join(map(str, errors)).encode())
+            raise self.failure(["info"], "\n".join(map(str, errors)).encode())
         return found
 
     def image_user(self, image: str) -> str | None:
@@ -206,13 +206,13 @@ class Engine:
                     client.kill()
                 if client.wait() > 0 and has_ended:
                     errors.seek(0)
-                    raise self._failure(words, errors.read()) from None
+                    raise self.failure(words, errors.read()) from None
                 raise
             finally:
                 client.stdout.close()
             if client.wait() != 0:
                 errors.seek(0)
-                raise self._failure(words, errors.read())
+                raise self.failure(words, errors.read())
 
     def start(self, *words: str, output: Path) -> subprocess.Popen[bytes]:
         """Start the command *words*; what it prints is written to the file *output*, from its beginning on."""
@@ -228,6 +228,25 @@ class Engine:
             except OSError as error:
                 raise self._missing(error) from error
 
+    def talk(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start the command *words*, with pipes on either side; it is the caller's to end.
+
+        Raises:
+            EngineError: there is no engine.
+        """
+        try:
+            return subprocess.Popen(  # noqa: S603 - an argument list, no shell
+                [self.program, *words],
+                env=self.environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise self._missing(error) from error
+
     def _missing(self, error: OSError) -> EngineError:
         msg = (
             f"the container engine '{self.program}' cannot be run: {error.strerror}; install Docker or Podman, "
@@ -238,7 +257,8 @@ class Engine:
     def _shown(self, words: Sequence[str]) -> str:
         return " ".join([self.program, *words[:2]])
 
-    def _failure(self, words: Sequence[str], stderr: bytes) -> EngineError | NotPermittedError:
+    def failure(self, words: Sequence[str], stderr: bytes) -> EngineError | NotPermittedError:
+        """Return what *stderr*, which a failed command *words* has printed, means to a person."""
         said = stderr.decode(errors="replace").strip()
         # docker's last line is advice about --help.
         lines = [line for line in said.splitlines() if line.strip() and "--help" not in line] or ["it says nothing"]

@@ -32,6 +32,7 @@ from oci_cluster.backends.docker.states import (
     plan_of,
 )
 from oci_cluster.backends.docker.unbegun import Unbegun
+from oci_cluster.backends.docker.way import ContainerWay
 from oci_cluster.backends.kept import read_states
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
 from oci_cluster.contract.config import SettingsReader, read_settings_file
@@ -133,10 +134,7 @@ class DockerBackend:
         """
         cluster = Cluster.of(plan, self._directory)
         if any(node.role == "MAIN" for node in nodes):
-            try:
-                write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
-            except OSError as error:
-                raise not_writable(cluster.directory, error) from error
+            _write_plan(cluster, plan)
             for words in commands.shared_commands(plan):
                 self._stop_if_told()
                 self._engine.call(*words)
@@ -283,6 +281,10 @@ class DockerBackend:
         nodes = lambda: self._seen.get(cluster.launch_id) or self._containers(cluster)  # noqa: E731 - one expression
         return ContainerLogs(self._engine, nodes, cluster, directory, follow=follow)
 
+    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> ContainerWay:  # noqa: ARG002 - at once
+        """Return the way to *port* of *node*, which needs no port of the container's to be published."""
+        return ContainerWay(self._engine, commands.container_name(cluster.cluster_id, node), node, port)
+
     # --- End -----------------------------------------------------------------------------------------------
 
     def why_fixed(self, cluster: Cluster) -> str:
@@ -354,6 +356,13 @@ class DockerBackend:
             except subprocess.TimeoutExpired:
                 client.kill()
                 client.wait()
+
+
+def _write_plan(cluster: Cluster, plan: Plan) -> None:
+    try:
+        write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
+    except OSError as error:
+        raise not_writable(cluster.directory, error) from error
 
 
 @contextmanager
