@@ -34,5 +34,5 @@ need_modules() {
   local kind="$1"
   shift
   python -I -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' "$@" ||
-    die 78 "a session of ${kind} needs $*: build the image with EXTRA_ENV=scripts/sessions/${kind}/env.yaml"
+    die 78 "this node's Python lacks one of: $*; scripts/sessions/${kind}/env.yaml lists what it needs: build the image with EXTRA_ENV=scripts/sessions/${kind}/env.yaml, or install it in your --python"
 }

@@ -320,6 +320,7 @@ def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
     worker_count = read.value("WORKER_COUNT", parse_count, 0)
     waits_for_all = [read.value(name, parse_switch, False) for name in ("GANG", "WAIT_FOR_ADDRESSES")]
     fewest = min_workers_of(read, worker_count)
+    session = ["SESSION_PORT"] if environment.get("SESSION_PORT") else []
     limits = Limits(
         min_workers=fewest,
         workers_to_begin=worker_count if any(waits_for_all) else fewest,
@@ -327,7 +328,7 @@ def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
         ttl_s=read.value("TTL", parse_duration, 0.0),
         grace_period_s=read.value("GRACE_PERIOD", parse_duration, 10.0),
         heartbeat_timeout_s=read.value("HEARTBEAT_TIMEOUT", parse_duration, 60.0),
-        ports={name: read.value(name, _port) for name in defaults if name.endswith("_PORT")},
+        ports={name: read.value(name, _port) for name in (*defaults, *session) if name.endswith("_PORT")},
     )
     if read.problems:
         raise SettingsError("; ".join(read.problems))

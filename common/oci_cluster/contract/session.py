@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from oci_cluster.contract.signing import derived_key
@@ -15,3 +16,10 @@ def session_token(launch_key: str, launch_id: str) -> str:
 def session_dir(kind: str, root: Path) -> Path:
     """Return the folder of the sessions of this *kind* in *root*, a checkout or what an image has of one."""
     return root / "scripts" / "sessions" / kind
+
+
+def session_packages(environment: Mapping[str, str], root: Path) -> list[Path]:
+    """Return the file that lists what a session adds to its framework's packages, where its kind has one."""
+    kind = environment.get("SESSION", "")
+    path = session_dir(kind, root) / "env.yaml"
+    return [path] if kind and path.is_file() else []

@@ -12,9 +12,10 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from oci_cluster.backends import open_backend
 from oci_cluster.contract.config import PROJECT_ROOT
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     from oci_cluster.launcher.logs import MergedLogs, Output
     from oci_cluster.system.process import Signals
 
+# Makes the plan that a command line asks for.
+PlanOf: TypeAlias = "Callable[[CommandLine, Backend], Plan]"
+# What is done while a cluster is followed; what it yields is called when that is ready.
+Attend: TypeAlias = "Callable[[Cluster, Plan], AbstractContextManager[Callable[[], None]]]"
+
 # Modules are imported by the verb that needs them: `stop` must not pay for what `launch` does.
 # ruff: noqa: PLC0415
 
@@ -53,10 +59,11 @@ def run(verb: str, words: Sequence[str]) -> int:
     line = parse(verb, words)
     check_words(verb, line)
     heed_signals()
-    if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb == "launch":
+    if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb in {"launch", "session"}:
         _end_with(int(shell))
     verbs = {
-        "launch": _launch,
+        "launch": launch,
+        "session": _session,
         "status": _status,
         "list": _list,
         "logs": _logs,
@@ -109,12 +116,23 @@ class _Interrupt:
         return self.signals is not None and self.signals.received is not None
 
 
-def _launch(line: CommandLine) -> int:
+def _nobody(_cluster: Cluster, _plan: Plan) -> AbstractContextManager[Callable[[], None]]:
+    return contextlib.nullcontext(lambda: None)
+
+
+def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _nobody) -> int:
+    """Launch a cluster, and follow it to its end, as *line* says; return its exit code.
+
+    Args:
+        line: What was typed.
+        plan_of: Makes the plan; by default that of an ordinary cluster.
+        attend: Is entered while the cluster is followed, and returns what is called when it is ready.
+    """
     say, interrupt = say_to_stderr(program()), _Interrupt()
     backend = open_named(line, interrupt.is_stopped)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
-        plan = _plan(line, backend)
+        plan = (plan_of or _plan)(line, backend)
         backend.check(plan)
         equip(backend.name)
         plan = backend.place(plan, say)
@@ -125,12 +143,14 @@ def _launch(line: CommandLine) -> int:
             return 0
         plan = backend.prepare(plan, say)
         continue_in(ensure_tools(PROJECT_ROOT, say))  # which has just been made, where this is the first launch
-        return _run(line, lifecycle, backend, plan, interrupt.note())
+        return _run(line, lifecycle, backend, plan, interrupt.note(), attend)
     finally:
         backend.close()
 
 
-def _run(line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals) -> int:
+def _run(
+    line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals, attend: Attend
+) -> int:
     """Launch *plan* and show it to its end, or detach from it; whatever fails, nothing goes on that nobody follows."""
     from oci_cluster.launcher.guard import Guard
     from oci_cluster.launcher.provisioning import bounded
@@ -142,7 +162,8 @@ def _run(line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, 
         try:
             code = 0
             if not line.has("--detach"):
-                code = _follow(backend, cluster, plan, say, signals)
+                with attend(cluster, plan) as on_ready:
+                    code = _follow(backend, cluster, plan, say, signals, on_ready)
             elif line.has("--wait") and (failed := _wait(backend, cluster, plan, say, signals)):
                 code = failed
             elif signals.received is None:
@@ -176,7 +197,9 @@ def _plan(line: CommandLine, backend: Backend) -> Plan:
     return make_plan(request, os.environ, **where, max_workers=backend.max_workers, say=say_to_stderr(program()))
 
 
-def _follow(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals) -> int:
+def _follow(
+    backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals, on_ready: Callable[[], None]
+) -> int:
     """Show *cluster* to its end; return its exit code."""
     from oci_cluster.launcher.follow import Follower
 
@@ -188,7 +211,7 @@ def _follow(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: S
         say(f"{why}; {cluster.name} is followed to its end without them; Ctrl-C stops it")
 
     merged = _merged(copy, plan.node_names, LastingOutput(lost))
-    follower = Follower(backend, cluster, plan, say=say, signals=signals)
+    follower = Follower(backend, cluster, plan, say=say, signals=signals, on_ready=on_ready)
     try:
         code = follower.run(merged, copy)
     finally:
@@ -334,6 +357,12 @@ def _scale(line: CommandLine) -> int:
     finally:
         backend.close()
     return 0
+
+
+def _session(line: CommandLine) -> int:
+    from oci_cluster.launcher.session import run_session
+
+    return run_session(line)
 
 
 def _connect(line: CommandLine) -> int:

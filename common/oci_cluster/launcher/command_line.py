@@ -20,6 +20,11 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("--name=", "--ps=", "--ttl=", "--keep", "--detach", "--wait", "--dry-run", "--json"),
         *("--queue=", "--priority=", "--wait-for-quota="),
     ),
+    "session": (
+        *("--framework=", "--workers=", "--in=", "--idle=", "--key=", "--open"),
+        *("--code=", "--python=", "--with=", "--env=", "--env-file=", "--name=", "--ttl="),
+        *("--detach", "--dry-run", "--json", "--queue=", "--priority=", "--wait-for-quota="),
+    ),
     "status": ("--json",),
     "list": ("--all", "--json"),
     "logs": ("-f", "--follow", "--node=", "--tail="),
@@ -126,9 +131,13 @@ def check_words(verb: str, line: CommandLine) -> None:
         raise usage(f"expected {wanted[verb]}, got {len(line.words)} of them")
     if verb == "stop" and line.words and line.has("--ended", "--older-than"):
         raise usage(f"name clusters, or choose them with --ended and --older-than; got '{line.words[0]}' too")
+    if verb == "session" and not 1 <= len(line.words) <= 2:
+        raise usage(f"expected KIND [NAME], got {len(line.words)} of them")
+    if verb == "session" and len(line.words) == 2 and line.has("--name"):
+        raise usage(f"the name is given twice: '{line.words[1]}' and --name {line.value('--name')}")
     if verb == "launch" and line.has("--wait") and not line.has("--detach"):
         raise usage("--wait belongs to --detach; without these, launch.sh follows the cluster to its end")
-    if verb not in {*wanted, "stop"} and len(line.words) > 1:
+    if verb not in {*wanted, "stop", "session"} and len(line.words) > 1:
         raise usage(f"one name at a time, got '{line.words[0]}' and '{line.words[1]}'")
     if verb == "list" and line.words:
         raise usage(f"unexpected '{line.words[0]}'")

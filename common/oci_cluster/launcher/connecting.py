@@ -8,7 +8,7 @@ import shlex
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,12 @@ from oci_cluster.errors import ClusterError, StoppedError, UsageError
 from oci_cluster.launcher import kinds
 from oci_cluster.launcher.client_files import client_port, write_client_files
 from oci_cluster.launcher.command_line import CommandLine
-from oci_cluster.launcher.forward import Connections, check_reachable
+from oci_cluster.launcher.forward import Connections, LooksAgain, check_reachable, never, patiently
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.opening import chosen
 from oci_cluster.launcher.ports import Port, known_ports, parse_port, url_here
 from oci_cluster.launcher.report import facts_of
+from oci_cluster.launcher.ssh_config import write_ssh_config
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Signals
@@ -56,7 +57,10 @@ class Connected:
     def kind(self) -> kinds.Kind | None:
         """The kind of the session that main runs, where it runs one."""
         name = self.plan.environment.get(kinds.SETTING, "")
-        return kinds.read_kind(PROJECT_ROOT, name) if name else None
+        if not name:
+            return None
+        kind = kinds.read_kind(PROJECT_ROOT, name)
+        return replace(kind, port=int(self.plan.environment.get("SESSION_PORT", kind.port)))
 
     @property
     def token(self) -> str:
@@ -68,25 +72,31 @@ class Connected:
         session = Port(self.kind.port, name=self.kind.name) if self.kind else None
         return known_ports(self.plan.limits.ports, session)
 
-    def url(self, node: str, port: Port, *, check: bool = False) -> str:
+    def url(self, node: str, port: Port, *, check: bool = False, looks_again: LooksAgain = never) -> str:
         """Make *port* of *node* reachable, and return the URL under which it is, or what a person runs instead.
+
+        Args:
+            node: Its name.
+            port: Of it.
+            check: Whether an answer is needed, and not somebody who listens.
+            looks_again: Whether it is looked once more for who does not answer, yet.
 
         Raises:
             BackendError: nobody answers there, where that is to be checked.
         """
-        host, here = self.connections.reach(node, port.number, port.local, must_answer=check)
         kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
-        if kind:
-            url, probe = (
-                (kind.url or kind.command).format(port=here, token=self.token, name=self.cluster.name),
-                kind.probe,
-            )
-        else:
-            url = url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
-            probe = "/" if port.name == "dashboard" else ""
+        probe = kind.probe.format(token=self.token) if kind else "/" if port.name == "dashboard" else ""
+        host, here = self.connections.reach(
+            node, port.number, port.local, must_answer=check, looks_again=looks_again
+        )
         if check:
-            check_reachable(host, here, probe)
-        return url
+            patiently(lambda: check_reachable(host, here, probe), looks_again)
+        if kind is None:
+            return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
+        words = {"host": host, "port": here, "token": self.token, "name": self.cluster.name}
+        if "{ssh_config}" in kind.command:
+            words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._facts())))
+        return (kind.url or kind.command).format(**words)
 
     def client(self, target: Path) -> str:
         """Write to *target* what a program of this machine needs to take part; return the variable it needs."""
@@ -165,7 +175,7 @@ def _show_ports(line: CommandLine, connected: Connected, node: str, private: Pat
             connected.say(f"{name} of {node} is reachable")
         print(url if len(texts) == 1 else f"{name} {url}")
         if line.has("--open") and url.startswith(("http://", "https://")):
-            _open(url, private / f"{port.number}.html")
+            open_in_browser(url, private / f"{port.number}.html")
 
 
 def _usual(connected: Connected, known: dict[str, int]) -> str:
@@ -178,7 +188,7 @@ def _usual(connected: Connected, known: dict[str, int]) -> str:
     raise UsageError(msg)
 
 
-def _open(url: str, page: Path) -> None:
+def open_in_browser(url: str, page: Path) -> None:
     """Have the browser open *url* by way of a private *page*: a command line would show its token to everybody."""
     import webbrowser  # noqa: PLC0415 - where it is asked for
 

@@ -44,6 +44,7 @@ class Follower:
         *,
         say: Say,
         signals: Signals,
+        on_ready: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare to follow *cluster*.
@@ -54,11 +55,13 @@ class Follower:
             plan: What it was launched with.
             say: Shows a line of progress.
             signals: Ctrl-C and TERM.
+            on_ready: Is called when the cluster is ready, in each life of it.
             clock: Monotonic seconds.
         """
         self._backend, self._cluster, self._plan = backend, cluster, plan
         self._say = say
         self._signals = signals
+        self._on_ready = on_ready
         self._clock = clock
         # What storage does not answer here is asked again in the next round.
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
@@ -298,6 +301,7 @@ class Follower:
             told = facts_of(self._backend, self._cluster, self._plan, ready)
             facts = "; ".join(f"{name} {value}" for name, value in told.items())
             self._say(f"ready after {self._seconds()}" + (f"; {facts}" if facts else ""))
+            self._on_ready()
         elif arrived != self._arrived and STOP not in listing:
             self._arrived = arrived
             self._say(f"{arrived} of {len(others)} workers arrived")

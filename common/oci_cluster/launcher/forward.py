@@ -18,6 +18,8 @@ HERE = "127.0.0.1"
 # How much is passed on at once: what a socket's buffer holds by default on Linux is some times that.
 _PIECE = 1 << 16
 
+# Waits a little, and returns whether to look once more for who has not answered, yet.
+LooksAgain = Callable[[], bool]
 # Returns the way to a port of a node.
 OpenWay = Callable[[str, int], Way]
 
@@ -121,6 +123,21 @@ def _end(end: socket.socket, how: int) -> None:
         end.shutdown(how)
 
 
+def never() -> bool:
+    """Do not look again."""
+    return False
+
+
+def patiently(look: Callable[[], None], looks_again: LooksAgain) -> None:
+    """Call *look* until it raises no BackendError, or *looks_again* has had enough."""
+    while True:
+        try:
+            return look()
+        except BackendError:
+            if not looks_again():
+                raise
+
+
 class Connections:
     """Ports of one cluster's nodes, reachable from this machine for as long as this is open."""
 
@@ -136,7 +153,15 @@ class Connections:
         self._opened: contextlib.ExitStack = contextlib.ExitStack()
         self.has_forwarders = False
 
-    def reach(self, node: str, port: int, local: int | None = None, *, must_answer: bool = False) -> tuple[str, int]:
+    def reach(
+        self,
+        node: str,
+        port: int,
+        local: int | None = None,
+        *,
+        must_answer: bool = False,
+        looks_again: LooksAgain = never,
+    ) -> tuple[str, int]:
         """Return host and port under which this machine reaches *port* of *node* from now on.
 
         Args:
@@ -145,6 +170,7 @@ class Connections:
             local: The port that is wanted here; None takes the same where that is free, else any. Where this machine
                 reaches the node itself, and no port is wanted, nothing is made.
             must_answer: Whether somebody has to listen there already; else it is said that nobody does.
+            looks_again: Whether it is looked once more for somebody who does.
 
         Raises:
             UsageError: the port that is wanted is taken.
@@ -153,7 +179,7 @@ class Connections:
         way = self._open_way(node, port)
         self._opened.callback(way.close)
         try:
-            way.dial().close()
+            patiently(lambda: way.dial().close(), looks_again)
         except BackendError as error:  # not for ever: a server may be about to begin
             if must_answer:
                 raise
@@ -183,7 +209,7 @@ def check_reachable(host: str, port: int, path: str) -> None:
     """Ask the HTTP server on *port* of *host* for *path*, and anything else for a connection that stays.
 
     Raises:
-        BackendError: none answers.
+        BackendError: none answers, or it is one that does not know the token in *path*.
     """
     import http.client  # noqa: PLC0415 - 30 ms that only this needs
 
@@ -191,7 +217,9 @@ def check_reachable(host: str, port: int, path: str) -> None:
     try:
         if path:
             client.request("GET", path)
-            client.getresponse().read(1)
+            if (status := client.getresponse().status) in {401, 403}:
+                msg = f"what answers there is not this session: it refuses the session's token ({status})"
+                raise BackendError(msg)
         else:
             client.connect()
             assert client.sock is not None  # noqa: S101 - it is connected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from oci_cluster.errors import SettingsError, UsageError
 FILE = "session.env"
 # The setting that says of which kind a cluster's session is.
 SETTING = "SESSION"
+BESIDE = ("dask", "outputs")
+# What the file says of the kind itself, and no node gets.
+_OF_KINDS = frozenset({"SESSION_URL", "SESSION_COMMAND", "SESSION_PROBE", "SESSION_IN"})
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,15 @@ class Kind:
     port: int
     """Of main: where the session's server listens."""
     url: str
-    """What a browser opens, with ``{port}`` and ``{token}``; empty where no browser does."""
+    """What a browser opens, with ``{host}``, ``{port}`` and ``{token}``; empty where no browser does."""
     command: str
-    """What a person runs instead, with ``{port}`` and what else ``connect.sh`` knows."""
+    """What a person runs instead, with the same, ``{name}`` and ``{ssh_config}``: a file for ``ssh -F``."""
     probe: str
-    """The path that its server answers when it is there; empty where it does not speak HTTP."""
+    """The path that its server answers when it is there, with ``{token}``; empty where it does not speak HTTP."""
+    beside: str
+    """What ``--in`` gives a session: ``dask``, a client of that cluster, or ``outputs``; empty where it gives nothing."""
+    settings: Mapping[str, str]
+    """The port, and what else main is given."""
 
 
 def known_kinds(root: Path) -> list[str]:
@@ -56,4 +64,9 @@ def read_kind(root: Path, name: str) -> Kind:
     if bool(url) == bool(command):
         msg = f"{folder / FILE}: expected one of SESSION_URL and SESSION_COMMAND: how a person reaches the session"
         raise SettingsError(msg)
-    return Kind(name, folder, port, url, command, found.get("SESSION_PROBE", ""))
+    beside = found.get("SESSION_IN", "")
+    if beside not in {"", *BESIDE}:
+        msg = f"{folder / FILE}: SESSION_IN: '{beside}' is none of {', '.join(BESIDE)}"
+        raise SettingsError(msg)
+    settings = {key: text for key, text in found.items() if key not in _OF_KINDS}
+    return Kind(name, folder, port, url, command, found.get("SESSION_PROBE", ""), beside, settings)

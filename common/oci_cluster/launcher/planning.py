@@ -27,7 +27,7 @@ from oci_cluster.contract.values import (
 )
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.setting_checks import SettingChecks
-from oci_cluster.launcher.user_code import check_outputs, find_code, find_interpreter
+from oci_cluster.launcher.user_code import check_outputs, find_code, find_folder, find_interpreter
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import now
 
@@ -52,6 +52,8 @@ class Request:
     """Interpreter of the user's own environment; empty: ours is made."""
     packages: Sequence[str] = ()
     """What is added to ours."""
+    session: Mapping[str, str] = field(default_factory=dict)
+    """What main of a session is given; empty for other clusters. Such a one runs no script of the user's."""
 
 
 def make_plan(
@@ -77,9 +79,13 @@ def make_plan(
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, folder, request.backend, say)
     launch_id = secrets.token_hex(4)
-    name = read.value("CLUSTER_NAME", _cluster_name, f"{folder.name}-{launch_id[:4]}")
+    what = request.session.get("SESSION", folder.name)
+    name = read.value("CLUSTER_NAME", _cluster_name, f"{what}-{launch_id[:4]}")
     servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
-    code_dir, entry = find_code(read, folder, cwd, ephemeral=ephemeral)
+    if request.session:
+        code_dir, entry = find_folder(read, folder, cwd), dict(request.session)
+    else:
+        code_dir, entry = find_code(read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, code_dir)
     passed_on = _passed_on(given, read, folder, workers)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
@@ -119,7 +125,7 @@ def _typed(request: Request, root: Path, cwd: Path, max_workers: int) -> tuple[P
     """Return the framework's folder, how many workers, the variables of ``--env``, and the user's interpreter."""
     try:
         folder = framework_dir(request.framework.rstrip("/"), root)  # tab completion turns dask into dask/
-        workers = _workers(request.workers, request.backend, max_workers)
+        workers = _workers(request.workers, request.backend, max_workers, minimum=0 if request.session else 1)
         extra = dict(_pair(text) for text in request.environment)
         return folder, workers, extra, str(find_interpreter(request.python, cwd)) if request.python else ""
     except ValueError as error:
@@ -239,9 +245,9 @@ def scaled_workers(text: str, now: int, *, minimum: int, maximum: int) -> int:
     return wanted
 
 
-def _workers(text: str, backend: str, maximum: int) -> int:
+def _workers(text: str, backend: str, maximum: int, minimum: int) -> int:
     try:
-        return parse_count(text, minimum=1, maximum=maximum)
+        return parse_count(text, minimum=minimum, maximum=maximum)
     except ValueError as error:
         msg = f"workers: {error}, which is what the {backend} backend takes; try 3"
         raise ValueError(msg) from error

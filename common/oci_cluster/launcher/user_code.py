@@ -75,6 +75,20 @@ def find_code(read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool)
     return code_dir, {"ENTRY_POINT": entry_point, **hidden}
 
 
+def find_folder(read: SettingsReader, folder: Path, cwd: Path) -> Path:
+    """Return the folder in which a session works: the one that is named, or the one that the user is in.
+
+    In the checkout itself that is the example of the framework in *folder*: the checkout is no code of the user's. What
+    is wrong with it is added to *read*'s problems.
+    """
+    if code := read.text("CODE_DIR"):
+        if not (cwd / code).is_dir():
+            read.problems.append(f"CODE_DIR: '{code}' is not a directory")
+        return (cwd / code).resolve()
+    example = folder / "example"
+    return example if cwd.resolve() == folder.parent.resolve() and example.is_dir() else cwd.resolve()
+
+
 def check_outputs(read: SettingsReader, code_dir: Path) -> None:
     """Check that the folders of outputs hide no files of *code_dir*; what is wrong is added to *read*'s problems."""
     for folder in SettingsReader(*read.sources).setting("OUTPUT_FOLDERS", []):  # bad ones are noted elsewhere

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A session of ssh: a server of this node's user, without root, for the keys in SSH_KEYS, commas between.
+# A session of ssh: a server of this node's user, without root, for the keys in SSH_AUTHORIZED, commas between.
 # scripts/sessions/README.md says what a session's start script is given.
 set -Eeuo pipefail
 here="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -10,13 +10,13 @@ source "${here}/../session-lib.sh"
 # shellcheck source=scripts/sessions/ssh/ssh-lib.sh
 source "${here}/ssh-lib.sh"
 
-require NODE_DIR NODE_ADDRESS OUTPUT_DIR CODE_DIR SESSION_PORT IDLE_LIMIT SSH_KEYS
+require NODE_DIR NODE_ADDRESS OUTPUT_DIR CODE_DIR SESSION_PORT IDLE_LIMIT SSH_AUTHORIZED
 find_programs
 : "${keygen}"
 user="$(node_user)"
 enter_session_folder
 own="${NODE_DIR}/ssh"
-printf '%s\n' "${SSH_KEYS//,/$'\n'}" >"${own}/authorized_keys"
+printf '%s\n' "${SSH_AUTHORIZED//,/$'\n'}" >"${own}/authorized_keys"
 SESSION_ADDRESS="$(session_address)"
 export SESSION_ADDRESS
 unset LAUNCH_KEY TERM "${!SSH_@}"

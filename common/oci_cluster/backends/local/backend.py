@@ -38,6 +38,7 @@ from oci_cluster.contract.cluster import (
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, framework_words
 from oci_cluster.contract.names import node_dirs, rank_of
+from oci_cluster.contract.session import session_packages
 from oci_cluster.contract.values import parse_files
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.added_packages import with_packages
@@ -154,6 +155,7 @@ class LocalBackend:
         ClusterDir(plan.url, plan.launch_id, plan.launch_key)
         folder = self._root / plan.framework
         torch, files = _read_own(plan)
+        files = [*files, *session_packages(plan.environment, self._root)]
         needed = framework_words(folder, "REQUIRED_PACKAGES")
         if plan.environment.get("ENTRY_POINT", "").endswith(".ipynb"):
             files = [*files, self._root / "common" / "env-notebook.yaml"]
