@@ -69,9 +69,9 @@ def listening_of(launch_id: str, command: Callable[[list[str]], bool] = lambda _
 
 
 class Launch:
-    """One ``launch.sh`` in a session of its own, as a terminal would have it."""
+    """One ``launch.sh``, or ``session.sh``, in a session of its own, as a terminal would have it."""
 
-    def __init__(self, project: Project, arguments: list[str], environ: dict[str, str]) -> None:
+    def __init__(self, project: Project, arguments: list[str], environ: dict[str, str], script: str = "launch") -> None:
         self._project = project
         before = set(project.cluster_dirs())
         self.started_at = time.monotonic()
@@ -79,7 +79,7 @@ class Launch:
         self._err = self._out.with_suffix(".err")
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [str(project.path / "scripts" / "launch.sh"), *arguments],
+                [str(project.path / "scripts" / f"{script}.sh"), *arguments],
                 cwd=project.code,
                 env={**project.environ, **environ},
                 stdin=subprocess.DEVNULL,
@@ -200,6 +200,12 @@ class Project:
     def launch(self, *arguments: str, **environ: str) -> Launch:
         """Start ``launch.sh``."""
         launch = Launch(self, list(arguments), environ)
+        self.launches.append(launch)
+        return launch
+
+    def session(self, *arguments: str, **environ: str) -> Launch:
+        """Start ``session.sh``."""
+        launch = Launch(self, list(arguments), environ, "session")
         self.launches.append(launch)
         return launch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import urljoin
 
 from browser import PATIENCE_S, Browser, Page
 from harness import wait_until
@@ -102,3 +103,47 @@ class Lab:
         prompt = f"({_CELLS}[{number}].querySelector('.jp-InputPrompt')?.innerText || '')"
         self.page.wait_for(f"/^\\[\\d+\\]:$/.test({prompt}.trim())", f"the end of {json.dumps(code)}", patience_s)
         return self.output(number)
+
+
+# What a cell of a notebook runs that has the workers busy until another cell says `stop.set()`.
+_COMPUTE_BESIDE = """\
+import threading, time
+futures, stop = [], threading.Event()
+def work(number):
+    time.sleep(0.05)
+    return number
+def compute():
+    while not stop.is_set():
+        futures.extend(client.map(work, range(len(futures), len(futures) + 8)))
+        client.gather(futures)
+threading.Thread(target=compute).start()"""
+_42 = "from dask.distributed import Client\nclient = Client()\nprint(client.submit(lambda: 6 * 7).result())"
+
+
+def work_in_a_session(browser: Browser, url: str) -> Lab:
+    """Do what people do: compute in a notebook, on the cluster, and look at the dashboard through the same port."""
+    lab = Lab(browser, url)
+    lab.new_notebook()
+    assert lab.run(_42).strip() == "42"
+    link = lab.run("print(client.dashboard_link)").strip()
+    lab.run(_COMPUTE_BESIDE)
+    dashboard = browser.open(urljoin(url, link))
+    dashboard_moves(dashboard)
+    assert lab.run("stop.set(); print(len(futures) > 0)").strip() == "True"
+    assert [lab.dialogs, lab.page.complaints, dashboard.complaints] == [[], [], []]
+    return lab
+
+
+def nobody_gets_in(browser: Browser, url: str) -> None:
+    """See that a *browser* without a past gets nothing without the token, nor with a wrong one."""
+    place = url.partition("?")[0]
+    token = url.partition("token=")[2]
+    for words in ("", f"?token={token[:-1]}{'0' if token[-1] != '0' else '1'}"):
+        page = browser.open(place + words)
+        page.wait_for_text("Token authentication is enabled")
+        for path in ("api/contents", "api/kernels", "api/terminals"):
+            answer = page.evaluate(f"fetch('/{path}{words}').then(answer => answer.status)")
+            assert answer == 403, path
+        shown = page.evaluate(f"fetch('/proxy/8787/status{words}').then(answer => answer.text())")
+        assert "bokeh" not in shown.lower()
+        assert not page.open_sockets

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import browser as browsers
 import pytest
 from browser import Browser
-from harness import Project, wait_until
-from pages import COMPUTE, dashboard_moves
+from harness import Launch, Project, wait_until
+from pages import COMPUTE, Lab, dashboard_moves, nobody_gets_in, work_in_a_session
 
 WHY_NOT = browsers.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"a browser: {WHY_NOT}")
@@ -22,6 +23,17 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+def url_of(session: Launch) -> str:
+    """Return the URL of a session, which only its owner's file has."""
+    file = session.directory / "session-url"
+    wait_until(lambda: file.exists() or session.process.poll() is not None, lambda: f"the session: {session.err}")
+    assert file.exists(), session.err
+    assert file.stat().st_mode & 0o77 == 0
+    url = file.read_text().strip()
+    assert url.partition("token=")[2] not in session.err + session.out
+    return url
+
+
 def test_dashboard_of_a_cluster_moves(project: Project, browser: Browser) -> None:
     """By the address that the launch tells: the page follows what the workers do, and complains of nothing."""
     launch = project.launch("dask", "2", "--entry", project.write("compute.py", COMPUTE))
@@ -32,3 +44,30 @@ def test_dashboard_of_a_cluster_moves(project: Project, browser: Browser) -> Non
     assert page.complaints == []
     project.go()
     assert launch.wait() == 0, launch.err
+
+
+def test_a_session_is_worked_in_by_its_owner_alone(project: Project, browser: Browser) -> None:
+    """A notebook computes on the workers, the session's port has the dashboard, and a wrong token gets nothing."""
+    session = project.session("jupyter", "--workers", "2")
+    url = url_of(session)
+    work_in_a_session(browser, url)
+    assert list(project.code.glob("*.ipynb"))
+    with Browser() as stranger:
+        nobody_gets_in(stranger, url)
+    session.interrupt()
+    assert session.wait() == 143
+    session.assert_nothing_left()
+
+
+@pytest.mark.quiet
+def test_a_session_ends_at_its_idle_limit_and_never_while_a_cell_runs(project: Project, browser: Browser) -> None:
+    """With its tab open, which asks for this and that all the time; the end is no failure."""
+    session = project.session("jupyter", "--idle", "10s")
+    lab = Lab(browser, url_of(session))
+    lab.new_notebook()
+    assert lab.run("import time; time.sleep(13); print('slept')").strip() == "slept"
+    used_at = time.monotonic()
+    assert session.wait() == 0, session.err
+    assert time.monotonic() - used_at > 8
+    assert "idle for 10s: the session ends" in session.log("MAIN")
+    session.assert_nothing_left()
