@@ -109,10 +109,11 @@ class DirectWay:
         Raises:
             BackendError: nobody listens there.
         """
+        host, port = self._place
         try:
-            return socket.create_connection(self._place, timeout=_DIAL_S)
+            return socket.create_connection((host, port), timeout=_DIAL_S)
         except OSError as error:
-            msg = f"nobody listens on {self.address} ({error.strerror or error})"
+            msg = f"nobody listens on {host}:{port} ({error.strerror or error})"
             raise BackendError(msg) from error
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from oci_cluster.contract.main_place import PURPOSE, is_at_main
 from oci_cluster.contract.names import LIFE
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
-from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
+from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
 from oci_cluster.system.local_files import LocalFiles
 
 if TYPE_CHECKING:
@@ -311,6 +311,8 @@ class ClusterDir:
         # fsspec passes on whatever its file systems raise (OSError, SDK and HTTP errors of many packages): this is the
         # one door to them. All mean that storage did not answer, which callers may retry but never read as "absent".
         except Exception as error:
+            if isinstance(error, ClusterError) and error.exit_code == ExitCode.NOT_PERMITTED:
+                raise NotPermittedError(str(error)) from error  # a backend that tells files: it has named the right
             if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
                 msg = f"{self.url}/{name}: {error}; allow this node to write there, or set another WORK_DIR"
                 raise NotPermittedError(msg) from error

@@ -17,7 +17,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import PROJECT_ROOT, framework_dir
 from oci_cluster.contract.names import READY
 from oci_cluster.contract.session import session_token
-from oci_cluster.errors import ClusterError, StoppedError, UsageError
+from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher import kinds
 from oci_cluster.launcher.client_files import client_port, write_client_files
 from oci_cluster.launcher.command_line import CommandLine
@@ -34,8 +34,9 @@ from oci_cluster.system.process import Signals
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend
 
-# Between two looks whether the cluster still runs: elsewhere each is a request.
+# Seconds between two looks whether the cluster still runs: elsewhere each is a request.
 _LOOK_S = 15.0
+_LOOK_HERE_S = 1.0
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Connected:
             node, port.number, port.local, must_answer=check, looks_again=looks_again
         )
         if check:
-            patiently(lambda: check_reachable(host, here, probe), looks_again)
+            patiently(lambda: _check_answer(host, here, probe, is_session=kind is not None), looks_again)
         if kind is None:
             return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
         words = {"host": host, "port": here, "token": self.token, "name": self.cluster.name}
@@ -120,6 +121,14 @@ class Connected:
         return facts_of(self.backend, self.cluster, self.plan, ready)
 
 
+def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None:
+    """Raise BackendError where nobody answers, or where a session's port answers that does not know its token."""
+    status = check_reachable(host, port, probe)
+    if is_session and status in {401, 403}:
+        msg = f"what answers there is not this session: it refuses the session's token ({status})"
+        raise BackendError(msg)
+
+
 def connect(line: CommandLine) -> int:
     """Make ports reachable until Ctrl-C, or the cluster's end; where this machine reaches them itself, name them.
 
@@ -147,7 +156,7 @@ def connect(line: CommandLine) -> int:
         if line.has("--check") or not (line.has("--python") or connected.connections.has_forwarders):
             return 0
         say("Ctrl-C ends the connection; the cluster goes on")
-        _stay(lifecycle, cluster, signals, say)
+        _stay(lifecycle, cluster, signals, say, _LOOK_HERE_S if backend.is_this_machine else _LOOK_S)
     return 0
 
 
@@ -207,12 +216,12 @@ def _stop_if_told(signals: Signals) -> None:
         raise StoppedError(msg)
 
 
-def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say) -> None:
+def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say, look_s: float) -> None:
     """Return at a signal, or when *cluster* has ended."""
     looked_at = time.monotonic()
     while signals.received is None:
-        signals.wait(_LOOK_S)
-        if time.monotonic() - looked_at < _LOOK_S:
+        signals.wait(look_s)
+        if time.monotonic() - looked_at < look_s:
             continue
         looked_at = time.monotonic()
         try:

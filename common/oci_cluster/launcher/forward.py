@@ -76,6 +76,7 @@ class _Server(socketserver.ThreadingTCPServer):
         except ClusterError as error:
             return self._note(str(error))
         self._note("")
+        far.settimeout(None)  # a page that is just looked at says nothing for hours
         with far, self._kept(request), self._kept(far):
             back = threading.Thread(target=_pour, args=(far, request), daemon=True)
             back.start()
@@ -205,11 +206,14 @@ class Connections:
         self._opened.close()
 
 
-def check_reachable(host: str, port: int, path: str) -> None:
+def check_reachable(host: str, port: int, path: str) -> int:
     """Ask the HTTP server on *port* of *host* for *path*, and anything else for a connection that stays.
 
+    Returns:
+        The status of the answer; 0 where no *path* is asked for.
+
     Raises:
-        BackendError: none answers, or it is one that does not know the token in *path*.
+        BackendError: none answers.
     """
     import http.client  # noqa: PLC0415 - 30 ms that only this needs
 
@@ -217,18 +221,17 @@ def check_reachable(host: str, port: int, path: str) -> None:
     try:
         if path:
             client.request("GET", path)
-            if (status := client.getresponse().status) in {401, 403}:
-                msg = f"what answers there is not this session: it refuses the session's token ({status})"
-                raise BackendError(msg)
-        else:
-            client.connect()
-            assert client.sock is not None  # noqa: S101 - it is connected
-            client.sock.settimeout(1.0)
-            with contextlib.suppress(TimeoutError):  # it waits for the first word of who connects
-                if not client.sock.recv(1):
-                    raise ConnectionResetError(errno.ECONNRESET, "the connection was closed at once")
+            return client.getresponse().status
+        client.connect()
+        assert client.sock is not None  # noqa: S101 - it is connected
+        client.sock.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):  # it waits for the first word of who connects
+            if not client.sock.recv(1):
+                raise ConnectionResetError(errno.ECONNRESET, "the connection was closed at once")
     except (OSError, http.client.HTTPException) as error:
         msg = f"nobody answers there ({error})"
         raise BackendError(msg) from error
+    else:
+        return 0
     finally:
         client.close()

@@ -177,7 +177,9 @@ def _public_key(path: Path) -> str:
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
-        msg = f"--key {path} cannot be read: {error.strerror}; name the file with your public key, such as id_ed25519.pub"
+        msg = (
+            f"--key {path} cannot be read: {error.strerror}; name the file with your public key, such as id_ed25519.pub"
+        )
         raise UsageError(msg) from error
     if "PRIVATE KEY" in text:
         msg = f"--key {path} is a private key, which stays with you; name the public one: {path}.pub"

@@ -91,9 +91,11 @@ class Door:
             connected.close()
 
     def _tell(self, how: str) -> None:
-        """Show *how* the session is reached, which has its token in it: once, to a person, and never to a log."""
+        """Show *how* the session is reached: once; and where its token is in that, to a person, and never to a log."""
         directory = self._cluster.directory
-        if sys.stderr.isatty():
+        if "{token}" not in self._kind.url + self._kind.command:
+            self._say(f"{self._kind.name} answers: {how}")
+        elif sys.stderr.isatty():
             self._say(f"{self._kind.name} answers:")
             sys.stderr.write(f"\n  {how}\n\n")
             sys.stderr.flush()

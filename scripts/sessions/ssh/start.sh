@@ -46,7 +46,7 @@ PermitUserEnvironment no
 PermitUserRC no
 PrintMotd no
 PrintLastLog no
-LogLevel ERROR
+LogLevel FATAL
 Subsystem sftp ${here}/sftp.sh
 ForceCommand ${here}/shell.sh ${own}/environment
 CONFIG

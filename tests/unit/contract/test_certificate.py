@@ -10,8 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.certificate import decrypted, encrypted, make_certificate
+from oci_cluster.contract.cluster_dir import ClusterDir
 
 
 @pytest.fixture(scope="module")

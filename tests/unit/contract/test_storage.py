@@ -12,7 +12,7 @@ import pytest
 from unit.contract.fake_storage import KEY, LAUNCH, FailingFileSystem
 
 from oci_cluster.contract.cluster_dir import MAX_BYTES, ClusterDir
-from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
+from oci_cluster.errors import BackendError, ExitCode, NotPermittedError, SettingsError, StorageError
 
 REQUESTS: dict[str, Callable[[ClusterDir], Any]] = {
     "create": lambda cluster_dir: cluster_dir.create(),
@@ -52,6 +52,9 @@ class ReadOnlyError(Exception):
         (PermissionError(errno.EACCES, "no"), NotPermittedError),
         (OSError(errno.EROFS, "read-only"), NotPermittedError),
         (ReadOnlyError("read-only"), NotPermittedError),
+        # Files that a backend tells: who may not ask it is refused for good, and one that does not answer is not.
+        (BackendError("403", exit_code=ExitCode.NOT_PERMITTED), NotPermittedError),
+        (BackendError("500"), StorageError),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )

@@ -1,0 +1,98 @@
+"""``connect.sh`` on clusters of this machine: what is reachable is named, and a program outside takes part."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import Project, processes_of, wait_until
+
+OUTSIDE = """
+from distributed import Client
+if __name__ == "__main__":
+    with Client(timeout=60) as client:
+        print(client.submit(lambda: 6 * 7).result())
+"""
+
+
+@contextlib.contextmanager
+def connected(project: Project, *words: str) -> Iterator[str]:
+    """Run ``connect.sh`` until the block has ended; yield its first line. It ends in order then, with 0."""
+    out = project.scratch / f"connect-{len(list(project.scratch.iterdir()))}"
+    with out.open("wb") as output:
+        process = subprocess.Popen(
+            [str(project.path / "scripts" / "connect.sh"), *words],
+            env=project.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            start_new_session=True,
+        )
+    try:
+        yield wait_until(lambda: "\n" in out.read_text() and out.read_text(), "a line of connect.sh").strip()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def python_of(launch_id: str) -> str:
+    """Return the interpreter of the nodes, which has Dask."""
+    (scheduler,) = processes_of(launch_id, "MAIN", lambda words: "scheduler" in words)
+    return scheduler.cmdline()[0]
+
+
+def test_a_dask_cluster_is_reached_from_outside(project: Project) -> None:
+    launch = project.launch("dask", "1", "--keep", "--name", "mine")
+    found = wait_until(lambda: "ready after" in launch.err and launch.err, "readiness")
+    usual = found.partition("dashboard ")[2].partition(";")[0]
+
+    named = project.run("connect", "mine")
+    assert (named.returncode, named.stdout) == (0, f"{usual}\n")
+    checked = project.run("connect", "mine", "--port", "scheduler", "--check")
+    assert (checked.returncode, checked.stderr) == (0, "connect.sh: scheduler of MAIN is reachable\n")
+    assert project.run("connect", "mine", "--port", "9", "--check").returncode == 69
+
+    with connected(project, "mine", "--port", "18787:dashboard") as url:
+        assert url == "http://127.0.0.1:18787/status"
+        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - http, as the line before says
+            assert b"bokeh" in answer.read().lower()
+
+    script = project.write("outside.py", OUTSIDE)
+    with connected(project, "mine", "--python") as line:
+        name, _, place = line.removeprefix("export ").partition("=")
+        outside = subprocess.run(
+            [python_of(launch.launch_id), script],
+            cwd=project.code,
+            env={**project.environ, name: place},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (outside.returncode, outside.stdout) == (0, "42\n"), outside.stderr
+    assert not Path(place).exists()  # certificate and key are gone with the connection
+
+    ends_with_it = subprocess.Popen(
+        [str(project.path / "scripts" / "connect.sh"), "mine", "--port", "18787:dashboard"],
+        env=project.environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert ends_with_it.stdout is not None
+    assert ends_with_it.stdout.readline()
+    assert project.run("stop", "mine").returncode == 0
+    assert "mine has ended" in ends_with_it.communicate(timeout=60)[1]
+    assert ends_with_it.returncode == 0
+    refused = project.run("connect", "mine")
+    assert refused.returncode == 2
+    assert "mine has ended: nothing of it can be reached" in refused.stderr
