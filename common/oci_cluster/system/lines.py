@@ -10,12 +10,13 @@ from typing import Protocol
 
 # What is read at once: what a pipe of Linux holds.
 _CHUNK = 64 << 10
-# How long what was sent last may take to arrive, when its sender is gone already.
-_LAST_S = 5.0
 
 
 class Line(Protocol):
     """What carries the bytes of one connection. One thread sends, another one receives."""
+
+    last_s: float
+    """How long what was sent last may take to arrive, when its sender is gone already."""
 
     def send(self, data: bytes) -> None:
         """Send *data*.
@@ -63,7 +64,7 @@ class Lines:
         poll.register(theirs, 0)  # that both directions have ended is told without being asked for
         poll.poll()
         for thread in (up, down):  # what was sent last is on its way, and the other end's own end
-            thread.join(_LAST_S)
+            thread.join(line.last_s)
         line.close()
         _shut(theirs)
         up.join()

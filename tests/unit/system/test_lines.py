@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from port_servers import read_all
 
-from oci_cluster.system import lines as module
 from oci_cluster.system.lines import Lines
 
 
@@ -23,10 +22,13 @@ class Played:
         self.came: queue.Queue[bytes | None] = queue.Queue()
         self.closed = 0
         self.is_free = threading.Event()
+        self.is_closed = threading.Event()
         self.is_deaf = False
+        self.takes_s = 0.0
+        self.last_s = 0.1
 
     def send(self, data: bytes) -> None:
-        if self.is_deaf:
+        if self.is_deaf or self.is_closed.wait(self.takes_s):
             raise OSError
         self.sent.append(data)
 
@@ -40,6 +42,7 @@ class Played:
 
     def close(self) -> None:
         self.closed += 1
+        self.is_closed.set()
         self.came.put(None)
 
     def free(self) -> None:
@@ -48,8 +51,7 @@ class Played:
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Played:
-    monkeypatch.setattr(module, "_LAST_S", 0.1)
+def line() -> Played:
     return Played()
 
 
@@ -62,6 +64,7 @@ def until(what: Any) -> None:
 
 def test_each_direction_ends_by_itself(line: Played) -> None:
     """What comes after one's own end is still given; both ends together are the line's."""
+    line.last_s = 0.0
     with Lines().carry(line) as ours:
         ours.sendall(b"asked")
         ours.shutdown(socket.SHUT_WR)
@@ -75,7 +78,9 @@ def test_each_direction_ends_by_itself(line: Played) -> None:
 
 
 def test_a_socket_that_is_closed_ends_a_line_that_is_silent(line: Played) -> None:
-    """What was sent before goes first."""
+    """What was sent before goes first, however long that takes."""
+    line.last_s = 0.3
+    line.takes_s = 0.02
     ours = Lines().carry(line)
     ours.sendall(b"last words")
     ours.close()

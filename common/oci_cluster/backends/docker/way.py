@@ -76,6 +76,9 @@ class ContainerWay:
 class _ExecLine:
     """The bytes of one connection, in the frames that ``relay.py`` explains."""
 
+    # Through the engine's client, which ends by itself when the other end has: it is killed later.
+    last_s = 5.0
+
     def __init__(self, client: subprocess.Popen[bytes]) -> None:
         assert client.stdin is not None  # noqa: S101 - for the type checker: all three are pipes
         assert client.stdout is not None  # noqa: S101 - likewise

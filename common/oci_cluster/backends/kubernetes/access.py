@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +53,42 @@ class Access:
         Raises:
             SettingsError: certificate or key cannot be read.
         """
+        # Proxies of the environment count, as they do for kubectl.
+        return httpx.Client(base_url=self.server, verify=self.tls, auth=self.auth, timeout=_TIMEOUTS)
+
+    @cached_property
+    def auth(self) -> httpx.Auth | None:
+        """What says in a request who asks, where no certificate does: a token, one that a program prints, a password.
+
+        Raises:
+            SettingsError: it cannot be read, or is of a kind that nobody here knows.
+        """
+        user = self.config.user
+        if user is not None and user.exec is not None and not (user.token or user.token_file):
+            return _TokenOfPlugin(user.exec)
+        with self._usable():
+            return client_adapter.user_auth(user)
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """Whom to trust as the API server, and the user's certificate.
+
+        Raises:
+            SettingsError: certificate or key cannot be read.
+        """
+        config = self.config
+        with self._usable():
+            if config.user is None:
+                return httpx.create_ssl_context()
+            return client_adapter.verify_cluster(config.cluster, config.user, config.abs_file)
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
         try:
-            # Proxies of the environment count, as they do for kubectl.
-            return httpx.Client(**self._options())
+            yield
         except (OSError, ValueError, ConfigError) as error:
             msg = f"the context '{self.context}' of your kubeconfig cannot be used: {printable(error)}"
             raise SettingsError(msg) from error
-
-    def _options(self) -> dict[str, Any]:
-        config = self.config
-        user = config.user
-        auth: Any = client_adapter.user_auth(user)
-        if user is not None and user.exec is not None and not (user.token or user.token_file):
-            auth = _TokenOfPlugin(user.exec)
-        verify = client_adapter.verify_cluster(config.cluster, user, config.abs_file) if user else True
-        return {"base_url": self.server, "verify": verify, "auth": auth, "timeout": _TIMEOUTS}
 
 
 def open_access(given: Mapping[str, str]) -> Access:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oci_cluster.backends import kept
-from oci_cluster.backends.base import IsStopped, LogCopy
+from oci_cluster.backends.base import IsStopped, LogCopy, Way
 from oci_cluster.backends.code import code_of
 from oci_cluster.backends.kubernetes import clusters, requests, states
 from oci_cluster.backends.kubernetes.keeping import keep
@@ -199,10 +199,7 @@ class KubernetesBackend:
 
     def _start_first(self, plan: Plan, cluster: Cluster, say: Say) -> None:
         objects = self._objects(plan)
-        try:
-            write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
-        except OSError as error:
-            raise not_writable(cluster.directory, error) from error
+        _write_plan(cluster, plan)
         if is_stored(plan.placed["work_dir"]):
             with tempfile.TemporaryDirectory() as scratch:
                 code_of(plan, Path(scratch)).send(plan, say)
@@ -308,6 +305,12 @@ class KubernetesBackend:
     def _whole_logs(self, cluster: Cluster, directory: Path) -> LogCopy:
         return self.logs(cluster, directory, follow=False)
 
+    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:  # noqa: ARG002 - made by each dial
+        """Return the way to *port* of *node*, which must listen on its loopback."""
+        from oci_cluster.backends.kubernetes.way import PodWay
+
+        return PodWay(self.service, self._seen.job(cluster.handle) if cluster.handle else None, node, port)
+
     def told(self, job: str) -> dict[str, bytes]:
         """Return the files that the nodes of *job* tell, see ``told_files.py``."""
         return self._seen.told(job)
@@ -362,3 +365,10 @@ class KubernetesBackend:
 
 def _is_told(plan: Plan) -> bool:
     return plan.work_dir.startswith(f"{requests.PROTOCOL}://")
+
+
+def _write_plan(cluster: Cluster, plan: Plan) -> None:
+    try:
+        write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
+    except OSError as error:
+        raise not_writable(cluster.directory, error) from error

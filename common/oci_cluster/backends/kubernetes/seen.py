@@ -92,7 +92,7 @@ class Seen:
         for job in jobs:
             name = states.name_of(job)
             self._jobs[name] = job
-            self._pods[name] = _own(by_launch.get(states.launch_of(job), []), job)
+            self._pods[name] = states.owned_by(by_launch.get(states.launch_of(job), []), job)
             self._looked_at[name] = now
             self._files.pop(name, None)
         self._note_queued(
@@ -144,7 +144,7 @@ class Seen:
         if not (is_known and is_settled and len(self.pods(name)) > _FEW):
             service = self._open()
             found = service.items(service.path("pods"), labelSelector=f"{LAUNCH}={cluster.launch_id}")
-            self._pods[name] = _own(found, job)
+            self._pods[name] = states.owned_by(found, job)
             self._marks[name], self._listed_at[name] = mark, now
         self._looked_at[name] = self._clock()
         self._files.pop(name, None)
@@ -220,7 +220,7 @@ class Seen:
             found = self.job(job)
             if found is not None:
                 chosen = f"{LAUNCH}={states.launch_of(found)}"
-                self._pods[job] = _own(service.items(service.path("pods"), labelSelector=chosen), found)
+                self._pods[job] = states.owned_by(service.items(service.path("pods"), labelSelector=chosen), found)
             self._looked_at[job] = self._clock()
             self._files.pop(job, None)
         if job not in self._jobs:
@@ -282,13 +282,3 @@ def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]
     if most.isdecimal() and count > int(most):
         return State.FAILED, f"{told}; MAX_PREEMPTIONS is {most}"
     return State.PREEMPTED, line if queue.was_just_preempted(workload) else f"{told}; {line}"
-
-
-def _own(pods: Sequence[Object], job: Object) -> list[Object]:
-    """Return those of *pods* that the Job controller has made for *job*: anybody may copy a label."""
-    uid = states.uid_of(job)
-    return [
-        pod
-        for pod in pods
-        if any(owner.get("uid") == uid for owner in (pod.get("metadata") or {}).get("ownerReferences") or [])
-    ]

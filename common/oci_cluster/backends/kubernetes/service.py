@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2 as httpx
 import yaml
@@ -21,6 +21,9 @@ from oci_cluster.backends.kubernetes.access import Access
 from oci_cluster.contract.repeats import Repeats, RequestFailedError, Waiting
 from oci_cluster.errors import BackendError, ExitCode
 from oci_cluster.system.text import printable
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.kubernetes.websocket import WebSocket
 
 Object = dict[str, Any]
 
@@ -210,6 +213,17 @@ class Service:
             return self._once("GET", path, query=query).content
         except RequestFailedError as error:
             raise _as_error(error) from error
+
+    def websocket(self, path: str, subprotocol: str, **query: Any) -> WebSocket:
+        """Return a WebSocket to what is at *path*; its caller closes it. It is asked for once."""
+        from oci_cluster.backends.kubernetes.websocket import open_websocket  # noqa: PLC0415 - where it is used
+
+        try:
+            return open_websocket(self.access, path, subprotocol, _texts(query))
+        except httpx.HTTPStatusError as error:
+            raise _as_error(_refusal("GET", path, error.response)) from error
+        except (ssl.SSLError, OSError) as error:
+            raise _as_error(_no_answer("GET", path, error)) from error
 
     @contextlib.contextmanager
     def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:

@@ -70,6 +70,16 @@ def launch_of(item: Object) -> str:
     return labels_of(item).get(LAUNCH, "")
 
 
+def owned_by(pods: Sequence[Object], job: Object) -> list[Object]:
+    """Return those of *pods* that the Job controller has made for *job*: anybody may copy a label."""
+    uid = uid_of(job)
+    return [
+        pod
+        for pod in pods
+        if any(owner.get("uid") == uid for owner in (pod.get("metadata") or {}).get("ownerReferences") or [])
+    ]
+
+
 def environment_of(job: Object) -> dict[str, str]:
     """Return the variables of the nodes' container that stand in *job*; those of Secrets do not."""
     template = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
@@ -183,7 +193,7 @@ def indexes(text: str) -> Iterable[int]:
 def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
     """Return the states of all nodes of a Job, by index; then of those that were ended with their places."""
     by_index: dict[int, Object] = {}
-    for one in sorted(pods, key=_begun):
+    for one in sorted(pods, key=created_of):
         if (place := index_of(one)) is not None:
             by_index[place] = one  # of several the newest: the others are what Kubernetes has taken away
     found = []
@@ -201,7 +211,8 @@ def index_of(pod: Object) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 6 else None
 
 
-def _begun(pod: Object) -> str:
+def created_of(pod: Object) -> str:
+    """Return when *pod* was made."""
     return str((pod.get("metadata") or {}).get("creationTimestamp", ""))
 
 

@@ -14,10 +14,9 @@ from port_servers import echo, many_at_once, read_all, send_and_read, serving
 from unit.fake_engine import Launcher
 
 from oci_cluster.backends.base import Way
-from oci_cluster.backends.docker import relay
+from oci_cluster.backends.docker import relay, way
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import BackendError, NotPermittedError
-from oci_cluster.system import lines
 
 
 @pytest.fixture
@@ -132,7 +131,7 @@ def test_a_closed_socket_ends_what_was_started_for_it(
     launcher: Launcher, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the server says nothing, and reads nothing."""
-    monkeypatch.setattr(lines, "_LAST_S", 0.1)
+    monkeypatch.setattr(way._ExecLine, "last_s", 0.1)
     is_over = threading.Event()
     with serving(lambda _: is_over.wait(60) and None) as port:
         connection = way_to(launcher, cluster, port).dial()
