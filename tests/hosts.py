@@ -157,6 +157,11 @@ class Hosts(dict[str, Host]):
         _ip(self._switch, f"link set dev {name} up")
 
 
+def enter_network(pid: int) -> list[str]:
+    """Return what runs a program in the network namespace of process *pid*."""
+    return [str(shutil.which("nsenter")), f"--net=/proc/{pid}/ns/net"]
+
+
 def listen_in(pid: int, address: str, port: int = 0) -> socket.socket:
     """Return a socket that listens in the network namespace of process *pid*, for use in this one."""
     made: list[socket.socket] = []

@@ -143,7 +143,7 @@ class Access(Rights):
                 yield found[0], {**found[1], **more}
         else:
             inside = of.removeprefix("body.")
-            value = request.json().get(inside) if inside != of else request.names[of]
+            value = request.json().get(inside) if inside != of else request.names.get(of, request.query.get(of))
             for resource_id in value if isinstance(value, list) else [value]:
                 if found_resource := self._found(str(resource_id)):
                     kind = str(resource_id).split(".")[1]

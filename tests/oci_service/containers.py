@@ -214,6 +214,7 @@ class Containers:
         self.subnet, self.decoys = f"{self.name}-subnet", f"{self.name}-decoys"
         self.engine = _Engine(about["socket"])
         self._pid = int(about["pid"])
+        self.enter = hosts.enter_network(self._pid)
         self._count = 0
         self._lock = threading.Lock()
         self._guard = start_guard("from oci_service import containers", "containers.clear", about["socket"], self.name)

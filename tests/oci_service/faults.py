@@ -115,6 +115,14 @@ class Controls:
     flipped: list[str] = field(default_factory=list)  # guesses, by their ids, that are not so here
     allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
     required_tags: list[str] = field(default_factory=list)  # defined tags, namespace.key, of every job and job run
+    bastion_creating_s: float = 0.2  # how long a session is CREATING
+    bastion_fails: str = ""  # sessions become FAILED instead, with these details
+    bastion_ttl_s: int = 0  # how long a session lives, as it also tells, whatever was asked
+    bastion_life_s: float = 0.0  # how long a session lives, whatever it tells; 0: as it tells
+    bastion_key_late_s: float = 0.0  # how long after its making a session's key is refused
+    bastion_host_key: str = ""  # "other": another key is told than the host has; "untold": none is
+    bastion_ssh_metadata: dict[str, str] = field(default_factory=dict)  # instead of what a session says
+    bastion_sessions: int = 20  # at a time
     faults: list[Fault] = field(default_factory=list)
 
     def __post_init__(self) -> None:

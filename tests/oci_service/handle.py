@@ -126,6 +126,11 @@ class Service:
         found: list[dict[str, Any]] = json.loads(self._ask("GET", "job_runs"))
         return found
 
+    def bastion_sessions(self) -> list[dict[str, Any]]:
+        """Return all sessions of bastions as they are now, those that are over, too."""
+        found: list[dict[str, Any]] = json.loads(self._ask("GET", "bastion_sessions"))
+        return found
+
     def objects(self, prefix: str = "") -> list[str]:
         """Return the names of the objects in the bucket."""
         return list(json.loads(self._ask("GET", "objects", prefix=prefix)))

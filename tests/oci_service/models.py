@@ -32,37 +32,40 @@ class _Field:
 
 
 @functools.cache
-def _fields(name: str) -> dict[str, _Field]:
-    model = getattr(sdk, name)
+def _fields(package: Any, name: str) -> dict[str, _Field]:
+    model = getattr(package, name)
     made = model()
     return {
         made.attribute_map[attribute]: _Field(model, attribute, kind) for attribute, kind in made.swagger_types.items()
     }
 
 
-def check(model: str, value: Any, path: str = "") -> JSON:
-    """Return *value*, which is to be a JSON object of that *model*; refuse it with the name of the field otherwise."""
+def check(model: str, value: Any, path: str = "", package: Any = sdk) -> JSON:
+    """Return *value*, which is to be a JSON object of that *model*; refuse it with the name of the field otherwise.
+
+    *package* has the service's models.
+    """
     if not isinstance(value, dict):
         raise invalid(f"{path or 'The request body'} must be an object")
-    subtype = getattr(getattr(sdk, model), "get_subtype", None)
+    subtype = getattr(getattr(package, model), "get_subtype", None)
     if subtype is not None:
-        for name, field in _fields(model).items():
+        for name, field in _fields(package, model).items():
             if field.values and value.get(name) not in field.values:
                 raise invalid(f"{_join(path, name)} must be one of {', '.join(sorted(field.values))}")
         model = subtype(value)
-    fields = _fields(model)
+    fields = _fields(package, model)
     for name, part in value.items():
         if name not in fields:
             raise invalid(f"{_join(path, name)} is not a known field")
         if part is not None:
-            _check_kind(fields[name], fields[name].kind, part, _join(path, name))
+            _check_kind(fields[name], fields[name].kind, part, _join(path, name), package)
     for name, field in fields.items():
         if field.is_required and value.get(name) is None:
             raise Refusal(400, "MissingParameter", f"{_join(path, name)} is required")
     return cast("JSON", value)
 
 
-def _check_kind(field: _Field, kind: str, value: Any, path: str) -> None:
+def _check_kind(field: _Field, kind: str, value: Any, path: str, package: Any) -> None:
     if kind in _SIMPLE:
         if not _SIMPLE[kind](value):
             raise invalid(f"{path} must be of type {kind}")
@@ -72,14 +75,14 @@ def _check_kind(field: _Field, kind: str, value: Any, path: str) -> None:
         if not isinstance(value, list):
             raise invalid(f"{path} must be a list")
         for number, item in enumerate(value):
-            _check_kind(field, inside[1], item, f"{path}[{number}]")
+            _check_kind(field, inside[1], item, f"{path}[{number}]", package)
     elif inside := re.fullmatch(r"dict\(str, (.*)\)", kind):
         if not isinstance(value, dict):
             raise invalid(f"{path} must be an object")
         for name, item in value.items():
-            _check_kind(field, inside[1], item, f"{path}.{name}")
+            _check_kind(field, inside[1], item, f"{path}.{name}", package)
     else:
-        check(kind, value, path)
+        check(kind, value, path, package)
 
 
 def _join(path: str, name: str) -> str:

@@ -54,12 +54,20 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "dynamic-groups": ("DYNAMIC_GROUP_INSPECT", "", "DYNAMIC_GROUP_UPDATE", _all("DYNAMIC_GROUP", "CREATE DELETE")),
     "policies": ("POLICY_READ", "", "", _all("POLICY", "CREATE UPDATE DELETE")),
     "tenancies": ("TENANCY_INSPECT", "", "", ""),
+    "bastion": ("BASTION_INSPECT", "BASTION_READ", "BASTION_USE", _all("BASTION", "CREATE UPDATE DELETE MOVE")),
+    "bastion-session": (
+        "BASTION_SESSION_INSPECT",
+        "BASTION_SESSION_READ",
+        "BASTION_SESSION_UPDATE",
+        _all("BASTION_SESSION", "CREATE DELETE"),
+    ),
     "metrics": ("METRIC_INSPECT", "METRIC_READ", "METRIC_WRITE", ""),
 }
 FAMILIES: Mapping[str, Sequence[str]] = {
     "data-science-family": [name for name in TYPES if name.startswith("data-science-")],
     "virtual-network-family": ["vcns", "subnets", "route-tables", "security-lists", "nat-gateways", "vnics"],
     "object-family": ["objectstorage-namespaces", "buckets", "objects"],
+    "bastion-family": ["bastion", "bastion-session"],
     "logging-family": ["log-groups", "log-content", "unified-configuration"],
     "all-resources": list(TYPES),
 }
@@ -75,9 +83,9 @@ def permissions_of(verb: str, resource: str) -> frozenset[str] | None:
     return frozenset(found | ({OTHER} if (verb, resource) == ("manage", "all-resources") else set()))
 
 
-# The permissions that an operation needs, each of what: a part of the path, a field of the body (body.x), the
-# compartment that is named in body or query, the tenancy, the bucket, or the object. One of several: A|B. Nothing:
-# everybody may. Those of which body or state decide are in access.py.
+# The permissions that an operation needs, each of what: a part of the path or of the query, a field of the body
+# (body.x), the compartment that is named in body or query, the tenancy, the bucket, or the object. One of several: A|B.
+# Nothing: everybody may. Those of which body or state decide are in access.py.
 _DATA_SCIENCE = {
     "create_project": "DATA_SCIENCE_PROJECT_CREATE compartment",
     "list_projects": "DATA_SCIENCE_PROJECT_INSPECT compartment",
@@ -179,6 +187,16 @@ _LOGGING = {
     "delete_log": "LOG_GROUP_DELETE group",
     "get_work_request": "",
 }
+_BASTION = {
+    "create_bastion": "BASTION_CREATE compartment, VCN_READ compartment, SUBNET_READ body.targetSubnetId",
+    "list_bastions": "BASTION_INSPECT compartment",
+    "get_bastion": "BASTION_READ id",
+    "create_session": "BASTION_USE body.bastionId, BASTION_SESSION_CREATE body.bastionId",
+    "list_sessions": "BASTION_SESSION_INSPECT bastionId",
+    "get_session": "BASTION_SESSION_READ id",
+    "delete_session": "BASTION_SESSION_DELETE id",
+    "get_work_request": "",
+}
 OPERATIONS: Mapping[str, Sequence[tuple[str, str]]] = {
     f"{service}.{operation}": [tuple(need.split()) for need in needs.split(",") if need]  # type: ignore[misc]
     for service, operations in (
@@ -188,6 +206,7 @@ OPERATIONS: Mapping[str, Sequence[tuple[str, str]]] = {
         ("identity", _IDENTITY),
         ("artifacts", _ARTIFACTS),
         ("logging", _LOGGING),
+        ("bastion", _BASTION),
         ("logging_ingestion", {"put_logs": "LOG_CONTENT_PUSH log"}),
     )
     for operation, needs in operations.items()

@@ -119,6 +119,7 @@ class Loopback(_Table):
                 break
         self.addresses = [str(address) for address in self.network.hosts()][1:]
         self.proxy_address = "127.0.0.1"
+        self.enter: list[str] = []  # what runs a program in the network of the nodes
 
     def node(self, address: str, directory: Path, image: Mapping[str, Any]) -> Node:
         """Return a place for a node."""
@@ -168,6 +169,7 @@ class Machines(_Table):
             f"address add {self.proxy_address}/{self.network.prefixlen} dev bridge",
             "link set bridge up",
         )
+        self.enter = hosts.enter_network(self._switch.pid)
 
     def listening_socket(self) -> socket.socket:
         """Return a socket at the service's address in the subnet, which is no address of this machine."""

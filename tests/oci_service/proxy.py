@@ -11,6 +11,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from oci_service import bastion
 from oci_service.resources import Answer
 
 if TYPE_CHECKING:
@@ -53,9 +54,14 @@ class Handler(BaseHTTPRequestHandler):
     _headers_buffer: list[bytes]
 
     def do_CONNECT(self) -> None:
-        """End TLS for a host of OCI's; what it does not know it does not reach."""
+        """End TLS for a host of OCI's, or be a bastion's; what it does not know it does not reach."""
         host, _, port = self.path.partition(":")
         service = self.server.service
+        if (host, port) == (bastion.HOST, bastion.PORT) and not self._host:
+            self.close_connection = True
+            self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            service.bastions.serve(self.connection)
+            return
         if host not in service.routers or port != "443" or self._host:
             self.close_connection = True
             self.send_error(502, f"no such host: {self.path}")

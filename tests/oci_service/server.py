@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from oci_service.access import Access
+from oci_service.bastion import Bastions
 from oci_service.certificates import Authority
 from oci_service.containers import Containers
 from oci_service.data_science import DataScience
@@ -117,6 +118,7 @@ class Service:
         files = (directory / "runs", self.place, self.controls, self.keys, self.logs, self.authority.file)
         self.runner = Runner(*files, self.tenancy.id, proxy, Lateness(self.controls))
         self.science = DataScience(self.controls, lock, self.tenancy, self.logs, self.runner)
+        self.bastions = Bastions(directory, self.controls, self.tenancy, lock, place.enter)
         self.access: Access | None = None
         self._made: dict[str, str] = {}
         if is_empty:
@@ -129,6 +131,7 @@ class Service:
             f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", self.tenancy.network_routes()),
             f"identity.{REGION}.oci.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
             f"identity.{REGION}.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
+            f"bastion.{REGION}.oci.oraclecloud.com": Router("bastion", self.bastions.routes()),
             f"artifacts.{REGION}.oci.oraclecloud.com": Router("artifacts", self.tenancy.registry_routes(NAMESPACE)),
             f"logging.{REGION}.oci.oraclecloud.com": Router("logging", self.logs.routes()),
             f"ingestion.logging.{REGION}.oci.oraclecloud.com": Router(
@@ -148,11 +151,13 @@ class Service:
         self.objects.add_bucket(BUCKET, self.tenancy.compartment, self.tenancy.user)
         group = {"compartmentId": self.tenancy.compartment, "displayName": "clusters", "lifecycleState": "ACTIVE"}
         log_group = self.logs.groups.add(**group)["id"]
+        subnet = self.tenancy.make_network(str(self.place.network))
         self._made = {
             "COMPARTMENT_OCID": self.tenancy.compartment,
             "PROJECT_OCID": self.science.project,
-            "SUBNET_OCID": self.tenancy.make_network(str(self.place.network)),
+            "SUBNET_OCID": subnet,
             "SUBNET_CIDR": str(self.place.network),
+            "BASTION_ID": self.bastions.add(subnet),
             "LOG_GROUP_OCID": log_group,
             "LOG_OCID": self.logs.new_log(log_group, displayName="clusters")["id"],
             "bucket": BUCKET,
@@ -164,6 +169,7 @@ class Service:
         science = self.science
         science._projects.remove(science.project)
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
+        there += [self.bastions.bastions, self.bastions.sessions]
         self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
         self.runner.rights = self.access
 
@@ -367,6 +373,9 @@ class Service:
     def _get_job_runs(self) -> list[JSON]:
         return self.science.runs.all()
 
+    def _get_bastion_sessions(self) -> list[JSON]:
+        return self.bastions.all()
+
     def _get_objects(self, prefix: str = "", bucket: str = BUCKET) -> list[str]:
         return [name for name in self.objects.buckets[bucket].names if name.startswith(prefix)]
 
@@ -380,5 +389,6 @@ class Service:
         return self.runner.lives[run].pids()
 
     def close(self) -> None:
-        """End every run."""
+        """End every run, and every connection of a bastion."""
+        self.bastions.close()
         self.runner.close()

@@ -69,6 +69,8 @@ BACKEND_SETTINGS: tuple[Setting, ...] = (
         example="ocid1.containerimagesignature.oc1.iad.aaaa",
     ),
     _oci("SUBNET_OCID", "a regional private subnet of the nodes", example="ocid1.subnet.oc1.iad.aaaa"),
+    _oci("BASTION_ID", "a bastion that leads to the nodes, for `connect.sh`", example="ocid1.bastion.oc1.iad.aaaa"),
+    _oci("SSH_JUMP", "a host of yours that reaches the nodes, instead of a bastion", example="me@jump.example.com"),
     _oci("SHAPE", "each node's machine", "VM.Standard.E4.Flex"),
     _oci("OCPUS", "cores of a flexible shape, 4 by default; a shape without `.Flex` has its own", example="4"),
     _oci("MEMORY_GBS", "memory of a flexible shape, 64 by default", example="64"),

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.backends.base import IsStopped, LogCopy
+from oci_cluster.backends.base import IsStopped, LogCopy, Way
 from oci_cluster.backends.code import Code, code_of, remove_code
 from oci_cluster.backends.oci import dry_run, groups, requests, states
 from oci_cluster.backends.oci.jobs import Jobs
@@ -26,7 +26,7 @@ from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, session_defaults
-from oci_cluster.contract.names import CERTIFICATE
+from oci_cluster.contract.names import CERTIFICATE, config_file
 from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
@@ -58,7 +58,7 @@ def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) ->
         return opened
 
     compartment = {**session_defaults(given), **given}.get("COMPARTMENT_OCID", "")
-    return OciBackend(root, compartment, open_service, is_stopped=is_stopped, sleep=sleep)
+    return OciBackend(root, compartment, open_service, given=given, is_stopped=is_stopped, sleep=sleep)
 
 
 class OciBackend:
@@ -88,6 +88,7 @@ class OciBackend:
         compartment: str,
         open_service: Callable[[], Service],
         *,
+        given: Mapping[str, str] | None = None,
         is_stopped: IsStopped = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -98,11 +99,13 @@ class OciBackend:
             root: The checkout.
             compartment: OCID of the compartment that is looked at; empty where nobody has named one.
             open_service: Returns OCI's services, when they are asked for the first time.
+            given: Settings of this launcher, by which nodes are reached.
             is_stopped: Whether the launcher has been told to stop.
             clock: Monotonic seconds.
             sleep: Waits seconds; only tests give another.
         """
         self._root = root
+        self._given = given or {}
         self._jobs = Jobs(compartment, open_service, is_stopped=is_stopped, clock=clock, sleep=sleep)
         self._is_stopped = is_stopped
         self._clock = clock
@@ -291,6 +294,27 @@ class OciBackend:
             msg = f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
             raise UsageError(msg)
         return ServiceLogs(self._jobs, cluster.handle, group, directory, follow=follow, clock=self._clock)
+
+    # --- Ways ----------------------------------------------------------------------------------------------
+
+    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
+        """Return a way to *port* of *node*, through a host of the user's or a session of a bastion.
+
+        Raises:
+            SettingsError: neither is set, or there is no ssh on this machine.
+            BackendError, NotPermittedError, ServiceError: there is no way; says why, and the next step.
+            StoppedError: the launcher was told to stop.
+        """
+        from oci_cluster.backends.oci import ways  # noqa: PLC0415 - what few launchers need
+
+        def told() -> Mapping[str, Any] | None:
+            return ClusterDir(plan.url, cluster.launch_id, plan.launch_key).read(config_file(node))
+
+        launcher = ways.Launcher(say, self._is_stopped, self._clock, self._sleep)
+        whose = f"{cluster.name}-{cluster.launch_id[:8]}"
+        return ways.open_way(
+            self._given, lambda: self._jobs.service, told, node=node, port=port, launcher=launcher, whose=whose
+        )
 
     # --- End -----------------------------------------------------------------------------------------------
 

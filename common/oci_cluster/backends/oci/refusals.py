@@ -51,7 +51,8 @@ def _error(
     what: str, status: int, code: str, message: str, text: str, *, operation: str = "", was_known: bool = False
 ) -> ServiceError:
     advice = _identity_advice(status, was_known=was_known) or _policy_advice(status, code, operation)
-    advice = f"; {advice}" if advice else _advice(status, code, message)
+    is_of_bastion = operation in _BASTION
+    advice = f"; {advice}" if advice else _advice(status, code, message, _BASTION_ADVICE if is_of_bastion else _ADVICE)
     return ServiceError(f"cannot {what}: {text}{advice}", status=status, code=code, exit_code=_exit_code(status, code))
 
 
@@ -63,6 +64,7 @@ def _exit_code(status: int, code: str) -> int:
 
 
 _FAMILY = "manage data-science-family has it"
+_IN_BASTION = "in compartment <the bastion's>"
 # Which policy an operation needs, and of which settings it reads OCIDs.
 _POLICIES = {
     "list_jobs": (
@@ -97,6 +99,17 @@ _POLICIES = {
             " nobody looks it up"
         ),
     ),
+    "get_bastion": ("BASTION_ID", f"allow group <yours> to use bastion {_IN_BASTION}"),
+    "create_session": (
+        "BASTION_ID",
+        (
+            f"allow group <yours> to use bastion {_IN_BASTION}, allow group <yours> to manage bastion-session"
+            f" {_IN_BASTION}, and: allow group <yours> to read virtual-network-family in compartment <the subnet's>"
+        ),
+    ),
+    "get_session": ("", f"allow group <yours> to manage bastion-session {_IN_BASTION}"),
+    "list_sessions": ("BASTION_ID", f"allow group <yours> to manage bastion-session {_IN_BASTION}"),
+    "delete_session": ("", f"allow group <yours> to manage bastion-session {_IN_BASTION}"),
     "search_logs": ("LOG_GROUP_OCID", "allow group <yours> to read log-content in compartment <the log group's>"),
 }
 _ANY_POLICY = (
@@ -139,11 +152,23 @@ _ADVICE: tuple[tuple[int, str, str], ...] = (
     (429, "", "the service has throttled this launch for minutes; launch again later, or fewer nodes"),
     (0, "limit", "choose another SHAPE or fewer workers, or ask for a higher limit (Limits, Quotas and Usage)"),
 )
+_BASTION = {"get_bastion", "create_session", "get_session", "list_sessions", "delete_session"}
+_BASTION_ADVICE: tuple[tuple[int, str, str], ...] = (
+    (429, "", "the service has throttled this for minutes; try again later"),
+    (
+        0,
+        "limit",
+        (
+            "delete sessions that nobody uses (oci bastion session list --bastion-id <BASTION_ID>"
+            " --session-lifecycle-state ACTIVE), or set BASTION_ID to another bastion; a session ends after 3 hours"
+        ),
+    ),
+)
 
 
-def _advice(status: int, code: str, text: str) -> str:
+def _advice(status: int, code: str, text: str, advices: tuple[tuple[int, str, str], ...]) -> str:
     said = f"{code} {text}".lower()
-    for its_status, word, advice in _ADVICE:
+    for its_status, word, advice in advices:
         if its_status in {0, status} and word in said:
             return f"; {advice}"
     return ""

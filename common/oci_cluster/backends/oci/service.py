@@ -60,7 +60,8 @@ class Service:
             clock: Monotonic seconds.
             sleep: Waits seconds; only tests give another.
         """
-        self._environ = environ
+        #: Says who asks; for other processes, too.
+        self.environ = environ
         self._is_stopped = is_stopped
         self._is_cleaning_up = False
         self._is_known = False
@@ -76,10 +77,10 @@ class Service:
         Raises:
             SettingsError: there is no usable identity; says what oci-cli would need.
         """
-        path = self._environ.get("OCI_CLI_CONFIG_FILE") or oci.config.DEFAULT_LOCATION
-        profile = self._environ.get("OCI_CLI_PROFILE") or oci.config.DEFAULT_PROFILE
-        kind = self._environ.get("OCI_CLI_AUTH") or "api_key"
-        region = self._environ.get("OCI_CLI_REGION")
+        path = self.environ.get("OCI_CLI_CONFIG_FILE") or oci.config.DEFAULT_LOCATION
+        profile = self.environ.get("OCI_CLI_PROFILE") or oci.config.DEFAULT_PROFILE
+        kind = self.environ.get("OCI_CLI_AUTH") or "api_key"
+        region = self.environ.get("OCI_CLI_REGION")
         try:
             if kind in {"instance_principal", "resource_principal"}:
                 signer = (
@@ -132,6 +133,17 @@ class Service:
         """The client of Data Science."""
         return self._client(oci.data_science.DataScienceClient)
 
+    @property
+    def domain(self) -> str:
+        """The domain of all services of that region, such as ``oraclecloud.com``."""
+        found = oci.regions.endpoint_for("bastion", region=self.region, service_endpoint_template="{secondLevelDomain}")
+        return str(found)
+
+    @cached_property
+    def bastion(self) -> Any:
+        """The client of Bastion."""
+        return self._client(oci.bastion.BastionClient)
+
     @cached_property
     def _network(self) -> Any:
         return self._client(oci.core.VirtualNetworkClient)
@@ -170,6 +182,7 @@ class Service:
         *args: Any,
         repeat_also: Sequence[str] = (),
         not_seen_until: float = -math.inf,
+        patience_s: float = PATIENCE_S,
         **kwargs: Any,
     ) -> Any:
         """Return the service's response to *request*, repeated while it is busy, broken or silent.
@@ -180,13 +193,14 @@ class Service:
             args: Its arguments.
             repeat_also: Codes of refusals that pass by themselves.
             not_seen_until: Until this moment, of the clock, a refusal may be of what has been made and is not seen yet.
+            patience_s: How long it is repeated.
             kwargs: Its named arguments. One with ``opc_retry_token`` is done once however often it is repeated.
 
         Raises:
-            ServiceError: refused, or not answered within ``PATIENCE_S``.
+            ServiceError: refused, or not answered within *patience_s*.
             StoppedError: it failed, and the launcher has been told to stop.
         """
-        deadline = self._clock() + PATIENCE_S
+        deadline = self._clock() + patience_s
         for pause_s in _pauses():
             try:
                 response = request(*args, **kwargs)

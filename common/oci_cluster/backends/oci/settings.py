@@ -10,6 +10,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ _AFTER_TTL_S = 600
 _OCID = re.compile(r"ocid1\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
 _IMAGE = re.compile(
     r"(?P<name>[a-z0-9.-]+(:\d+)?/[a-z0-9._/-]+:[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+# No word of ssh's own, and nothing that its configuration could take for a pattern.
+_JUMP = re.compile(
+    r"((?P<user>[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})@)?"
+    r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>\d{1,5}))?"
 )
 _SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 # Source: OCI's documentation of Compute shapes: a shape whose cores and memory are chosen has this at its name's end.
@@ -88,6 +94,38 @@ def tags_given(texts: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
+@dataclass(frozen=True)
+class Jump:
+    """A host of the user's, as ssh takes it; empty, and 0, is what ssh's own configuration says."""
+
+    user: str
+    host: str
+    port: int
+
+
+_NO_JUMP = Jump("", "", 0)
+
+
+def way_settings(given: Mapping[str, str]) -> Jump | str:
+    """Return how nodes are reached by the settings *given*: a host of the user's, or the OCID of a bastion.
+
+    Raises:
+        SettingsError: neither is set, or it cannot be one.
+    """
+    read = SettingsReader(given)
+    jump, bastion = read.value("SSH_JUMP", _jump, _NO_JUMP), read.value("BASTION_ID", _bastion, "")
+    read.check()
+    if jump.host:
+        return jump
+    if not bastion:
+        msg = (
+            "nodes on OCI are reached through a bastion or a host of yours, and neither is set: set BASTION_ID to the"
+            " OCID of a bastion (docs/oci.md, 'Reach a port of a node'), or SSH_JUMP to [user@]host[:port]"
+        )
+        raise SettingsError(msg)
+    return bastion
+
+
 def _read_tags(read: SettingsReader) -> dict[str, Any]:
     return {
         "freeform": read.value("FREEFORM_TAGS", _freeform_tags, dict[str, str]()),
@@ -107,6 +145,8 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
         "image_digest": (image["digest"] or "") if image else "",
         "image_signature": read.value("IMAGE_SIGNATURE_ID", _ocid, ""),
         "subnet": read.value("SUBNET_OCID", _ocid, ""),
+        "bastion": read.value("BASTION_ID", _bastion, ""),
+        "jump": read.value("SSH_JUMP", _jump, _NO_JUMP),
         "machines": _machines(read),
         "storage_gbs": read.value("STORAGE_GBS", lambda text: parse_count(text, minimum=50, maximum=10240)),
         "capacity_reservation": read.value("CAPACITY_RESERVATION_OCID", _ocid, ""),
@@ -213,6 +253,22 @@ def _ocid(text: str) -> str:
         msg = f"'{text}' is not an OCID such as ocid1.compartment.oc1..aaaa"
         raise ValueError(msg)
     return text
+
+
+def _bastion(text: str) -> str:
+    if not _ocid(text).startswith("ocid1.bastion."):
+        msg = f"'{text}' is not the OCID of a bastion, which begins with ocid1.bastion."
+        raise ValueError(msg)
+    return text
+
+
+def _jump(text: str) -> Jump:
+    found = _JUMP.fullmatch(text)
+    port = int(found["port"] or 0) if found else 0
+    if not found or port > 65535 or found["port"] in {"0", "00"}:
+        msg = f"'{text}' is not a host as for ssh, [user@]host[:port], such as me@jump.example.com"
+        raise ValueError(msg)
+    return Jump(found["user"] or "", found["host"].strip("[]"), port)
 
 
 def _image(text: str) -> str:

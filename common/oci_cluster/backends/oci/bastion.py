@@ -1,0 +1,272 @@
+"""Sessions of an OCI Bastion that forward one port of one node: made, waited for, looked at and deleted."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oci_cluster.backends.base import IsStopped
+from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.errors import BackendError, StoppedError
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.oci.service import Service
+
+# Source: OCI's documentation of Bastion: a session lives for 3 hours at most.
+_LONGEST_S = 10800
+# OCI makes a session within a minute; past this it is given up. Chosen, not measured.
+_MADE_WITHIN_S = 300.0
+# How long the requests are repeated that end a session, while somebody waits for a prompt.
+_END_PATIENCE_S = 20.0
+_GOING = {"CREATING", "ACTIVE"}
+_HOST = r"host\.bastion\.(?P<region>[a-z0-9-]+)\.oci\.(?P<domain>[a-z0-9.-]+)"
+_COMMAND = re.compile(rf"(.* )?(?P<user>ocid1\.bastionsession\.[A-Za-z0-9._-]+)@(?P<host>{_HOST})\s*", re.DOTALL)
+_PORT = re.compile(r"(?:^|\s)-p\s+(\d{1,5})(?=\s)")
+_KEY_TYPES = r"ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)"
+_KEY = re.compile(rf"(?:^|\s)((?:{_KEY_TYPES})\s+[A-Za-z0-9+/]+={{0,2}})(?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Session:
+    """One session that is ACTIVE: where ssh goes, as whom, and until when."""
+
+    id: str
+    host: str
+    port: int
+    host_keys: tuple[str, ...]
+    """What ``known_hosts`` gets; empty where OCI has not told the host's key."""
+    asked_at: float
+    """By the clock of who has asked for it; so is :attr:`ends_at`."""
+    ends_at: float
+
+
+class Sessions:
+    """The sessions of one way, which all have one name that nothing else has."""
+
+    def __init__(
+        self,
+        service: Service,
+        bastion: str,
+        name: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Prepare to make sessions of *bastion*, an OCID, called *name*.
+
+        Args:
+            service: OCI's services.
+            bastion: The OCID.
+            name: Random enough that no other way has it.
+            clock: Monotonic seconds.
+            sleep: Waits seconds; only tests give another.
+        """
+        self._service = service
+        self.bastion = bastion
+        self.name = name
+        #: Whether no session is wanted any more.
+        self.is_unwanted: IsStopped = lambda: False
+        self._clock = clock
+        self._sleep = sleep
+        self._longest_s = 0
+        self._made = 0
+        #: Those that have been made and not deleted.
+        self.left: list[str] = []
+        #: Whether a session may have been made that nobody has told of.
+        self.is_unsure = False
+        #: From where the bastion lets ssh in, as it says itself.
+        self.allowed_from: list[str] = []
+
+    def check(self) -> None:
+        """Look the bastion up.
+
+        Raises:
+            ServiceError: it is not there, or may not be seen.
+            BackendError: it is not ready.
+        """
+        found = self._service.call(f"look at BASTION_ID {self.bastion}", self._client.get_bastion, self.bastion).data
+        if found.lifecycle_state != "ACTIVE":
+            details = f": {found.lifecycle_details}" if found.lifecycle_details else ""
+            msg = f"the bastion {self.bastion} is {found.lifecycle_state}{details}; wait, or set another BASTION_ID"
+            raise BackendError(msg)
+        self._longest_s = min(int(found.max_session_ttl_in_seconds or _LONGEST_S), _LONGEST_S)
+        self.allowed_from = [str(cidr) for cidr in found.client_cidr_block_allow_list or []]
+
+    @property
+    def _client(self) -> Any:
+        return self._service.bastion
+
+    def create(self, address: str, port: int, public_key: str) -> Session:
+        """Make a session that leads to *port* of *address*; return it when it is ACTIVE.
+
+        Raises:
+            ServiceError: OCI refused, or did not answer.
+            BackendError: it was not made; or what OCI says of it cannot be used.
+            StoppedError: it is not wanted any more. Then, and after each other error, it is deleted.
+        """
+        if not self._longest_s:
+            self.check()
+        asked_at = self._clock()
+        self._made += 1
+        body = {
+            "displayName": self.name,
+            "bastionId": self.bastion,
+            "keyType": "PUB",
+            "keyDetails": {"publicKeyContent": public_key},
+            "sessionTtlInSeconds": self._longest_s,
+            "targetResourceDetails": {
+                "sessionType": "PORT_FORWARDING",
+                "targetResourcePrivateIpAddress": address,
+                "targetResourcePort": port,
+            },
+        }
+        token = f"{self.name}-{self._made}"
+        what = "create a session of the bastion"
+        self.is_unsure = True
+        try:
+            made = self._service.call(what, self._client.create_session, body, opc_retry_token=token).data
+        except ServiceError as error:
+            self.is_unsure = not error.is_final
+            raise
+        self.is_unsure = False
+        self.left.append(str(made.id))
+        try:
+            ready = self._wait(made)
+            life_s = min(int(ready.session_ttl_in_seconds or self._longest_s), self._longest_s)
+            host, ssh_port = self._place(ready)
+            keys = host_keys(ready.bastion_public_host_key_info or "")
+            return Session(str(ready.id), host, ssh_port, keys, asked_at, asked_at + life_s)
+        except BaseException:
+            self.delete(str(made.id))
+            raise
+
+    def _wait(self, made: Any) -> Any:
+        deadline = self._clock() + _MADE_WITHIN_S
+        for delay in poll_delays(3.0, first_s=0.3):
+            if made.lifecycle_state == "ACTIVE":
+                return made
+            if made.lifecycle_state != "CREATING":
+                why = str(made.lifecycle_details or "OCI does not say why")[:300]
+                msg = f"the session of the bastion became {made.lifecycle_state}: {why}; {_CAUSES}"
+                raise BackendError(msg)
+            if self._clock() > deadline:
+                msg = f"the session of the bastion was still CREATING after {_MADE_WITHIN_S:g} s; try again later"
+                raise BackendError(msg)
+            self._check_wanted()
+            self._sleep(delay)
+            self._check_wanted()
+            get = self._client.get_session
+            # It was made just now: not all of OCI may know of it.
+            until = self._clock() + _END_PATIENCE_S
+            made = self._service.call("look at the session", get, made.id, not_seen_until=until).data
+        raise AssertionError  # poll_delays never ends
+
+    def _check_wanted(self) -> None:
+        if self.is_unwanted():
+            msg = "stopped before the session of the bastion was ready"
+            raise StoppedError(msg)
+
+    def _place(self, session: Any) -> tuple[str, int]:
+        """Return host and port that a session says; from its command line only that is taken, and it is not run."""
+        said = str((session.ssh_metadata or {}).get("command", ""))
+        usual = f"host.bastion.{self._service.region}.oci.{self._service.domain}"
+        if not said:
+            return usual, 22
+        command, port = _COMMAND.fullmatch(said), _PORT.search(said)
+        number = int(port[1]) if port else 22
+        is_own = command and command["user"] == session.id and command["host"] == usual
+        if not is_own or not 1 <= number <= 65535:
+            shown = re.sub(r"[^\x20-\x7e]", "?", said)[:300]
+            msg = f"OCI says that the session is reached by {shown!r}, which does not lead to {usual}; nothing was sent"
+            raise BackendError(msg)
+        return usual, number
+
+    def is_active(self, session: str) -> bool:
+        """Return whether *session* can be used still.
+
+        Raises:
+            ServiceError: OCI did not answer.
+        """
+        try:
+            found = self._service.call("look at the session", self._client.get_session, session).data
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            return False
+        return bool(found.lifecycle_state == "ACTIVE")
+
+    # --- Their end
+
+    def delete(self, session: str) -> None:
+        """Delete *session*; one that is over is no error.
+
+        Raises:
+            ServiceError: it is still there.
+        """
+        try:
+            with self._service.cleaning_up():
+                self._service.call(
+                    "delete a session of the bastion",
+                    self._client.delete_session,
+                    session,
+                    repeat_also=("IncorrectState", "Conflict"),
+                    patience_s=_END_PATIENCE_S,
+                )
+        except ServiceError as error:
+            # Said of what is gone, and of what may not be deleted.
+            if error.status not in {404, 409} or self._is_going(session):
+                raise
+        if session in self.left:
+            self.left.remove(session)
+
+    def _is_going(self, session: str) -> bool:
+        return session in {found.id for found in self.going()}
+
+    def going(self) -> list[Any]:
+        """Return those of this way's sessions that are not over, by a list of them."""
+        client = self._client
+        what = "list the sessions of the bastion"
+        listed = self._service.all_pages(what, client.list_sessions, self.bastion, display_name=self.name)
+        return [found for found in listed if found.display_name == self.name and found.lifecycle_state in _GOING]
+
+
+_CAUSES = (
+    "BASTION_ID must be a bastion in the VCN of the nodes, and not too many sessions be open (docs/oci.md, 'Reach a"
+    " port of a node')"
+)
+
+
+def host_keys(said: str) -> tuple[str, ...]:
+    """Return the host keys in what OCI has *said* of a bastion: lines of OpenSSH, or the bare key in base64.
+
+    Raises:
+        BackendError: it has said something, and that is no key.
+    """
+    if not said.strip():
+        return ()
+    found = tuple(" ".join(key.split()) for line in said.splitlines() for key in _KEY.findall(line.strip()))
+    if not found and (kind := _kind_of(said.strip())):
+        found = (f"{kind} {said.strip()}",)
+    if not found:
+        shown = re.sub(r"[^\x20-\x7e]", "?", said)[:200]
+        msg = f"OCI says that the bastion's host key is {shown!r}, which is no key of OpenSSH; nothing was sent"
+        raise BackendError(msg)
+    return found
+
+
+def _kind_of(text: str) -> str:
+    """Return the type that a bare key in base64 begins with; empty where it is none."""
+    try:
+        blob = base64.b64decode(text, validate=True)
+        (length,) = struct.unpack_from(">I", blob)
+    except (binascii.Error, struct.error):
+        return ""
+    kind = blob[4 : 4 + length].decode("latin-1")
+    return kind if re.fullmatch(_KEY_TYPES, kind) else ""

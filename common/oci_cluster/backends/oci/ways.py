@@ -1,0 +1,284 @@
+"""Ways to a port of a node: through a bastion, whose sessions are renewed, or through a host of the user's."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import math
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import oci_cluster
+from oci_cluster.backends.base import IsStopped
+from oci_cluster.backends.oci import ssh
+from oci_cluster.backends.oci.bastion import Session, Sessions
+from oci_cluster.backends.oci.settings import Jump, way_settings
+from oci_cluster.backends.oci.ssh_way import Line, SshWay
+from oci_cluster.errors import BackendError, ClusterError
+from oci_cluster.system.console import Say
+from oci_cluster.system.guard import ProcessGuard
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.oci.service import Service
+
+# Before the end of a session the next one is made, which may take a minute, and be refused at first: this long, or a
+# quarter of a shorter life.
+_RENEW_BEFORE_S = 300.0
+# People tell that a session of OCI's which is ACTIVE takes its key some seconds later. Chosen, not measured.
+_KEY_WITHIN_S = 30.0
+
+_GUARD = """
+import sys
+sys.path[0] = sys.argv.pop(1)
+from oci_cluster.backends.oci.way_guard import main
+main(sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What a way needs of the launcher."""
+
+    say: Say
+    is_stopped: IsStopped = lambda: False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+def open_way(
+    given: Mapping[str, str],
+    open_service: Callable[[], Service],
+    read_told: Callable[[], Mapping[str, Any] | None],
+    *,
+    node: str,
+    port: int,
+    launcher: Launcher,
+    whose: str,
+) -> SshWay:
+    """Return an open way to *port* of *node*.
+
+    Args:
+        given: The launcher's settings.
+        open_service: Returns OCI's services.
+        read_told: Returns the node's configuration, None where there is none yet.
+        node: Its name.
+        port: 1 to 65535.
+        launcher: Who wants it.
+        whose: Of which cluster and launch, for the names of sessions.
+
+    Raises:
+        SettingsError: it is not said how, or there is no ssh on this machine.
+        ClusterError: there is no way; says why, and the next step.
+    """
+    chosen = way_settings(given)
+    ssh.program()
+    service = open_service()
+    address = address_of(node, read_told())
+    way: SshWay
+    if isinstance(chosen, Jump):
+        way = JumpWay(chosen, Place(service.environ, address, port), launcher)
+    else:
+        name = f"oci-cluster-{whose}-{secrets.token_hex(4)}"
+        sessions = Sessions(service, chosen, name, clock=launcher.clock, sleep=launcher.sleep)
+        sessions.check()
+        launcher.say(f"making a session of the bastion to {address}:{port}, {node}; that may take a minute")
+        way = BastionWay(sessions, Place(service.environ, address, port, chosen, name), launcher)
+    way.open()
+    return way
+
+
+class _SshLine:
+    """An ssh that is connected, and the session that ends with it."""
+
+    def __init__(self, tunnel: ssh.Tunnel, *, renew_at: float = math.inf, session: Session | None = None) -> None:
+        self._tunnel = tunnel
+        self.renew_at = renew_at
+        self.session = session
+        self.sessions: Sessions | None = None
+        self.is_running = tunnel.is_running
+        self.dial = tunnel.dial
+
+    def close(self) -> None:
+        self._tunnel.close()
+        if self.sessions is not None and self.session is not None:
+            self.sessions.delete(self.session.id)
+
+
+class Place:
+    """The private directory of one way, and the guard that ends what is left when this process is killed."""
+
+    def __init__(self, environ: Mapping[str, str], address: str, port: int, *bastion: str) -> None:
+        """Make them, for ways to *port* of *address*.
+
+        Args:
+            environ: Says to the guard who asks OCI.
+            address: Of the node.
+            port: Of the node.
+            bastion: The OCID of a bastion, and the name of the sessions that the guard deletes.
+
+        Raises:
+            BackendError: no further process can be started.
+        """
+        self.address, self.port = address, port
+        self.directory = ssh.private_directory()
+        self._numbers = itertools.count(1)
+        root = str(Path(oci_cluster.__file__).resolve().parents[1])
+        try:
+            self._guard = ProcessGuard(_GUARD, [root, str(self.directory), *bastion], environ)
+        except OSError as error:
+            shutil.rmtree(self.directory)
+            msg = f"no further process can be started on this machine: {error}"
+            raise BackendError(msg) from error
+
+    def tunnel(self, command: list[str]) -> ssh.Tunnel:
+        """Start ssh by *command*; it ends with this process."""
+        path = self.directory / f"{next(self._numbers)}"
+        return ssh.Tunnel(self._guard, command, path, self.address, self.port)
+
+    def close(self, *, is_done: bool) -> None:
+        """Remove the directory, and let the guard go; where not all *is_done*, it does the rest."""
+        self._guard.dismiss(is_done=is_done)
+        if is_done:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class JumpWay(SshWay):
+    """Through a host of the user's, by the user's own configuration of ssh."""
+
+    def __init__(self, jump: Jump, place: Place, launcher: Launcher) -> None:
+        """Lead through the host *jump*."""
+        super().__init__(launcher.say, launcher.is_stopped, launcher.clock)
+        self._jump = jump
+        self._place = place
+
+    def new_line(self, old: Line | None) -> Line:  # noqa: ARG002 - one is as good as another
+        """Return a connected ssh.
+
+        Raises:
+            BackendError, NotPermittedError: ssh does not get there.
+        """
+        jump = self._jump
+        tunnel = self._place.tunnel(ssh.jump_command(jump.user, jump.host, jump.port))
+        if tunnel.wait_until_open(self.is_unwanted):
+            return _SshLine(tunnel)
+        tunnel.close()
+        self.check_wanted()
+        words = f"{f'-p {jump.port} ' if jump.port else ''}{f'{jump.user}@' if jump.user else ''}{jump.host}"
+        unknown = f"ssh does not know the host key of {jump.host}: look at it once with 'ssh {words}'"
+        advice = f"'ssh -o BatchMode=yes {words}' must log in without a question"
+        raise ssh.refusal(tunnel.why(), f"{jump.host} (SSH_JUMP)", advice, unknown_key=unknown)
+
+    def end_rest(self, *, is_quiet: bool) -> None:
+        """Let the guard go."""
+        self._place.close(is_done=is_quiet)
+
+
+class BastionWay(SshWay):
+    """Through an OCI Bastion, by sessions that are made, renewed and deleted here."""
+
+    def __init__(self, sessions: Sessions, place: Place, launcher: Launcher) -> None:
+        """Lead through *sessions*, which nobody else uses."""
+        super().__init__(launcher.say, launcher.is_stopped, launcher.clock)
+        self._sessions = sessions
+        sessions.is_unwanted = self.is_unwanted
+        self._place = place
+        self._public_key = ""
+
+    def new_line(self, old: Line | None) -> Line:
+        """Return a connected ssh: of a new session, or of the old one's where only ssh has ended.
+
+        Raises:
+            ClusterError: OCI refused, or ssh does not get there.
+        """
+        place = self._place
+        self._public_key = self._public_key or ssh.new_key(place.directory)
+        session = self._session_of(old)
+        if session is None:
+            session = self._sessions.create(place.address, place.port, self._public_key)
+        try:
+            tunnel = self._connect(session)
+        except BaseException:
+            self._sessions.delete(session.id)
+            raise
+        life_s = session.ends_at - session.asked_at
+        line = _SshLine(tunnel, renew_at=session.ends_at - min(_RENEW_BEFORE_S, life_s / 4), session=session)
+        line.sessions = self._sessions
+        return line
+
+    def _session_of(self, old: Line | None) -> Session | None:
+        """Return the session of a line that has ended, where the session has not; from now on it is not that line's."""
+        if not isinstance(old, _SshLine) or old.is_running() or old.session is None or self._clock() >= old.renew_at:
+            return None
+        session = old.session
+        if not self._sessions.is_active(session.id):
+            return None
+        old.session = None
+        return session
+
+    def _connect(self, session: Session) -> ssh.Tunnel:
+        directory = self._place.directory
+        lines = "".join(f"{session.host} {key}\n" for key in session.host_keys)
+        (directory / "known_hosts").write_text(lines, encoding="ascii")
+        command = ssh.bastion_command(
+            directory, session.host, session.port, session.id, is_pinned=bool(session.host_keys)
+        )
+        deadline = self._clock() + _KEY_WITHIN_S
+        while True:
+            tunnel = self._place.tunnel(command)
+            if tunnel.wait_until_open(self.is_unwanted):
+                return tunnel
+            tunnel.close()
+            self.check_wanted()
+            failure = self._refusal(tunnel.why(), session)
+            if ssh.is_about_host_key(tunnel.why()) or self._clock() > deadline:
+                raise failure
+            self._closing.wait(1.0)
+
+    def _refusal(self, said: str, session: Session) -> ClusterError:
+        from_where = ", ".join(self._sessions.allowed_from) or "nowhere"
+        advice = f"the bastion lets ssh in from {from_where}: this machine's address must be among these"
+        unknown = (
+            ""
+            if session.host_keys
+            else f"OCI has not told the host key of {session.host}, and ~/.ssh/known_hosts does not have it: ask your"
+            f" administrator which one of 'ssh-keyscan {session.host}' is right, and add that line"
+        )
+        return ssh.refusal(said, session.host, advice, unknown_key=unknown)
+
+    def end_rest(self, *, is_quiet: bool) -> None:
+        """Delete every session that is left, and let the guard go; what cannot be deleted is said."""
+        left = dict.fromkeys(self._sessions.left)
+        try:
+            left |= dict.fromkeys(str(found.id) for found in self._sessions.going())
+        except ClusterError:  # those that are known are tried all the same
+            if self._sessions.is_unsure:
+                is_quiet = False
+        for session in left:
+            try:
+                self._sessions.delete(session)
+            except ClusterError as error:
+                self._say(f"{error}; delete it with: oci bastion session delete --force --session-id {session}")
+        self._place.close(is_done=is_quiet)
+
+
+def address_of(node: str, told: Mapping[str, Any] | None) -> str:
+    """Return the address of *node*, by what it has *told* in its configuration.
+
+    Raises:
+        BackendError: it has told none yet; or what it has told is none.
+    """
+    if told is None:
+        msg = (
+            f"{node} has not told its address yet: it has not started, or has just done so; try again later (status.sh)"
+        )
+        raise BackendError(msg)
+    try:
+        return str(ipaddress.ip_address(str(told.get("address"))))
+    except ValueError as error:
+        msg = f"{node} has told an address that is none: {error}"
+        raise BackendError(msg) from error

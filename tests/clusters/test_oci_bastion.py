@@ -1,0 +1,426 @@
+"""Ways to a port of a node through OCI's Bastion: a real ssh, and the stand-in's sessions with a real sshd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from harness import PATIENCE_S, wait_until
+from oci_cloud import Cloud
+from oci_service.handle import Service
+
+from oci_cluster.backends import open_backend
+from oci_cluster.backends.oci import ssh_way, ways
+from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("sshd", path="/usr/sbin"),
+    reason="tests/oci_service runs on Linux alone, and needs sshd; Debian: openssh-server libnss-wrapper",
+)
+
+COMMON = Path(__file__).resolve().parents[2] / "common"
+CONTROLS: dict[str, Any] = {
+    "bastion_creating_s": 0.2,
+    "bastion_fails": "",
+    "bastion_ttl_s": 0,
+    "bastion_life_s": 0,
+    "bastion_key_late_s": 0,
+    "bastion_host_key": "",
+    "bastion_ssh_metadata": {},
+    "bastion_sessions": 20,
+    "faults": [],
+}
+# Holds a way open until it is killed.
+HOLDER = """
+import os, sys, time
+from oci_cluster.backends.oci import service, ways
+open_service = lambda: service.Service(os.environ)
+way = ways.open_way(os.environ, open_service, lambda: {"address": "127.0.0.1"}, node="MAIN", port=int(sys.argv[1]),
+                    launcher=ways.Launcher(print), whose="demo-00000000")
+way.dial().sendall(b"x")
+print("open", os.getpid(), flush=True)
+time.sleep(1000)
+"""
+
+
+class Node:
+    """What a node of the stand-in is here: a server on this machine, which says again what it is told."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self.accepted = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._server.accept()
+                self.accepted += 1
+                threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
+
+    def _echo(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            while block := connection.recv(1 << 16):
+                connection.sendall(block)
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+
+class Desk:
+    """Somebody who opens ways to a node."""
+
+    def __init__(self, service: Service, node: Node) -> None:
+        self.service, self.node = service, node
+        self.said: list[str] = []
+        self._before = len(service.bastion_sessions())
+
+    def open(self, port: int = 0, **given: str) -> ssh_way.SshWay:
+        from oci_cluster.backends.oci.service import Service as Client  # noqa: PLC0415 - the SDK, where there is one
+
+        return ways.open_way(
+            {"BASTION_ID": self.service.settings["BASTION_ID"], **given},
+            lambda: Client(os.environ),
+            lambda: {"address": "127.0.0.1"},
+            node="MAIN",
+            port=port or self.node.port,
+            launcher=ways.Launcher(self.said.append),
+            whose="demo-00000000",
+        )
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return the sessions that have been made for it."""
+        return self.service.bastion_sessions()[self._before :]
+
+    def states(self) -> list[str]:
+        return [session["lifecycleState"] for session in self.sessions()]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("oci") / "s") as service:
+        yield service
+
+
+@pytest.fixture
+def desk(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """Return somebody who is known to OCI; whatever happened, no session is left, and no ssh."""
+    for name, value in service.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WAYS_OF", str(os.getpid()))
+    service.control(CONTROLS)
+    node = Node()
+    desk = Desk(service, node)
+    yield desk
+    service.control(CONTROLS)
+    node.close()
+    wait_until(lambda: not ours(), lambda: f"the end of {ours()}")
+    assert set(desk.states()) <= {"DELETED", "FAILED"}
+
+
+def ours(word: str = "") -> dict[int, list[str]]:
+    """Return the ssh and the guards that ways of this test's process, and of those it starts, have started, by pid."""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            line, mark = process.cmdline(), process.environ().get("WAYS_OF")
+            if mark == str(os.getpid()) and "/oci-way-" in " ".join(line) and word in line:
+                found[process.pid] = line
+    return found
+
+
+def is_heard(way: ssh_way.SshWay) -> bool:
+    """Return whether a new connection of *way* leads to the node."""
+    with way.dial() as connection:
+        return says(connection) == b"hello"
+
+
+def says(connection: socket.socket, words: bytes = b"hello") -> bytes:
+    connection.settimeout(20)
+    connection.sendall(words)
+    heard = b""
+    while len(heard) < len(words) and (block := connection.recv(1 << 16)):
+        heard += block
+    return heard
+
+
+# --- Connections
+
+
+def test_bytes_flow_both_ways_and_the_end_leaves_nothing(desk: Desk) -> None:
+    way = desk.open()
+    (session,) = desk.sessions()
+    assert session["targetResourceDetails"]["targetResourcePort"] == desk.node.port
+    assert session["displayName"].startswith("oci-cluster-demo-00000000-")
+    assert session["sessionTtlInSeconds"] == 10800
+    blocks = [bytes([number]) * 300_000 for number in range(3)]
+    heard: dict[int, bytes] = {}
+
+    def talk(number: int) -> None:
+        with way.dial() as connection:
+            threading.Thread(target=connection.sendall, args=(blocks[number],), daemon=True).start()
+            heard[number] = b""
+            while len(heard[number]) < len(blocks[number]):
+                heard[number] += connection.recv(1 << 16)
+
+    threads = [threading.Thread(target=talk, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert [heard[number] for number in range(3)] == blocks
+    directory = way._place.directory  # type: ignore[attr-defined]
+    assert directory.stat().st_mode & 0o777 == 0o700
+    way.close()
+    assert desk.states() == ["DELETED"]
+    assert not directory.exists()
+    way.close()
+    with pytest.raises(BackendError, match="closed"):
+        way.dial()
+
+
+def test_a_port_where_nobody_listens_is_said(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    way = desk.open(port)
+    with pytest.raises(BackendError, match="nobody listens on that port of the node"):
+        way.dial()
+    way.close()
+
+
+def test_ssh_that_ends_is_started_again_in_the_same_session(desk: Desk) -> None:
+    way = desk.open()
+    (pid,) = ours("-N")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: desk.said[1:], "word of it")
+    assert desk.said[1:] == ["the way to the node was cut, and is there again"]
+    assert is_heard(way)
+    assert desk.states() == ["ACTIVE"]
+    way.close()
+
+
+# --- Sessions that end
+
+
+def test_a_session_is_renewed_before_its_end_while_connections_go_on(desk: Desk) -> None:
+    desk.service.control({"bastion_ttl_s": 8})
+    way = desk.open()
+    old = way.dial()
+    assert says(old) == b"hello"
+    wait_until(lambda: len(desk.sessions()) == 2 and len(ours("-N")) == 2, "the second session", 8)
+    assert says(old, b"still") == b"still"
+    wait_until(lambda: way._retired, "the second ssh")
+    new = way.dial()
+    assert says(new) == b"hello"
+    # The first session ends, and its connections with it; nobody has noticed.
+    assert old.recv(1) == b""
+    assert says(new, b"on") == b"on"
+    assert is_heard(way)
+    assert desk.said[1:] == []
+    way.close()
+    assert set(desk.states()) == {"DELETED"}
+    for connection in (old, new):
+        connection.close()
+
+
+def test_a_session_that_ends_early_is_replaced(desk: Desk) -> None:
+    desk.service.control({"bastion_life_s": 2})
+    way = desk.open()
+    with way.dial() as connection:
+        assert says(connection) == b"hello"
+        assert connection.recv(1) == b""  # so it is over, though it has told three hours
+    desk.service.control({"bastion_life_s": 0})
+    assert is_heard(way)
+    assert desk.states() == ["DELETED", "ACTIVE"]
+    way.close()
+
+
+def test_a_killed_process_leaves_no_session_no_ssh_and_no_key(desk: Desk) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(COMMON), "BASTION_ID": desk.service.settings["BASTION_ID"]}
+    command = [sys.executable, "-c", HOLDER, str(desk.node.port)]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        wait_until(lambda: "open" in holder.stdout.readline(), "the way")
+        assert desk.states() == ["ACTIVE"]
+        (line,) = ours("-N").values()
+        key = Path(next(word for word in line if word.startswith("IdentityFile=")).partition("=")[2])
+        assert key.stat().st_mode & 0o777 == 0o600
+        holder.kill()
+    wait_until(lambda: desk.states() == ["DELETED"], "the end of its session", 20)
+    wait_until(lambda: not ours("-N"), "the end of its ssh")
+    assert not key.parent.exists()
+
+
+def test_what_cannot_be_deleted_is_said_with_the_command_that_does(desk: Desk) -> None:
+    way = desk.open()
+    (session,) = desk.sessions()
+    desk.service.control({"faults": [{"operation": "delete_session", "kind": "404"}]})
+    way.close()
+    (said,) = desk.said[1:]
+    assert "ask for the policy: allow group <yours> to manage bastion-session" in said
+    assert said.endswith(f"oci bastion session delete --force --session-id {session['id']}")
+    desk.service.control({"faults": []})
+    desk.service.control({"bastion_life_s": 0.01})
+
+
+# --- Who is at the other end
+
+
+def test_another_host_key_is_refused_before_anything_is_sent(desk: Desk) -> None:
+    desk.service.control({"bastion_host_key": "other"})
+    with pytest.raises(NotPermittedError, match=r"has another host key than it should have.*nothing was sent"):
+        desk.open()
+    assert desk.states() == ["DELETED"]
+    assert desk.node.accepted == 0
+
+
+def test_a_host_key_that_nobody_has_told_is_not_taken(desk: Desk) -> None:
+    desk.service.control({"bastion_host_key": "untold"})
+    with pytest.raises(
+        NotPermittedError, match=r"OCI has not told the host key of host.bastion.*ssh-keyscan host.bastion"
+    ):
+        desk.open()
+    assert desk.node.accepted == 0
+
+
+def test_what_a_session_says_is_no_command(desk: Desk, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    for hostile in (f"ssh -o ProxyCommand='touch {there}' x@evil.example.com", f"$(touch {there})"):
+        desk.service.control({"bastion_ssh_metadata": {"command": hostile}})
+        with pytest.raises(BackendError, match=r"which does not lead to host\.bastion\.us-ashburn-1\.oci\."):
+            desk.open()
+    assert not there.exists()
+    assert desk.states() == ["DELETED"] * 2
+
+
+# --- A bastion that is late, full or busy
+
+
+def test_a_session_and_its_key_may_come_late(desk: Desk) -> None:
+    desk.service.control({"bastion_creating_s": 1.5, "bastion_key_late_s": 2.5})
+    way = desk.open()
+    assert is_heard(way)
+    way.close()
+
+
+def test_a_session_that_fails_is_said_with_its_reason(desk: Desk) -> None:
+    desk.service.control({"bastion_fails": "The target is not in the VCN."})
+    with pytest.raises(BackendError, match=r"became FAILED: The target is not in the VCN\."):
+        desk.open()
+    assert desk.states() == ["FAILED"]
+
+
+def test_a_full_bastion_is_said_with_what_to_do(desk: Desk) -> None:
+    desk.service.control({"bastion_sessions": 0})
+    with pytest.raises(ClusterError, match=r"400 LimitExceeded.*oci bastion session list --bastion-id"):
+        desk.open()
+
+
+def test_a_bastion_that_may_not_be_used_is_said_with_the_policy(desk: Desk) -> None:
+    desk.service.control({"faults": [{"operation": "create_session", "kind": "404"}]})
+    with pytest.raises(
+        ClusterError, match="check BASTION_ID; or ask for the policy: allow group <yours> to use bastion"
+    ):
+        desk.open()
+
+
+def test_a_busy_service_is_asked_again(desk: Desk) -> None:
+    busy = {"kind": "429", "times": 1, "retry_after": 0.1}
+    names = ("get_bastion", "create_session", "get_session", "delete_session")
+    desk.service.control({"faults": [{"operation": name, **busy} for name in names]})
+    desk.open().close()
+    assert desk.states() == ["DELETED"]
+
+
+# --- A host of the user's
+
+
+def test_a_jump_host_is_reached_by_the_users_own_configuration(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_jump_host(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    way = desk.open(SSH_JUMP="me@jump:2222")
+    assert is_heard(way)
+    (pid,) = ours("-N")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: desk.said, "word of it")
+    assert is_heard(way)
+    way.close()
+    assert desk.states() == []  # no bastion was asked
+    (tmp_path / "authorized").write_text("")
+    with pytest.raises(
+        NotPermittedError, match=r"jump \(SSH_JUMP\) does not let ssh in.*'ssh -o BatchMode=yes -p 2222 me@jump'"
+    ):
+        desk.open(SSH_JUMP="me@jump:2222")
+
+
+def write_jump_host(directory: Path) -> None:
+    """Have ``ssh`` of *directory* be ssh, with a configuration by which *jump* is an sshd of this machine."""
+    for name in ("host", "key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / name], check=True)
+    user = os.geteuid()
+    public, host = ((directory / f"{name}.pub").read_text() for name in ("key", "host"))
+    files = {
+        "authorized": public,
+        "known": f"[jump]:2222 {host}",
+        "passwd": f"me:x:{user}:0::/:/bin/sh\nsshd:x:65534:65534::/:/bin/false\n",
+        "sshd_config": f"HostKey {directory}/host\nAuthorizedKeysFile {directory}/authorized\nUsePAM no\n"
+        "StrictModes no\nPermitRootLogin prohibit-password\n",
+        "config": f"Host jump\nIdentityFile {directory}/key\nUserKnownHostsFile {directory}/known\n"
+        f"ProxyCommand env LD_PRELOAD=libnss_wrapper.so NSS_WRAPPER_PASSWD={directory}/passwd"
+        f" NSS_WRAPPER_GROUP=/etc/group /usr/sbin/sshd -i -f {directory}/sshd_config\n",
+        "ssh": f'#!/bin/sh\nexec {shutil.which("ssh")} -F {directory}/config "$@"\n',
+    }
+    for name, text in files.items():
+        (directory / name).write_text(text)
+    (directory / "ssh").chmod(0o755)
+    if user == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+
+
+# --- A cluster
+
+
+def test_a_port_of_a_node_of_a_cluster_is_reached(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = (
+        "import os, socket\nserver = socket.create_server((os.environ['NODE_ADDRESS'], 0))\n"
+        "print('port', server.getsockname()[1], flush=True)\n"
+        "while (peer := server.accept()[0]).recv(4) != b'stop': peer.sendall(b'here'); peer.close()\n"
+    )
+    launch = cloud.launch_plain(0, serve)
+    cloud.wait_for("port ")
+    port = int(cloud.printed("MAIN").partition("port ")[2].split()[0])
+    for name, value in cloud.environ.items():
+        monkeypatch.setenv(name, value)
+    backend = open_backend("oci", cloud.project.path, dict(os.environ))
+    (cluster,) = backend.find()
+    plan = backend.load(cluster)
+    with pytest.raises(SettingsError, match="set BASTION_ID"):
+        open_backend("oci", cloud.project.path, {**os.environ, "BASTION_ID": ""}).way(
+            cluster, plan, "MAIN", port, lambda _: None
+        )
+    with pytest.raises(BackendError, match="WORKER_7 has not told its address yet"):
+        backend.way(cluster, plan, "WORKER_7", port, lambda _: None)
+    way = backend.way(cluster, plan, "MAIN", port, lambda _: None)
+    with way.dial() as connection:
+        connection.sendall(b"who?")
+        assert connection.recv(4) == b"here"
+    with way.dial() as connection:
+        connection.sendall(b"stop")
+    assert launch.wait(PATIENCE_S) == 0, launch.err
+    way.close()
+    assert [session["lifecycleState"] for session in cloud.service.bastion_sessions()] == ["DELETED"]
