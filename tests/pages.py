@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from urllib.parse import urljoin
 
 from browser import PATIENCE_S, Browser, Page
-from harness import wait_until
+from harness import Launch, wait_until
 
 # Keeps what it computes, so that the number of tasks grows for as long as nobody has said go.
 COMPUTE = """\
@@ -118,6 +119,23 @@ def compute():
         client.gather(futures)
 threading.Thread(target=compute).start()"""
 _42 = "from dask.distributed import Client\nclient = Client()\nprint(client.submit(lambda: 6 * 7).result())"
+
+
+def url_of(session: Launch) -> str:
+    """Return the URL of a session, which only its owner's file has."""
+    told = r"how to reach it is in (/.+/session-url)$"
+
+    def look() -> re.Match[str] | None:
+        has_ended = session.process.poll() is not None
+        found = re.search(told, session.err, re.MULTILINE)
+        assert found or not has_ended, session.err
+        return found
+
+    file = Path(wait_until(look, lambda: f"the session: {session.err}{session.out}")[1])
+    assert file.stat().st_mode & 0o77 == 0
+    url = file.read_text().strip()
+    assert url.partition("token=")[2] not in session.err + session.out
+    return url
 
 
 def work_in_a_session(browser: Browser, url: str) -> Lab:

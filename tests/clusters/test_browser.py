@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import browser as browsers
 import pytest
 from browser import Browser
-from harness import Launch, Project, wait_until
-from pages import COMPUTE, Lab, dashboard_moves, nobody_gets_in, work_in_a_session
+from harness import Project, wait_until
+from pages import COMPUTE, Lab, dashboard_moves, nobody_gets_in, url_of, work_in_a_session
 
 WHY_NOT = browsers.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"a browser: {WHY_NOT}")
@@ -21,17 +21,6 @@ def browser() -> Iterator[Browser]:
     """Return a browser without a past."""
     with Browser() as browser:
         yield browser
-
-
-def url_of(session: Launch) -> str:
-    """Return the URL of a session, which only its owner's file has."""
-    file = session.directory / "session-url"
-    wait_until(lambda: file.exists() or session.process.poll() is not None, lambda: f"the session: {session.err}")
-    assert file.exists(), session.err
-    assert file.stat().st_mode & 0o77 == 0
-    url = file.read_text().strip()
-    assert url.partition("token=")[2] not in session.err + session.out
-    return url
 
 
 def test_dashboard_of_a_cluster_moves(project: Project, browser: Browser) -> None:
