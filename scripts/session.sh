@@ -14,7 +14,7 @@
 #                       tensorboard on its outputs, also when it has ended
 #   --idle DURATION     end it when nobody has used it for so long; default 1h; 0 never
 #   --ttl DURATION      end it after this time; default 8h
-#   --key FILE.pub      the public key that may log in (ssh; repeatable); default: each ~/.ssh/id_*.pub
+#   --key FILE          the public key that may log in (ssh; repeatable); default: each ~/.ssh/id_*.pub
 #   --open              open it in the browser
 #   --code DIR          the folder of your code; default: the folder that you are in. On this machine it is that folder
 #                       itself, elsewhere a copy, which comes back in the outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 
@@ -10,7 +11,8 @@ def say_idle(limit_s: float) -> None:
     """Say that nobody has used the session for *limit_s* seconds, in the log and to the agent."""
     reason = f"idle for {_span(limit_s)}"
     (Path(os.environ["NODE_DIR"]) / "reason").write_text(f"{reason}\n")
-    print(f"{reason}: the session ends", flush=True)
+    sys.stdout.write(f"{reason}: the session ends\n")
+    sys.stdout.flush()
 
 
 def _span(seconds: float) -> str:

@@ -9,7 +9,7 @@ from oci_cluster.contract.signing import derived_key
 
 
 def session_token(launch_key: str, launch_id: str) -> str:
-    """Return the token of this launch's session, 64 hex digits: who has the launch's key has it, and nobody sends it."""
+    """Return the token of a launch's session, 64 hex digits: who has the launch's key has it, and nobody sends it."""
     return derived_key(launch_key, launch_id, "session").hex()
 
 

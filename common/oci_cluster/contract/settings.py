@@ -130,6 +130,10 @@ def checked(read: SettingsReader, settings: Iterable[Setting]) -> dict[str, str]
     return given
 
 
+# Those on which others depend.
+_FIRST = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT", "SESSION")
+
+
 def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> NodeSettings:
     """Return the settings of this node.
 
@@ -143,12 +147,9 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read = SettingsReader(environ)
     folder = _add_framework(read, root)
     mode, rank = role_and_rank(read)
-    names = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT")
-    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s = map(read.setting, names)
-    session = read.setting("SESSION")
+    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session = map(read.setting, _FIRST)
     settings = NodeSettings(
-        mode=mode,
-        rank=rank,
+        *(mode, rank),
         worker_count=worker_count,
         ps_count=read.setting("PS_COUNT"),
         min_workers=min_workers_of(read, worker_count or 0),
@@ -196,7 +197,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
 
 
 def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: bool) -> str:
-    """Return the script that main runs: the session's own, where it is one; empty where that is a module, or nothing."""
+    """Return the script that main runs: a session's own, where it is one; empty where that is a module, or nothing."""
     own = read.text("ENTRY_MODULE") or session
     entry_point: str = read.setting("ENTRY_POINT", "" if own or not needs_one else None)
     if not session:

@@ -143,13 +143,13 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
             return 0
         plan = backend.prepare(plan, say)
         continue_in(ensure_tools(PROJECT_ROOT, say))  # which has just been made, where this is the first launch
-        return _run(line, lifecycle, backend, plan, interrupt.note(), attend)
+        return _run(line, lifecycle, backend, plan, interrupt.note(), attend=attend)
     finally:
         backend.close()
 
 
 def _run(
-    line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals, attend: Attend
+    line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals, *, attend: Attend
 ) -> int:
     """Launch *plan* and show it to its end, or detach from it; whatever fails, nothing goes on that nobody follows."""
     from oci_cluster.launcher.guard import Guard
@@ -163,7 +163,7 @@ def _run(
             code = 0
             if not line.has("--detach"):
                 with attend(cluster, plan) as on_ready:
-                    code = _follow(backend, cluster, plan, say, signals, on_ready)
+                    code = _follow(backend, cluster, plan, say, signals, on_ready=on_ready)
             elif line.has("--wait") and (failed := _wait(backend, cluster, plan, say, signals)):
                 code = failed
             elif signals.received is None:
@@ -198,7 +198,7 @@ def _plan(line: CommandLine, backend: Backend) -> Plan:
 
 
 def _follow(
-    backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals, on_ready: Callable[[], None]
+    backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals, *, on_ready: Callable[[], None]
 ) -> int:
     """Show *cluster* to its end; return its exit code."""
     from oci_cluster.launcher.follow import Follower

@@ -87,9 +87,7 @@ class Connected:
         """
         kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
         probe = kind.probe.format(token=self.token) if kind else "/" if port.name == "dashboard" else ""
-        host, here = self.connections.reach(
-            node, port.number, port.local, must_answer=check, looks_again=looks_again
-        )
+        host, here = self.connections.reach(node, port.number, port.local, must_answer=check, looks_again=looks_again)
         if check:
             patiently(lambda: _check_answer(host, here, probe, is_session=kind is not None), looks_again)
         if kind is None:

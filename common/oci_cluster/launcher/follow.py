@@ -60,8 +60,7 @@ class Follower:
         """
         self._backend, self._cluster, self._plan = backend, cluster, plan
         self._say = say
-        self._signals = signals
-        self._on_ready = on_ready
+        self._signals, self._on_ready = signals, on_ready
         self._clock = clock
         # What storage does not answer here is asked again in the next round.
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)

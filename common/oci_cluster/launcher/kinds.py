@@ -33,7 +33,7 @@ class Kind:
     probe: str
     """The path that its server answers when it is there, with ``{token}``; empty where it does not speak HTTP."""
     beside: str
-    """What ``--in`` gives a session: ``dask``, a client of that cluster, or ``outputs``; empty where it gives nothing."""
+    """What ``--in`` gives: ``dask``, a client of that cluster, or ``outputs``, their place; empty: nothing."""
     settings: Mapping[str, str]
     """The port, and what else main is given."""
 

@@ -79,13 +79,9 @@ def make_plan(
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, folder, request.backend, say)
     launch_id = secrets.token_hex(4)
-    what = request.session.get("SESSION", folder.name)
-    name = read.value("CLUSTER_NAME", _cluster_name, f"{what}-{launch_id[:4]}")
+    name = read.value("CLUSTER_NAME", _cluster_name, f"{request.session.get('SESSION', folder.name)}-{launch_id[:4]}")
     servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
-    if request.session:
-        code_dir, entry = find_folder(read, folder, cwd), dict(request.session)
-    else:
-        code_dir, entry = find_code(read, folder, cwd, ephemeral=ephemeral)
+    code_dir, entry = _code(request, read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, code_dir)
     passed_on = _passed_on(given, read, folder, workers)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
@@ -130,6 +126,15 @@ def _typed(request: Request, root: Path, cwd: Path, max_workers: int) -> tuple[P
         return folder, workers, extra, str(find_interpreter(request.python, cwd)) if request.python else ""
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _code(
+    request: Request, read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool
+) -> tuple[Path, dict[str, str]]:
+    """Return the code's folder, and the variables that say what of it main runs, or which session instead."""
+    if request.session:
+        return find_folder(read, folder, cwd), dict(request.session)
+    return find_code(read, folder, cwd, ephemeral=ephemeral)
 
 
 def _backend_defaults(backend: str, root: Path) -> dict[str, str]:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend
 
 # A day's work, and a long lunch: what nobody uses any more costs no longer.
-TTL = "8h"
-_IDLE_LIMIT = "1h"
+_LIMITS = {"TTL": "8h", "IDLE_LIMIT": "1h"}
 # Options that give a setting.
 _SETTINGS = {
     **{flag: setting for setting, flag in FLAGS.items() if f"{flag}=" in OPTIONS["session"]},
@@ -120,9 +119,7 @@ class _Session:
             settings["CLUSTER_NAME"] = line.words[1]
         typed = dict(pair.partition("=")[::2] for pair in environment)
         chosen = SettingsReader(settings, typed, os.environ, read_config(PROJECT_ROOT))
-        for name, text in (("TTL", TTL), ("IDLE_LIMIT", _IDLE_LIMIT)):
-            if not chosen.text(name):
-                settings[name] = text
+        settings |= {name: text for name, text in _LIMITS.items() if not chosen.text(name)}
         # Main alone is enough; a framework's own minimum is meant for training.
         return {**settings, "EPHEMERAL": "1", **({"MIN_WORKERS": "0"} if workers.strip("0") == "" else {})}
 

@@ -49,8 +49,8 @@ _LARGEST: Mapping[str, tuple[tuple[str, ...], Callable[[str], float]]] = {
     "MAX_MEMORY_GBS": (tuple(f"{role}MEMORY_GBS" for role in _ROLES), _number),
 }
 _SHAPES = tuple(f"{role}SHAPE" for role in _ROLES)
-# What a setting means that is empty, where that is not "another decides": a flexible shape's size (docs/oci.md), no GPU,
-# and on this machine all of its CPUs and memory.
+# What a setting means that is empty: no GPU, a flexible shape's usual size (docs/oci.md), and with docker all CPUs and
+# all memory of the machine.
 _EMPTY = {"GPUS": "0", "OCPUS": "4", "MEMORY_GBS": "64"}
 _UNBOUNDED = ("CPUS", "MEMORY")
 

@@ -19,7 +19,7 @@ from tornado.ioloop import PeriodicCallback
 from traitlets.config import Config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from session_end import say_idle  # noqa: E402 - what all kinds share is beside this folder
+from session_end import say_idle
 
 # What a page asks for by itself: these never change anything.
 _READS = {"GET", "HEAD", "OPTIONS"}

@@ -17,6 +17,9 @@ import time
 from pathlib import Path
 from types import FrameType
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from session_end import say_idle
+
 # Connections at once: an editor has several, strangers who only connect are gone after LoginGraceTime.
 _MOST = 100
 # How often it is looked which have ended.
@@ -24,9 +27,6 @@ _LOOK_S = 0.5
 # How long they may take to end, of the ten seconds that the node has.
 _END_S = 3.0
 _PR_SET_PDEATHSIG = 1
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from session_end import say_idle  # noqa: E402 - what all kinds share is beside this folder
 
 
 class Server:

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlencode
 from tensorboard import default, program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from session_end import say_idle  # noqa: E402 - what all kinds share is beside this folder
+from session_end import say_idle
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]

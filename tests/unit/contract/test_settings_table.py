@@ -197,6 +197,7 @@ def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
         "OUTPUT_INTERVAL",
         "TIMEOUT",
         "TTL",
+        "IDLE_LIMIT",
         "GRACE_PERIOD",
         "HEARTBEAT_INTERVAL",
         "HEARTBEAT_TIMEOUT",
@@ -220,6 +221,7 @@ def test_what_env_may_not_give() -> None:
         "NODE_ADDRESS",
         "NODE_NAME",
         "START_BY",
+        "SESSION",
     } == DECIDED
     assert {name: FLAGS[name] for name in FLAG_ONLY} == {
         "ENTRY_POINT": "--entry",

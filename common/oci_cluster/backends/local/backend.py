@@ -122,7 +122,7 @@ class LocalBackend:
         if work_dir.startswith("memory:"):
             msg = f"nodes cannot share WORK_DIR {work_dir}: only one process sees it; use file:// or leave it unset"
             raise SettingsError(msg)
-        _read_own(plan)
+        _read_own(plan, self._root)
         count = len(plan.nodes)
         self.close()
         self._addresses = Addresses(count)
@@ -154,8 +154,7 @@ class LocalBackend:
         # One that nodes could not open is told before there are any.
         ClusterDir(plan.url, plan.launch_id, plan.launch_key)
         folder = self._root / plan.framework
-        torch, files = _read_own(plan)
-        files = [*files, *session_packages(plan.environment, self._root)]
+        torch, files = _read_own(plan, self._root)
         needed = framework_words(folder, "REQUIRED_PACKAGES")
         if plan.environment.get("ENTRY_POINT", "").endswith(".ipynb"):
             files = [*files, self._root / "common" / "env-notebook.yaml"]
@@ -364,8 +363,8 @@ class LocalBackend:
             self._addresses.close()
 
 
-def _read_own(plan: Plan) -> tuple[str, list[Path]]:
-    """Return the settings of this backend: ``TORCH``, and the files of ``EXTRA_ENV``.
+def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
+    """Return the settings of this backend: ``TORCH``, and the files of ``EXTRA_ENV`` and of a session.
 
     Raises:
         SettingsError: names every one that is wrong.
@@ -375,7 +374,7 @@ def _read_own(plan: Plan) -> tuple[str, list[Path]]:
     if read.problems:
         msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
         raise SettingsError(msg)
-    return torch, files
+    return torch, [*files, *session_packages(plan.environment, root)]
 
 
 def _tell_runner(cluster: Cluster, number: int) -> None:
