@@ -132,12 +132,13 @@ main() {
   configure_dask
   # The agents of the workers end these now; the scheduler is to wait for that, not to do it once more.
   trap ': >"${NODE_DIR}/workers-are-told"; end_all; exit 143' TERM INT
+  local -a preloads=(--preload "${here}/preload/scheduler.py" --preload "${here}/preload/own_names.py")
+  [[ "${OWN_NETWORK:-0}" != 1 ]] || preloads+=(--preload "${here}/preload/loopback.py")
   # Its scratch files and their locks, which others could hold in the machine's own temporary directory.
   DASK_TEMPORARY_DIRECTORY="${DASK_TEMPORARY_DIRECTORY:-${NODE_DIR}}" dask scheduler \
     --host "${NODE_ADDRESS}" --port "${SCHEDULER_PORT}" --protocol "${DASK_SCHEDULER_ADDRESS%%:*}" \
     --dashboard-address "${NODE_ADDRESS}:${DASHBOARD_PORT}" \
-    --preload "${here}/preload/scheduler.py" --preload "${here}/preload/own_names.py" \
-    --preload "${here}/preload/quick_exit.py" &
+    "${preloads[@]}" --preload "${here}/preload/quick_exit.py" &
   scheduler=$!
   work_too
   wait_for_workers

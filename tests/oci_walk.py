@@ -32,6 +32,8 @@ class Page:
         self.statements = [
             line for language, block in blocks if language == "text" for line in block.splitlines() if line
         ]
+        #: For those who reach ports of nodes.
+        self.bastion_statements = re.findall(r'"(allow group [^"]* bastion[^"]*)"', text)
         (self.config,) = [f"{first}\n{block}" for first, _, block in scripts if first == "BACKEND=oci"]
 
 

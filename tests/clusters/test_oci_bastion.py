@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -12,16 +11,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 from harness import PATIENCE_S, wait_until
 from oci_cloud import Cloud
 from oci_service.handle import Service
+from way_desk import CONTROLS, Desk, Node, is_heard, ours, says
 
 from oci_cluster.backends import open_backend
-from oci_cluster.backends.oci import ssh_way, ways
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 
 pytestmark = pytest.mark.skipif(
@@ -30,83 +27,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 COMMON = Path(__file__).resolve().parents[2] / "common"
-CONTROLS: dict[str, Any] = {
-    "bastion_creating_s": 0.2,
-    "bastion_fails": "",
-    "bastion_ttl_s": 0,
-    "bastion_life_s": 0,
-    "bastion_key_late_s": 0,
-    "bastion_host_key": "",
-    "bastion_ssh_metadata": {},
-    "bastion_sessions": 20,
-    "faults": [],
-}
 # Holds a way open until it is killed.
 HOLDER = """
 import os, sys, time
 from oci_cluster.backends.oci import service, ways
-open_service = lambda: service.Service(os.environ)
-way = ways.open_way(os.environ, open_service, lambda: {"address": "127.0.0.1"}, node="MAIN", port=int(sys.argv[1]),
-                    launcher=ways.Launcher(print), whose="demo-00000000")
+asker = ways.Asker({}, lambda: service.Service(os.environ), lambda text: None)
+way = ways.way_to(sys.argv[1], "127.0.0.1", int(sys.argv[2]), "demo-00000000", asker)
 way.dial().sendall(b"x")
-print("open", os.getpid(), flush=True)
+print("open", flush=True)
 time.sleep(1000)
 """
-
-
-class Node:
-    """What a node of the stand-in is here: a server on this machine, which says again what it is told."""
-
-    def __init__(self) -> None:
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._server.getsockname()[1])
-        self.accepted = 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._server.accept()
-                self.accepted += 1
-                threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
-
-    def _echo(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection:
-            while block := connection.recv(1 << 16):
-                connection.sendall(block)
-
-    def close(self) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-
-
-class Desk:
-    """Somebody who opens ways to a node."""
-
-    def __init__(self, service: Service, node: Node) -> None:
-        self.service, self.node = service, node
-        self.said: list[str] = []
-        self._before = len(service.bastion_sessions())
-
-    def open(self, port: int = 0, **given: str) -> ssh_way.SshWay:
-        from oci_cluster.backends.oci.service import Service as Client  # noqa: PLC0415 - the SDK, where there is one
-
-        return ways.open_way(
-            {"BASTION_ID": self.service.settings["BASTION_ID"], **given},
-            lambda: Client(os.environ),
-            lambda: {"address": "127.0.0.1"},
-            node="MAIN",
-            port=port or self.node.port,
-            launcher=ways.Launcher(self.said.append),
-            whose="demo-00000000",
-        )
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """Return the sessions that have been made for it."""
-        return self.service.bastion_sessions()[self._before :]
-
-    def states(self) -> list[str]:
-        return [session["lifecycleState"] for session in self.sessions()]
 
 
 @pytest.fixture(scope="module")
@@ -129,32 +59,6 @@ def desk(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     node.close()
     wait_until(lambda: not ours(), lambda: f"the end of {ours()}")
     assert set(desk.states()) <= {"DELETED", "FAILED"}
-
-
-def ours(word: str = "") -> dict[int, list[str]]:
-    """Return the ssh and the guards that ways of this test's process, and of those it starts, have started, by pid."""
-    found = {}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            line, mark = process.cmdline(), process.environ().get("WAYS_OF")
-            if mark == str(os.getpid()) and "/oci-way-" in " ".join(line) and word in line:
-                found[process.pid] = line
-    return found
-
-
-def is_heard(way: ssh_way.SshWay) -> bool:
-    """Return whether a new connection of *way* leads to the node."""
-    with way.dial() as connection:
-        return says(connection) == b"hello"
-
-
-def says(connection: socket.socket, words: bytes = b"hello") -> bytes:
-    connection.settimeout(20)
-    connection.sendall(words)
-    heard = b""
-    while len(heard) < len(words) and (block := connection.recv(1 << 16)):
-        heard += block
-    return heard
 
 
 # --- Connections
@@ -249,8 +153,8 @@ def test_a_session_that_ends_early_is_replaced(desk: Desk) -> None:
 
 
 def test_a_killed_process_leaves_no_session_no_ssh_and_no_key(desk: Desk) -> None:
-    environ = {**os.environ, "PYTHONPATH": str(COMMON), "BASTION_ID": desk.service.settings["BASTION_ID"]}
-    command = [sys.executable, "-c", HOLDER, str(desk.node.port)]
+    environ = {**os.environ, "PYTHONPATH": str(COMMON)}
+    command = [sys.executable, "-c", HOLDER, desk.service.settings["BASTION_ID"], str(desk.node.port)]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         wait_until(lambda: "open" in holder.stdout.readline(), "the way")
@@ -272,8 +176,8 @@ def test_what_cannot_be_deleted_is_said_with_the_command_that_does(desk: Desk) -
     (said,) = desk.said[1:]
     assert "ask for the policy: allow group <yours> to manage bastion-session" in said
     assert said.endswith(f"oci bastion session delete --force --session-id {session['id']}")
-    desk.service.control({"faults": []})
-    desk.service.control({"bastion_life_s": 0.01})
+    desk.service.control({"faults": [], "bastion_life_s": 0.01})
+    assert desk.states() == ["DELETED"]
 
 
 # --- Who is at the other end
@@ -401,7 +305,7 @@ def test_a_port_of_a_node_of_a_cluster_is_reached(cloud: Cloud, monkeypatch: pyt
         "print('port', server.getsockname()[1], flush=True)\n"
         "while (peer := server.accept()[0]).recv(4) != b'stop': peer.sendall(b'here'); peer.close()\n"
     )
-    launch = cloud.launch_plain(0, serve)
+    launch = cloud.launch_plain(1, serve)
     cloud.wait_for("port ")
     port = int(cloud.printed("MAIN").partition("port ")[2].split()[0])
     for name, value in cloud.environ.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -16,6 +17,10 @@ from oci_cloud import UNTIL_GO, Cloud
 from oci_service.handle import Service
 from oci_service.policies import parse_statement
 from oci_walk import Page, Person, filled, new_person
+from way_desk import Node, is_heard
+
+from oci_cluster.backends.oci import ways
+from oci_cluster.errors import ClusterError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
@@ -185,6 +190,30 @@ def test_without_oci_logging_its_statements_are_not_needed(changed: Tenancy) -> 
     finally:
         config.write_text(whole)
     assert not changed.service.denials()[before:]
+
+
+def test_the_pages_bastion_leads_to_a_node(changed: Tenancy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the two statements for it, and without either not."""
+    from oci_cluster.backends.oci.service import Service as Client  # noqa: PLC0415 - the SDK, where there is one
+
+    for name, value in changed.reader.environ.items():
+        monkeypatch.setenv(name, value)
+    own = PAGE.bastion_statements
+    assert len(own) == 2
+    node = Node()
+    asker = ways.Asker({}, lambda: Client(os.environ), lambda _: None)
+    to_node = (changed.values["BASTION_ID"], "127.0.0.1", node.port, "demo-00000000", asker)
+    changed.service.set_statements([*PAGE.statements, *own])
+    before = len(changed.service.denials())
+    way = ways.way_to(*to_node)
+    assert is_heard(way)
+    way.close()
+    assert changed.service.denials()[before:] == []
+    for left in own:
+        changed.service.set_statements([*PAGE.statements, left])
+        with pytest.raises(ClusterError, match="policy: allow group <yours> to use bastion"):
+            ways.way_to(*to_node)
+    node.close()
 
 
 def test_a_notebook_session_launches_with_a_dynamic_group_of_its_own(changed: Tenancy) -> None:

@@ -35,6 +35,7 @@ from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import read_config
 from oci_cluster.errors import ClusterError, ExitCode, SettingsError, StoppedError
 from oci_cluster.launcher.planning import Request, make_plan
+from smoke_oci.bastions import bastions
 from smoke_oci.groups import groups
 from smoke_oci.guesses import RUNG_TEXTS, RUNGS, Findings
 from smoke_oci.page import page
@@ -138,7 +139,7 @@ def _found(tenancy: Tenancy, rungs: tuple[str, ...], where: Path, is_stopped: An
     ready_s = float(os.environ.get("SMOKE_READY_S", READY_S))
     climbing = {
         "reads": lambda: reads(tenancy, findings),
-        "one": lambda: (jobs(tenancy, findings), one(tenancy, findings)),
+        "one": lambda: (jobs(tenancy, findings), bastions(tenancy, findings), one(tenancy, findings)),
         "two": lambda: two(tenancy, findings),
         "groups": lambda: groups(tenancy, findings, ready_s),
     }

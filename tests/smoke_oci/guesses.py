@@ -56,6 +56,12 @@ GUESSES: dict[str, Guess] = {
         details_image="a run whose image is not there ends with `Error pulling image`",
         details_runtime="a run that takes too long ends with `exceeded its maximum runtime`",
         cancel_term="a cancel sends TERM, and KILL 10 s later",
+        bastion_session="a session of a bastion for an address and a port is ACTIVE within a minute",
+        bastion_key_type="a bastion takes an ssh-ed25519 key",
+        bastion_command="`sshMetadata` has a `command` that ends with `<OCID>@host.bastion.<region>.oci.<domain>`",
+        bastion_host_key="a session that is ACTIVE tells its host's key as OpenSSH writes it",
+        bastion_name="a list of sessions finds them by their name",
+        bastion_delete="a session that is deleted is DELETED, or not there, within a minute",
     ),
     **_on(
         "two",
@@ -132,6 +138,22 @@ GUESSES: dict[str, Guess] = {
         mounts_policies=(
             "`allow service datascience to use file-family` and `object-family` are enough for mounts",
             "it takes a file system, and other policies",
+        ),
+        bastion_ends=(
+            "a session's connections are cut when it ends or is deleted",
+            "it takes a node that serves something, and half an hour",
+        ),
+        bastion_late_key=(
+            "a session that is ACTIVE takes its key within 30 s",
+            "it takes an ssh from an address that the bastion lets in",
+        ),
+        bastion_policies=(
+            "`use bastion` and `manage bastion-session` are enough, with `use virtual-network-family`",
+            "it takes other policies",
+        ),
+        bastion_limits=(
+            "a session lives for 30 minutes to 3 hours; one too many is refused with 400 LimitExceeded",
+            "it takes 20 sessions",
         ),
         limits_other=("there are no limits but those that are named", "nobody can look for all that may be"),
     ),

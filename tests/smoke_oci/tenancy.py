@@ -139,7 +139,7 @@ class Tenancy:
         """Return what a node is given that is called *node* and tells in *folder*; without one in that of its name."""
         if not program:
             return {}
-        cidr = {"SUBNET_CIDR": self._cidr} if self._cidr else {}
+        cidr = {"SUBNET_CIDR": self.cidr} if self.cidr else {}
         return {
             "SMOKE_PROGRAM": _PROGRAM,
             "SMOKE_URL": f"{self._work_dir}/{self.name}/{folder or node}",
@@ -149,7 +149,8 @@ class Tenancy:
         }
 
     @property
-    def _cidr(self) -> str:
+    def cidr(self) -> str:
+        """The addresses of the subnet; empty where there is none."""
         if self._plan.settings["SUBNET_CIDR"] or not self.settings["subnet"]:
             return self._plan.settings["SUBNET_CIDR"]
         return self.service.subnet_cidr(self.settings["subnet"])

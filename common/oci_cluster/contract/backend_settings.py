@@ -116,6 +116,7 @@ BACKEND_SETTINGS: tuple[Setting, ...] = (
     _kubernetes("POD_PATCH", "a file that is merged into the pods' template", example="pod.yaml"),
     _kubernetes("HOST_NETWORK", "1: pods share the network of their machine", "0"),
     _kubernetes("EXCHANGE_PORT", "the port of main's small files, where there is no `WORK_DIR`", "7077"),
+    _kubernetes("EXPOSE_SERVICE", "`NodePort`: every machine passes ports of `EXPOSE` on to main", example="NodePort"),
     _kubernetes("QUEUE", "a queue of Kueue's in the namespace", flag="--queue", example="team-a"),
     _kubernetes("PRIORITY", "a WorkloadPriorityClass", flag="--priority", example="low"),
     _kubernetes("WAIT_FOR_QUOTA", "longest wait in the queue; 0: none", "0", flag="--wait-for-quota", example="2h"),

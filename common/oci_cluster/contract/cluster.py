@@ -15,7 +15,7 @@ from oci_cluster.contract.config import SettingsReader, framework_defaults
 from oci_cluster.contract.names import node_name
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings import min_workers_of
-from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
+from oci_cluster.contract.values import parse_count, parse_duration, parse_ports, parse_switch
 from oci_cluster.errors import ExitCode, LostPlanError, NotPermittedError, SettingsError
 from oci_cluster.system.text import seconds_since, timestamp
 
@@ -87,6 +87,8 @@ class Limits:
     heartbeat_timeout_s: float
     ports: Mapping[str, int]
     """The single ports of main, by setting: the framework's ``*_PORT``."""
+    exposed: tuple[int, ...] = ()
+    """Those that servers of the user's own listen on."""
 
 
 @dataclass(frozen=True)
@@ -329,6 +331,7 @@ def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
         grace_period_s=read.value("GRACE_PERIOD", parse_duration, 10.0),
         heartbeat_timeout_s=read.value("HEARTBEAT_TIMEOUT", parse_duration, 60.0),
         ports={name: read.value(name, _port) for name in (*defaults, *session) if name.endswith("_PORT")},
+        exposed=read.value("EXPOSE", parse_ports, ()),
     )
     if read.problems:
         raise SettingsError("; ".join(read.problems))

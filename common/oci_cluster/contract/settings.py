@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir
 from oci_cluster.contract.main_place import is_at_main, parse_place
@@ -59,6 +60,8 @@ class NodeSettings:
     address: str
     nodes_metadata: str
     node_group: str
+    own_network: bool
+    exposed_ports: tuple[int, ...]
     subnet_cidr: str
     termination_log: str
 
@@ -187,10 +190,9 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
         start_by=read.setting("START_BY", float("inf")),
-        address=read.setting("NODE_ADDRESS"),
+        **_network(read),
         nodes_metadata=read.setting("CLUSTER_NODES_METADATA_FILE"),
         node_group=read.setting("NODE_GROUP"),
-        subnet_cidr=read.setting("SUBNET_CIDR"),
         termination_log=read.setting("TERMINATION_LOG"),
     )
     return _checked(read, settings)
@@ -206,6 +208,16 @@ def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: b
     if not script.is_file():
         read.problems.append(f"SESSION: there is no {script}; an image that is older than this kind is built anew")
     return str(script)
+
+
+def _network(read: SettingsReader) -> dict[str, Any]:
+    """Return what the node is told of its network."""
+    return {
+        "address": read.setting("NODE_ADDRESS"),
+        "own_network": read.setting("OWN_NETWORK"),
+        "exposed_ports": tuple(read.setting("EXPOSE") or ()),
+        "subnet_cidr": read.setting("SUBNET_CIDR"),
+    }
 
 
 def _add_framework(read: SettingsReader, root: Path) -> Path:

@@ -26,6 +26,7 @@ from oci_cluster.contract.values import (
     parse_module,
     parse_name,
     parse_named_args,
+    parse_ports,
     parse_role,
     parse_switch,
     parse_time,
@@ -73,6 +74,12 @@ _NODES = (
     ),
     _decided("START_BY", "a node that starts later, and finds no main, ends at once with 75", parse_time, default=""),
     _decided("NODE_ADDRESS", "this node's address; not looked for when given", parse_address, default=""),
+    _decided(
+        "OWN_NETWORK",
+        "`1`: the node's network is its own, as that of a container: its loopback address is nobody else's",
+        parse_switch,
+        default="0",
+    ),
     _resolved(
         "PS_COUNT",
         "parameter servers; their ranks follow the workers'",
@@ -237,6 +244,12 @@ _NODES = (
         " dropped; 0 keeps all",
         partial(parse_count, maximum=10**15),
         default="1073741824",
+    ),
+    _given(
+        "EXPOSE",
+        "ports of main, blanks between, on which servers of the user's own listen, for who connects from outside",
+        parse_ports,
+        example="6006 9000",
     ),
     _given(
         "WAIT_FOR_ADDRESSES",

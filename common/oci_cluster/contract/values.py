@@ -63,6 +63,19 @@ def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int
     return int(text)
 
 
+def parse_ports(text: str) -> tuple[int, ...]:
+    """Return the ports that *text* names, blanks or commas between.
+
+    Raises:
+        ValueError: one is none, or stands there twice.
+    """
+    found = tuple(parse_count(word, minimum=1, maximum=65535) for word in text.replace(",", " ").split())
+    if twice := [port for number, port in enumerate(found) if port in found[:number]]:
+        msg = f"{twice[0]} stands there twice"
+        raise ValueError(msg)
+    return found
+
+
 def parse_switch(text: str) -> bool:
     """Return whether *text* switches something on: ``1 true yes on`` against ``0 false no off``.
 

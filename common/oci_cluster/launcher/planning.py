@@ -26,7 +26,7 @@ from oci_cluster.contract.values import (
     parse_name,
 )
 from oci_cluster.errors import SettingsError, UsageError
-from oci_cluster.launcher.setting_checks import SettingChecks
+from oci_cluster.launcher.setting_checks import SettingChecks, taken_ports
 from oci_cluster.launcher.user_code import check_outputs, find_code, find_folder, find_interpreter
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import now
@@ -84,6 +84,7 @@ def make_plan(
     code_dir, entry = _code(request, read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, code_dir)
     passed_on = _passed_on(given, read, folder, workers)
+    read.problems += taken_ports(read, framework_defaults(folder), backend_defaults)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
     _complain(read.problems, request)

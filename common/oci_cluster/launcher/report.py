@@ -96,6 +96,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         **({"life": life} if life > 1 else {}),
         "directory": backend.files(cluster, plan),
         "facts": facts_of(backend, cluster, plan, _read(cluster_dir, READY)) if code is None else {},
+        **({"exposed": list(plan.limits.exposed)} if plan.limits.exposed else {}),
         "nodes": [
             {"address": state.address, **_node(backend, state, code), "phase": _phase(cluster_dir, state)}
             for state in (replace(state, address=state.address or placed.get(state.node, "")) for state in states)
@@ -227,6 +228,7 @@ def status_text(found: Mapping[str, Any]) -> str:
     lines = [head, *([f"reason: {printable(found['reason'])}"] if found["reason"] else [])]
     lines += [printable(found["queue"], 1000)] if "queue" in found else []
     lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
+    lines += [f"exposed: {' '.join(map(str, found['exposed']))}"] if "exposed" in found else []
     lines += [f"unreadable: {printable(found['unreadable'])}"] if "unreadable" in found else []
     lines += [f"ignored: {name}: {why}" for name, why in found.get("refused", {}).items()]
     lines += [f"files: {found['directory']}", ""]

@@ -151,3 +151,18 @@ class SettingChecks:
                     check_form(form, text)
                 except ValueError as error:
                     yield f"{name}: {error}"
+
+
+def taken_ports(read: SettingsReader, *declared: Iterable[str]) -> list[str]:
+    """Return a complaint where ``EXPOSE`` names ports that are those of settings *declared* by framework or backend."""
+    wanted = SettingsReader(*read.sources).setting("EXPOSE") or ()  # what is wrong with it is told by who hands it on
+    taken: dict[int, str] = {}
+    for name in (name for names in declared for name in names if name.endswith(("_PORT", "_PORTS"))):
+        first, _, last = read.text(name).partition(":")
+        if first.isdecimal() and (last or first).isdecimal():
+            span = range(int(first), int(last or first) + 1)
+            taken |= {port: f"{port} is {name} ({read.text(name)})" for port in wanted if port in span}
+    told = "; ".join(taken.values())
+    return (
+        [f"EXPOSE: {told}: leave it out, which is reached as it is, or give your server another port"] if told else []
+    )

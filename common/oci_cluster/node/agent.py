@@ -123,7 +123,9 @@ class Agent:
         self._role.begin()
         address = settings.address or self._find_address()
         if self._exchange is not None:
-            self._exchange.listen(address, settings.work_dir, nodes=len(settings.other_nodes))
+            # Of a pod, loopback alone is forwarded.
+            addresses = [address, "127.0.0.1"] if settings.own_network else [address]
+            self._exchange.listen(addresses, settings.work_dir, nodes=len(settings.other_nodes))
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if not settings.launch_key:
             log.warning(_NO_KEY)

@@ -17,7 +17,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from oci_cluster.contract.main_frames import (
@@ -106,7 +106,7 @@ class Exchange:
         self._clock = clock
         self._prove_s = prove_s
         self._selector = selectors.DefaultSelector()
-        self._listener: socket.socket | None = None
+        self._listeners: list[socket.socket] = []
         self._thread: threading.Thread | None = None
         self._waker, self._awaited = socket.socketpair()
         self._is_over = False
@@ -121,16 +121,24 @@ class Exchange:
 
     # --- Main's own thread ---------------------------------------------------------------------------------
 
-    def listen(self, address: str, work_dir: str, *, nodes: int) -> None:
-        """Serve so many other *nodes* from now on, on *address*, and on the port in *work_dir*.
+    def listen(self, addresses: Sequence[str], work_dir: str, *, nodes: int) -> None:
+        """Serve so many other *nodes* from now on, on *addresses*, and on the port in *work_dir*.
 
         Raises:
             StorageError: that is not possible.
         """
         _, port = parse_place(work_dir)
         _allow_files(nodes + MOST_UNPROVED + _OTHER_FILES)
+        for address in addresses:
+            self._listen(address, port)
+        self._selector.register(self._awaited, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="exchange")
+        self._thread.start()
+
+    def _listen(self, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = listener = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        self._listeners.append(listener)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a life before may have left connections
             listener.bind((address, port))
@@ -143,10 +151,7 @@ class Exchange:
             )
             raise StorageError(msg) from error
         listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
-        self._selector.register(self._awaited, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._serve, daemon=True, name="exchange")
-        self._thread.start()
+        self._selector.register(listener, selectors.EVENT_READ, listener)
 
     def remaining(self, lost: Collection[str] = (), *, is_interruption: bool = False) -> list[str]:
         """Return which nodes have not heard main's last word yet: of an interruption, or that all is over.
@@ -196,9 +201,8 @@ class Exchange:
             self._thread.join(FRAME_S)
         for guest in (*self._unproved, *self._proved):
             guest.socket.close()
-        for each in (self._listener, self._waker, self._awaited):
-            if each is not None:
-                each.close()
+        for each in (*self._listeners, self._waker, self._awaited):
+            each.close()
         self._selector.close()
 
     # --- The other thread ----------------------------------------------------------------------------------
@@ -212,8 +216,8 @@ class Exchange:
                 for key, events in self._selector.select(_LATE_S if self._unproved or self._proved else None):
                     if isinstance(key.data, _Guest):
                         self._attend(key.data, events)
-                    elif key.fileobj is self._listener:
-                        self._accept()
+                    elif key.data is not None:
+                        self._accept(key.data)
                 self._end_late()
         except Exception:  # main goes on, and the others lose it
             log.exception("bug in the agent: the other nodes cannot reach main any more")
@@ -227,11 +231,10 @@ class Exchange:
             if guest.until is not None and guest.until < now:
                 self._end(guest)
 
-    def _accept(self) -> None:
-        assert self._listener is not None  # noqa: S101 - who else has called
+    def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
-                connected, _ = self._listener.accept()
+                connected, _ = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:

@@ -191,6 +191,9 @@ class Script:
             "LAUNCH_ID": settings.launch_id,
             "LAUNCH_KEY": self._launch_key(),
             "NODE_ADDRESS": address,
+            # Servers of the user's own: in a network of its own a node has loopback to itself, which is forwarded.
+            "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
+            "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
             "ENTRY_POINT": settings.entry_point or settings.entry_module,
             "ENTRY_MODULE": settings.entry_module,
             "ENTRY_ARGS_FILE": str(args_file),

@@ -203,6 +203,7 @@ def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
         "HEARTBEAT_TIMEOUT",
         "POLL_CEILING",
         "MAX_LOG_BYTES",
+        "EXPOSE",
         "WAIT_FOR_ADDRESSES",
         "CLUSTER_TLS",
     ]
@@ -220,6 +221,7 @@ def test_what_env_may_not_give() -> None:
         "FRAMEWORK",
         "NODE_ADDRESS",
         "NODE_NAME",
+        "OWN_NETWORK",
         "START_BY",
         "SESSION",
     } == DECIDED

@@ -40,7 +40,7 @@ class Served:
     def __init__(self, prove_s: float = 60.0) -> None:
         self.port = free_port()
         self.exchange = Exchange(LAUNCH, KEY, prove_s=prove_s)
-        self.exchange.listen("127.0.0.1", self.place, nodes=2)
+        self.exchange.listen(["127.0.0.1"], self.place, nodes=2)
         self.main = ClusterDir(f"{self.place}/c", LAUNCH, KEY, held=self.exchange.memory)
 
     @property

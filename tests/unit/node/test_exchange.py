@@ -206,7 +206,7 @@ def test_a_port_that_is_taken_is_named(served: Served) -> None:
     """With the next step."""
     exchange = Exchange(LAUNCH, KEY)
     with pytest.raises(StorageError, match=r"127\.0\.0\.1 port \d+ .*in use; .*set another one in WORK_DIR") as caught:
-        exchange.listen("127.0.0.1", served.place, nodes=1)
+        exchange.listen(["127.0.0.1"], served.place, nodes=1)
     exchange.close()
     assert caught.value.exit_code == 69
 

@@ -69,6 +69,7 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
         raise UsageError(msg)
     check_packages(plan)
     settings = settings_of(plan.settings)
+    _check_published(settings["PUBLISH"], plan.limits.exposed)
     machine = engine.machine()
     image, user = _image_of(plan, root, engine)
     count = len(plan.nodes)
@@ -87,6 +88,7 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
         **({"CODE_DIR": _CODE} if code or plan.code_uri in {"", "image"} else {"CODE_URI": plan.code_uri}),
         "WORK_DIR": f"file://{WORK}",
         "OUTPUT_DIR": OUTPUTS,
+        "OWN_NETWORK": "1",
     }
     _check_environment(environment)
     return replace(
@@ -202,7 +204,8 @@ def node_command(engine: Engine, plan: Plan, node: Node, env_file: Path) -> list
             ["--device", f"nvidia.com/gpu={settings['GPUS']}"] if engine.is_podman else ["--gpus", settings["GPUS"]]
         )
     if node.role == "MAIN":
-        words += [word for port in settings["PUBLISH"].split() for word in ("--publish", f"127.0.0.1:{port}")]
+        published = [*settings["PUBLISH"].split(), *(f"{port}:{port}" for port in plan.limits.exposed)]
+        words += [word for pair in published for word in ("--publish", f"127.0.0.1:{pair}")]
     return [*words, plan.placed["image"]]
 
 
@@ -291,6 +294,17 @@ def _check_environment(environment: Mapping[str, str]) -> None:
                 "put it into a file of your code"
             )
             raise SettingsError(msg)
+
+
+def _check_published(pairs: str, exposed: Sequence[int]) -> None:
+    """Raise where one port of this machine would be two of main's, or one of main's twice."""
+    both = [pair for pair in pairs.split() if int(pair.partition(":")[0]) in exposed]
+    if both:
+        msg = (
+            f"EXPOSE makes port {both[0].partition(':')[0]} of main that of this machine, and PUBLISH={both[0]} wants "
+            "the same port here; leave it out of PUBLISH, or publish under another number"
+        )
+        raise SettingsError(msg)
 
 
 def _options(option: str, pairs: Mapping[str, str]) -> list[str]:

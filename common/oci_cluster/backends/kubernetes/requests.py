@@ -147,6 +147,8 @@ def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code)
         **({"CODE_URI": code.uri} if code.uri else {}),  # else the image's own, in /code
         "WORK_DIR": work_dir,
         "TERMINATION_LOG": "/dev/termination-log",
+        # With HOST_NETWORK its loopback is that of all of its machine.
+        **({} if settings["host_network"] else {"OWN_NETWORK": "1"}),
     }
     if plan.settings["NODE_LOGS"]:
         environment["NODE_LOGS"] = plan.settings["NODE_LOGS"]
@@ -250,6 +252,10 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         "requests": {**resources, **gpus},
         # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's.
         "limits": {"memory": settings["memory"], **gpus},
+        # With the machine's own network, a port that is declared is one that no other pod there may have.
+        "ports": [] if settings["host_network"] else list(plan.limits.exposed),
+        "exposed": list(plan.limits.exposed) if settings["expose_service"] else [],
+        "main_label": {LAUNCH: plan.launch_id, INDEX: "0"},
         "environment": {name: text for name, text in plan.environment.items() if name not in _NOT_IN_TEMPLATE},
     }
     folder = root / "scripts" / "templates"

@@ -90,6 +90,7 @@ def _read(read: SettingsReader) -> dict[str, Any]:
         "labels": read.value("LABELS", _own_labels, dict[str, str]()),
         "annotations": read.value("ANNOTATIONS", _annotations, dict[str, str]()),
         "host_network": read.value("HOST_NETWORK", parse_switch, False),
+        "expose_service": read.value("EXPOSE_SERVICE", _matching(re.compile("NodePort"), "NodePort"), ""),
         "port": read.value("EXCHANGE_PORT", lambda text: parse_count(text, minimum=1024, maximum=65535)),
         "queue": read.value("QUEUE", _object_name, ""),
         "priority": read.value("PRIORITY", _object_name, ""),
@@ -116,6 +117,8 @@ def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
                 f"WORK_DIR: '{plan.work_dir}' is on no volume that all nodes share: give one, such as "
                 "VOLUMES='work=pvc:<claim>' and WORK_DIR=file:///mnt/work; or leave WORK_DIR out"
             )
+    if found["expose_service"] and not plan.limits.exposed:
+        problems.append("EXPOSE_SERVICE is for ports of EXPOSE; name them, too: EXPOSE='6006'")
     if found["priority"] and not found["queue"]:
         problems.append("PRIORITY is one of a queue; name the queue, too: --queue")
     patch = found["patch"]

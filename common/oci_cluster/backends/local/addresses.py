@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from oci_cluster.errors import BackendError, SettingsError
 
@@ -80,8 +80,8 @@ class Addresses:
         return [claim.fileno() for claim in self._claims]
 
 
-def check_ports(address: str, ports: Mapping[str, int]) -> None:
-    """Check that main's *ports*, by setting, are free on its *address*.
+def check_ports(address: str, ports: Mapping[str, int], exposed: Collection[int] = ()) -> None:
+    """Check that main's *ports*, by setting, and those that are *exposed* are free on its *address*.
 
     Raises:
         SettingsError: somebody has one of them; names the setting that chooses another.
@@ -90,4 +90,8 @@ def check_ports(address: str, ports: Mapping[str, int]) -> None:
         if not port_is_free(address, port):
             other = f"--env {name}={port + 100}"
             msg = f"port {port} of {address} is taken by another program; end it, or choose another port: {other}"
+            raise SettingsError(msg)
+    for port in exposed:
+        if not port_is_free(address, port):
+            msg = f"EXPOSE: port {port} of {address} is taken by another program; end it, or expose another port"
             raise SettingsError(msg)

@@ -126,7 +126,7 @@ class LocalBackend:
         count = len(plan.nodes)
         self.close()
         self._addresses = Addresses(count)
-        check_ports(self._addresses.texts[0], plan.limits.ports)
+        check_ports(self._addresses.texts[0], plan.limits.ports, plan.limits.exposed)
         directory = self._directory if self._directory.exists() else self._root
         if not os.access(directory, os.W_OK | os.X_OK):
             raise not_writable(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))

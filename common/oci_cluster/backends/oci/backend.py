@@ -26,7 +26,7 @@ from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, session_defaults
-from oci_cluster.contract.names import CERTIFICATE, config_file
+from oci_cluster.contract.names import CERTIFICATE
 from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
@@ -295,26 +295,12 @@ class OciBackend:
             raise UsageError(msg)
         return ServiceLogs(self._jobs, cluster.handle, group, directory, follow=follow, clock=self._clock)
 
-    # --- Ways ----------------------------------------------------------------------------------------------
-
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
-        """Return a way to *port* of *node*, through a host of the user's or a session of a bastion.
+        """Return a way to *port* of *node*, as :func:`open_way` does."""
+        from oci_cluster.backends.oci.ways import Asker, open_way  # noqa: PLC0415 - what few launchers need
 
-        Raises:
-            SettingsError: neither is set, or there is no ssh on this machine.
-            BackendError, NotPermittedError, ServiceError: there is no way; says why, and the next step.
-            StoppedError: the launcher was told to stop.
-        """
-        from oci_cluster.backends.oci import ways  # noqa: PLC0415 - what few launchers need
-
-        def told() -> Mapping[str, Any] | None:
-            return ClusterDir(plan.url, cluster.launch_id, plan.launch_key).read(config_file(node))
-
-        launcher = ways.Launcher(say, self._is_stopped, self._clock, self._sleep)
-        whose = f"{cluster.name}-{cluster.launch_id[:8]}"
-        return ways.open_way(
-            self._given, lambda: self._jobs.service, told, node=node, port=port, launcher=launcher, whose=whose
-        )
+        asker = Asker(self._given, lambda: self._jobs.service, say, self._is_stopped, self._clock, self._sleep)
+        return open_way(cluster, plan, node, port, asker)
 
     # --- End -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import socket
 import sys
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 # As long as ssh itself is given.
@@ -34,7 +34,22 @@ def connect(host: str, port: int, proxy: str) -> socket.socket:
     """
     url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     connection = socket.create_connection((url.hostname or "", url.port or 80), timeout=_TIMEOUT_S)
-    lines = [f"CONNECT {host}:{port} HTTP/1.1", f"Host: {host}:{port}"]
+    try:
+        status = _ask(connection, f"{host}:{port}", url)
+        if status.split()[1:2] != ["200"]:
+            where = f"{url.hostname}:{url.port or 80}"
+            msg = f"the proxy {where} does not lead to {host}:{port}: {status or 'no answer'}"
+            raise OSError(msg)
+    except OSError:
+        connection.close()
+        raise
+    connection.settimeout(None)
+    return connection
+
+
+def _ask(connection: socket.socket, place: str, url: SplitResult) -> str:
+    """Ask the proxy at the other end for *place*; return the first line of its answer, of which all is read."""
+    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
     if url.username:
         words = f"{unquote(url.username)}:{unquote(url.password or '')}"
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(words.encode()).decode()}")
@@ -45,12 +60,7 @@ def connect(host: str, port: int, proxy: str) -> socket.socket:
         if not (byte := connection.recv(1)):
             break
         answer += byte
-    status = answer.split(b"\r\n", 1)[0].decode("latin-1")
-    if status.split()[1:2] != ["200"]:
-        msg = f"the proxy {url.hostname}:{url.port or 80} does not lead to {host}:{port}: {status or 'no answer'}"
-        raise OSError(msg)
-    connection.settimeout(None)
-    return connection
+    return answer.split(b"\r\n", 1)[0].decode("latin-1")
 
 
 def main() -> int:

@@ -51,7 +51,7 @@ def place(plan: Plan, root: Path, say: Say = lambda _: None) -> Plan:
     Args:
         plan: The launch.
         root: The checkout, which has the templates, and knows by its digest what it has pushed.
-        say: Is told what of the user's code goes.
+        say: Is told what of the user's code goes, and which rule of the network its exposed ports need.
 
     Raises:
         UsageError: it asks for what is possible on one machine only.
@@ -66,6 +66,12 @@ def place(plan: Plan, root: Path, say: Say = lambda _: None) -> Plan:
         code = code_of(plan, Path(scratch))
     for line in code.said:
         say(line)
+    if plan.limits.exposed:
+        ports = ", ".join(map(str, plan.limits.exposed))
+        say(
+            "EXPOSE: who connects from outside the subnet needs a rule of it, or of a network security group: ingress, "
+            f"TCP, destination ports {ports}, source the CIDR of their network, and no larger one"
+        )
     environment = node_environment(plan, code_uri=code.uri, subnet_cidr=plan.settings["SUBNET_CIDR"])
     where = {name: settings[name] for name in ("compartment", "project", "log_group", "style")}
     placed = replace(plan, environment=environment, placed=where)

@@ -33,7 +33,7 @@ class Line(Protocol):
         """Return a new connection; OSError where it carries none any more."""
 
     def close(self) -> None:
-        """End it, and what it has made."""
+        """End its connections."""
 
 
 class SshWay:
@@ -65,8 +65,15 @@ class SshWay:
         """
         raise NotImplementedError
 
+    def end_of(self, line: Line) -> None:
+        """End what was made for a *line* that is closed, while the way goes on.
+
+        Raises:
+            ClusterError: it could not be ended.
+        """
+
     def end_rest(self, *, is_quiet: bool) -> None:
-        """End what no line ends; where not *is_quiet*, something may still be made."""
+        """End all that was made for lines; where not *is_quiet*, something may still be made."""
         raise NotImplementedError
 
     def open(self) -> None:
@@ -174,10 +181,12 @@ class SshWay:
             self._say(f"{failure}; tried again in {self._pause_s:.0f} s")
 
     def _end(self, line: Line | None) -> None:
+        if line is None:
+            return
+        line.close()
         try:
-            if line is not None:
-                line.close()
-        except ClusterError as error:  # at the end it is tried once more
+            self.end_of(line)
+        except ClusterError as error:  # at the way's end it is tried once more
             self._say(str(error))
 
     def close(self) -> None:
@@ -189,7 +198,8 @@ class SshWay:
             # It gives up at its next look. A request may take longer, and then the guard ends what it makes.
             self._thread.join(_DIAL_S)
         for line in [*self._retired, self._line]:
-            self._end(line)
+            if line is not None:
+                line.close()
         self.end_rest(is_quiet=not self._thread.is_alive())
 
 

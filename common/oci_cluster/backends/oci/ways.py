@@ -19,6 +19,9 @@ from oci_cluster.backends.oci import ssh
 from oci_cluster.backends.oci.bastion import Session, Sessions
 from oci_cluster.backends.oci.settings import Jump, way_settings
 from oci_cluster.backends.oci.ssh_way import Line, SshWay
+from oci_cluster.contract.cluster import Cluster, Plan
+from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.names import config_file
 from oci_cluster.errors import BackendError, ClusterError
 from oci_cluster.system.console import Say
 from oci_cluster.system.guard import ProcessGuard
@@ -41,72 +44,69 @@ main(sys.argv[1:])
 
 
 @dataclass(frozen=True)
-class Launcher:
-    """What a way needs of the launcher."""
+class Asker:
+    """Who wants a way: a launcher."""
 
+    given: Mapping[str, str]
+    """Its settings."""
+    open_service: Callable[[], Service]
+    """Returns OCI's services."""
     say: Say
     is_stopped: IsStopped = lambda: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
-def open_way(
-    given: Mapping[str, str],
-    open_service: Callable[[], Service],
-    read_told: Callable[[], Mapping[str, Any] | None],
-    *,
-    node: str,
-    port: int,
-    launcher: Launcher,
-    whose: str,
-) -> SshWay:
-    """Return an open way to *port* of *node*.
-
-    Args:
-        given: The launcher's settings.
-        open_service: Returns OCI's services.
-        read_told: Returns the node's configuration, None where there is none yet.
-        node: Its name.
-        port: 1 to 65535.
-        launcher: Who wants it.
-        whose: Of which cluster and launch, for the names of sessions.
+def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -> SshWay:
+    """Return an open way to *port* of *node*: through a host of the user's, or a session of a bastion.
 
     Raises:
         SettingsError: it is not said how, or there is no ssh on this machine.
         ClusterError: there is no way; says why, and the next step.
     """
-    chosen = way_settings(given)
+    chosen = way_settings(asker.given)
     ssh.program()
-    service = open_service()
-    address = address_of(node, read_told())
+    asker.open_service()  # which leads to the bucket, too
+    told = ClusterDir(plan.url, cluster.launch_id, plan.launch_key).read(config_file(node))
+    return way_to(chosen, address_of(node, told), port, f"{cluster.name}-{cluster.launch_id[:8]}", asker)
+
+
+def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker) -> SshWay:
+    """Return an open way to *port* of *address*.
+
+    Args:
+        chosen: A host of the user's, or the OCID of a bastion.
+        address: Of a node.
+        port: 1 to 65535.
+        whose: Of which cluster and launch, for the names of sessions.
+        asker: Who wants it.
+
+    Raises:
+        ClusterError: as :func:`open_way`.
+    """
+    service = asker.open_service()
     way: SshWay
     if isinstance(chosen, Jump):
-        way = JumpWay(chosen, Place(service.environ, address, port), launcher)
+        way = JumpWay(chosen, Place(service.environ, address, port), asker)
     else:
         name = f"oci-cluster-{whose}-{secrets.token_hex(4)}"
-        sessions = Sessions(service, chosen, name, clock=launcher.clock, sleep=launcher.sleep)
+        sessions = Sessions(service, chosen, name, clock=asker.clock, sleep=asker.sleep)
         sessions.check()
-        launcher.say(f"making a session of the bastion to {address}:{port}, {node}; that may take a minute")
-        way = BastionWay(sessions, Place(service.environ, address, port, chosen, name), launcher)
+        asker.say(f"making a session of the bastion to {address}:{port}, which may take a minute")
+        way = BastionWay(sessions, Place(service.environ, address, port, chosen, name), asker)
     way.open()
     return way
 
 
 class _SshLine:
-    """An ssh that is connected, and the session that ends with it."""
+    """An ssh that is connected, and the session that it is connected by."""
 
     def __init__(self, tunnel: ssh.Tunnel, *, renew_at: float = math.inf, session: Session | None = None) -> None:
-        self._tunnel = tunnel
         self.renew_at = renew_at
         self.session = session
-        self.sessions: Sessions | None = None
         self.is_running = tunnel.is_running
         self.dial = tunnel.dial
-
-    def close(self) -> None:
-        self._tunnel.close()
-        if self.sessions is not None and self.session is not None:
-            self.sessions.delete(self.session.id)
+        self.close = tunnel.close
 
 
 class Place:
@@ -150,9 +150,9 @@ class Place:
 class JumpWay(SshWay):
     """Through a host of the user's, by the user's own configuration of ssh."""
 
-    def __init__(self, jump: Jump, place: Place, launcher: Launcher) -> None:
+    def __init__(self, jump: Jump, place: Place, asker: Asker) -> None:
         """Lead through the host *jump*."""
-        super().__init__(launcher.say, launcher.is_stopped, launcher.clock)
+        super().__init__(asker.say, asker.is_stopped, asker.clock)
         self._jump = jump
         self._place = place
 
@@ -181,9 +181,9 @@ class JumpWay(SshWay):
 class BastionWay(SshWay):
     """Through an OCI Bastion, by sessions that are made, renewed and deleted here."""
 
-    def __init__(self, sessions: Sessions, place: Place, launcher: Launcher) -> None:
+    def __init__(self, sessions: Sessions, place: Place, asker: Asker) -> None:
         """Lead through *sessions*, which nobody else uses."""
-        super().__init__(launcher.say, launcher.is_stopped, launcher.clock)
+        super().__init__(asker.say, asker.is_stopped, asker.clock)
         self._sessions = sessions
         sessions.is_unwanted = self.is_unwanted
         self._place = place
@@ -206,9 +206,7 @@ class BastionWay(SshWay):
             self._sessions.delete(session.id)
             raise
         life_s = session.ends_at - session.asked_at
-        line = _SshLine(tunnel, renew_at=session.ends_at - min(_RENEW_BEFORE_S, life_s / 4), session=session)
-        line.sessions = self._sessions
-        return line
+        return _SshLine(tunnel, renew_at=session.ends_at - min(_RENEW_BEFORE_S, life_s / 4), session=session)
 
     def _session_of(self, old: Line | None) -> Session | None:
         """Return the session of a line that has ended, where the session has not; from now on it is not that line's."""
@@ -249,6 +247,15 @@ class BastionWay(SshWay):
             f" administrator which one of 'ssh-keyscan {session.host}' is right, and add that line"
         )
         return ssh.refusal(said, session.host, advice, unknown_key=unknown)
+
+    def end_of(self, line: Line) -> None:
+        """Delete the session of *line*.
+
+        Raises:
+            ServiceError: it is still there.
+        """
+        if isinstance(line, _SshLine) and line.session is not None:
+            self._sessions.delete(line.session.id)
 
     def end_rest(self, *, is_quiet: bool) -> None:
         """Delete every session that is left, and let the guard go; what cannot be deleted is said."""

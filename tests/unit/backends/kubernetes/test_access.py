@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from oci_cluster.backends.kubernetes import access as module
-from oci_cluster.backends.kubernetes.access import Access, open_access
+from oci_cluster.backends.kubernetes.access import open_access
 from oci_cluster.backends.kubernetes.checks import confirm
 from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
 
@@ -93,19 +94,16 @@ def test_a_token_that_a_program_prints(tmp_path: Path, monkeypatch: pytest.Monke
         seen.append(request.headers["Authorization"])
         return httpx.Response(401 if seen[-1] == "Bearer T1" and len(seen) == 2 else 200, json={})
 
-    monkeypatch.setattr(Access, "_options", _with_transport(Access._options, handle))
+    have_answered(monkeypatch, handle)
     with access.client() as client:
         for _ in range(3):
             client.get("/x")
     assert [text.replace(" ", "") for text in seen] == ["BearerT1", "BearerT1", "BearerT2", "BearerT2"]
 
 
-def _with_transport(options: Any, handle: Any) -> Any:
-    def changed(self: Access) -> dict[str, Any]:
-        found: dict[str, Any] = options(self)
-        return {**found, "transport": httpx.MockTransport(handle)}
-
-    return changed
+def have_answered(monkeypatch: pytest.MonkeyPatch, handle: Any) -> None:
+    """Have *handle* answer all requests of clients that are made from now on."""
+    monkeypatch.setattr(module.httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(handle)))
 
 
 @pytest.mark.parametrize("script", ["exit 3", "echo no json", "echo '{}'", 'echo \'{"status": {"token": 7}}\''])
@@ -113,7 +111,7 @@ def test_a_program_that_prints_no_token(tmp_path: Path, monkeypatch: pytest.Monk
     """Told with its name; nothing is sent."""
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}}
     access = open_access({"KUBECONFIG": str(kubeconfig(tmp_path / "c", "a", current="a", user=user))})
-    monkeypatch.setattr(Access, "_options", _with_transport(Access._options, lambda _request: 1 / 0))
+    have_answered(monkeypatch, lambda _request: 1 / 0)
     with access.client() as client, pytest.raises(NotPermittedError, match="gave none"):
         client.get("/x")
 

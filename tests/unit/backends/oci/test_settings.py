@@ -12,9 +12,12 @@ from unit.backends.oci.read_settings import problem, settings
 from unit.fake_oci import COMPARTMENT, IMAGE, PROJECT, ROOT, SUBNET, Checkout, with_environment
 
 from oci_cluster.backends.oci import settings as oci_settings
+from oci_cluster.backends.oci.settings import Jump
 from oci_cluster.contract.config import read_settings_file
 from oci_cluster.errors import SettingsError
 from oci_cluster.images import records as image_records
+
+BASTION = "ocid1.bastion.oc1.iad.aaaabastion"
 
 # --- Settings -------------------------------------------------------------------------------------------------------
 
@@ -41,6 +44,8 @@ def test_the_least_that_makes_a_launch_gets_the_backends_defaults(checkout: Chec
         "max_runtime_minutes": 1450,
         "style": "runs",
         "node_logs": True,
+        "bastion": "",
+        "jump": Jump("", "", 0),
     }
 
 
@@ -61,6 +66,10 @@ def test_the_least_that_makes_a_launch_gets_the_backends_defaults(checkout: Chec
         ("SUBNET_OCID", SUBNET, "subnet", SUBNET),
         ("IMAGE_SIGNATURE_ID", SIGNATURE, "image_signature", SIGNATURE),
         ("DESCRIPTION", "every night", "description", "every night"),
+        ("BASTION_ID", BASTION, "bastion", BASTION),
+        ("SSH_JUMP", "me@jump.example.com:2222", "jump", Jump("me", "jump.example.com", 2222)),
+        ("SSH_JUMP", "jump", "jump", Jump("", "jump", 0)),
+        ("SSH_JUMP", "[fd00::1]:22", "jump", Jump("", "fd00::1", 22)),
         ("STORAGE_GBS", "50", "storage_gbs", 50),
         ("STORAGE_GBS", "10240", "storage_gbs", 10240),
         ("CAPACITY_RESERVATION_OCID", RESERVATION, "capacity_reservation", RESERVATION),
