@@ -183,6 +183,10 @@ class Page:
         answer = self._ask("Page.navigate", url=url)
         assert "errorText" not in answer, f"{url}: {answer['errorText']}"
 
+    def bring_to_front(self) -> None:
+        """Make it the tab that is seen: a page that is hidden paints nothing, and takes its time."""
+        self._ask("Page.bringToFront")
+
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression of JavaScript; a promise is waited for."""
         answer = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)

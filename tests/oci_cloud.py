@@ -77,11 +77,11 @@ def image_of(framework: str) -> str:
     return f"iad.ocir.io/stand-in/{framework}:1"
 
 
-def environment_of(project: Project, framework: str, **environ: str) -> Path:
+def environment_of(project: Project, framework: str) -> Path:
     """Return the interpreter of a framework's environment, which is made where it is not there."""
     made = subprocess.run(
         [sys.executable, "-m", "oci_cluster", "prepare", framework],
-        env={**project.environ, **environ, "PYTHONPATH": str(project.path / "common")},
+        env={**project.environ, "PYTHONPATH": str(project.path / "common")},
         capture_output=True,
         text=True,
         check=True,

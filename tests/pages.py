@@ -85,6 +85,7 @@ class Lab:
 
     def start(self, code: str) -> int:
         """Type *code* into the last cell and run it; return the cell's number."""
+        self.page.bring_to_front()
         number = int(self.page.evaluate(f"{_CELLS}.length")) - 1
         self.page.evaluate(f"{_CELLS}[{number}].dataset.test = '{number}'")
         self.page.click(f'.jp-CodeCell[data-test="{number}"] .cm-content')

@@ -9,8 +9,10 @@ import browser as browsers
 import pytest
 from browser import Browser
 from harness import Launch, wait_until
-from oci_cloud import CHECKOUT, Cloud, environment_of, image_of
+from oci_cloud import Cloud, environment_of, image_of
 from pages import nobody_gets_in, url_of, work_in_a_session
+
+from oci_cluster.system.added_packages import with_packages
 
 NEEDS_SSHD = "" if shutil.which("sshd", path="/usr/sbin") else "needs sshd (Debian's openssh-server, libnss-wrapper)"
 WHY_NOT = browsers.why_not() or NEEDS_SSHD
@@ -18,14 +20,15 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone"),
     pytest.mark.skipif(bool(WHY_NOT), reason=f"a browser and a bastion: {WHY_NOT}"),
 ]
-JUPYTER = str(CHECKOUT / "scripts" / "sessions" / "jupyter" / "env.yaml")
 
 
 def session_on(cloud: Cloud) -> Launch:
     """Start a session, with a worker, of an image that has JupyterLab."""
-    cloud.add_image("dask", environment_of(cloud.project, "dask", EXTRA_ENV=JUPYTER))
+    project = cloud.project
+    packages = project.path / "scripts" / "sessions" / "jupyter" / "env.yaml"
+    cloud.add_image("dask", with_packages(project.path, environment_of(project, "dask"), [], [packages], print))
     environ = {**cloud.environ, "IMAGE": image_of("dask")}
-    return cloud.project.session("jupyter", "--workers", "1", **environ)
+    return project.session("jupyter", "--workers", "1", **environ)
 
 
 @pytest.mark.parametrize("life_s", [30, pytest.param(180, marks=pytest.mark.long)])
