@@ -134,6 +134,7 @@ main() {
   trap ': >"${NODE_DIR}/workers-are-told"; end_all; exit 143' TERM INT
   local -a preloads=(--preload "${here}/preload/scheduler.py" --preload "${here}/preload/own_names.py")
   [[ "${OWN_NETWORK:-0}" != 1 ]] || preloads+=(--preload "${here}/preload/loopback.py")
+  [[ -z "${ADAPT:-}" ]] || preloads+=(--preload "${here}/preload/adapting.py")
   # Its scratch files and their locks, which others could hold in the machine's own temporary directory.
   DASK_TEMPORARY_DIRECTORY="${DASK_TEMPORARY_DIRECTORY:-${NODE_DIR}}" dask scheduler \
     --host "${NODE_ADDRESS}" --port "${SCHEDULER_PORT}" --protocol "${DASK_SCHEDULER_ADDRESS%%:*}" \

@@ -38,6 +38,12 @@ def documented() -> set[Right]:
     }
 
 
+def rights_of(method: str, path: str) -> set[Right]:
+    """Return the rights that a request needs; a WebSocket to a part of a pod does not only get (since 1.35)."""
+    right = right_of(method, path)
+    return {right, (*right[:2], "create")} if right[1] == "pods/portforward" else {right}
+
+
 def right_of(method: str, path: str) -> Right:
     """Return the right that a request needs, to a path without its query."""
     found = _PATH.fullmatch(path)

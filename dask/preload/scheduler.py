@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from distributed import Scheduler
@@ -44,6 +45,10 @@ class WorkerNodes(SchedulerPlugin):
         if nanny := self._scheduler.workers[worker].nanny:
             self._nannies.add(nanny)
         self._write()
+
+    def forget(self, nannies: Iterable[str]) -> None:
+        """Take note that *nannies* have left for good: nobody is to wait for them at the end."""
+        self._nannies -= set(nannies)
 
     async def before_close(self) -> None:
         """Have every worker leave, nanny included, while there is still a scheduler to leave from."""

@@ -14,7 +14,7 @@ from kube.faults import FaultyProxy
 from kube.launches import SOON_S, UP, Site, site_of
 from kube.teams import Team, teams
 from kube.volumes import claim
-from kubernetes_rights import CLUSTER_WIDE, Right, documented, right_of, rules
+from kubernetes_rights import CLUSTER_WIDE, Right, documented, rights_of, rules
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,9 +39,10 @@ class Somebody:
 
     def asked(self) -> set[Right]:
         return {
-            right_of(one.method, path)
+            right
             for one in self.proxy.seen
             if (path := one.path.partition("?")[0]) != CLUSTER_WIDE
+            for right in rights_of(one.method, path)
         }
 
     def refused(self) -> set[str]:

@@ -62,6 +62,7 @@ class FakeBackend:
     end_timeout_s = 0.0
     is_this_machine = True
     is_free_to_ask = True
+    ends_workers = "any"
     handle_name = ""
 
     def __init__(self, place: Path) -> None:

@@ -156,6 +156,7 @@ class FakeKubernetes(httpx.BaseTransport):
         name = f"{job['metadata']['name']}-{index}-{uuid.uuid4().hex[:5]}"
         template = job["spec"]["template"]
         labels = {**template["metadata"]["labels"], "batch.kubernetes.io/job-name": job["metadata"]["name"]}
+        labels[INDEX] = str(index)
         owner = {"kind": "Job", "uid": job["metadata"]["uid"], "name": job["metadata"]["name"]}
         state = {"waiting": {"reason": "ContainerCreating"}} if index in self.held else {"running": {}}
         self.objects["pods"][name] = {

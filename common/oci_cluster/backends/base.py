@@ -142,6 +142,8 @@ class Backend(Protocol):
     """Whether looking costs nothing: then a list tells all there is of each cluster, and a dry run checks the name."""
     node_fields: Mapping[str, str]
     """What ``--json`` shows of a node: fields of :class:`NodeState` under the names that this backend has for them."""
+    ends_workers: str
+    """Which workers it can end and start again: ``any``; or the ``last`` ones alone, as a Job has places for all."""
     handle_name: str
     """Its own word for :attr:`Cluster.handle`; empty where it has none."""
 

@@ -40,6 +40,11 @@ def is_node(text: str) -> bool:
     return _NODE.fullmatch(text) is not None
 
 
+def is_worker(node: str) -> bool:
+    """Return whether *node* is the name of a worker."""
+    return node.startswith("WORKER_") and is_node(node)
+
+
 def rank_of(node: str) -> int:
     """Return the rank of the node that is called *node*."""
     return 0 if node == "MAIN" else int(node.rpartition("_")[2])
@@ -55,6 +60,9 @@ CERTIFICATE = "MAIN_certificate.json"
 
 
 LIFE = "MAIN_life.json"
+
+
+WISH = "MAIN_wish.json"
 
 
 def config_file(node: str) -> str:

@@ -13,6 +13,18 @@ from oci_cluster.contract.names import node_dir, node_name
 from oci_cluster.contract.session import session_dir
 from oci_cluster.contract.setting import Setting
 
+# Others depend on them.
+_NEEDED_FIRST = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT", "SESSION")
+
+
+@dataclass(frozen=True)
+class Adapt:
+    """How many workers main may wish for, and which ones can be ended; none, where nobody follows the cluster."""
+
+    minimum: int
+    maximum: int
+    followed: str
+
 
 @dataclass(frozen=True)
 class NodeSettings:
@@ -53,6 +65,7 @@ class NodeSettings:
     gang: bool
     max_restarts: int
     interruptible: bool
+    adapt: Adapt | None
     cluster_tls: bool
     node_logs: bool
     max_log_bytes: int
@@ -133,10 +146,6 @@ def checked(read: SettingsReader, settings: Iterable[Setting]) -> dict[str, str]
     return given
 
 
-# Those on which others depend.
-_FIRST = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT", "SESSION")
-
-
 def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> NodeSettings:
     """Return the settings of this node.
 
@@ -150,7 +159,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read = SettingsReader(environ)
     folder = _add_framework(read, root)
     mode, rank = role_and_rank(read)
-    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session = map(read.setting, _FIRST)
+    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session = map(read.setting, _NEEDED_FIRST)
     settings = NodeSettings(
         *(mode, rank),
         worker_count=worker_count,
@@ -186,6 +195,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         gang=gang,
         max_restarts=read.setting("MAX_RESTARTS"),
         interruptible=read.setting("INTERRUPTIBLE"),
+        adapt=_adapt_of(read),
         cluster_tls=read.setting("CLUSTER_TLS"),
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
@@ -208,6 +218,11 @@ def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: b
     if not script.is_file():
         read.problems.append(f"SESSION: there is no {script}; an image that is older than this kind is built anew")
     return str(script)
+
+
+def _adapt_of(read: SettingsReader) -> Adapt | None:
+    bounds, followed = read.setting("ADAPT"), read.setting("FOLLOWED")
+    return Adapt(bounds[0], bounds[1], followed) if bounds else None
 
 
 def _network(read: SettingsReader) -> dict[str, Any]:

@@ -19,10 +19,12 @@ from oci_cluster.contract.setting import Receiver, Setting
 from oci_cluster.contract.values import (
     parse_address,
     parse_args,
+    parse_bounds,
     parse_count,
     parse_duration,
     parse_entry_on,
     parse_folders,
+    parse_followed,
     parse_module,
     parse_name,
     parse_named_args,
@@ -73,6 +75,13 @@ _NODES = (
         default="",
     ),
     _decided("START_BY", "a node that starts later, and finds no main, ends at once with 75", parse_time, default=""),
+    _decided(
+        "FOLLOWED",
+        "where somebody follows the cluster who starts and ends workers as main wishes: which ones can be ended, `any`"
+        " or the `last` ones alone",
+        parse_followed,
+        default="",
+    ),
     _decided("NODE_ADDRESS", "this node's address; not looked for when given", parse_address, default=""),
     _decided(
         "OWN_NETWORK",
@@ -164,6 +173,12 @@ _NODES = (
         backend_defaults={"kubernetes": "1"},
     ),
     _given("MAX_RESTARTS", "with `GANG=1`: how often the gang is started again after a failure", parse_count, "0"),
+    _given(
+        "ADAPT",
+        "`MIN:MAX`: main wishes for as many workers as there is work for, within these bounds",
+        parse_bounds,
+        example="1:10",
+    ),
     _given(
         "ENTRY_ON",
         "`all`: every node runs the entry point, so a failure is traced to its first cause",

@@ -63,6 +63,32 @@ def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int
     return int(text)
 
 
+def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
+    """Return the two numbers of ``MIN:MAX``: neither below 0 nor above *maximum*, the smaller first.
+
+    Raises:
+        ValueError: they are not.
+    """
+    first, colon, last = text.strip().partition(":")
+    least, most = (parse_count(part, maximum=maximum) if colon else -1 for part in (first, last))
+    if not 0 <= least <= most:
+        msg = f"'{text}' is not two numbers of workers, the smaller first, such as 1:10"
+        raise ValueError(msg)
+    return least, most
+
+
+def parse_followed(text: str) -> str:
+    """Return *text*, which says what who follows a cluster can end of its workers.
+
+    Raises:
+        ValueError: it says nothing that is known.
+    """
+    if text not in {"any", "last"}:
+        msg = f"'{text}' is neither any nor last"
+        raise ValueError(msg)
+    return text
+
+
 def parse_ports(text: str) -> tuple[int, ...]:
     """Return the ports that *text* names, blanks or commas between.
 

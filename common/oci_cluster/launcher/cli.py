@@ -152,13 +152,14 @@ def _run(
     line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals, *, attend: Attend
 ) -> int:
     """Launch *plan* and show it to its end, or detach from it; whatever fails, nothing goes on that nobody follows."""
+    from oci_cluster.launcher.adapting import followed
     from oci_cluster.launcher.guard import Guard
     from oci_cluster.launcher.provisioning import bounded
 
     say = say_to_stderr(program())
     guard = Guard(backend.name, plan.cluster_id)
     try:
-        cluster = lifecycle.launch(bounded(plan) if line.has("--detach") else plan)
+        cluster = lifecycle.launch(bounded(plan) if line.has("--detach") else followed(plan, backend))
         try:
             code = 0
             if not line.has("--detach"):

@@ -15,6 +15,7 @@ from oci_cluster.contract.names import READY, STOP
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
+from oci_cluster.launcher.adapting import Adapting
 from oci_cluster.launcher.followed_life import FollowedLife
 from oci_cluster.launcher.gone_nodes import GoneNodes
 from oci_cluster.launcher.lifecycle import request_stop
@@ -68,6 +69,7 @@ class Follower:
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._gone = GoneNodes(plan.limits, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
+        self._adapting = Adapting(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at = clock()
         self._ready = False
         self._arrived = 0
@@ -196,6 +198,8 @@ class Follower:
         has_main_ended = any(node.node == "MAIN" and not node.is_running for node in nodes)
         if self._stopping or self._is_over or has_main_ended:
             self._provisioning.end(nodes)
+        elif self._ready and not self._is_stop_wanted:
+            self._adapting.look(nodes)
         self._silent.end(nodes)
 
     def _give_up_if_hopeless(self, nodes: Sequence[NodeState]) -> None:

@@ -13,7 +13,7 @@ from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import Cluster, Limits, Node, NodeState, Plan, any_running, clusters_dir, limits_of
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import STOP, rank_of
+from oci_cluster.contract.names import STOP, is_worker, rank_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
 from oci_cluster.launcher.planning import free_ranks, scaled_workers
@@ -67,7 +67,7 @@ class Lifecycle:
         with self._one_at_a_time():
             self.check_name(plan.name)
             cluster = Cluster.of(plan, clusters_dir(self._root))
-            self._make_directory(cluster)
+            _make_directory(cluster)
             try:
                 return self._backend.start(plan, plan.nodes, self._say)
             except BaseException as error:  # Ctrl-C too: a cluster is started whole, or not at all
@@ -84,17 +84,6 @@ class Lifecycle:
         if not self._backend.is_this_machine:
             return contextlib.nullcontext()
         return locked(clusters_dir(self._root) / ".lock")
-
-    def _make_directory(self, cluster: Cluster) -> None:
-        try:
-            cluster.directory.parent.mkdir(exist_ok=True)
-            cluster.directory.mkdir(mode=0o700)
-            (cluster.directory / "logs").mkdir()
-            (cluster.directory / "outputs").mkdir()
-        except OSError as error:
-            if not isinstance(error, FileExistsError):  # then it is not ours
-                shutil.rmtree(cluster.directory, ignore_errors=True)
-            raise not_writable(cluster.directory, error) from error
 
     def _roll_back(self, cluster: Cluster, error: BaseException) -> None:
         """Remove what has been started of *cluster*, whether the backend answered or not."""
@@ -208,29 +197,14 @@ class Lifecycle:
             BackendError: there is no room, or nodes did not end.
         """
         with self._one_at_a_time():
-            if why := self._backend.why_fixed(cluster):
-                msg = f"{cluster.name} {why}"
-                raise UsageError(msg)
-            plan = self._backend.load(cluster)
-            states = self.states(cluster)
-            if not any_running(states):
-                msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
-                raise UsageError(msg)
-            names = list(dict.fromkeys([*plan.node_names, *(state.node for state in states)]))
-            running = [state.node for state in states if state.is_running]
-            workers = sorted(rank_of(node) for node in running if node.startswith("WORKER"))
+            plan, states = _scalable(self._backend, cluster)
+            workers = sorted(rank_of(state.node) for state in states if state.is_running and is_worker(state.node))
             limits = {"minimum": plan.limits.min_workers, "maximum": self._backend.max_workers}
             wanted = scaled_workers(text, len(workers), **limits)
-            taken = [*running, *(state.node for state in states if state.is_final)]
-            added = [Node("WORKER", rank) for rank in free_ranks(names, taken, wanted - len(workers))]
             ended = [f"WORKER_{rank}" for rank in workers[wanted:]]
-            if added:
-                self._backend.start(plan, added, self._say)
-                self._end_if_over(cluster, plan, {node.name for node in added})
-            if ended:
-                self._backend.end(cluster, ended)
-        for node in added:
-            self._say(f"{node.name} started")
+            added = self._resize(cluster, plan, states, wanted - len(workers), ended)
+        for name in added:
+            self._say(f"{name} started")
         if ended:
             self._say(f"ending {', '.join(sorted(ended))}")
             patience_s = self._patience_s(plan.limits) + self._backend.end_timeout_s
@@ -239,6 +213,31 @@ class Lifecycle:
                 msg = f"{', '.join(sorted(left))} did not end; end the whole cluster: {command}"
                 raise BackendError(msg)
         return wanted
+
+    def resize(self, cluster: Cluster, count: int, ended: Sequence[str]) -> list[str]:
+        """Add *count* workers to *cluster*, and have those be *ended* that are named; return what has been added.
+
+        Does not wait for anything.
+
+        Raises:
+            UsageError: *cluster* has ended, or stays as it is.
+            BackendError: there is no room.
+        """
+        with self._one_at_a_time():
+            plan, states = _scalable(self._backend, cluster)
+            return self._resize(cluster, plan, states, count, ended)
+
+    def _resize(
+        self, cluster: Cluster, plan: Plan, states: Sequence[NodeState], count: int, ended: Sequence[str]
+    ) -> list[str]:
+        """Add *count* workers under free ranks, and have the *ended* ones end; return the names of those added."""
+        added = _new_workers(plan, states, count)
+        if added:
+            self._backend.start(plan, added, self._say)
+            self._end_if_over(cluster, plan, {node.name for node in added})
+        if ended:
+            self._backend.end(cluster, ended)
+        return [node.name for node in added]
 
     def _end_if_over(self, cluster: Cluster, plan: Plan, added: set[str]) -> None:
         """End nodes that were *added* while the cluster ended: who has ended it did not know of them.
@@ -328,6 +327,42 @@ class Lifecycle:
                 return left
             self._sleep(delay)
         raise AssertionError  # poll_delays never ends
+
+
+def _make_directory(cluster: Cluster) -> None:
+    try:
+        cluster.directory.parent.mkdir(exist_ok=True)
+        cluster.directory.mkdir(mode=0o700)
+        (cluster.directory / "logs").mkdir()
+        (cluster.directory / "outputs").mkdir()
+    except OSError as error:
+        if not isinstance(error, FileExistsError):  # then it is not ours
+            shutil.rmtree(cluster.directory, ignore_errors=True)
+        raise not_writable(cluster.directory, error) from error
+
+
+def _scalable(backend: Backend, cluster: Cluster) -> tuple[Plan, list[NodeState]]:
+    """Return plan and nodes of *cluster*, which runs and can have more or fewer workers.
+
+    Raises:
+        UsageError: it does not, or cannot.
+    """
+    if why := backend.why_fixed(cluster):
+        msg = f"{cluster.name} {why}"
+        raise UsageError(msg)
+    plan = backend.load(cluster)
+    states = backend.states([cluster])[cluster.launch_id]
+    if not any_running(states):
+        msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
+        raise UsageError(msg)
+    return plan, states
+
+
+def _new_workers(plan: Plan, states: Sequence[NodeState], count: int) -> list[Node]:
+    """Return *count* workers of free ranks: a lost worker's, where the backend can give that again, come first."""
+    names = list(dict.fromkeys([*plan.node_names, *(state.node for state in states)]))
+    taken = [state.node for state in states if state.is_running or state.is_final]
+    return [Node("WORKER", rank) for rank in free_ranks(names, taken, count)]
 
 
 def request_stop(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets
@@ -14,6 +15,7 @@ from oci_cluster.contract.config import (
     SettingsReader,
     framework_defaults,
     framework_dir,
+    framework_words,
     read_config,
     read_settings_file,
     session_defaults,
@@ -21,10 +23,7 @@ from oci_cluster.contract.config import (
 from oci_cluster.contract.names import rank_of
 from oci_cluster.contract.settings import checked, min_workers_of
 from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, PASSED_ON
-from oci_cluster.contract.values import (
-    parse_count,
-    parse_name,
-)
+from oci_cluster.contract.values import parse_bounds, parse_count, parse_name
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.setting_checks import SettingChecks, taken_ports
 from oci_cluster.launcher.user_code import check_outputs, find_code, find_folder, find_interpreter
@@ -72,19 +71,19 @@ def make_plan(
     Raises:
         UsageError, SettingsError: an option, or a setting, is wrong; names the value, the limit and the next step.
     """
-    folder, workers, extra, python = _typed(request, root, cwd, max_workers)
+    folder, extra, python = _typed(request, root, cwd)
     typed = {} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))}
     sources = [{**request.settings, **typed}, extra, environ, read_config(root)]
     given, backend_defaults = _sources(sources, request.backend, root, say)
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
-    read.problems += _check(given, folder, request.backend, say)
+    read.problems += _check(given, read, folder, request.backend, say)
+    workers, bounds = _worker_counts(request, read, folder, max_workers)
     launch_id = secrets.token_hex(4)
     name = read.value("CLUSTER_NAME", _cluster_name, f"{request.session.get('SESSION', folder.name)}-{launch_id[:4]}")
     servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
     code_dir, entry = _code(request, read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, code_dir)
-    passed_on = _passed_on(given, read, folder, workers)
-    read.problems += taken_ports(read, framework_defaults(folder), backend_defaults)
+    passed_on = _passed_on(given, read, folder, workers, bounds)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
     _complain(read.problems, request)
@@ -118,13 +117,12 @@ def make_plan(
     )
 
 
-def _typed(request: Request, root: Path, cwd: Path, max_workers: int) -> tuple[Path, int, dict[str, str], str]:
-    """Return the framework's folder, how many workers, the variables of ``--env``, and the user's interpreter."""
+def _typed(request: Request, root: Path, cwd: Path) -> tuple[Path, dict[str, str], str]:
+    """Return the framework's folder, the variables of ``--env``, and the user's interpreter."""
     try:
         folder = framework_dir(request.framework.rstrip("/"), root)  # tab completion turns dask into dask/
-        workers = _workers(request.workers, request.backend, max_workers, minimum=0 if request.session else 1)
         extra = dict(_pair(text) for text in request.environment)
-        return folder, workers, extra, str(find_interpreter(request.python, cwd)) if request.python else ""
+        return folder, extra, str(find_interpreter(request.python, cwd)) if request.python else ""
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -174,11 +172,12 @@ def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:
     return {name: read.text(name) for name in names}
 
 
-def _check(given: SettingsReader, folder: Path, backend: str, say: Say) -> list[str]:
+def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: str, say: Say) -> list[str]:
     """Return what is wrong with settings beyond their form; what may be a mistake is said.
 
     Args:
         given: What flags, ``--env``, the environment and ``config.env`` set, in this order.
+        read: The same, and then the defaults of framework and backend.
         folder: The framework's.
         backend: Where nodes are to run.
         say: Shows a line.
@@ -187,7 +186,7 @@ def _check(given: SettingsReader, folder: Path, backend: str, say: Say) -> list[
     checks = SettingChecks(folder, backend, typed, given)
     for name, meant in checks.nearly_settings(environ).items():
         say(f"note: {name} in the environment is not a setting; did you mean {meant}?")
-    return checks.problems(config)
+    return [*checks.problems(config), *taken_ports(read, *read.sources[-2:])]
 
 
 def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[str, str]:
@@ -202,17 +201,53 @@ def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[st
     }
 
 
-def _passed_on(given: SettingsReader, read: SettingsReader, folder: Path, workers: int) -> dict[str, str]:
+def _worker_counts(
+    request: Request, read: SettingsReader, folder: Path, maximum: int
+) -> tuple[int, tuple[int, int] | None]:
+    """Return how many workers a cluster begins with, and the bounds within which it adapts; None where it does not.
+
+    Raises:
+        UsageError: it cannot begin with so many.
+    """
+    text = "" if "ADAPT" in framework_words(folder, "UNUSED_SETTINGS") else read.text("ADAPT")
+    bounds = None
+    with contextlib.suppress(ValueError):  # what is wrong with its form is noted where it is passed on
+        bounds = parse_bounds(text) if text else None
+    if bounds and bounds[1] > maximum:
+        read.problems.append(f"ADAPT: {bounds[1]} is more than the {maximum} workers that {request.backend} takes")
+    can_be_none = bool(request.session) or (bounds is not None and not bounds[0])
+    try:
+        workers = _workers(request.workers, request.backend, 0 if can_be_none else 1, maximum)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if bounds and not bounds[0] <= workers <= bounds[1]:
+        msg = f"workers: {workers} is not within ADAPT={text}; begin with {bounds[0]} to {bounds[1]}"
+        raise UsageError(msg)
+    return workers, bounds
+
+
+def _passed_on(
+    given: SettingsReader, read: SettingsReader, folder: Path, workers: int, bounds: tuple[int, int] | None
+) -> dict[str, str]:
     """Return the settings that every node gets as somebody gave them; *read* has the framework's defaults too."""
     # What the framework declares goes to the nodes where somebody has given it; its defaults are there already.
     declared = {key: text for key in framework_defaults(folder) if key != "MIN_WORKERS" and (text := given.text(key))}
     # Translated here: nodes are never given MIN_NODES.
     has_minimum = any(read.text(name) for name in ("MIN_WORKERS", "MIN_NODES"))
     minimum = min_workers_of(read, workers)
+    if bounds and minimum > bounds[0]:
+        # As few as main may wish for must not be too few, unless somebody wants that to be the end.
+        if any(given.text(name) for name in ("MIN_WORKERS", "MIN_NODES")):
+            read.problems.append(
+                f"MIN_WORKERS (MIN_NODES less main): {minimum} is more than the least that ADAPT allows, {bounds[0]}"
+            )
+        has_minimum, minimum = True, bounds[0]
     fewest = {"MIN_WORKERS": str(minimum)} if has_minimum else {}
     if not read.problems and minimum > workers:
         read.problems.append(f"MIN_WORKERS (MIN_NODES less main): {minimum} is more than the {workers} of this launch")
-    return {**declared, **fewest, **checked(read, PASSED_ON)}
+    # In a config.env that several frameworks share, it may be for another one.
+    given_to_all = {name: text for name, text in checked(read, PASSED_ON).items() if bounds or name != "ADAPT"}
+    return {**declared, **fewest, **given_to_all}
 
 
 def _nodes(workers: int, servers: int) -> tuple[Node, ...]:
@@ -251,7 +286,7 @@ def scaled_workers(text: str, now: int, *, minimum: int, maximum: int) -> int:
     return wanted
 
 
-def _workers(text: str, backend: str, maximum: int, minimum: int) -> int:
+def _workers(text: str, backend: str, minimum: int, maximum: int) -> int:
     try:
         return parse_count(text, minimum=minimum, maximum=maximum)
     except ValueError as error:

@@ -20,6 +20,7 @@ _ALIKE = 0.9
 _ANYBODYS = re.compile(r"TF_.*|HOROVOD_.*|LOG_LEVEL")
 # Why a framework has no use for a setting that most have.
 _WHY_UNUSED = {
+    "ADAPT": "wishes for no workers",
     "CLUSTER_TLS": "encrypts nothing",
     "EPHEMERAL": "has no service that could stay",
     "MAX_RESTARTS": "starts nothing again",
@@ -135,8 +136,8 @@ class SettingChecks:
 
     def _unused(self) -> Iterable[str]:
         for name in framework_words(self.folder, "UNUSED_SETTINGS"):
-            # A config.env that several frameworks share may say how often those start again that can.
-            sources = self.given.sources[:2] if name == "MAX_RESTARTS" else self.given.sources
+            # A config.env that several frameworks share may say it for those that can.
+            sources = self.given.sources[:2] if name in {"ADAPT", "MAX_RESTARTS"} else self.given.sources
             read = SettingsReader(*sources)
             default = SettingsReader().setting(name)
             if read.text(name) and read.setting(name) != default and not read.problems:

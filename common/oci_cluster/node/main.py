@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, config_file, exit_file
+from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file
 from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.contract.settings import Adapt, NodeSettings
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
 from oci_cluster.node.liveness import Failure, NodesWatch, first_cause
 from oci_cluster.node.nodes_dir import checked_address
@@ -22,6 +22,7 @@ from oci_cluster.system.redaction import redact
 if TYPE_CHECKING:
     from oci_cluster.contract.cluster_dir import ClusterDir
     from oci_cluster.node.life import LedLife
+    from oci_cluster.node.wish import Wish
 
 log = logging.getLogger("agent")
 
@@ -46,6 +47,7 @@ class Main:
         self._pulse = pulse
         self._nodes = self._watch()
         self._life = _led_life(pulse) if settings.interruptible else None
+        self._wish = _wish(settings, settings.adapt, script, pulse) if settings.adapt else None
         self._has_to_begin_life = False
         # Frameworks whose start scripts know the other nodes; with those that do not, main reads no configurations.
         self._reads_configs = settings.wait_for_addresses or script.has_facts
@@ -195,6 +197,8 @@ class Main:
         if settings.gang and self._newcomers:
             return Restart(f"{', '.join(self._newcomers)} joined", is_failure=False)
         self._poll_ready()
+        if self._wish is not None and self._is_ready and (wish := self._wish.look(nodes.members)) is not None:
+            _tell(settings, self._pulse, WISH, **wish)
         return None
 
     def _judge(self, shortage: LostError | None) -> Outcome | Restart:
@@ -305,6 +309,8 @@ class Main:
             for known in (self._configs, self._unread, self._newcomers):
                 known.clear()
         self._nodes.begin(self._pulse.attempt)
+        if self._wish is not None:
+            self._wish.forget()
         self._failure = None
         self._is_ready = False
 
@@ -351,6 +357,12 @@ def _tell(settings: NodeSettings, pulse: Pulse, name: str, **fields: Any) -> Non
     from oci_cluster.node.last_words import tell  # noqa: PLC0415 - where somebody wants to be told
 
     tell(pulse.cluster_dir, name, **fields)
+
+
+def _wish(settings: NodeSettings, adapt: Adapt, script: Script, pulse: Pulse) -> Wish:
+    from oci_cluster.node.wish import Wish  # noqa: PLC0415 - where a cluster adapts
+
+    return Wish(settings, adapt, pulse, script.wish_file)
 
 
 def _led_life(pulse: Pulse) -> LedLife:

@@ -70,6 +70,8 @@ class Script:
         #: When it was started last, on the monotonic clock.
         self.started_at = 0.0
         self.nodes_dir = NodesDir(node_dir / "nodes")
+        #: Where the script on main wishes for workers.
+        self.wish_file = node_dir / "wish"
         self._own_outputs = node_dir / "outputs"
         local_path = pulse.cluster_dir.local_path
         self.output_dir = Path(settings.output_dir or (local_path / "outputs" if local_path else self._own_outputs))
@@ -155,15 +157,16 @@ class Script:
             SettingsError: it cannot be started, or *main* holds what is no address.
         """
         name = "start-master.sh" if self._settings.is_main else "start-worker.sh"
-        for said in ("ready", "reason", "entry-point-ended", "entry-point-printed"):
+        for said in ("ready", "wish", "reason", "entry-point-ended", "entry-point-printed"):
             (self._node_dir / said).unlink(missing_ok=True)
         if self._relay is not None:
             self._relay.forget()
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
         environ |= _ads_environ(self._settings, environ)
         if self._settings.session and self._settings.is_main:
-            token = session_token(self._settings.launch_key, self._settings.launch_id)
-            write_whole(self._node_dir / "session-token", token)
+            write_whole(
+                self._node_dir / "session-token", session_token(self._settings.launch_key, environ["LAUNCH_ID"])
+            )
         if main.get("tls"):
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")

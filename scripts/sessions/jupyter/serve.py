@@ -21,6 +21,9 @@ from traitlets.config import Config
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from session_end import say_idle
 
+# sun_path of Linux has 108 bytes, that of macOS 104; and the name of a kernel's socket: /kernel-<UUID>-ipc-5.
+_LONGEST_SOCKET = 103
+_SOCKET = 50
 # What a page asks for by itself: these never change anything.
 _READS = {"GET", "HEAD", "OPTIONS"}
 # How often it is looked whether the session is idle: of a limit of an hour, late by 10 s.
@@ -46,6 +49,9 @@ def server_config(private: Path) -> Config:
             "shutdown_no_activity_timeout": 0,
         }
     )
+    # Through files of this user, as ports are everybody's; where the system takes names of sockets that are so long.
+    if len(os.fsencode(private / "jupyter")) + _SOCKET <= _LONGEST_SOCKET:
+        config.KernelManager.transport = "ipc"
     config.ExtensionApp.open_browser = False
     config.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
     config.ServerProxy.host_allowlist = ["localhost", "127.0.0.1", os.environ["PROXIED_HOST"]]

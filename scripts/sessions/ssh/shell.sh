@@ -5,6 +5,6 @@ source "$1"
 shell="${SHELL:-/bin/bash}"
 case "${SSH_ORIGINAL_COMMAND:-}" in
   "") exec "${shell}" ;;
-  */sftp.sh) exec "${SSH_ORIGINAL_COMMAND}" ;;
+  session-sftp) exec "${BASH_SOURCE[0]%/*}/sftp.sh" ;;
   *) exec "${shell}" -c "${SSH_ORIGINAL_COMMAND}" ;;
 esac

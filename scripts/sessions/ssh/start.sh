@@ -25,8 +25,8 @@ declare -x >"${own}/environment"
 printf 'cd %q\n' "${folder}" >>"${own}/environment"
 # What is in the node's directory is nobody else's, which sshd cannot tell: StrictModes looks at /tmp, too.
 cat >"${own}/config" <<CONFIG
-HostKey ${own}/host_key
-AuthorizedKeysFile ${own}/authorized_keys
+HostKey "${own}/host_key"
+AuthorizedKeysFile "${own//%/%%}/authorized_keys"
 AuthenticationMethods publickey
 AllowUsers ${user}
 PermitRootLogin prohibit-password
@@ -47,8 +47,8 @@ PermitUserRC no
 PrintMotd no
 PrintLastLog no
 LogLevel FATAL
-Subsystem sftp ${here}/sftp.sh
-ForceCommand ${here}/shell.sh ${own}/environment
+Subsystem sftp session-sftp
+ForceCommand $(printf '%q ' "${here}/shell.sh" "${own}/environment")
 CONFIG
 "${sshd}" -t -f "${own}/config" || die 78 "sshd does not accept its configuration; the log says why"
 exec python -E "${here}/serve.py" "${sshd}" "${own}/config"

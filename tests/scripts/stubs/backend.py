@@ -40,6 +40,7 @@ class StubBackend:
     is_this_machine = True
     is_free_to_ask = True
     node_fields: Mapping[str, str] = {name: name for name in ("node", "state", "exit_code")}
+    ends_workers = "any"
     handle_name = ""
 
     def __init__(self, root: Path, is_stopped: Callable[[], bool]) -> None:

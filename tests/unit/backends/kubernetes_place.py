@@ -14,9 +14,9 @@ from oci_cluster.backends.kubernetes.backend import KubernetesBackend
 from oci_cluster.backends.kubernetes.service import Service
 
 
-def access() -> Access:
-    """Return the access to a Kubernetes that is nowhere."""
-    config = KubeConfig.from_server("https://kubernetes.test", "default").get()
+def access(server: str = "https://kubernetes.test") -> Access:
+    """Return the access to a Kubernetes, which is nowhere unless a *server* is named."""
+    config = KubeConfig.from_server(server, "default").get()
     assert config is not None
     return Access(config, "default")
 
@@ -31,6 +31,8 @@ class KubernetesPlace(Base):
         self.fake = FakeKubernetes(self.clock)
         self._stops_at = ""
         self._refused = ""
+        # What WebSockets are opened to.
+        self.server = "https://kubernetes.test"
         self.settings = {"IMAGE": "plain:1", "NAMESPACE": "default"}
         kubeconfig = self.root.parent / "kubeconfig"
         context = {"cluster": "c", "user": "u", "namespace": "default"}
@@ -49,7 +51,7 @@ class KubernetesPlace(Base):
     def make(self) -> KubernetesBackend:
         def open_service(_settings: Any) -> Service:
             return Service(
-                access(),
+                access(self.server),
                 transport=self.fake,
                 clock=self.clock,
                 sleep=self.clock.sleep,

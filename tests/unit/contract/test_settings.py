@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oci_cluster.contract.names import node_dir
-from oci_cluster.contract.settings import NodeSettings, read_settings
+from oci_cluster.contract.settings import Adapt, NodeSettings, read_settings
 from oci_cluster.errors import SettingsError
 
 LEAST = {
@@ -63,6 +63,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         gang=False,
         max_restarts=0,
         interruptible=False,
+        adapt=None,
         cluster_tls=False,
         node_logs=False,
         max_log_bytes=1 << 30,
@@ -70,6 +71,8 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         address="",
         nodes_metadata="",
         node_group="",
+        own_network=False,
+        exposed_ports=(),
         subnet_cidr="",
         termination_log="",
     )
@@ -82,6 +85,8 @@ EVERY = {
     "NODE_RANK": "2",
     "PS_COUNT": "2",
     "START_BY": "2026-02-02T02:40:00Z",
+    "ADAPT": "1:10",
+    "FOLLOWED": "last",
     "MIN_WORKERS": "1",
     "WORK_DIR": "oci://bucket@ns/work/",
     "CLUSTER_NAME": "mine",
@@ -114,6 +119,8 @@ EVERY = {
     "NODE_GROUP": "worker",
     "NODE_ADDRESS": " 10.0.0.5 ",
     "TERMINATION_LOG": "/dev/termination-log",
+    "OWN_NETWORK": "1",
+    "EXPOSE": "6006 9000",
     "SUBNET_CIDR": "10.0.0.5/24",
 }
 
@@ -156,6 +163,7 @@ def test_every_setting_is_read(root: Path) -> None:
         gang=True,
         max_restarts=4,
         interruptible=False,
+        adapt=Adapt(1, 10, "last"),
         cluster_tls=True,
         node_logs=True,
         max_log_bytes=12345,
@@ -163,6 +171,8 @@ def test_every_setting_is_read(root: Path) -> None:
         address="10.0.0.5",
         nodes_metadata="/meta/nodes.json",
         node_group="worker",
+        own_network=True,
+        exposed_ports=(6006, 9000),
         subnet_cidr="10.0.0.0/24",
         termination_log="/dev/termination-log",
     )

@@ -188,6 +188,7 @@ def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
     assert [row.name for row in PASSED_ON] == [
         "INTERRUPTIBLE",
         "MAX_RESTARTS",
+        "ADAPT",
         "ENTRY_ON",
         "GANG",
         "FIND_INTERFACE",
@@ -224,6 +225,7 @@ def test_what_env_may_not_give() -> None:
         "OWN_NETWORK",
         "START_BY",
         "SESSION",
+        "FOLLOWED",
     } == DECIDED
     assert {name: FLAGS[name] for name in FLAG_ONLY} == {
         "ENTRY_POINT": "--entry",

@@ -33,6 +33,18 @@ def test_nodes_that_nobody_follows_are_told_until_when_to_start(
     assert ("START_BY" in plan.environment) is is_told
 
 
+@pytest.mark.parametrize(("words", "followed"), [(["--detach"], None), (["--detach", "--wait"], None), ([], "any")])
+def test_main_of_a_cluster_that_adapts_is_told_whether_somebody_follows(
+    door: Door, monkeypatch: pytest.MonkeyPatch, words: list[str], followed: str | None
+) -> None:
+    """Who has waited until it is ready has gone then."""
+    monkeypatch.setenv("ADAPT", "1:3")
+    ended(door, 0)
+    cli.run("launch", ["dask", "1", "--name", "mine", *words])
+    (plan,) = door.backend.plans.values()
+    assert plan.environment.get("FOLLOWED") == followed
+
+
 @pytest.mark.parametrize("words", [[], ["--detach"]])
 def test_whatever_the_launcher_meets_nothing_goes_on_alone(
     door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]

@@ -48,6 +48,17 @@ def ended(main: int | None, worker: int | None) -> list[NodeState]:
     ]
 
 
+def test_exposed_ports_are_shown(backend: FakeBackend, cluster: Cluster) -> None:
+    """Where there are some."""
+    plan = backend.load(cluster)
+    assert "exposed" not in describe(backend, cluster, plan, ended(None, None))
+    found = describe(
+        backend, cluster, replace(plan, limits=replace(plan.limits, exposed=(6006, 9000))), ended(None, None)
+    )
+    assert found["exposed"] == [6006, 9000]
+    assert "exposed: 6006 9000" in report.status_text(found).splitlines()
+
+
 def test_no_report_tells_a_password(backend: FakeBackend, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The work dir's URL may have one, wherever it stands: as the place of the files, in an error, in a reason."""
     url = "ftp://me:hunter2@host/work"

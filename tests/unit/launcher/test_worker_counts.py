@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from unit.launcher.fake_checkout import Checkout
+from unit.launcher.fake_checkout import HINT, Checkout, refusal
 
-from oci_cluster.errors import UsageError
+from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.planning import free_ranks, scaled_workers
 
 # --- How many workers -----------------------------------------------------------------------------------------------
@@ -26,6 +26,59 @@ def test_the_least_is_what_the_agents_take_for_it(
     """MIN_WORKERS, else MIN_NODES less main, else all that were launched; the framework's defaults count."""
     (checkout.root / "dask" / "settings.env").write_text(declared)
     assert checkout.plan(environ, workers="3").limits.min_workers == minimum
+
+
+@pytest.mark.parametrize(
+    ("adapt", "workers", "minimum"),
+    [("1:4", "2", 1), ("0:4", "1", 0), ("0:4", "0", 0), ("2:2", "2", 1), ("0:250", "9", 0)],
+)
+def test_a_cluster_that_adapts_may_have_as_few_as_main_may_wish_for(
+    checkout: Checkout, adapt: str, workers: str, minimum: int
+) -> None:
+    """Else the first worker that is let go would end it. With 0 it may begin without any."""
+    plan = checkout.plan({"ADAPT": adapt}, workers=workers)
+    assert (plan.limits.min_workers, plan.environment["MIN_WORKERS"]) == (minimum, str(minimum))
+    assert plan.environment["ADAPT"] == adapt
+    assert len(plan.nodes) == int(workers) + 1
+
+
+@pytest.mark.parametrize("workers", ["1", "5"])
+def test_a_cluster_begins_with_as_many_as_adapt_allows(checkout: Checkout, workers: str) -> None:
+    """What was typed, and what is right."""
+    assert refusal(UsageError, checkout, {"ADAPT": "2:4"}, workers=workers) == (
+        f"workers: {workers} is not within ADAPT=2:4; begin with 2 to 4"
+    )
+    said = refusal(UsageError, checkout, {"ADAPT": "1:4"}, workers="0")
+    assert said == "workers: '0' is not a whole number from 1 to 250, which is what the local backend takes; try 3"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"ADAPT": "1"}, "ADAPT: '1' is not two numbers of workers, the smaller first, such as 1:10"),
+        ({"ADAPT": "3:1"}, "ADAPT: '3:1' is not two numbers of workers, the smaller first, such as 1:10"),
+        ({"ADAPT": "1:x"}, "ADAPT: 'x' is not a whole number from 0 to 1000000"),
+        ({"ADAPT": "-1:3"}, "ADAPT: '-1' is not a whole number from 0 to 1000000"),
+        ({"ADAPT": "1:251"}, "ADAPT: 251 is more than the 250 workers that local takes"),
+        (
+            {"ADAPT": "1:4", "MIN_WORKERS": "2"},
+            "MIN_WORKERS (MIN_NODES less main): 2 is more than the least that ADAPT allows, 1",
+        ),
+    ],
+)
+def test_bounds_that_cannot_be_are_bad_settings(checkout: Checkout, given: dict[str, str], why: str) -> None:
+    """Each once, before anything starts (78)."""
+    assert refusal(SettingsError, checkout, given) == f"bad settings: {why} {HINT}"
+
+
+def test_what_another_framework_adapts_to_is_nothing_to_one_that_does_not(checkout: Checkout) -> None:
+    """A config.env may be for several; --env is for this launch alone."""
+    (checkout.root / "dask" / "settings.env").write_text("MIN_WORKERS=2\nUNUSED_SETTINGS=ADAPT\n")
+    checkout.config("ADAPT=5:9")
+    plan = checkout.plan(workers="2")
+    assert ("ADAPT" in plan.environment, plan.limits.min_workers) == (False, 2)
+    said = refusal(SettingsError, checkout, environment=["ADAPT=1:3"])
+    assert "ADAPT is not for dask, which wishes for no workers; leave it out" in said
 
 
 @pytest.mark.parametrize(

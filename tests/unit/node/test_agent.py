@@ -264,3 +264,21 @@ def test_an_address_that_is_given_is_taken(root: Path) -> None:
     node.child_ends(0, at=1)
     assert node.run() == 0
     assert node.children.environ()["NODE_ADDRESS"] == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("given", "environ"),
+    [
+        ({}, {"LISTEN_ADDRESS": "10.0.0.1", "EXPOSED_PORTS": ""}),
+        ({"EXPOSE": "6006,9000"}, {"LISTEN_ADDRESS": "10.0.0.1", "EXPOSED_PORTS": "6006 9000"}),
+        ({"OWN_NETWORK": "1"}, {"LISTEN_ADDRESS": "0.0.0.0", "EXPOSED_PORTS": ""}),  # noqa: S104 - no socket
+    ],
+)
+def test_servers_of_the_user_listen_where_they_are_reached(
+    root: Path, given: dict[str, str], environ: dict[str, str]
+) -> None:
+    """On this node's address; on all of a network that is its own."""
+    node = Node(root, NODE_ADDRESS="10.0.0.1", **given)
+    node.child_ends(0, at=3)
+    assert node.run() == 0
+    assert {name: node.children.environ()[name] for name in environ} == environ

@@ -16,6 +16,7 @@ import pytest
 from unit.fake_cluster import KEY, LAUNCH
 from unit.node.served_main import Served
 
+from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.main_frames import MAX_FILE
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.errors import StorageError
@@ -200,6 +201,16 @@ def test_a_connection_that_a_node_has_given_up_is_ended(served: Served) -> None:
     for node in (old, new):
         node.publish("WORKER_1_heartbeat.json", beat=1)
     assert served.exchange.remaining() == ["WORKER_1"]
+
+
+def test_main_listens_on_several_addresses(served: Served) -> None:
+    """What one has written there, another reads here."""
+    exchange = Exchange(LAUNCH, KEY)
+    exchange.listen(["127.0.0.2", "127.0.0.3"], served.place, nodes=1)
+    first, second = (ClusterDir(f"main://127.0.0.{last}:{served.port}/c", LAUNCH, KEY) for last in (2, 3))
+    first.publish("WORKER_1_heartbeat.json", beat=1)
+    assert (second.read("WORKER_1_heartbeat.json") or {})["beat"] == 1
+    exchange.close()
 
 
 def test_a_port_that_is_taken_is_named(served: Served) -> None:

@@ -67,9 +67,9 @@ class DockerBackend:
     # The agent's own, and as much for the engine.
     end_margin_s = 2 * _MARGIN_S
     end_timeout_s = 0.0
-    is_this_machine = True
-    is_free_to_ask = False
+    is_this_machine, is_free_to_ask = True, False
     node_fields = kept_records.NODE_FIELDS
+    ends_workers = "any"
     handle_name = ""
 
     def __init__(

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,7 @@ class KubernetesBackend:
         "uid": "id",
         **{name: name for name in ("details", "never_started")},
     }
+    ends_workers = "last"
     handle_name = "job"
 
     def __init__(
@@ -214,9 +215,12 @@ class KubernetesBackend:
 
     def started(self, cluster: Cluster, plan: Plan) -> str:
         """Return where what the nodes of *cluster* leave can be seen, and how long it may live, and cost."""
+        from oci_cluster.backends.kubernetes.jobs import node_ports
+
         ttl = plan.environment.get("TTL", "")
         end = f"ends after {ttl} at the latest (TTL)" if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
-        return f"Job {cluster.handle} in namespace {self.service.namespace}; {end}"
+        ports = node_ports(self.service, cluster.handle) if plan.settings.get("EXPOSE_SERVICE") else ""
+        return f"Job {cluster.handle} in namespace {self.service.namespace}; {end}{ports and f'; {ports}'}"
 
     def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - it says nothing of that
         """Return the command that runs a program beside main, where its files and its network are."""
@@ -302,9 +306,6 @@ class KubernetesBackend:
         pods = lambda: seen.newest(cluster)  # noqa: E731 - likewise
         return PodLogs(self.service, pods, cluster, directory, follow=follow, told=told)
 
-    def _whole_logs(self, cluster: Cluster, directory: Path) -> LogCopy:
-        return self.logs(cluster, directory, follow=False)
-
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:  # noqa: ARG002 - made by each dial
         """Return the way to *port* of *node*, which must listen on its loopback."""
         from oci_cluster.backends.kubernetes.way import PodWay
@@ -346,7 +347,7 @@ class KubernetesBackend:
                 return
             plan = self.load(cluster)
             told = self._seen.told(cluster.handle) if _is_told(plan) else None
-            keep(cluster, plan, found, told, self._whole_logs)
+            keep(cluster, plan, found, told, partial(self.logs, follow=False))
             self.remove(cluster, say)
         what = "logs are" if _is_told(plan) else "a record of it is"
         say(f"{what} in {cluster.directory}")

@@ -190,6 +190,16 @@ class Jobs:
             self._sleep(0.2)
 
 
+def node_ports(service: Service, name: str) -> str:
+    """Return under which ports of every machine those of main are reached, of the cluster whose Job is called *name*.
+
+    Empty where it has no Service for that.
+    """
+    found = service.find(service.path("services", f"{name}-main")) or {}
+    pairs = [(port.get("port"), port.get("nodePort")) for port in (found.get("spec") or {}).get("ports") or []]
+    return ", ".join(f"port {port} of main is {number} of every machine" for port, number in pairs)
+
+
 def _grace_of(job: Mapping[str, Any] | None) -> float:
     template = ((job or {}).get("spec") or {}).get("template") or {}
     seconds = (template.get("spec") or {}).get("terminationGracePeriodSeconds")

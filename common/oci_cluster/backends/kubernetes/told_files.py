@@ -16,13 +16,13 @@ from fsspec.config import conf
 from oci_cluster.backends.kubernetes import requests, states
 from oci_cluster.backends.kubernetes.requests import PROTOCOL
 from oci_cluster.contract.cluster_dir import MAX_BYTES
-from oci_cluster.contract.names import LIFE, READY, STOP, config_file, exit_file, is_node
+from oci_cluster.contract.names import LIFE, READY, STOP, WISH, config_file, exit_file, is_node
 
 Object = dict[str, Any]
 
 # A line of a pod's log that is a file. Who prints one that is not signed tells nothing.
 _TOLD = re.compile(rb"(?:^|\s)told (?P<name>[A-Za-z0-9_.-]{1,100}) (?P<body>\{.*\})\s*$")
-_TOLD_NAMES = {READY, LIFE, STOP}
+_TOLD_NAMES = {READY, LIFE, STOP, WISH}
 
 
 def told_of(line: bytes) -> tuple[str, bytes] | None:

@@ -71,13 +71,13 @@ class LocalBackend:
     poll_s = 0.05
     end_margin_s = _END_TIMEOUT_S
     end_timeout_s = 0.0
-    is_this_machine = True
-    is_free_to_ask = True
+    is_this_machine = is_free_to_ask = True
     node_fields: Mapping[str, str] = {
         **{name: name for name in ("node", "state", "exit_code")},
         "pid": "id",
         "address": "address",
     }
+    ends_workers = "any"
     handle_name = ""
 
     def __init__(

@@ -80,6 +80,7 @@ class OciBackend:
         "ocid": "id",
         **{name: name for name in ("details", "never_started")},
     }
+    ends_workers = "any"
     handle_name = "job"
 
     def __init__(

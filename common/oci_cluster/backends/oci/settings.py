@@ -17,7 +17,7 @@ from typing import Any
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.names import ROLES
-from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
+from oci_cluster.contract.values import parse_bounds, parse_count, parse_duration, parse_switch
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import pushed_image
 from oci_cluster.system.redaction import is_secret
@@ -167,7 +167,13 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
 def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[str]) -> list[str]:
     """Return what does not go together in settings that were *read* with these problems."""
     is_wrong = any(text.startswith("SUBNET_OCID") for text in read)
-    problems = [*([] if is_wrong else _network_problems(found, len(plan.nodes))), *_tag_problems(found)]
+    adapt = plan.environment.get("ADAPT", "")
+    most = max(len(plan.nodes), 1 + parse_bounds(adapt)[1] if adapt else 0)
+    problems = [*([] if is_wrong else _network_problems(found, most)), *_tag_problems(found)]
+    if adapt and found["style"] == "multinode":
+        problems.append(
+            f"ADAPT={adapt} needs OCI_JOB_STYLE=runs: with multinode the service starts all nodes, and none is added"
+        )
     if found["log"] and not found["log_group"]:
         problems.append("LOG_OCID is set without LOG_GROUP_OCID, the group that it is in")
     if not plan.work_dir:

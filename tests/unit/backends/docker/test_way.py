@@ -133,7 +133,7 @@ def test_a_closed_socket_ends_what_was_started_for_it(
     """Also where the server says nothing, and reads nothing."""
     monkeypatch.setattr(way._ExecLine, "last_s", 0.1)
     is_over = threading.Event()
-    with serving(lambda _: is_over.wait(60) and None) as port:
+    with serving(lambda _: is_over.wait(600) and None) as port:
         connection = way_to(launcher, cluster, port).dial()
         assert len(relays()) == 1
         connection.close()

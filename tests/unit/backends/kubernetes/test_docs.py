@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes_rights import CLUSTER_WIDE, documented, right_of
+from kubernetes_rights import CLUSTER_WIDE, documented, rights_of
+from port_servers import echo, serving
 from unit.backends.kubernetes_place import KubernetesPlace
+from unit.fake_forwarder import FakeForwarder
 from unit.fake_kubernetes import RefusalError
 
 from oci_cluster.backends.kubernetes.requests import MOST_CODE_BYTES
@@ -20,8 +22,8 @@ from oci_cluster.errors import ClusterError
 
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-# Other programs' own, and a word of ours.
-NOT_OURS = {"NAME", "PUBLIC_ENDPOINT", "NEEDS_ATTENTION"}
+# Other programs' own, a word of ours, and what scripts are given.
+NOT_OURS = {"NAME", "PUBLIC_ENDPOINT", "NEEDS_ATTENTION", "EXPOSED_PORTS", "LISTEN_ADDRESS"}
 CLAIM = {"metadata": {"name": "datasets"}, "spec": {"accessModes": ["ReadWriteMany"]}}
 
 
@@ -105,12 +107,24 @@ def wait_for_what_never_comes(place: KubernetesPlace) -> None:
         launch(place, "nowhere", QUEUE="team-b")
 
 
+def reach_a_port(place: KubernetesPlace) -> list[tuple[str, str]]:
+    """Connect to a port of main; return what was asked for that by WebSocket."""
+    with FakeForwarder() as forwarder, serving(echo) as port:
+        place.server = forwarder.url
+        backend = place.another()
+        cluster = launch(place, "reached")
+        backend.way(cluster, backend.load(cluster), "MAIN", port, place.said.append).dial().close()
+        return forwarder.rights()
+
+
 def test_its_role_has_what_is_asked_for_and_nothing_else(place: KubernetesPlace, tmp_path: Path) -> None:
     """All verbs together need each right of the page, and no other."""
     be_used_by_all_verbs(place, tmp_path)
     apply_by_hand(place)
+    by_websocket = reach_a_port(place)
     wait_for_what_never_comes(place)
-    asked = {right_of(*request) for request in place.fake.asked if request[1] != CLUSTER_WIDE}
+    requests = [*place.fake.asked, *by_websocket]
+    asked = {right for request in requests if request[1] != CLUSTER_WIDE for right in rights_of(*request)}
     assert asked == documented()
     assert CLUSTER_WIDE in {path for _, path in place.fake.asked}
 

@@ -185,6 +185,15 @@ def test_nodes_that_cannot_reach_each_other_are_refused(checkout: Checkout) -> N
     assert settings(checkout, SUBNET_OCID="", OCI_JOB_STYLE="multinode")["subnet"] == ""
 
 
+def test_a_cluster_that_adapts_starts_its_nodes_one_by_one(checkout: Checkout) -> None:
+    """With multinode the service starts them; and one node that may become three needs a subnet, too."""
+    assert problem(checkout, ADAPT="1:2", OCI_JOB_STYLE="multinode") == (
+        "ADAPT=1:2 needs OCI_JOB_STYLE=runs: with multinode the service starts all nodes, and none is added"
+    )
+    assert settings(checkout, ADAPT="1:2")["style"] == "runs"
+    assert problem(checkout, ADAPT="1:8", SUBNET_OCID="") == NO_SUBNET.replace("the 3 nodes", "the 9 nodes")
+
+
 def test_five_mounts_are_the_most(checkout: Checkout) -> None:
     words = [f"m{number}=oci://b@n" for number in range(6)]
     assert len(settings(checkout, STORAGE_MOUNTS=" ".join(words[:5]))["mounts"]) == 5
