@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -65,10 +67,12 @@ def dashboard_moves(page: Page) -> None:
 class Lab:
     """A JupyterLab in a tab."""
 
-    def __init__(self, browser: Browser, url: str) -> None:
+    def __init__(
+        self, browser: Browser, url: str, shown: str = ".jp-Launcher", *, width: int = 1200, height: int = 800
+    ) -> None:
         self.page = browser.open(url)
-        self.page.resize(1200, 800)
-        self.page.wait_for_element(".jp-Launcher")
+        self.page.resize(width, height)
+        self.page.wait_for_element(shown)
         self.page.evaluate(_WATCH_DIALOGS)
 
     @property
@@ -80,6 +84,10 @@ class Lab:
     def new_notebook(self) -> None:
         """Make a notebook by the launcher, and return when its kernel is there."""
         self.page.click('.jp-LauncherCard[data-category="Notebook"]')
+        self.wait_for_kernel()
+
+    def wait_for_kernel(self) -> None:
+        """Return when the notebook's kernel is there, and has nothing to do."""
         # The notebook's own mark is idle before there is a kernel, and what is run then is forgotten.
         self.page.wait_for("document.querySelector('#jp-main-statusbar').innerText.includes('| Idle')")
 
@@ -122,19 +130,23 @@ threading.Thread(target=compute).start()"""
 _42 = "from dask.distributed import Client\nclient = Client()\nprint(client.submit(lambda: 6 * 7).result())"
 
 
-def url_of(session: Launch) -> str:
-    """Return the URL of a session, which only its owner's file has."""
-    told = r"how to reach it is in (/.+/session-url)$"
+def told_url(process: subprocess.Popen[bytes], said: Callable[[], str]) -> str:
+    """Return the URL that a ``session.sh`` tells, which only its owner's file has; *said* returns what is on stderr."""
 
     def look() -> re.Match[str] | None:
-        has_ended = session.process.poll() is not None
-        found = re.search(told, session.err, re.MULTILINE)
-        assert found or not has_ended, session.err
+        has_ended = process.poll() is not None  # before the words: they may have come in between
+        found = re.search(r"how to reach it is in (/.+/session-url)$", said(), re.MULTILINE)
+        assert found or not has_ended, said()
         return found
 
-    file = Path(wait_until(look, lambda: f"the session: {session.err}{session.out}")[1])
+    file = Path(wait_until(look, lambda: f"the session: {said()}")[1])
     assert file.stat().st_mode & 0o77 == 0
-    url = file.read_text().strip()
+    return file.read_text().strip()
+
+
+def url_of(session: Launch) -> str:
+    """Return the URL of a session, whose token is nowhere else."""
+    url = told_url(session.process, lambda: session.err)
     assert url.partition("token=")[2] not in session.err + session.out
     return url
 
