@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,6 +28,14 @@ CONTROLS: dict[str, Any] = {
     "bastion_sessions": 20,
     "faults": [],
 }
+
+
+def why_not() -> str:
+    """Return why there is no bastion here; empty where there is one."""
+    if sys.platform != "linux":
+        return "tests/oci_service runs on Linux alone"
+    has_sshd = shutil.which("sshd", path="/usr/sbin") and list(Path("/usr/lib").glob("*/libnss_wrapper.so"))
+    return "" if has_sshd else "no sshd; Debian: apt install openssh-server libnss-wrapper"
 
 
 class Node:

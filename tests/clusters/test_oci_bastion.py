@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import os
 import shutil
 import signal
@@ -12,27 +14,26 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import hosts
 import pytest
-from harness import PATIENCE_S, wait_until
+from harness import PATIENCE_S, Project, wait_until
 from oci_cloud import Cloud
 from oci_service.handle import Service
-from way_desk import CONTROLS, Desk, Node, is_heard, ours, says
+from way_desk import CONTROLS, Desk, Node, is_heard, ours, says, why_not
 
 from oci_cluster.backends import open_backend
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not shutil.which("sshd", path="/usr/sbin"),
-    reason="tests/oci_service runs on Linux alone, and needs sshd; Debian: openssh-server libnss-wrapper",
-)
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 COMMON = Path(__file__).resolve().parents[2] / "common"
 # Holds a way open until it is killed.
 HOLDER = """
 import os, sys, time
-from oci_cluster.backends.oci import service, ways
+from oci_cluster.backends.oci import service, settings, ways
+chosen = settings.way_settings({sys.argv[1]: sys.argv[2]})
 asker = ways.Asker({}, lambda: service.Service(os.environ), lambda text: None)
-way = ways.way_to(sys.argv[1], "127.0.0.1", int(sys.argv[2]), "demo-00000000", asker)
+way = ways.way_to(chosen, "127.0.0.1", int(sys.argv[3]), "demo-00000000", asker)
 way.dial().sendall(b"x")
 print("open", flush=True)
 time.sleep(1000)
@@ -152,12 +153,19 @@ def test_a_session_that_ends_early_is_replaced(desk: Desk) -> None:
     way.close()
 
 
-def test_a_killed_process_leaves_no_session_no_ssh_and_no_key(desk: Desk) -> None:
+@contextlib.contextmanager
+def held_open(desk: Desk, name: str, value: str) -> Iterator[subprocess.Popen[str]]:
+    """Yield a process that has a way of its own; whoever takes it kills it."""
+    command = [sys.executable, "-c", HOLDER, name, value, str(desk.node.port)]
     environ = {**os.environ, "PYTHONPATH": str(COMMON)}
-    command = [sys.executable, "-c", HOLDER, desk.service.settings["BASTION_ID"], str(desk.node.port)]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
-        wait_until(lambda: "open" in holder.stdout.readline(), "the way")
+        assert holder.stdout.readline() == "open\n"
+        yield holder
+
+
+def test_a_killed_process_leaves_no_session_no_ssh_and_no_key(desk: Desk) -> None:
+    with held_open(desk, "BASTION_ID", desk.service.settings["BASTION_ID"]) as holder:
         assert desk.states() == ["ACTIVE"]
         (line,) = ours("-N").values()
         key = Path(next(word for word in line if word.startswith("IdentityFile=")).partition("=")[2])
@@ -272,6 +280,18 @@ def test_a_jump_host_is_reached_by_the_users_own_configuration(
         desk.open(SSH_JUMP="me@jump:2222")
 
 
+def test_a_killed_process_leaves_no_ssh_to_a_jump_host(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No session ends there, and ssh with it."""
+    write_jump_host(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with held_open(desk, "SSH_JUMP", "me@jump:2222") as holder:
+        assert ours("-N")
+        holder.kill()
+    wait_until(lambda: not ours("-N"), "the end of its ssh", 20)
+
+
 def write_jump_host(directory: Path) -> None:
     """Have ``ssh`` of *directory* be ssh, with a configuration by which *jump* is an sshd of this machine."""
     for name in ("host", "key"):
@@ -299,32 +319,71 @@ def write_jump_host(directory: Path) -> None:
 # --- A cluster
 
 
-def test_a_port_of_a_node_of_a_cluster_is_reached(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def far(project: Project, tmp_path: Path) -> Iterator[Cloud]:
+    """Return a cloud whose nodes are on hosts of their own, which this machine itself does not reach."""
+    with Service(tmp_path / "oci", python=sys.executable, hosts=True) as service:
+        yield Cloud(project, service)
+
+
+@pytest.mark.skipif(bool(hosts.why_not()), reason=str(hosts.why_not()))
+def test_a_port_of_a_node_of_a_cluster_is_reached(far: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     serve = (
         "import os, socket\nserver = socket.create_server((os.environ['NODE_ADDRESS'], 0))\n"
         "print('port', server.getsockname()[1], flush=True)\n"
         "while (peer := server.accept()[0]).recv(4) != b'stop': peer.sendall(b'here'); peer.close()\n"
     )
-    launch = cloud.launch_plain(1, serve)
-    cloud.wait_for("port ")
-    port = int(cloud.printed("MAIN").partition("port ")[2].split()[0])
-    for name, value in cloud.environ.items():
+    launch = far.launch_plain(1, serve)
+    far.wait_for("port ")
+    port = int(far.printed("MAIN").partition("port ")[2].split()[0])
+    for name, value in far.environ.items():
         monkeypatch.setenv(name, value)
-    backend = open_backend("oci", cloud.project.path, dict(os.environ))
+
+    sessions = far.service.bastion_sessions
+
+    def states() -> list[str]:
+        return [session["lifecycleState"] for session in sessions()]
+
+    backend = open_backend("oci", far.project.path, dict(os.environ))
     (cluster,) = backend.find()
     plan = backend.load(cluster)
     with pytest.raises(SettingsError, match="set BASTION_ID"):
-        open_backend("oci", cloud.project.path, {**os.environ, "BASTION_ID": ""}).way(
+        open_backend("oci", far.project.path, {**os.environ, "BASTION_ID": ""}).way(
             cluster, plan, "MAIN", port, lambda _: None
         )
     with pytest.raises(BackendError, match="WORKER_7 has not told its address yet"):
         backend.way(cluster, plan, "WORKER_7", port, lambda _: None)
     way = backend.way(cluster, plan, "MAIN", port, lambda _: None)
+    (target,) = {session["targetResourceDetails"]["targetResourcePrivateIpAddress"] for session in sessions()}
+    assert ipaddress.ip_address(target) in hosts.SUBNET
     with way.dial() as connection:
         connection.sendall(b"who?")
         assert connection.recv(4) == b"here"
-    with way.dial() as connection:
-        connection.sendall(b"stop")
-    assert launch.wait(PATIENCE_S) == 0, launch.err
     way.close()
-    assert [session["lifecycleState"] for session in cloud.service.bastion_sessions()] == ["DELETED"]
+    with connected(far, cluster.name, str(port)) as (process, _):
+        process.kill()  # the script alone: what it has started sees that
+        wait_until(lambda: states() == ["DELETED"] * 2, "the end of its session", 30)
+    with connected(far, cluster.name, str(port)) as (process, here):
+        with socket.create_connection(("127.0.0.1", here)) as connection:
+            connection.sendall(b"stop")
+        assert launch.wait(PATIENCE_S) == 0, launch.err
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert states() == ["DELETED"] * 3
+
+
+@contextlib.contextmanager
+def connected(cloud: Cloud, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Yield ``connect.sh`` for a cluster and a port, and the port of this machine that it has printed."""
+    name, port = words
+    with subprocess.Popen(
+        [str(cloud.project.path / "scripts" / "connect.sh"), name, "--port", port],
+        env={**cloud.project.environ, **cloud.environ},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, int(process.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+        finally:
+            process.kill()

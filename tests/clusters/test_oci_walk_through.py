@@ -17,7 +17,7 @@ from oci_cloud import UNTIL_GO, Cloud
 from oci_service.handle import Service
 from oci_service.policies import parse_statement
 from oci_walk import Page, Person, filled, new_person
-from way_desk import Node, is_heard
+from way_desk import Node, is_heard, why_not
 
 from oci_cluster.backends.oci import ways
 from oci_cluster.errors import ClusterError
@@ -192,6 +192,7 @@ def test_without_oci_logging_its_statements_are_not_needed(changed: Tenancy) -> 
     assert not changed.service.denials()[before:]
 
 
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_the_pages_bastion_leads_to_a_node(changed: Tenancy, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the two statements for it, and without either not."""
     from oci_cluster.backends.oci.service import Service as Client  # noqa: PLC0415 - the SDK, where there is one

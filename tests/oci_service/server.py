@@ -125,18 +125,17 @@ class Service:
             self._begin_empty()
         else:
             self._fill()
+        domain = f"{REGION}.oci.oraclecloud.com"
         self.routers = {
-            f"datascience.{REGION}.oci.oraclecloud.com": Router("data_science", self.science.routes()),
+            f"datascience.{domain}": Router("data_science", self.science.routes()),
             f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", self.objects.routes()),
             f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", self.tenancy.network_routes()),
-            f"identity.{REGION}.oci.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
+            f"identity.{domain}": Router("identity", self.tenancy.identity.routes()),
             f"identity.{REGION}.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
-            f"bastion.{REGION}.oci.oraclecloud.com": Router("bastion", self.bastions.routes()),
-            f"artifacts.{REGION}.oci.oraclecloud.com": Router("artifacts", self.tenancy.registry_routes(NAMESPACE)),
-            f"logging.{REGION}.oci.oraclecloud.com": Router("logging", self.logs.routes()),
-            f"ingestion.logging.{REGION}.oci.oraclecloud.com": Router(
-                "logging_ingestion", self.logs.ingestion_routes()
-            ),
+            f"bastion.{domain}": Router("bastion", self.bastions.routes()),
+            f"artifacts.{domain}": Router("artifacts", self.tenancy.registry_routes(NAMESPACE)),
+            f"logging.{domain}": Router("logging", self.logs.routes()),
+            f"ingestion.logging.{domain}": Router("logging_ingestion", self.logs.ingestion_routes()),
         }
         if self.access is not None:
             self._check_table(self.access)
@@ -200,15 +199,11 @@ class Service:
         (directory / "oci_cli_rc").touch(mode=0o600)
         proxy = f"http://127.0.0.1:{self.port}"
         return {
-            "OCI_CLI_CONFIG_FILE": str(config),
-            "OCI_CONFIG_FILE": str(config),
+            **dict.fromkeys(("OCI_CLI_CONFIG_FILE", "OCI_CONFIG_FILE", "OCIFS_CONFIG_LOCATION"), str(config)),
             "OCI_CLI_RC_FILE": str(directory / "oci_cli_rc"),
             "OCIFS_IAM_TYPE": "api_key",
-            "OCIFS_CONFIG_LOCATION": str(config),
-            "HTTPS_PROXY": proxy,
-            "https_proxy": proxy,
-            "NO_PROXY": "",
-            "no_proxy": "",
+            **dict.fromkeys(("HTTPS_PROXY", "https_proxy"), proxy),
+            **dict.fromkeys(("NO_PROXY", "no_proxy"), ""),
             "REQUESTS_CA_BUNDLE": str(self.authority.file),
         }
 

@@ -208,6 +208,11 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     return _checked(read, settings)
 
 
+def _adapt_of(read: SettingsReader) -> Adapt | None:
+    bounds, followed = read.setting("ADAPT"), read.setting("FOLLOWED")
+    return Adapt(bounds[0], bounds[1], followed) if bounds else None
+
+
 def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: bool) -> str:
     """Return the script that main runs: a session's own, where it is one; empty where that is a module, or nothing."""
     own = read.text("ENTRY_MODULE") or session
@@ -218,11 +223,6 @@ def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: b
     if not script.is_file():
         read.problems.append(f"SESSION: there is no {script}; an image that is older than this kind is built anew")
     return str(script)
-
-
-def _adapt_of(read: SettingsReader) -> Adapt | None:
-    bounds, followed = read.setting("ADAPT"), read.setting("FOLLOWED")
-    return Adapt(bounds[0], bounds[1], followed) if bounds else None
 
 
 def _network(read: SettingsReader) -> dict[str, Any]:

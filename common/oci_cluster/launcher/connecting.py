@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -29,7 +30,7 @@ from oci_cluster.launcher.report import facts_of
 from oci_cluster.launcher.ssh_config import write_ssh_config
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import write_whole
-from oci_cluster.system.process import Signals
+from oci_cluster.system.process import Signals, die_with_parent
 
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend
@@ -135,6 +136,8 @@ def connect(line: CommandLine) -> int:
         ClusterError: there is no way.
     """
     signals, say = Signals(children=False), say_to_stderr(program())
+    # A script that is killed tells nobody: without it, nobody could end this, and what it costs.
+    die_with_parent(signal.SIGTERM)
     backend, lifecycle, cluster = chosen(line, lambda: signals.received is not None)
     with contextlib.ExitStack() as kept:
         kept.callback(backend.close)

@@ -60,9 +60,8 @@ class Follower:
             clock: Monotonic seconds.
         """
         self._backend, self._cluster, self._plan = backend, cluster, plan
-        self._say = say
+        self._say, self._clock = say, clock
         self._signals, self._on_ready = signals, on_ready
-        self._clock = clock
         # What storage does not answer here is asked again in the next round.
         self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
         self._life = FollowedLife(self._cluster_dir, plan.environment)
@@ -70,9 +69,7 @@ class Follower:
         self._gone = GoneNodes(plan.limits, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._adapting = Adapting(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
-        self._started_at = clock()
-        self._ready = False
-        self._arrived = 0
+        self._started_at, self._ready, self._arrived = clock(), False, 0
         self._ended: set[tuple[str, int | str]] = set()
         self._refused: set[str] = set()
         self._is_stop_wanted = self._has_told_of_stop = self._stopping = False

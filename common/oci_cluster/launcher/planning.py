@@ -215,9 +215,9 @@ def _worker_counts(
         bounds = parse_bounds(text) if text else None
     if bounds and bounds[1] > maximum:
         read.problems.append(f"ADAPT: {bounds[1]} is more than the {maximum} workers that {request.backend} takes")
-    can_be_none = bool(request.session) or (bounds is not None and not bounds[0])
     try:
-        workers = _workers(request.workers, request.backend, 0 if can_be_none else 1, maximum)
+        fewest = 0 if request.session or (bounds and not bounds[0]) else 1
+        workers = _workers(request.workers, request.backend, fewest, maximum)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if bounds and not bounds[0] <= workers <= bounds[1]:

@@ -36,7 +36,7 @@ _SETTINGS = {
     "--idle": "IDLE_LIMIT",
 }
 # A public key as ssh-keygen writes it: its kind, the key, and a comment that nobody needs.
-_PUBLIC_KEY = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{3,60} [A-Za-z0-9+/]{40,20000}={0,3})(?:\s.*)?")
+_PUBLIC_KEY = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{3,60} [A-Za-z0-9+/]{40,20000}={0,3})(?:[ \t].*)?")
 _PUBLIC_KEYS = "~/.ssh/id_*.pub"
 
 

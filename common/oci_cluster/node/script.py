@@ -58,8 +58,7 @@ class Script:
             node_dir: The private directory of this node; made before anything runs.
             relay: Has what the script printed last, where something stands between.
         """
-        self._settings = settings
-        self._environ = environ
+        self._settings, self._environ = settings, environ
         self._children = children
         self._pulse = pulse
         self._node_dir = node_dir
@@ -163,10 +162,6 @@ class Script:
             self._relay.forget()
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
         environ |= _ads_environ(self._settings, environ)
-        if self._settings.session and self._settings.is_main:
-            write_whole(
-                self._node_dir / "session-token", session_token(self._settings.launch_key, environ["LAUNCH_ID"])
-            )
         if main.get("tls"):
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
@@ -213,8 +208,7 @@ class Script:
             "EPHEMERAL": str(int(settings.ephemeral)),
             "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
-        if settings.session:
-            environ["IDLE_LIMIT"] = f"{settings.idle_limit_s:f}".rstrip("0").rstrip(".")
+        environ |= _session_environ(settings, node_dir)
         if settings.find_interface:
             environ["NODE_INTERFACE"] = interface_of(address)
         return environ
@@ -345,6 +339,14 @@ def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
     """Return the addresses by node in *main*'s configuration, unchecked; {} where it holds none."""
     nodes = main.get("nodes")
     return nodes if isinstance(nodes, dict) else {}
+
+
+def _session_environ(settings: NodeSettings, node_dir: Path) -> dict[str, str]:
+    """Return what the server of a session is told besides; where it finds its token, which is in no environment."""
+    if not (settings.session and settings.is_main):
+        return {}
+    write_whole(node_dir / "session-token", session_token(settings.launch_key, settings.launch_id))
+    return {"IDLE_LIMIT": f"{settings.idle_limit_s:f}".rstrip("0").rstrip(".")}
 
 
 def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str, str]:

@@ -224,8 +224,8 @@ def test_what_env_may_not_give() -> None:
         "NODE_NAME",
         "OWN_NETWORK",
         "START_BY",
-        "SESSION",
         "FOLLOWED",
+        "SESSION",
     } == DECIDED
     assert {name: FLAGS[name] for name in FLAG_ONLY} == {
         "ENTRY_POINT": "--entry",

@@ -91,7 +91,7 @@ class Sessions:
             ServiceError: it is not there, or may not be seen.
             BackendError: it is not ready.
         """
-        found = self._service.call(f"look at BASTION_ID {self.bastion}", self._client.get_bastion, self.bastion).data
+        found = self._call(f"look at BASTION_ID {self.bastion}", "get_bastion", self.bastion).data
         if found.lifecycle_state != "ACTIVE":
             details = f": {found.lifecycle_details}" if found.lifecycle_details else ""
             msg = f"the bastion {self.bastion} is {found.lifecycle_state}{details}; wait, or set another BASTION_ID"
@@ -99,9 +99,19 @@ class Sessions:
         self._longest_s = min(int(found.max_session_ttl_in_seconds or _LONGEST_S), _LONGEST_S)
         self.allowed_from = [str(cidr) for cidr in found.client_cidr_block_allow_list or []]
 
-    @property
-    def _client(self) -> Any:
-        return self._service.bastion
+    def _call(self, what: str, operation: str, *args: Any, **kwargs: Any) -> Any:
+        """Do as :meth:`Service.call`; a token that has expired may have been renewed since, in its file."""
+
+        def call() -> Any:
+            return self._service.call(what, getattr(self._service.bastion, operation), *args, **kwargs)
+
+        try:
+            return call()
+        except ServiceError as error:
+            if error.status != 401:
+                raise
+        self._service.forget_identity()
+        return call()
 
     def create(self, address: str, port: int, public_key: str) -> Session:
         """Make a session that leads to *port* of *address*; return it when it is ACTIVE.
@@ -131,7 +141,7 @@ class Sessions:
         what = "create a session of the bastion"
         self.is_unsure = True
         try:
-            made = self._service.call(what, self._client.create_session, body, opc_retry_token=token).data
+            made = self._call(what, "create_session", body, opc_retry_token=token).data
         except ServiceError as error:
             self.is_unsure = not error.is_final
             raise
@@ -162,10 +172,9 @@ class Sessions:
             self._check_wanted()
             self._sleep(delay)
             self._check_wanted()
-            get = self._client.get_session
             # It was made just now: not all of OCI may know of it.
             until = self._clock() + _END_PATIENCE_S
-            made = self._service.call("look at the session", get, made.id, not_seen_until=until).data
+            made = self._call("look at the session", "get_session", made.id, not_seen_until=until).data
         raise AssertionError  # poll_delays never ends
 
     def _check_wanted(self) -> None:
@@ -195,7 +204,7 @@ class Sessions:
             ServiceError: OCI did not answer.
         """
         try:
-            found = self._service.call("look at the session", self._client.get_session, session).data
+            found = self._call("look at the session", "get_session", session).data
         except ServiceError as error:
             if error.status != 404:
                 raise
@@ -212,9 +221,9 @@ class Sessions:
         """
         try:
             with self._service.cleaning_up():
-                self._service.call(
+                self._call(
                     "delete a session of the bastion",
-                    self._client.delete_session,
+                    "delete_session",
                     session,
                     repeat_also=("IncorrectState", "Conflict"),
                     patience_s=_END_PATIENCE_S,
@@ -231,8 +240,8 @@ class Sessions:
 
     def going(self) -> list[Any]:
         """Return those of this way's sessions that are not over, by a list of them."""
-        client = self._client
         what = "list the sessions of the bastion"
+        client = self._service.bastion
         listed = self._service.all_pages(what, client.list_sessions, self.bastion, display_name=self.name)
         return [found for found in listed if found.display_name == self.name and found.lifecycle_state in _GOING]
 

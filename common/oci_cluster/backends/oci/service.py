@@ -118,6 +118,11 @@ class Service:
         """The region that is asked, such as ``us-ashburn-1``."""
         return str(self.identity[0]["region"])
 
+    def forget_identity(self) -> None:
+        """Read who asks anew, when that is needed next: a session's token is renewed in its file."""
+        for name in ("identity", "data_science", "bastion", "_network", "log_search", "log_groups"):
+            self.__dict__.pop(name, None)
+
     def use_for_storage(self) -> None:
         """Have ``oci://`` URLs of this process opened with the same identity, and its requests repeated for a while."""
         config, signer = self.identity

@@ -94,6 +94,18 @@ def test_a_session_has_a_token(account: Account) -> None:
     assert signer.api_key == "ST$TOKEN"
 
 
+def test_a_token_that_was_renewed_is_read_when_the_old_one_is_forgotten(account: Account) -> None:
+    """By clients too: each is made for one identity."""
+    service = account.service(OCI_CLI_AUTH="security_token")
+    clients = service.bastion, service.data_science
+    account.token.write_text("RENEWED\n")
+    assert service.bastion is clients[0]
+    service.forget_identity()
+    assert service.identity[1].api_key == "ST$RENEWED"
+    assert service.bastion is not clients[0]
+    assert service.data_science is not clients[1]
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
