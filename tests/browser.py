@@ -99,16 +99,16 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        of_mine = self._processes()
+        of_mine = self.processes()
         self._out.close()  # which Chromium takes for its end
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
-        for process in {*of_mine, *self._processes()}:
+        for process in {*of_mine, *self.processes()}:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait(PATIENCE_S)
         self._reader.join(PATIENCE_S)
-        wait_until(lambda: not self._processes(), lambda: f"the end of {self._processes()}", PATIENCE_S)
+        wait_until(lambda: not self.processes(), lambda: f"the end of {self.processes()}", PATIENCE_S)
         self._directory.cleanup()
 
     def ask(self, method: str, page: str = "", **parameters: Any) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Browser:
                         handler(message)
         self._answers.put({})
 
-    def _processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
         """Return all that runs of it, also what has left its process group."""
         found = []
         for process in psutil.process_iter():

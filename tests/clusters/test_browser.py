@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import browser as browsers
 import pytest
@@ -60,3 +62,15 @@ def test_a_session_ends_at_its_idle_limit_and_never_while_a_cell_runs(project: P
     assert time.monotonic() - used_at > 8
     assert "idle for 10s: the session ends" in session.log("MAIN")
     session.assert_nothing_left()
+
+
+def test_the_browser_of_tests_reaches_loopback_alone_and_leaves_nothing() -> None:
+    """By name or address, whatever the machine has for a network; and none of its processes or files stays."""
+    before = {*Path(tempfile.gettempdir()).glob("browser-*")}
+    with Browser() as browser:
+        for url in ("http://192.0.2.1/", "http://stranger.invalid/", "https://[2001:db8::1]/"):
+            with pytest.raises(AssertionError, match="ERR_PROXY_CONNECTION_FAILED"):
+                browser.open(url)
+        assert browser.processes()
+    assert browser.processes() == []
+    assert {*Path(tempfile.gettempdir()).glob("browser-*")} <= before
