@@ -74,7 +74,7 @@ class Browser:
     def __enter__(self) -> Browser:
         # Not in a test's directory: Chromium makes a socket there, whose path has 107 characters at most.
         self._directory = tempfile.TemporaryDirectory(prefix="browser-")
-        home = self._directory.name
+        self.home = home = self._directory.name
         # Chromium's sandbox refuses root, as who the tests run where they make hosts of their own.
         flags = [*_FLAGS, *["--no-sandbox"][: os.geteuid() == 0], f"--user-data-dir={home}/profile", "about:blank"]
         theirs_in, mine_out = _pipe()

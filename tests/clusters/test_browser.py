@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +38,7 @@ def test_dashboard_of_a_cluster_moves(project: Project, browser: Browser) -> Non
 
 def test_a_session_is_worked_in_by_its_owner_alone(project: Project, browser: Browser) -> None:
     """A notebook computes on the workers, the session's port has the dashboard, and a wrong token gets nothing."""
-    session = project.session("jupyter", "--workers", "2")
+    session = project.session("jupyter", "--workers", "2", "--env", "SESSION_PORT=18510")
     url = url_of(session)
     work_in_a_session(browser, url)
     assert list(project.code.glob("*.ipynb"))
@@ -53,7 +52,7 @@ def test_a_session_is_worked_in_by_its_owner_alone(project: Project, browser: Br
 @pytest.mark.quiet
 def test_a_session_ends_at_its_idle_limit_and_never_while_a_cell_runs(project: Project, browser: Browser) -> None:
     """With its tab open, which asks for this and that all the time; the end is no failure."""
-    session = project.session("jupyter", "--idle", "10s")
+    session = project.session("jupyter", "--idle", "10s", "--env", "SESSION_PORT=18511")
     lab = Lab(browser, url_of(session))
     lab.new_notebook()
     assert lab.run("import time; time.sleep(13); print('slept')").strip() == "slept"
@@ -66,11 +65,10 @@ def test_a_session_ends_at_its_idle_limit_and_never_while_a_cell_runs(project: P
 
 def test_the_browser_of_tests_reaches_loopback_alone_and_leaves_nothing() -> None:
     """By name or address, whatever the machine has for a network; and none of its processes or files stays."""
-    before = {*Path(tempfile.gettempdir()).glob("browser-*")}
     with Browser() as browser:
         for url in ("http://192.0.2.1/", "http://stranger.invalid/", "https://[2001:db8::1]/"):
             with pytest.raises(AssertionError, match="ERR_PROXY_CONNECTION_FAILED"):
                 browser.open(url)
         assert browser.processes()
     assert browser.processes() == []
-    assert {*Path(tempfile.gettempdir()).glob("browser-*")} <= before
+    assert not Path(browser.home).exists()

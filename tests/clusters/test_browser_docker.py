@@ -36,7 +36,7 @@ def containers(project: Project, tmp_path: Path) -> Iterator[Project]:
 
 def test_a_session_in_a_container_is_worked_in_by_its_owner_alone(containers: Project) -> None:
     """Its port is published nowhere; the notebook comes back with the outputs."""
-    session = containers.session("jupyter", "--workers", "1")
+    session = containers.session("jupyter", "--workers", "1", "--env", "SESSION_PORT=18512")
     url = url_of(session)
     with Browser() as browser:
         work_in_a_session(browser, url)

@@ -28,7 +28,7 @@ def session_on(cloud: Cloud) -> Launch:
     packages = project.path / "scripts" / "sessions" / "jupyter" / "env.yaml"
     cloud.add_image("dask", with_packages(project.path, environment_of(project, "dask"), [], [packages], print))
     environ = {**cloud.environ, "IMAGE": image_of("dask")}
-    return project.session("jupyter", "--workers", "1", **environ)
+    return project.session("jupyter", "--workers", "1", "--env", "SESSION_PORT=18514", **environ)
 
 
 @pytest.mark.parametrize("life_s", [30, pytest.param(180, marks=pytest.mark.long)])

@@ -33,7 +33,7 @@ def pods(site: Site, kubernetes: Cluster, tmp_path: Path) -> Site:
 
 def test_a_session_in_a_pod_is_worked_in_by_its_owner_alone(pods: Site) -> None:
     """Nothing but the API leads to it; when it has ended, nothing of it is left."""
-    session = pods.project.session("jupyter", "--workers", "1")
+    session = pods.project.session("jupyter", "--workers", "1", "--env", "SESSION_PORT=18513")
     url = url_of(session)
     with Browser() as browser:
         work_in_a_session(browser, url)
