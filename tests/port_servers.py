@@ -64,18 +64,37 @@ def read_all(connection: socket.socket) -> bytes:
 
 def send_and_read(dial: Dial, data: bytes) -> bytes:
     """Send *data*, say that it is all, and return what comes back."""
-    with dial() as connection:
-        sender = threading.Thread(target=_send, args=(connection, data), daemon=True)
-        sender.start()
-        found = read_all(connection)
-        sender.join(_PATIENCE_S)
-        return found
+    with dial() as connection, _sending(connection, data, is_all=True):
+        return read_all(connection)
 
 
-def _send(connection: socket.socket, data: bytes) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
+def echoed(dial: Dial, data: bytes) -> bytes:
+    """Return what an echo sends back of *data*, which is read meanwhile; nobody ends a direction."""
+    with dial() as connection, _sending(connection, data, is_all=False):
+        return read_some(connection, len(data))
+
+
+def read_some(connection: socket.socket, count: int) -> bytes:
+    """Return *count* bytes; fewer where no more come."""
+    connection.settimeout(_PATIENCE_S)
+    found = bytearray()
+    while len(found) < count and (more := connection.recv(1 << 16)):
+        found += more
+    return bytes(found)
+
+
+@contextlib.contextmanager
+def _sending(connection: socket.socket, data: bytes, *, is_all: bool) -> Iterator[None]:
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            connection.sendall(data)
+            if is_all:
+                connection.shutdown(socket.SHUT_WR)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    yield
+    sender.join(_PATIENCE_S)
 
 
 def many_at_once(dial: Dial, count: int) -> int:
@@ -85,13 +104,9 @@ def many_at_once(dial: Dial, count: int) -> int:
     def one(_: int) -> bool:
         data = os.urandom(20_000)
         with dial() as connection:
-            connection.settimeout(_PATIENCE_S)
             ready.wait(_PATIENCE_S)
             connection.sendall(data)
-            found = b""
-            while len(found) < len(data) and (more := connection.recv(1 << 16)):
-                found += more
-            return found == data
+            return read_some(connection, len(data)) == data
 
     with ThreadPoolExecutor(count) as pool:
         return sum(pool.map(one, range(count)))

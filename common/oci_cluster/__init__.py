@@ -1,1 +1,80 @@
-"""Launch, exchange and supervision of training clusters; see ``common/README.md`` for the contract."""
+"""Launch, exchange and supervision of training clusters; see ``common/README.md`` for the contract.
+
+For Python, :class:`Cluster` and :class:`Job` are what the scripts are for a shell; ``docs/python.md`` tells more.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oci_cluster.door.auth import (
+        ConfigProfile,
+        InstancePrincipal,
+        Kubeconfig,
+        ResourcePrincipal,
+        SessionToken,
+        Token,
+    )
+    from oci_cluster.door.cluster import Cluster
+    from oci_cluster.door.job import Job
+    from oci_cluster.errors import (
+        BackendError,
+        ClusterError,
+        ClusterFailedError,
+        LostError,
+        NotPermittedError,
+        SettingsError,
+        StoppedError,
+        StorageError,
+        TimedOutError,
+        UsageError,
+    )
+
+_AUTH = ("ConfigProfile", "InstancePrincipal", "Kubeconfig", "ResourcePrincipal", "SessionToken", "Token")
+_ERRORS = (
+    *("BackendError", "ClusterError", "ClusterFailedError", "LostError", "NotPermittedError", "SettingsError"),
+    *("StoppedError", "StorageError", "TimedOutError", "UsageError"),
+)
+# Where each name is: nothing of it is imported before somebody uses it, as agents import this package, too.
+_PLACES = {
+    "Cluster": "door.cluster",
+    "Job": "door.job",
+    **dict.fromkeys(_AUTH, "door.auth"),
+    **dict.fromkeys(_ERRORS, "errors"),
+}
+
+__all__ = [  # noqa: RUF022 - what people look for first
+    "Cluster",
+    "Job",
+    "ConfigProfile",
+    "InstancePrincipal",
+    "Kubeconfig",
+    "ResourcePrincipal",
+    "SessionToken",
+    "Token",
+    "BackendError",
+    "ClusterError",
+    "ClusterFailedError",
+    "LostError",
+    "NotPermittedError",
+    "SettingsError",
+    "StoppedError",
+    "StorageError",
+    "TimedOutError",
+    "UsageError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what the door for Python has under *name* (PEP 562)."""
+    if name not in _PLACES:
+        msg = f"module 'oci_cluster' has no attribute '{name}'"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(f"oci_cluster.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names that there are, also before they are imported."""
+    return sorted({*globals(), *__all__})

@@ -141,7 +141,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
     "upload-outputs": (_upload_outputs, "SOURCE MANIFEST: upload the outputs of this node, once"),
     "fetch-outputs": (_fetch_outputs, "TARGET MANIFEST: bring back the outputs of this node's earlier life"),
-    "orphan": (_orphan, "BACKEND CLUSTER_ID: end the cluster whose launcher was killed"),
+    "orphan": (_orphan, "BACKEND CLUSTER_ID [FILE [REASON]]: end the cluster that nobody follows any more"),
     "runner": (
         _runner,
         "DIRECTORY LOCK: run the nodes of the cluster that is kept there, as processes of this machine",

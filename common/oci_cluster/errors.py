@@ -35,6 +35,20 @@ class ClusterError(Exception):
         if exit_code is not None:
             self.exit_code = exit_code
 
+    @property
+    def reason(self) -> str:
+        """What is wrong: the text without the next step."""
+        return self._parts()[0]
+
+    @property
+    def next_step(self) -> str:
+        """What to do: what stands after the last ``;`` of the text; empty where nothing does."""
+        return self._parts()[1]
+
+    def _parts(self) -> tuple[str, str]:
+        before, _, after = str(self).rpartition("; ")
+        return (before, after) if before else (after, "")
+
 
 class UsageError(ClusterError):
     """The command line is wrong."""
@@ -79,6 +93,21 @@ class NotPermittedError(ClusterError):
     """Storage or backend refused."""
 
     exit_code = ExitCode.NOT_PERMITTED
+
+
+class ClusterFailedError(ClusterError):
+    """A cluster has ended, and not with success."""
+
+    def __init__(self, message: str, *, exit_code: int, reason: str, node: str) -> None:
+        """Keep *message*, the cluster's *exit_code*, its *reason*, and the *node* that failed; empty: nobody knows."""
+        super().__init__(message, exit_code=exit_code)
+        self._reason = reason
+        self.node = node
+
+    @property
+    def reason(self) -> str:
+        """Why it ended, as its nodes tell it."""
+        return self._reason
 
 
 class SettingsError(ClusterError):

@@ -30,8 +30,10 @@ def change(module):
             asked = {name: kwargs.pop(name) for name in sorted(kwargs.keys() & local_options(connect))}
             if asked:
                 shown = ", ".join(f"{name}={value!r}" for name, value in asked.items())
-                nodes = os.environ.get("WORKER_COUNT", "its")
-                say(f"Client({shown}) uses this cluster's {nodes} worker nodes; launch.sh sets their number and size")
+                number = f"{os.environ.get('WORKER_COUNT', 'its')} worker nodes; launch.sh sets their number and size"
+                if adapt := os.environ.get("ADAPT"):
+                    number = f"worker nodes: as many as ADAPT={adapt} allows"
+                say(f"Client({shown}) uses this cluster's {number}")
         connect(self, address, *args, **kwargs)
 
     client.__init__ = connect_here

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import socket
+import subprocess
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -105,5 +107,37 @@ def test_websockets_are_opened_to_the_dashboards_own_pages_alone(
             assert status(foreign) == 403, (whose, foreign)
         assert status(f"http://{host}") == 101, whose
     assert {address for _, address, port in listening_of(launch.launch_id) if port == dashboard[1]} == {dashboard[0]}
+    project.go()
+    assert launch.wait() == 0
+
+
+def test_in_a_network_of_its_own_a_scheduler_listens_on_loopback_too(
+    project: Project, servers: tuple[Launch, tuple[str, int], tuple[str, int]]
+) -> None:
+    """As OWN_NETWORK=1 has it: what is forwarded to a pod arrives there; it is known by the node's address."""
+    launch, _, _ = servers
+    folder, python = project.path / "dask" / "preload", project.path / ".venv" / "envs" / "dask" / "bin" / "python"
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, dashboard = one.getsockname()[1], other.getsockname()[1]
+    words = [python, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.77", "--port", f"{port}"]
+    words += ["--dashboard-address", f"127.0.0.77:{dashboard}", "--preload", folder / "own_names.py"]
+    scheduler = subprocess.Popen([*words, "--preload", folder / "loopback.py"], cwd=project.code, env=project.environ)
+
+    def is_up() -> bool:
+        with contextlib.suppress(OSError):
+            return ask(("127.0.0.1", dashboard), "/health", Host=f"127.0.0.1:{dashboard}") == (200, "ok")
+        assert scheduler.poll() is None
+        return False
+
+    try:
+        wait_until(is_up, "the dashboard on loopback", 60.0)
+        assert ask(("127.0.0.77", dashboard), "/health", Host="127.0.0.77") == (200, "ok")
+        assert ask(("127.0.0.1", dashboard), "/health", Host="evil.example")[0] == 403
+        code = f"from distributed import Client; print(Client('tcp://127.0.0.1:{port}').scheduler_info()['address'])"
+        done = subprocess.run([python, "-c", code], cwd=project.code, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == f"tcp://127.0.0.77:{port}"
+    finally:
+        scheduler.terminate()
+        scheduler.wait(60)
     project.go()
     assert launch.wait() == 0

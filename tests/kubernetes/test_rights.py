@@ -76,6 +76,7 @@ def use_all_verbs(mine: Somebody) -> None:
     assert name in site.run("list")
     assert {node["state"] for node in site.status(name)["nodes"]} == {"IN_PROGRESS"}
     assert "entry up" in site.run("logs", name)
+    site.run("connect", name, "--port", "7", "--check", code=69)  # nobody listens there, says the kubelet
     site.run("scale", name, "+1")
     wait_until(lambda: len(site.pods()) == 3, "a third pod", SOON_S)
     site.run("scale", name, "-1")

@@ -51,6 +51,13 @@ scheduler told to end"
   assert_equal "$(cat "${STUB_DIR}/entry.directory")" "$(pwd -P)"
 }
 
+@test "dask main: in a network of its own the scheduler is told to listen on loopback, too" {
+  export OWN_NETWORK=1
+  run_main
+  assert_success
+  [[ "$(cat "${STUB_DIR}/calls")" == *" --preload ${PROJECT}/dask/preload/own_names.py --preload ${PROJECT}/dask/preload/loopback.py --preload "* ]]
+}
+
 @test "dask main: with a certificate everything is encrypted, the entry point's client included" {
   use_tls
   run_main

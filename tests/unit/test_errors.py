@@ -53,3 +53,22 @@ def test_a_passed_on_code_belongs_to_one_error() -> None:
     """Passing a code on changes that error only, never the ones after it."""
     errors.LostError("first", exit_code=7)
     assert errors.LostError("second").exit_code == 76
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "next_step"),
+    [
+        ("port 1 is taken; choose another: --env PORT=2", "port 1 is taken", "choose another: --env PORT=2"),
+        ("a; b; do c", "a; b", "do c"),
+        ("nothing can be done", "nothing can be done", ""),
+    ],
+)
+def test_an_error_has_its_reason_and_the_next_step_apart(text: str, reason: str, next_step: str) -> None:
+    """Without a change of its text."""
+    error = ClusterError(text)
+    assert (error.reason, error.next_step, str(error)) == (reason, next_step, text)
+
+
+def test_a_failed_cluster_has_the_reason_of_its_nodes() -> None:
+    error = errors.ClusterFailedError("mine ended with 7 (x); see logs()", exit_code=7, reason="x", node="MAIN")
+    assert (error.exit_code, error.reason, error.node, error.next_step) == (7, "x", "MAIN", "see logs()")

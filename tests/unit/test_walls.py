@@ -21,11 +21,13 @@ ROOMS = {
     "images": ("errors", "system", "contract"),
     "backends": ("errors", "system", "contract"),
     "launcher": ("errors", "system", "contract"),
+    "door": ("errors", "system", "contract", "launcher"),
 }
 # Single modules, or names in them, that a room may import besides.
 BESIDES = {
     "backends": ("images.records",),
     "launcher": ("backends.base", "backends.open_backend", "backends.known_backends"),
+    "door": ("backends.base", "backends.open_backend", "backends.known_backends"),
 }
 # What several backends need.
 SHARED = ("backends.base", "backends.code", "backends.kept", "backends.stamped", "backends.stored_logs")
@@ -121,6 +123,10 @@ FORBIDDEN = [
     ("images.install", "from oci_cluster.system.engine import Engine"),
     ("images.install", "from oci_cluster.images import records"),
     ("errors", "from oci_cluster.system import text"),
+    ("launcher.cli", "from oci_cluster.door.cluster import Cluster"),
+    ("node.agent", "from oci_cluster.door.cluster import Cluster"),
+    ("door.place", "from oci_cluster.backends.oci.service import Service"),
+    ("door.cluster", "from oci_cluster.node.agent import run_agent"),
 ]
 
 
@@ -141,6 +147,7 @@ ALLOWED = [
     ("launcher.cli", "from oci_cluster.backends import known_backends, open_backend"),
     ("launcher.lifecycle", "from oci_cluster.launcher.planning import free_ranks"),
     ("__main__", "from oci_cluster.node.agent import run_agent"),
+    ("door.running", "from oci_cluster.launcher.follow import Follower"),
 ]
 
 

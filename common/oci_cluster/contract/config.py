@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -15,6 +16,12 @@ T = TypeVar("T")
 
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
+
+
+def own_path(root: Path, environ: Mapping[str, str]) -> str:
+    """Return the ``PYTHONPATH`` of a process that runs this package as the checkout *root* has it."""
+    common, given = str(root / "common"), environ.get("PYTHONPATH", "")
+    return given if common in given.split(os.pathsep) else os.pathsep.join([common, *([given] if given else [])])
 
 
 SETTINGS_FILE = "settings.env"
@@ -85,6 +92,15 @@ def read_config(root: Path) -> dict[str, str]:
     """
     path = root / "config.env"
     return read_settings_file(path) if path.exists() else {}
+
+
+def given_settings(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of ``config.env`` of *root* and of *environ*; an empty variable counts as not given.
+
+    Raises:
+        SettingsError: ``config.env`` cannot be used.
+    """
+    return {**read_config(root), **{name: text for name, text in environ.items() if text}}
 
 
 def session_defaults(environ: Mapping[str, str]) -> dict[str, str]:

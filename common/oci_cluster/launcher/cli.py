@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from oci_cluster.backends import open_backend
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.settings_table import FLAGS
-from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
+from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError
 from oci_cluster.launcher.command_line import OPTIONS, CommandLine, check_words, parse
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.opening import chosen, continue_in, equip, given_settings, open_named, opened
@@ -34,7 +33,6 @@ from oci_cluster.system.redaction import redact
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend, LogCopy
     from oci_cluster.contract.cluster import Cluster, Plan
-    from oci_cluster.launcher.follow import Follower
     from oci_cluster.launcher.logs import MergedLogs, Output
     from oci_cluster.system.process import Signals
 
@@ -202,7 +200,7 @@ def _follow(
     backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals, *, on_ready: Callable[[], None]
 ) -> int:
     """Show *cluster* to its end; return its exit code."""
-    from oci_cluster.launcher.follow import Follower
+    from oci_cluster.launcher.follow import Follower, conclude
 
     say(f"cluster {cluster.name} started: {len(plan.nodes)} nodes; {backend.started(cluster, plan)}")
     copy = backend.logs(cluster, cluster.directory / "logs", follow=True)
@@ -217,25 +215,16 @@ def _follow(
         code = follower.run(merged, copy)
     finally:
         copy.close()
-    return _finish(follower, code, say)
+    return conclude(follower, code, say)
 
 
 def _wait(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals) -> int:
     """Return 0 when *cluster* is ready; its exit code where it ended instead."""
-    from oci_cluster.launcher.follow import Follower
+    from oci_cluster.launcher.follow import Follower, conclude
 
     follower = Follower(backend, cluster, plan, say=say, signals=signals)
     code = follower.until_ready()
-    return 0 if code is None else _finish(follower, code, say)
-
-
-def _finish(follower: Follower, code: int, say: Say) -> int:
-    """Bring what a cluster that has ended with *code* leaves; say how it ended; return the launch's exit code."""
-    if (failure := follower.finish()) is not None:
-        say(f"error: {failure}")
-        code = code or failure.exit_code
-    follower.tell_end()
-    return code
+    return 0 if code is None else conclude(follower, code, say)
 
 
 # --- The other verbs ------------------------------------------------------------------------------------------------
@@ -253,13 +242,9 @@ def _status(line: CommandLine) -> int:
 
 
 def _describe(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> dict[str, object]:
-    from oci_cluster.launcher.report import describe, unreadable
+    from oci_cluster.launcher.report import tell
 
-    states = lifecycle.states(cluster)
-    try:
-        return describe(backend, cluster, backend.load(cluster), states)
-    except LostPlanError as error:
-        return unreadable(backend, cluster, states, str(error))
+    return tell(backend, cluster, lifecycle.states(cluster))
 
 
 def _status_json(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> str:
@@ -288,31 +273,17 @@ def _list(line: CommandLine) -> int:
 
 
 def _logs(line: CommandLine) -> int:
-    from oci_cluster.launcher.logs import show_logs, starts_of_tail
+    from oci_cluster.launcher.logs import Shown, view_logs
     from oci_cluster.system.process import Signals
 
     lines = line.number("--tail")
     backend, lifecycle, cluster = chosen(line)
-    nodes = [state.node for state in lifecycle.states(cluster)]
-    node, follow = line.value("--node"), line.has("-f", "--follow")
-    if node and node not in nodes:
-        msg = f"{cluster.name} has no node '{node}'; it has {', '.join(nodes)}"
-        raise UsageError(msg)
-    with tempfile.TemporaryDirectory() as scratch:
-        shown = [node] if node else nodes
-        tail = None
-        if lines is not None:
-            with tempfile.TemporaryDirectory() as other:
-                tail = starts_of_tail(backend.logs(cluster, Path(other), follow=False), shown, lines)
-        copy = backend.logs(cluster, Path(scratch), follow=follow)
-        merged = _merged(copy, shown)
-        try:
-            is_running = (lambda: lifecycle.is_running(cluster)) if follow else (lambda: False)
-            signals, say = Signals(children=False), say_to_stderr(program())
-            show_logs(merged, is_running, signals, copy=copy, say=say, poll_s=backend.poll_s, tail=tail)
-        finally:
-            copy.close()
-            backend.close()
+    shown = Shown(line.value("--node"), lines, line.has("-f", "--follow"), is_terminal(sys.stdout, os.environ))
+    try:
+        out, say = sys.stdout, say_to_stderr(program())
+        view_logs(backend, cluster, lifecycle.states, shown, out=out, signals=Signals(children=False), say=say)
+    finally:
+        backend.close()
     return 0
 
 
@@ -372,13 +343,23 @@ def _connect(line: CommandLine) -> int:
     return connect(line)
 
 
-def end_orphan(backend_name: str, cluster_id: str) -> None:
-    """End the cluster whose launcher was killed, if it is there."""
+def end_orphan(backend_name: str, cluster_id: str, own: str = "", reason: str = "") -> None:
+    """End the cluster that nobody follows any more, if it is there.
+
+    Args:
+        backend_name: Where its nodes run.
+        cluster_id: Names it.
+        own: The file that has its launcher's own settings; empty: it had none.
+        reason: Why it ends; empty: its launcher was killed.
+    """
+    from oci_cluster.launcher.guard import read_own
+
     say = say_to_stderr(program())
-    backend = open_backend(backend_name, PROJECT_ROOT, given_settings(), lambda: False)
+    given = {**given_settings(), **(read_own(int(own)) if own else {})}
+    backend = open_backend(backend_name, PROJECT_ROOT, given, lambda: False)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
-        lifecycle.stop(lifecycle.choose_orphan(cluster_id), reason="its launcher was killed")
+        lifecycle.stop(lifecycle.choose_orphan(cluster_id), reason=reason or "its launcher was killed")
     finally:
         backend.close()
 

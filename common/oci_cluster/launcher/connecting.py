@@ -48,6 +48,8 @@ class Connected:
     cluster: Cluster
     plan: Plan
     say: Say
+    root: Path = PROJECT_ROOT
+    """The checkout that has the framework."""
     connections: Connections = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,7 +63,7 @@ class Connected:
         name = self.plan.environment.get(kinds.SETTING, "")
         if not name:
             return None
-        kind = kinds.read_kind(PROJECT_ROOT, name)
+        kind = kinds.read_kind(self.root, name)
         return replace(kind, port=int(self.plan.environment.get("SESSION_PORT", kind.port)))
 
     @property
@@ -100,7 +102,7 @@ class Connected:
 
     def client(self, target: Path) -> str:
         """Write to *target* what a program of this machine needs to take part; return the variable it needs."""
-        folder = framework_dir(self.plan.framework, PROJECT_ROOT)
+        folder = framework_dir(self.plan.framework, self.root)
         port = client_port(self.plan, folder)
         host, here = self.connections.reach("MAIN", port)
         address = url_here(host, here, port, self._facts())

@@ -24,7 +24,7 @@ from oci_cluster.launcher.provisioning import Provisioning
 from oci_cluster.launcher.report import facts_of, has_left, outputs_of
 from oci_cluster.launcher.silent_nodes import SilentNodes
 from oci_cluster.system.console import Say
-from oci_cluster.system.process import Signals, describe
+from oci_cluster.system.process import Interrupts, describe
 
 # How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
 _LAST_LOOKS = 8
@@ -44,7 +44,7 @@ class Follower:
         plan: Plan,
         *,
         say: Say,
-        signals: Signals,
+        signals: Interrupts,
         on_ready: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -336,7 +336,16 @@ class Follower:
         return stop or self._asked or None
 
 
-def _finish(backend: Backend, cluster: Cluster, say: Say, signals: Signals) -> ClusterError | None:
+def conclude(follower: Follower, code: int, say: Say) -> int:
+    """Bring what a cluster that has ended with *code* leaves; say how it ended; return the launch's exit code."""
+    if (failure := follower.finish()) is not None:
+        say(f"error: {failure}")
+        code = code or failure.exit_code
+    follower.tell_end()
+    return code
+
+
+def _finish(backend: Backend, cluster: Cluster, say: Say, signals: Interrupts) -> ClusterError | None:
     """Have *backend* finish *cluster*; return why that failed.
 
     It is asked again for 20 s: an engine that is being started again answers soon.

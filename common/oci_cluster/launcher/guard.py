@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
-import signal
-import socket
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from oci_cluster.contract.config import PROJECT_ROOT
-from oci_cluster.system.process import use_files
+from oci_cluster.contract.config import PROJECT_ROOT, own_path
+from oci_cluster.errors import SettingsError
 
-# What a guard says that nothing ends together with its launcher any more.
-_READY = b"+"
-# What a launcher says that has nothing left to guard.
-_DISMISSED = b"."
+# A shell, as it costs a megabyte: it waits for a line, and becomes the verb that ends a cluster where another one comes
+# than that which dismisses it, or none. That line is the reason.
+_WAIT = 'read -r line; [ "${line}" = dismissed ] || exec "$@" "${line}"'
+_DISMISSED = b"dismissed\n"
+# What fits into a pipe that nobody reads yet: 65,536 bytes on Linux (pipe(7)), and on macOS when it has grown.
+_MOST_BYTES = 60_000
 
 
 class Guard:
@@ -25,36 +27,61 @@ class Guard:
     end of a pipe all the same.
     """
 
-    def __init__(self, backend: str, cluster_id: str) -> None:
-        """Guard the cluster *cluster_id* of *backend*, which need not be there yet."""
-        self._socket, theirs = socket.socketpair()  # no program that is started later inherits it
-        self._pid = os.fork()
-        if self._pid == 0:
-            _wait_and_end(theirs.fileno(), ["orphan", backend, cluster_id])
-        theirs.close()
-        self._socket.recv(1)  # until then it is still in the process group of this one, and killed with that
+    def __init__(
+        self, backend: str, cluster_id: str, *, root: Path = PROJECT_ROOT, own: Mapping[str, str] | None = None
+    ) -> None:
+        """Guard the cluster *cluster_id* of *backend*, which need not be there yet.
+
+        Args:
+            backend: Its name.
+            cluster_id: Names the cluster.
+            root: The checkout that it is launched from.
+            own: Settings besides those of environment and ``config.env``. They may be secrets: they are handed on
+                through a pipe, and neither in words nor in variables.
+        """
+        words = [sys.executable, "-m", "oci_cluster", "orphan", backend, cluster_id]
+        # Where relative paths start: as exec_cluster in common/lib.sh.
+        environ = {**os.environ, "PYTHONPATH": own_path(root, os.environ), "CLUSTER_CWD": str(Path.cwd())}
+        kept = [_readable(own)] if own else []
+        try:
+            # Neither pipes, whose readers would wait for it, nor claims of addresses: these are the launcher's. A
+            # Ctrl-C in the terminal is not for it.
+            self._process = subprocess.Popen(  # noqa: S603 - a text of ours, and words that it does not read
+                ["/bin/sh", "-c", _WAIT, "guard", *words, "".join(map(str, kept))],
+                env=environ,
+                cwd=root / "common",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=kept,
+                start_new_session=True,
+            )
+        finally:
+            for descriptor in kept:
+                os.close(descriptor)
 
     def dismiss(self) -> None:
         """Let it go: the cluster has ended, or goes on without a launcher."""
-        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
-            self._socket.send(_DISMISSED)
-        self._socket.close()
-        os.waitpid(self._pid, 0)
+        self._process.communicate(_DISMISSED)
+
+    def end_cluster(self, reason: str) -> None:
+        """Have it end the cluster now, for a *reason* in one line; returns when that is done, or has failed."""
+        self._process.communicate(reason.encode() + b"\n")
 
 
-def _wait_and_end(launcher: int, words: list[str]) -> None:
-    """Be the guard; never returns."""
-    try:
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        # Neither pipes, whose readers would wait for it, nor claims of addresses: these are the launcher's.
-        use_files(os.open(os.devnull, os.O_WRONLY), keep=[launcher])
-        os.write(launcher, _READY)
-        if os.read(launcher, 1) != _DISMISSED:
-            os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh
-            os.chdir(PROJECT_ROOT / "common")
-            os.execv(sys.executable, [sys.executable, "-m", "oci_cluster", *words])  # noqa: S606 - our own interpreter
-    finally:
-        os._exit(0)
+def read_own(descriptor: int) -> dict[str, str]:
+    """Return the settings that a guard was given, out of the file *descriptor* that it names."""
+    with os.fdopen(descriptor) as file:
+        return {str(name): str(text) for name, text in json.load(file).items()}
+
+
+def _readable(own: Mapping[str, str]) -> int:
+    """Return a file descriptor from which *own* can be read."""
+    content = json.dumps(dict(own)).encode()
+    if len(content) > _MOST_BYTES:
+        msg = f"settings: they have {len(content)} bytes, {_MOST_BYTES} at most; put the longest into config.env"
+        raise SettingsError(msg)
+    reader, writer = os.pipe()
+    os.write(writer, content)
+    os.close(writer)
+    return reader

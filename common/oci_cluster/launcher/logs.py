@@ -7,16 +7,19 @@ import contextlib
 import heapq
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from oci_cluster.backends.base import Backend, LogCopy
+from oci_cluster.contract.cluster import Cluster, NodeState, any_running
 from oci_cluster.contract.log_times import LogTimes, read_times, times_file
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.errors import ClusterError
+from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.system.console import Say
-from oci_cluster.system.process import Signals
+from oci_cluster.system.process import Interrupts
 from oci_cluster.system.text import harmless
 
 # The time of lines that came after the last time that was noted.
@@ -223,7 +226,7 @@ def _start_of_tail(path: Path, lines: int) -> int:
 def show_logs(
     logs: MergedLogs,
     is_running: Callable[[], bool],
-    signals: Signals,
+    signals: Interrupts,
     *,
     copy: LogCopy,
     say: Say,
@@ -254,6 +257,70 @@ def show_logs(
     if signals.received is None:
         copy.drain(pause, say)
     logs.finish()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Which lines of a cluster's logs somebody wants to see."""
+
+    node: str = ""
+    """Those of one node; empty: of all."""
+    lines: int | None = None
+    """The last so many of each node; None: all."""
+    follow: bool = False
+    """New ones, too, as long as the cluster runs."""
+    colour: bool = False
+
+
+def view_logs(
+    backend: Backend,
+    cluster: Cluster,
+    states: Callable[[Cluster], Sequence[NodeState]],
+    shown: Shown,
+    *,
+    out: Output,
+    signals: Interrupts,
+    say: Say,
+) -> None:
+    """Write the logs of *cluster*, as far as they are *shown*, to *out*.
+
+    Args:
+        backend: Where its nodes run.
+        cluster: One that runs, or has ended.
+        states: Returns the backend's word on its nodes.
+        shown: Which lines.
+        out: Where they go.
+        signals: End this function.
+        say: Is told what is waited for.
+
+    Raises:
+        UsageError: it has no such node.
+        ClusterError: the backend does not bring its logs.
+    """
+    nodes = [state.node for state in states(cluster)]
+    if shown.node and shown.node not in nodes:
+        msg = f"{cluster.name} has no node '{shown.node}'; it has {', '.join(nodes)}"
+        raise UsageError(msg)
+    nodes = [shown.node] if shown.node else nodes
+    tail = None
+    if shown.lines is not None:
+        with tempfile.TemporaryDirectory() as other:
+            tail = starts_of_tail(backend.logs(cluster, Path(other), follow=False), nodes, shown.lines)
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = backend.logs(cluster, Path(scratch), follow=shown.follow)
+        merged = MergedLogs(copy.directory, nodes, out, colour=shown.colour)
+        try:
+            is_running = (lambda: any_running(states(cluster))) if shown.follow else (lambda: False)
+            show_logs(merged, is_running, signals, copy=copy, say=say, poll_s=backend.poll_s, tail=tail)
+        finally:
+            copy.close()
+
+
+class NoLogs(MergedLogs):
+    """The logs of a cluster for one that follows it and shows them to nobody."""
+
+    def add(self, node: str) -> None:
+        """Merge nothing."""
 
 
 class Fetches:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oci_cluster.backends import known_backends, open_backend
-from oci_cluster.contract.config import PROJECT_ROOT, read_config
+from oci_cluster.contract import config
+from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.launcher.command_line import CommandLine, usage
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import program, say_to_stderr
@@ -51,7 +52,7 @@ def equip(backend: str) -> None:
 
 def given_settings() -> dict[str, str]:
     """Return the settings of ``config.env`` and of the environment; an empty variable counts as not given."""
-    return {**read_config(PROJECT_ROOT), **{name: text for name, text in os.environ.items() if text}}
+    return config.given_settings(PROJECT_ROOT, os.environ)
 
 
 def use_own_environment() -> None:

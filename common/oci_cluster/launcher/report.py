@@ -22,7 +22,7 @@ from oci_cluster.contract.cluster import (
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
-from oci_cluster.errors import ClusterError, ExitCode
+from oci_cluster.errors import ClusterError, ExitCode, LostPlanError
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable, seconds_since, span
 
@@ -105,6 +105,14 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         **({"refused": cluster_dir.refused} if cluster_dir is not None and cluster_dir.refused else {}),
     }
     return _redacted(found)
+
+
+def tell(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
+    """Return all that is known of *cluster*, also where nobody can say any more what was launched."""
+    try:
+        return describe(backend, cluster, backend.load(cluster), states)
+    except LostPlanError as error:
+        return unreadable(backend, cluster, states, str(error))
 
 
 def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], why: str) -> dict[str, Any]:

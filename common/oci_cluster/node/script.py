@@ -188,10 +188,7 @@ class Script:
             "CLUSTER_NAME": settings.cluster_name,
             "LAUNCH_ID": settings.launch_id,
             "LAUNCH_KEY": self._launch_key(),
-            "NODE_ADDRESS": address,
-            # Servers of the user's own: in a network of its own a node has loopback to itself, which is forwarded.
-            "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
-            "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
+            **_network_environ(settings, address),
             "ENTRY_POINT": settings.entry_point or settings.entry_module,
             "ENTRY_MODULE": settings.entry_module,
             "ENTRY_ARGS_FILE": str(args_file),
@@ -202,7 +199,7 @@ class Script:
             "NODES_DIR": str(self.nodes_dir.path),
             "READY_FILE": str(node_dir / "ready"),
             "TIMEOUT": str(max(1, round(self._pulse.left_s))),
-            "GRACE_PERIOD": f"{settings.grace_period_s:f}".rstrip("0").rstrip("."),
+            "GRACE_PERIOD": _seconds(settings.grace_period_s),
             "ATTEMPT": str(self._pulse.attempt),
             "LIFE": str(self._pulse.life_number),
             "EPHEMERAL": str(int(settings.ephemeral)),
@@ -341,12 +338,22 @@ def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
     return nodes if isinstance(nodes, dict) else {}
 
 
+def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
+    """Return where this node is, and where servers of the user's own listen on it."""
+    return {
+        "NODE_ADDRESS": address,
+        # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.
+        "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
+        "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
+    }
+
+
 def _session_environ(settings: NodeSettings, node_dir: Path) -> dict[str, str]:
     """Return what the server of a session is told besides; where it finds its token, which is in no environment."""
     if not (settings.session and settings.is_main):
         return {}
     write_whole(node_dir / "session-token", session_token(settings.launch_key, settings.launch_id))
-    return {"IDLE_LIMIT": f"{settings.idle_limit_s:f}".rstrip("0").rstrip(".")}
+    return {"IDLE_LIMIT": _seconds(settings.idle_limit_s)}
 
 
 def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -369,6 +376,10 @@ def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str
             for name in ("CODE_DIR", "EPHEMERAL", "MODE", "PS_COUNT", "TIMEOUT", "WORKER_COUNT")
         },
     }
+
+
+def _seconds(value: float) -> str:
+    return f"{value:f}".rstrip("0").rstrip(".")
 
 
 def _python_path(settings: NodeSettings, code_dir: Path, inherited: str) -> str:

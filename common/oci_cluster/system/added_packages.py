@@ -88,7 +88,7 @@ def _digest(framework: Path, packages: Sequence[str], env_files: Sequence[Path])
 
 def _make(directory: Path, base: Path) -> None:
     """Make an environment that sees that of *base*, and has its programs."""
-    run_installer([sys.executable, "-m", "venv", "--without-pip", directory], lambda _: None)
+    run_installer([base, "-m", "venv", "--without-pip", directory], lambda _: None)
     (packages,), (seen,) = ([*place.glob("lib/python*/site-packages")] for place in (directory, base.parents[1]))
     (packages / "_framework.pth").write_text(_SEES.format(str(seen)))
     for program in base.parent.iterdir():

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 # From <linux/prctl.h>. Other systems have no equal; there the local backend sweeps what a dead agent leaves.
 _PR_SET_PDEATHSIG = 1
@@ -69,6 +70,16 @@ def describe(code: int) -> str:
         return f"killed by {signal.Signals(code - 128).name}" if code > 128 else f"exit code {code}"
     except ValueError:
         return f"exit code {code}"
+
+
+class Interrupts(Protocol):
+    """What can end a wait, and ask whoever waits to stop."""
+
+    received: int | None
+    """The first signal that nobody has obeyed yet."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait *seconds*, less if it is interrupted."""
 
 
 class Signals:

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -55,6 +56,13 @@ def ensure_tools(root: Path, say: Say) -> Path:
     return _ensure_locked(root, "requirements.txt", ".tools", "making .venv for the launcher", say)
 
 
+def _own_version(root: Path) -> str:
+    """Return the version of the launcher's own Python, which is also the nodes': who calls may run in another."""
+    if Path(sys.prefix).resolve() == (root / ".venv").resolve():
+        return sys.version
+    return subprocess.check_output([tools_python(root), "-c", "import sys; print(sys.version, end='')"], text=True)  # noqa: S603
+
+
 def ensure_backend_tools(root: Path, backend: str, say: Say) -> Path | None:
     """Add to ``.venv`` what the launcher needs for *backend*, unless it is there; return its interpreter.
 
@@ -63,17 +71,16 @@ def ensure_backend_tools(root: Path, backend: str, say: Say) -> Path | None:
     Raises:
         BackendError: it cannot be had; holds the installer's last words.
     """
-    requirements = f"requirements-{backend}.txt"
-    if not (root / "common" / requirements).exists():
+    if not (root / "common" / f"requirements-{backend}.txt").exists():
         return None
     ensure_tools(root, say)
-    return _ensure_locked(root, requirements, f".{backend}-tools", f"installing what the backend {backend} needs", say)
+    what = f"installing what the backend {backend} needs"
+    return _ensure_locked(root, f"requirements-{backend}.txt", f".{backend}-tools", what, say)
 
 
 def _ensure_locked(root: Path, requirements: str, stamp_name: str, what: str, say: Say) -> Path:
     """Have in ``.venv`` what the file *requirements* of ``common`` locks; return its interpreter."""
-    file = root / "common" / requirements
-    python = tools_python(root)
+    file, python = root / "common" / requirements, tools_python(root)
     stamp = root / ".venv" / f"{stamp_name}-{_digest(file.read_bytes())}"
     if stamp.exists() and python.exists():
         return python
@@ -104,11 +111,10 @@ def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> P
     # Resolved: the scripts that are installed there name it, and must not name a link that may go.
     directory = (root / ".venv").resolve() / "envs" / env_file.parent.name
     python = directory / "bin" / "python"
-    hook = env_file.with_name("post-install.sh")
+    hook, lock = env_file.with_name("post-install.sh"), env_file.with_name(LOCK)
     helpers = sorted(path for path in hook.with_suffix("").glob("*") if path.is_file())
-    lock = env_file.with_name(LOCK)
     recipe = b"".join(path.read_bytes() for path in [env_file, lock, hook, *helpers] if path.exists())
-    stamp = directory / f".made-{_digest(recipe + sys.version.encode())}"
+    stamp = directory / f".made-{_digest(recipe + _own_version(root).encode())}"
 
     def is_there() -> bool:
         return stamp.exists() and python.exists() and not (torch and _has_other_torch(directory))
@@ -122,8 +128,7 @@ def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> P
             shutil.rmtree(directory, ignore_errors=True)
             for added in directory.parent.glob(f"{directory.name}+*"):  # they see this one's packages
                 shutil.rmtree(added, ignore_errors=True)
-            settings = pip_settings_of(root)
-            pins = cpu_pins(listed) if torch else []
+            settings, pins = pip_settings_of(root), cpu_pins(listed) if torch else []
             if not torch and (size := _torch_size(listed, settings)):
                 say(f"  {size}")
             index = torch_index(settings, torch) if pins else ""
@@ -139,9 +144,8 @@ def steps_of(
     lock: Path, listed: Sequence[str], pins: Sequence[str], scratch: Path, say: Say, *, is_other_torch: bool
 ) -> list[Step]:
     """Return how what is *listed* is installed, by *lock* where that is its lock; what is not checked is said."""
-    what = lock.with_name("env.yaml")
     if not is_lock_of(lock, listed):
-        say(f"  {not_locked(lock, f'{what.parent.name}/{what.name}')}")
+        say(f"  {not_locked(lock, f'{lock.parent.name}/env.yaml')}")
         return [Step([*listed, *pins])]
     if is_other_torch:
         say(f"  {OTHER_TORCH}")
@@ -153,15 +157,15 @@ def cpu_pins(packages: Sequence[str]) -> list[str]:
 
     Without it, an index that does not answer would be passed over, and gigabytes of the other build be installed.
     """
-    pinned = [match[1] for package in packages if (match := _TORCH.fullmatch(package))]
     # Elsewhere than on Linux every build is one for CPUs, and is not called so.
-    return [f"torch=={version}+cpu" for version in pinned] if _PLATFORM[0] == "linux" else []
+    found = [_TORCH.fullmatch(package) for package in packages] if _PLATFORM[0] == "linux" else []
+    return [f"torch=={match[1]}+cpu" for match in found if match]
 
 
 def _has_other_torch(directory: Path) -> bool:
     """Return whether the environment *directory* has a torch that is not the build for CPUs."""
-    names = [path.name for path in directory.glob("lib/python*/site-packages/torch-*.dist-info")]
-    return _PLATFORM[0] == "linux" and bool(names) and not any("+cpu" in name for name in names)
+    found = [*directory.glob("lib/python*/site-packages/torch-*.dist-info")]
+    return _PLATFORM[0] == "linux" and bool(found) and not any("+cpu" in path.name for path in found)
 
 
 def _torch_size(packages: Sequence[str], settings: Mapping[str, str]) -> str:
@@ -173,11 +177,8 @@ def _torch_size(packages: Sequence[str], settings: Mapping[str, str]) -> str:
         return ""
     # Both sizes: torch 2.13.0 with all that env.yaml lists, on disk.
     size = "torch from PyPI brings NVIDIA's libraries: 5.4 GB on disk"
-    if shutil.which("nvidia-smi"):
-        return size
-    return (
-        f"{size}; without a GPU, PyTorch's CPU build does with 1.1 GB: Ctrl-C, then TORCH=cpu before the same command"
-    )
+    advice = "; without a GPU, PyTorch's CPU build does with 1.1 GB: Ctrl-C, then TORCH=cpu before the same command"
+    return size if shutil.which("nvidia-smi") else size + advice
 
 
 def listed_requirements(root: Path, env_file: Path) -> list[str]:
@@ -263,9 +264,8 @@ def missing_packages(python: Path, packages: Sequence[str]) -> list[str]:
         "print(json.dumps([p for p in sys.argv[1:] if p.lower().replace('_', '-') not in have]))"
     )
     try:
-        done = subprocess.run(  # noqa: S603 - the interpreter that the user named
-            [python, "-I", "-c", code, *packages], capture_output=True, text=True, check=True
-        )
+        asked = [str(python), "-I", "-c", code, *packages]  # the interpreter that the user named
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)  # noqa: S603
         return [str(package) for package in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         detail = (getattr(error, "stderr", "") or str(error)).strip().rpartition("\n")[2]
@@ -276,15 +276,13 @@ def missing_packages(python: Path, packages: Sequence[str]) -> list[str]:
 def _make(
     directory: Path, steps: Sequence[Step], root: Path, say: Say, hook: Path | None = None, *, index: str = ""
 ) -> None:
-    started = time.monotonic()
-    uv = shutil.which("uv")
+    started, uv = time.monotonic(), shutil.which("uv")
     if not (directory / "bin" / "python").exists():
         # pip is wanted in .venv only: it installs into the others from there, three seconds sooner.
-        without_pip = [] if directory == root / ".venv" else ["--without-pip"]
-        make = [sys.executable, "-m", "venv", *without_pip, str(directory)]
-        if uv:
-            make = [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(directory)]
-        run_installer(make, say)
+        is_own = directory == root / ".venv"
+        base = sys.executable if is_own else str(tools_python(root))
+        make = [base, "-m", "venv", *([] if is_own else ["--without-pip"]), str(directory)]
+        run_installer([uv, "venv", "--quiet", "--allow-existing", "--python", base, directory] if uv else make, say)
     if uv:
         settings, extra = uv_options(pip_settings_of(root), say)
         with_torch, _ = uv_options(with_index(pip_settings_of(root), index), lambda _: None)
@@ -373,6 +371,8 @@ def run_installer(
 def _hold_signals() -> Callable[[], None]:
     """Have signals wait; return what lets them through. By handlers: a mask is inherited by what is started."""
     held: dict[int, None] = {}
+    if threading.current_thread() is not threading.main_thread():  # no handler runs there
+        return held.clear
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     old = {number: handler for number in numbers if (handler := signal.getsignal(number)) not in {signal.SIG_IGN, None}}
     for number in old:

@@ -82,6 +82,13 @@ def test_a_client_that_asks_for_workers_takes_those_of_the_cluster(
     assert (done.stdout, done.stderr) == (f"connects {connects}\n", said)
 
 
+def test_in_a_cluster_that_adapts_nobody_is_told_a_number(run: Run) -> None:
+    """The launch began with none, perhaps."""
+    environ = {"ADDRESS": "tls://10.0.0.1:8786", "WORKER_COUNT": "0", "ADAPT": "0:9"}
+    done = run("from distributed import Client; Client(n_workers=4)", **environ)
+    assert done.stderr == "Client(n_workers=4) uses this cluster's worker nodes: as many as ADAPT=0:9 allows\n"
+
+
 def test_without_a_cluster_a_client_starts_its_own(run: Run) -> None:
     """No address is configured: Dask does what it always does."""
     done = run("from distributed import Client; Client(n_workers=4)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,21 +12,26 @@ from pathlib import Path
 import psutil
 import pytest
 
+from oci_cluster.errors import SettingsError
+from oci_cluster.launcher.guard import Guard
+
 COMMON = Path(__file__).resolve().parents[3] / "common"
 PATIENCE_S = 240.0  # nothing is measured; a busy machine takes its time
 # A launcher that has a guard, which becomes STUB in the place of the verb that ends clusters.
 LAUNCHER = """
-import os, sys
+import json, os, sys
 from oci_cluster.launcher import guard
 guard.sys = type("", (), {"executable": os.environ["STUB"]})
 os.dup2(1, 9)  # what a guard must not keep open
-guarded = guard.Guard("local", "mine-1f2e3d4c")
-print(guarded._pid, flush=True)
+os.set_inheritable(9, True)
+guarded = guard.Guard("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
+print(guarded._process.pid, flush=True)
 sys.stdin.read(1)
 guarded.dismiss()
 """
 STUB = """#!/bin/sh
 printf '%s\\n' "$*" "$CLUSTER_CWD" "$(ls /proc/$$/fd | tr '\\n' ' ')" >"$STUB.new"
+[ -z "$6" ] || cat "/proc/self/fd/$6" >>"$STUB.new"
 mv "$STUB.new" "$STUB.called"
 """
 
@@ -33,11 +39,12 @@ mv "$STUB.new" "$STUB.called"
 class Launcher:
     """One launcher with its guard."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, own: dict[str, str]) -> None:
         self.stub = place / "stub"
         self.stub.write_text(STUB)
         self.stub.chmod(0o755)
         self.called = place / "stub.called"
+        (place / "own.json").write_text(json.dumps(own))
         self.process = subprocess.Popen(
             [sys.executable, "-c", LAUNCHER],
             cwd=place,
@@ -52,7 +59,7 @@ class Launcher:
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Launcher:
-    return Launcher(tmp_path)
+    return Launcher(tmp_path, {})
 
 
 def test_a_guard_ends_the_cluster_of_a_launcher_that_was_killed(launcher: Launcher, tmp_path: Path) -> None:
@@ -62,7 +69,7 @@ def test_a_guard_ends_the_cluster_of_a_launcher_that_was_killed(launcher: Launch
     gone, _ = psutil.wait_procs([launcher.guard], timeout=PATIENCE_S)
     assert gone
     words, directory, files = launcher.called.read_text().splitlines()
-    assert (out, words, directory) == (b"", "-m oci_cluster orphan local mine-1f2e3d4c", str(tmp_path))
+    assert (out, words, directory) == (b"", "-m oci_cluster orphan local mine-1f2e3d4c  ", str(tmp_path))
     assert set(files.split()) <= {"0", "1", "2", "3", "10"}  # a shell's own
 
 
@@ -70,3 +77,23 @@ def test_a_guard_that_was_dismissed_does_nothing(launcher: Launcher) -> None:
     """Its launcher waits for its end."""
     launcher.process.communicate(b".", timeout=PATIENCE_S)
     assert (launcher.process.returncode, launcher.guard.is_running(), launcher.called.exists()) == (0, False, False)
+
+
+def test_settings_are_handed_on_in_no_word_and_no_variable(tmp_path: Path) -> None:
+    """They may be secrets: a guard has them where nobody else can look."""
+    launcher = Launcher(tmp_path, {"kubernetes.token": "s3cret"})
+    assert "s3cret" not in f"{launcher.guard.cmdline()} {launcher.guard.environ()}"
+    launcher.process.kill()
+    launcher.process.communicate(timeout=PATIENCE_S)
+    psutil.wait_procs([launcher.guard], timeout=PATIENCE_S)
+    words, _, _, own = launcher.called.read_text().splitlines()
+    assert (words.split()[:5], json.loads(own)) == (
+        ["-m", "oci_cluster", "orphan", "local", "mine-1f2e3d4c"],
+        {"kubernetes.token": "s3cret"},
+    )
+
+
+def test_more_settings_than_a_pipe_holds_are_refused() -> None:
+    """Else the launcher would wait for a reader that is not there yet."""
+    with pytest.raises(SettingsError, match=r"settings: they have 60\d+ bytes, 60000 at most"):
+        Guard("local", "mine-1f2e3d4c", own={"A": "x" * 60_000})

@@ -56,6 +56,7 @@ class Checkout:
         # None of this machine's files of pip's settings counts.
         self.set(PATH=f"{bin_dir}:/usr/bin:/bin", PIP_CONFIG_FILE=os.devnull)
         monkeypatch.setattr(sys, "executable", str(bin_dir / "host-python"))
+        monkeypatch.setattr(sys, "prefix", str(self.root / ".venv"))  # as where all verbs go on
 
     def set(self, **variables: str) -> None:
         for name, value in variables.items():

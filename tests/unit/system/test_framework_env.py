@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def test_a_frameworks_environment_is_made_with_uv(checkout: Checkout) -> None:
         checkout.root / ".venv" / "envs" / "dask" / "bin" / "python",
         [
             "ROOT/.venv/bin/python -m oci_cluster requirements ROOT/dask/env.yaml",
-            "BIN/uv venv --quiet --allow-existing --python BIN/host-python ROOT/.venv/envs/dask",
+            "BIN/uv venv --quiet --allow-existing --python ROOT/.venv/bin/python ROOT/.venv/envs/dask",
             "BIN/uv pip install --python ROOT/.venv/envs/dask/bin/python --compile-bytecode dask==1.0 bokeh==2.0",
         ],
     )
@@ -31,7 +32,7 @@ def test_a_frameworks_environment_is_made_without_uv(without_uv: Checkout) -> No
     without_uv.framework()
     pip = "ROOT/.venv/bin/python -m pip --disable-pip-version-check --no-input"
     assert without_uv.calls()[4:] == [
-        "BIN/host-python -m venv --without-pip ROOT/.venv/envs/dask",
+        "ROOT/.venv/bin/python -m venv --without-pip ROOT/.venv/envs/dask",
         f"{pip} --version",
         f"{pip} --python ROOT/.venv/envs/dask/bin/python install --compile dask==1.0 bokeh==2.0",
     ]
@@ -183,3 +184,17 @@ def test_an_environment_of_the_other_build_is_made_anew(checkout: Checkout) -> N
     for torch in ("cpu", ""):
         ensure_framework(checkout.root, checkout.env_file, checkout.said.append, torch)
     assert checkout.calls() == []
+
+
+def test_who_calls_in_another_python_makes_nothing_anew(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes' Python is that of the launcher's own environment, whichever one runs this code."""
+    checkout.make_tools()
+    checkout.framework()
+    checkout.calls()
+    monkeypatch.setattr(sys, "prefix", "/elsewhere")
+    monkeypatch.setattr(subprocess, "check_output", lambda words, **_: sys.version)
+    checkout.framework()
+    assert checkout.calls() == []
+    monkeypatch.setattr(subprocess, "check_output", lambda words, **_: "3.99.0")
+    checkout.framework()
+    assert any("install" in call for call in checkout.calls())

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,19 @@ def test_nothing_of_this_changes_the_environment(checkout: Checkout) -> None:
     before = dict(os.environ)
     checkout.tools()
     assert dict(os.environ) == before
+
+
+def test_an_installer_runs_in_any_thread() -> None:
+    """Handlers of signals are the main thread's; there nothing has to be held back."""
+    said: list[object] = []
+
+    def install() -> None:
+        try:
+            run_installer(["/bin/sh", "-c", "echo Building it"], said.append)
+        except ValueError as error:
+            said.append(error)
+
+    thread = threading.Thread(target=install)
+    thread.start()
+    thread.join()
+    assert said == ["  Building it"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import ssl
@@ -16,6 +17,7 @@ from typing import Any
 import httpx2 as httpx
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ConfigError
 
 from oci_cluster.errors import NotPermittedError, SettingsError
@@ -94,12 +96,16 @@ class Access:
 def open_access(given: Mapping[str, str]) -> Access:
     """Return the Kubernetes that *given*, the settings, name: ``KUBECONFIG``, ``KUBE_CONTEXT`` and ``NAMESPACE``.
 
-    Without a kubeconfig, inside a pod, that pod's own service account asks.
+    Without a kubeconfig, inside a pod, that pod's own service account asks. A program may give a token instead, under
+    names that neither an environment nor ``config.env`` has.
 
     Raises:
         SettingsError: there is no kubeconfig, or it has no such context.
     """
     context, namespace = given.get("KUBE_CONTEXT", ""), given.get("NAMESPACE", "")
+    if token := given.get("kubernetes.token"):
+        server, authority = given["kubernetes.server"], given.get("kubernetes.ca", "")
+        return Access(_of_token(token, server, authority, namespace), namespace)
     files = [Path(name).expanduser() for name in given.get("KUBECONFIG", "").split(os.pathsep) if name]
     files = files or [Path(_DEFAULT_KUBECONFIG).expanduser()]
     found = [file for file in files if file.is_file()]
@@ -113,6 +119,15 @@ def open_access(given: Mapping[str, str]) -> Access:
         raise SettingsError(msg)
     config = _chosen(found, context)
     return Access(config, namespace or config.namespace)
+
+
+def _of_token(token: str, server: str, ca: str, namespace: str) -> SingleConfig:
+    """Return what asks *server*, whose authority is *ca*, PEM, with a bearer *token*."""
+    authority = base64.b64encode(ca.encode()).decode() if ca else None
+    cluster = Cluster(server=server, certificate_auth_data=authority)
+    made = KubeConfig.from_one(cluster=cluster, user=User(token=token), namespace=namespace or None).get()
+    assert made is not None  # noqa: S101 - it has one context
+    return made
 
 
 def _chosen(files: list[Path], context: str) -> SingleConfig:

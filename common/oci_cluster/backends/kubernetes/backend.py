@@ -120,9 +120,8 @@ class KubernetesBackend:
     @cached_property
     def _seen(self) -> Seen:
         from oci_cluster.backends.kubernetes.seen import Seen
-        from oci_cluster.backends.kubernetes.told_files import register
 
-        register(self)
+        _have_asked(self)
         return Seen(lambda: self.service, clock=self._clock)
 
     @cached_property
@@ -249,6 +248,7 @@ class KubernetesBackend:
         Raises:
             LostPlanError: there is nothing of *cluster*.
         """
+        _have_asked(self)
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret) or self._kept_key(cluster)
@@ -362,6 +362,13 @@ class KubernetesBackend:
         """Leave no connection open."""
         if "service" in self.__dict__:
             self.service.close()
+
+
+def _have_asked(backend: KubernetesBackend) -> None:
+    """Have this thread see, in cluster dirs that it opens from here on, what nodes tell *backend*."""
+    from oci_cluster.backends.kubernetes.told_files import register
+
+    register(backend)
 
 
 def _is_told(plan: Plan) -> bool:

@@ -50,7 +50,7 @@ class KubernetesError(BackendError):
 
     Attributes:
         code: HTTP's; 0 where there was no answer.
-        reason: The API's own word, such as ``AlreadyExists``.
+        word: The API's own word for it, such as ``AlreadyExists``.
     """
 
     def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
@@ -58,7 +58,7 @@ class KubernetesError(BackendError):
         refused = code in {401, 403}
         super().__init__(message, exit_code=ExitCode.NOT_PERMITTED if refused else None)
         self.code = code
-        self.reason = reason
+        self.word = reason
 
 
 class _RefusedError(RequestFailedError):
@@ -155,7 +155,7 @@ class Service:
         try:
             return self._ask("POST", path, body=body, query={"dryRun": "All"} if dry_run else {})
         except KubernetesError as error:
-            if error.reason != "AlreadyExists":
+            if error.word != "AlreadyExists":
                 raise
             there = self.find(f"{path}/{body['metadata']['name']}")
             if there is None or not _is_same_launch(there, body):

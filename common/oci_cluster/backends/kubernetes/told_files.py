@@ -7,11 +7,11 @@ launcher tells by an annotation of the Job. All that is an fsspec file system: w
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import fsspec
-from fsspec.config import conf
 
 from oci_cluster.backends.kubernetes import requests, states
 from oci_cluster.backends.kubernetes.requests import PROTOCOL
@@ -23,6 +23,10 @@ Object = dict[str, Any]
 # A line of a pod's log that is a file. Who prints one that is not signed tells nothing.
 _TOLD = re.compile(rb"(?:^|\s)told (?P<name>[A-Za-z0-9_.-]{1,100}) (?P<body>\{.*\})\s*$")
 _TOLD_NAMES = {READY, LIFE, STOP, WISH}
+
+
+# Whom a thread asks: a program may have clusters of several Kubernetes, each followed by a thread.
+_here = threading.local()
 
 
 def told_of(line: bytes) -> tuple[str, bytes] | None:
@@ -76,9 +80,9 @@ class Teller(Protocol):
 
 
 def register(teller: Teller) -> None:
-    """Have ``pods://<namespace>/<job>`` URLs opened through *teller* from here on."""
+    """Have this thread open ``pods://<namespace>/<job>`` URLs through *teller* from here on."""
     fsspec.register_implementation(PROTOCOL, PodFiles, clobber=True)
-    conf[PROTOCOL] = {"teller": teller}
+    _here.teller = teller
 
 
 class PodFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships no types
@@ -88,10 +92,10 @@ class PodFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships 
     root_marker = ""
     cachable = False
 
-    def __init__(self, teller: Teller, **options: Any) -> None:
-        """Ask *teller*."""
+    def __init__(self, teller: Teller | None = None, **options: Any) -> None:
+        """Ask *teller*; None: whom this thread asks now."""
         super().__init__(**options)
-        self._teller = teller
+        self._teller: Teller = teller or _here.teller
 
     def _files(self, path: str) -> tuple[dict[str, bytes], str]:
         """Return the files of the cluster dir that *path* is in, and the name of the one that it names."""

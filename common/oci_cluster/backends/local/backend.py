@@ -36,7 +36,7 @@ from oci_cluster.contract.cluster import (
     limits_of,
 )
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.config import SettingsReader, framework_words
+from oci_cluster.contract.config import SettingsReader, framework_words, own_path
 from oci_cluster.contract.names import node_dirs, rank_of
 from oci_cluster.contract.session import session_packages
 from oci_cluster.contract.values import parse_files
@@ -77,8 +77,7 @@ class LocalBackend:
         "pid": "id",
         "address": "address",
     }
-    ends_workers = "any"
-    handle_name = ""
+    ends_workers, handle_name = "any", ""
 
     def __init__(
         self,
@@ -193,7 +192,7 @@ class LocalBackend:
         with log.open("ab") as output:
             runner = subprocess.Popen(  # noqa: S603 - ourselves
                 [sys.executable, "-m", "oci_cluster", "runner", str(cluster.directory), str(lock)],
-                env={**os.environ, records.RUNNER_MARK: cluster.launch_id},
+                env=_runner_environment(self._root, cluster),
                 cwd=cluster.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -375,6 +374,10 @@ def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
         msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
         raise SettingsError(msg)
     return torch, [*files, *session_packages(plan.environment, root)]
+
+
+def _runner_environment(root: Path, cluster: Cluster) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": own_path(root, os.environ), records.RUNNER_MARK: cluster.launch_id}
 
 
 def _tell_runner(cluster: Cluster, number: int) -> None:

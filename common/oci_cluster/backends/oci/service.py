@@ -279,5 +279,5 @@ def _first_line(error: BaseException) -> str:
 
 
 def service_environ(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment, with what ``config.env`` says of oci-cli's own variables."""
-    return {**{key: text for key, text in settings.items() if key.startswith("OCI_CLI_")}, **os.environ}
+    """Return this process's environment, with what *settings* say of oci-cli's own variables."""
+    return {**os.environ, **{key: text for key, text in settings.items() if key.startswith("OCI_CLI_")}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from unit.backends.kubernetes.pods_of import RUNNING, ended, job, pod
 
@@ -80,3 +82,21 @@ def test_a_file_that_is_too_large_is_none(monkeypatch: pytest.MonkeyPatch) -> No
     """A log may hold anything."""
     monkeypatch.setattr(told_files, "MAX_BYTES", 5)
     assert told_of(b'told stop {"a": 1}') is None
+
+
+def test_each_thread_asks_its_own() -> None:
+    """A program may have clusters of two Kubernetes, each followed by a thread."""
+    opened: dict[str, PodFiles] = {}
+    both = threading.Barrier(2, timeout=60)
+
+    def follow(name: str) -> None:
+        told_files.register(type("Teller", (), {"told": lambda self, job: {name: job.encode()}})())
+        both.wait()
+        opened[name] = PodFiles()
+
+    threads = [threading.Thread(target=follow, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [list(opened[name]._files("ns/job/id")[0]) for name in ("first", "second")] == [["first"], ["second"]]

@@ -250,9 +250,9 @@ def test_an_oci_url_is_opened_so(account: Account, monkeypatch: pytest.MonkeyPat
     assert fsspec.config.conf["oci"]["config_kwargs"]["timeout"] == (5, 15)
 
 
-def test_config_env_tells_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only oci-cli's own variables of it; the environment wins."""
+def test_settings_tell_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only oci-cli's own variables of them; they are the environment's already, or win over it."""
     monkeypatch.setenv("OCI_CLI_PROFILE", "mine")
     found = service_environ({"OCI_CLI_PROFILE": "a", "OCI_CLI_REGION": "b", "SHAPE": "c"})
-    assert (found["OCI_CLI_PROFILE"], found["OCI_CLI_REGION"], found["HOME"]) == ("mine", "b", str(Path.home()))
+    assert (found["OCI_CLI_PROFILE"], found["OCI_CLI_REGION"], found["HOME"]) == ("a", "b", str(Path.home()))
     assert "SHAPE" not in found

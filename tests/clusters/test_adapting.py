@@ -1,10 +1,12 @@
-"""A Dask cluster that adapts: it grows with its work and shrinks without, and nothing is lost on the way."""
+"""Clusters that adapt: Dask's grow with their work and shrink without, and nothing is lost on the way."""
 
 from __future__ import annotations
 
 import re
 
 from harness import Project, wait_until
+from oci_cloud import Cloud, wait
+from wishing import wishing
 
 # Dask looks once a second, and lets a node go that has had no work at three looks; here five times as often. And it
 # wants as many nodes as have all done within a second, not five.
@@ -111,3 +113,12 @@ def test_a_detached_cluster_says_that_nobody_can_start_what_it_wishes_for(projec
     wait_until(lambda: "ending with 0" in launch.log("MAIN"), "the end")
     assert project.run("stop", "mine").returncode == 0
     launch.assert_nothing_left()
+
+
+def test_on_oci_any_worker_may_go(cloud: Cloud) -> None:
+    """By files in the bucket; the Job Run that is canceled is not the last one's."""
+    script, steps = wishing(("workers=2", (1, 2)), ("workers=1 idle=WORKER_1", (2,)))
+    launch = cloud.launch_plain(1, script, "--", steps, ADAPT="1:3", POLL_CEILING="0.5")
+    assert wait(launch) == 0, launch.err + launch.out
+    assert changes(launch.err) == [(1, 2), (2, 1)]
+    cloud.assert_nothing_runs()

@@ -1,0 +1,42 @@
+"""Where the door's lines of progress go: to a callable, the logger ``oci_cluster``, else stderr as those of verbs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable
+
+from oci_cluster.system.console import Say
+from oci_cluster.system.redaction import redact
+
+LOGGER = logging.getLogger("oci_cluster")
+# How a line begins that somebody must read who reads nothing else: something failed, or may still cost money.
+_URGENT = ("NOT ENDED", "error:")
+
+
+class Messages:
+    """Says lines of progress, and keeps the last; passwords of URLs are hidden."""
+
+    def __init__(self, say: Say | None, on_line: Callable[[], object] = lambda: None) -> None:
+        """Say them to *say*.
+
+        Args:
+            say: None: the logger ``oci_cluster``, where a program has set one up; else stderr.
+            on_line: Is called after each line.
+        """
+        self._say = say
+        self._on_line = on_line
+        self.last = ""
+
+    def __call__(self, text: str) -> None:
+        """Say one line."""
+        self.last = redact(text)
+        if self._say is not None:
+            self._say(self.last)
+        elif LOGGER.hasHandlers():
+            LOGGER.log(logging.WARNING if text.startswith(_URGENT) else logging.INFO, "%s", self.last)
+        else:
+            with contextlib.suppress(OSError, ValueError):  # nobody is left who could be told
+                sys.stderr.write(f"oci_cluster: {self.last}\n")
+        self._on_line()
