@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urljoin
 
+import pytest
 from browser import PATIENCE_S, Browser, Page
-from harness import Launch, wait_until
+from harness import Launch, Project, wait_until
 
 # Keeps what it computes, so that the number of tasks grows for as long as nobody has said go.
 COMPUTE = """\
@@ -163,6 +164,16 @@ def work_in_a_session(browser: Browser, url: str) -> Lab:
     assert lab.run("stop.set(); print(len(futures) > 0)").strip() == "True"
     assert [lab.dialogs, lab.page.complaints, dashboard.complaints] == [[], [], []]
     return lab
+
+
+def connected_way_ends_with_it(browser: Browser, project: Project, name: str) -> None:
+    """See by *browser* that ``connect.sh`` leads to a session, by a URL of its own, for as long as it runs."""
+    with project.connected(name) as url:
+        lab = Lab(browser, f"{url}&reset")
+        lab.new_notebook()
+        assert lab.run("print(6 * 7)").strip() == "42"
+    with pytest.raises(AssertionError, match="ERR_CONNECTION_REFUSED"):
+        browser.open(url)
 
 
 def nobody_gets_in(browser: Browser, url: str) -> None:

@@ -40,6 +40,7 @@ def test_a_session_is_worked_in_by_its_owner_alone(project: Project, browser: Br
     """A notebook computes on the workers, the session's port has the dashboard, and a wrong token gets nothing."""
     session = project.session("jupyter", "--workers", "2", "--env", "SESSION_PORT=18510")
     url = url_of(session)
+    assert project.run("connect").stdout.strip() == url
     work_in_a_session(browser, url)
     assert list(project.code.glob("*.ipynb"))
     with Browser() as stranger:
