@@ -1,8 +1,8 @@
 """A real browser, as a test drives it: headless Chromium, over the pipe of its own debugging protocol.
 
 No library stands between: the protocol is JSON with a NUL behind each message, on two file descriptors that nobody else
-reaches, and Chromium ends when they are closed. The four libraries of the field bring 26 to 165 MB, another program or
-80 packages, and follow Chromium's versions one by one; Debian's Chromium changes under them.
+reaches, and Chromium ends when they are closed. Playwright 1.65 is 165 MB and for Chromiums of its own, Selenium 4.52
+needs a driver besides, puppeteer-core 25.16 is 80 packages of npm and JavaScript.
 
 The browser reaches loopback addresses and nothing else. Its profile is a new directory, and at its end no process of it
 is left. Needs Debian's chromium.
