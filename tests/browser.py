@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,8 @@ _FLAGS = (
     *("--disable-background-timer-throttling", "--disable-backgrounding-occluded-windows"),
     "--disable-renderer-backgrounding",
 )
-# Modifiers and keys as the protocol has them.
-_KEYS: Mapping[str, tuple[str, int, str]] = {"Enter": ("Enter", 13, "\r"), "Escape": ("Escape", 27, "")}
-_SHIFT = 8
+# As the protocol has it: the modifier's number is Shift's.
+_SHIFT_ENTER = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "modifiers": 8}
 # Of what is there, and has a size.
 _MIDDLE = """element => {
   if (!element) return null;
@@ -175,7 +174,7 @@ class Page:
         # Of each WebSocket, by its URL: how many messages have come from the server; and those that are open.
         self.messages: dict[str, int] = {}
         self.open_sockets: set[str] = set()
-        # What the page has complained of, in its console or by an exception that nobody caught.
+        # The exceptions of the page that nobody caught.
         self.complaints: list[str] = []
 
     def show(self, url: str) -> None:
@@ -224,12 +223,10 @@ class Page:
         """Type into what has the focus; lines end as they are, without an editor's indentation."""
         self._ask("Input.insertText", text=text)
 
-    def press(self, key: str, *, shift: bool = False) -> None:
-        """Press a key that writes nothing, with Shift or without."""
-        name, number, text = _KEYS[key]
-        words = {"key": name, "code": name, "windowsVirtualKeyCode": number, "modifiers": _SHIFT if shift else 0}
-        self._ask("Input.dispatchKeyEvent", type="keyDown", text=text, **words)
-        self._ask("Input.dispatchKeyEvent", type="keyUp", **words)
+    def press_shift_enter(self) -> None:
+        """Press these keys, which have a notebook run a cell."""
+        for kind, text in (("keyDown", {"text": "\r"}), ("keyUp", {})):
+            self._ask("Input.dispatchKeyEvent", type=kind, **text, **_SHIFT_ENTER)
 
     def screenshot(self, path: Path, *, width: int, height: int) -> None:
         """Write what the page looks like in a window of that size, as a PNG."""

@@ -100,7 +100,7 @@ class Lab:
         self.page.click(f'.jp-CodeCell[data-test="{number}"] .cm-content')
         self.page.wait_for(f"{_CELLS}[{number}].contains(document.activeElement)", "the cell to have the focus")
         self.page.type(code)
-        self.page.press("Enter", shift=True)
+        self.page.press_shift_enter()
         self.page.wait_for(f"{_CELLS}.length > {number + 1}", "the next cell")
         return number
 
