@@ -60,11 +60,10 @@ def way_to(site: Site, port: int, node: str = "MAIN", *, kubeconfig: Path | None
     """Have the way as a later verb opens it, for the site's user or for whom a *kubeconfig* is."""
     environ = {**site.project.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})}
     backend = open_backend("kubernetes", site.project.path, environ)
-    (cluster,) = backend.find("mine")
-    way = backend.way(cluster, backend.load(cluster), node, port, lambda _: None)
-    yield way
-    way.close()
-    backend.close()
+    with contextlib.closing(backend):
+        (cluster,) = backend.find("mine")
+        with contextlib.closing(backend.way(cluster, backend.load(cluster), node, port, lambda _: None)) as way:
+            yield way
 
 
 def name_of(way: Way) -> str:

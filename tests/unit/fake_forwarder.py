@@ -21,6 +21,8 @@ class FakeForwarder:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
         self.refusals: list[tuple[int, str]] = []
+        # How many more requests get no answer.
+        self.drops = 0
         self.open: set[ServerConnection] = set()
         self._server: Server | None = None
         self.url = ""
@@ -41,8 +43,11 @@ class FakeForwarder:
         assert self._server is not None
         self._server.shutdown()
 
-    def _admit(self, _: ServerConnection, request: Request) -> Response | None:
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         self.asked.append((request.path, request.headers.get("Authorization", "")))
+        if self.drops:
+            self.drops -= 1
+            connection.socket.shutdown(socket.SHUT_RDWR)
         if not self.refusals:
             return None
         code, message = self.refusals.pop(0)

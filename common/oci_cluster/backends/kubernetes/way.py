@@ -55,7 +55,7 @@ class PodWay:
         service, where = self._service, f"port {self._port} of {self._node}"
         try:
             path = service.path("pods", states.name_of(self._pod()), sub="portforward")
-            line = _PortLine(service.websocket(path, _PROTOCOL, ports=self._port), self._is_answered)
+            line = _PortLine(self._websocket(path), self._is_answered)
         except KubernetesError as error:
             if error.exit_code == ExitCode.NOT_PERMITTED:
                 needed = "create and get of pods/portforward, see Rights in docs/kubernetes.md"
@@ -69,6 +69,16 @@ class PodWay:
             msg = f"nobody listens on {where}, on its 127.0.0.1 or all addresses: {said}"
             raise BackendError(msg)
         return self._lines.carry(line)
+
+    def _websocket(self, path: str) -> WebSocket:
+        """Return a WebSocket to *path*; where nobody answers, it is asked for once more."""
+        try:
+            return self._service.websocket(path, _PROTOCOL, ports=self._port)
+        except KubernetesError as error:
+            if error.code:
+                raise
+        # On a machine of 2 cores with 13 busy programs, two of some hundred were never answered, and the next ones were.
+        return self._service.websocket(path, _PROTOCOL, ports=self._port)
 
     def _pod(self) -> Object:
         """Return the pod that the node is now.

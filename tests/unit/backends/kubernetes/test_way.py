@@ -164,6 +164,24 @@ def test_what_the_api_refuses(
         way_to(place, cluster, 80, "MAIN").dial()
 
 
+def test_what_gets_no_answer_is_asked_once_more(
+    place: KubernetesPlace, forwarder: FakeForwarder, cluster: Cluster
+) -> None:
+    """And no third time. What is refused is not."""
+    with serving(echo) as port:
+        way = way_to(place, cluster, port)
+        forwarder.drops = 1
+        assert send_and_read(way.dial, b"x") == b"x"
+        forwarder.drops = 2
+        with pytest.raises(BackendError, match="did not answer GET"):
+            way.dial()
+        assert len(forwarder.asked) == 4
+        forwarder.refusals.append((503, ""))
+        with pytest.raises(BackendError, match="503"):
+            way.dial()
+        assert len(forwarder.asked) == 5
+
+
 def test_an_api_that_does_not_answer(place: KubernetesPlace, cluster: Cluster) -> None:
     place.server = f"http://127.0.0.1:{free_port()}"
     backend = place.another()
