@@ -6,7 +6,7 @@ import io
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,7 +64,8 @@ class Desk:
         kind = read_kind(self.root, "book")
         return Door(self._open, kind, self.cluster, plan, opens=False, say=self.said.append)
 
-    def _open(self) -> Any:
+    def _open(self, is_stopped: Callable[[], bool]) -> Any:
+        assert not is_stopped()
         self.backend.way = lambda *words: DirectWay("127.0.0.1", words[3])  # type: ignore[attr-defined]
         return self.backend
 
