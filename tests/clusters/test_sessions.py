@@ -305,8 +305,18 @@ def test_a_kind_is_added_by_a_folder(project: Project, kind: Path) -> None:
     assert project.run("stop", "away").returncode == 0
 
 
+def test_where_all_nodes_train_main_alone_serves(project: Project, kind: Path) -> None:
+    """No launcher of ranks has a part in it."""
+    shutil.copytree(HELLO, kind, dirs_exist_ok=True)
+    session = project.session("hello", "--framework", "gang", "--python", sys.executable)
+    assert status(url_of(session)) == 200
+    session.interrupt()
+    assert session.wait() == 143
+    session.assert_nothing_left()
+
+
 def test_a_session_beside_a_cluster_computes_there(project: Project, kind: Path) -> None:
-    """Client() is one of that cluster, with its certificate."""
+    """Client() is one of that cluster, with its certificate. By itself, a session computes on main."""
     (kind / "session.env").write_text("SESSION_PORT=18502\nSESSION_URL=http://{host}:{port}\nSESSION_IN=dask\n")
     code = "from dask.distributed import Client\nimport os\nc = Client(timeout=60)\nn = os.environ['NODE_NAME']\n"
     asks = "print(n, c.submit(lambda: os.environ['CLUSTER_NAME'] + os.environ['NODE_NAME']).result(), flush=True)"
@@ -317,6 +327,10 @@ def test_a_session_beside_a_cluster_computes_there(project: Project, kind: Path)
     session = project.session("hello", "--in", "mine")
     assert session.wait() == 0, session.err
     assert "MAIN | MAIN mineWORKER_1\n" in session.out
+    alone = project.session("hello", "own")
+    assert alone.wait() == 0, alone.err
+    assert "MAIN | MAIN ownMAIN\n" in alone.out
+    alone.assert_nothing_left()
     ended = project.session("hello", "--in", "gone")
     assert (ended.process.wait(60), "there is no cluster 'gone'" in ended.err) == (2, True)
     cluster.interrupt(signal.SIGTERM)

@@ -64,7 +64,8 @@ def toy_archive(directory: Path, engine_place: Path) -> Path:
             engine.run("save", "--output", str(file), TOY)
 
     toys = [CHECKOUT / "tests" / "clusters" / name for name in _TOYS]
-    made_of = [CHECKOUT / "common", *toys, CHECKOUT / "tests" / "toy_image.py"]
+    sessions = [CHECKOUT / "scripts" / "sessions", CHECKOUT / "tests" / "clusters" / "hello"]
+    made_of = [CHECKOUT / "common", *sessions, *toys, CHECKOUT / "tests" / "toy_image.py"]
     return _kept(directory, "toy", _content_of(made_of), make)
 
 
