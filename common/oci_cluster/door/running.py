@@ -130,7 +130,7 @@ class Running:
             self._finish()
 
     def _to_the_end(self) -> int:
-        self._backend.states([self.cluster])  # in this thread, which is who asks from here on
+        self._backend.load(self.cluster)  # in this thread, which from here on sees what its nodes tell
         follower = Follower(self._backend, self.cluster, self.plan, say=self._say, signals=self._bell)
         code = None
         try:

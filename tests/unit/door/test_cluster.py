@@ -50,6 +50,15 @@ def test_up_takes_the_steps_of_a_launch_and_follows(site: Site) -> None:
     cluster.down()  # one that has ended is as good
 
 
+def test_the_thread_that_follows_has_the_backend_know_it(site: Site) -> None:
+    """What nodes tell without storage, a thread sees that has loaded the plan."""
+    threads: list[str] = []
+    load = site.backend.load
+    site.backend.load = lambda cluster: threads.append(threading.current_thread().name) or load(cluster)  # type: ignore[method-assign, func-returns-value]
+    site.cluster(name="mine").up().down()
+    assert "oci_cluster mine" in threads
+
+
 def test_what_is_not_launched_says_so_and_is_ended_already(site: Site) -> None:
     cluster = site.cluster()
     cluster.down()
