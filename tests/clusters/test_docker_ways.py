@@ -118,6 +118,8 @@ def test_every_port_of_a_container_is_reached(served: Project, engine: Engine) -
     assert many_at_once(way_to(served, engine, 7001).dial, 12) == 12
     (main,) = engine.run("ps", "--quiet", "--filter=label=oci-cluster.node=MAIN").stdout.split()
     assert engine.run("port", main).stdout.split() == ["7100/tcp", "->", "127.0.0.1:7100"]
+    connected = served.run("connect", "mine", "--port", "7001", "--check")
+    assert connected.returncode == 0, connected.stderr
     assert "exposed: 7100" in served.run("status", "mine").stdout.splitlines()
     with pytest.raises(BackendError, match=r"nobody listens on port 7001 of WORKER_1 \(Connection refused\)"):
         way_to(served, engine, 7001, "WORKER_1").dial()

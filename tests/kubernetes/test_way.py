@@ -80,6 +80,7 @@ def test_ports_of_pods_are_reached_by_who_may(site: Site, kubernetes: Cluster) -
     assert f"; port {EXPOSED} of main is {spec['ports'][0]['nodePort']} of every machine" in launched.err
     assert f"exposed: {EXPOSED}" in site.run("status", "mine")
     assert_reached(site)
+    site.run("connect", "mine", "--port", str(PORT), "--check")
     assert_told_which_right_is_missing(site, kubernetes)
     with way_to(site, PORT) as way:
         launched.interrupt()

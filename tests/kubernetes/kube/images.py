@@ -86,6 +86,26 @@ def product_archive(directory: Path, place: Path, framework: str) -> tuple[str, 
     return name, _kept(directory, framework, _content_of([CHECKOUT / "common", CHECKOUT / framework]), make)
 
 
+def session_archive(directory: Path, place: Path) -> tuple[str, Path]:
+    """Return name and archive of an image of Dask that has JupyterLab, as its README says how to build it.
+
+    Args:
+        directory: Where archives are kept.
+        place: As for :func:`product_archive`.
+    """
+    name = f"{REGISTRY}/dask:jupyter"
+    sessions = CHECKOUT / "scripts" / "sessions"
+
+    def make(file: Path) -> None:
+        with engines.Engine(Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")) as engine:
+            Shop(engine, place, ["dask"]).make(
+                "build-dask", EXTRA_ENV=str(sessions / "jupyter" / "env.yaml"), TAG="jupyter"
+            )
+            engine.run("save", "--output", str(file), name)
+
+    return name, _kept(directory, "jupyter", _content_of([CHECKOUT / "common", CHECKOUT / "dask", sessions]), make)
+
+
 def _kept(directory: Path, name: str, state: str, make: Callable[[Path], None]) -> Path:
     """Return the file of that *name* and *state*; where there is none, it is made, and takes the place of the last."""
     directory.mkdir(parents=True, exist_ok=True)
