@@ -93,6 +93,21 @@ def test_a_launch_that_fails_leaves_nothing(site: Site) -> None:
     cluster.up().down()
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_an_interrupt_when_all_has_just_been_started_ends_it(site: Site, *, keep: bool) -> None:
+    """Nobody follows it yet, and nobody would end it."""
+
+    def say(line: str) -> None:
+        if " started: " in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        site.cluster(keep=keep, say=say).up()
+    (launched,) = site.backend.clusters
+    assert {state.exit_code for state in site.backend.nodes[launched.launch_id].values()} == {143}
+    assert site.notes == ["guard local", "dismiss"]
+
+
 def test_a_success_is_0_and_brings_what_it_leaves(site: Site) -> None:
     cluster = site.cluster().up()
     site.end(0)
