@@ -59,6 +59,17 @@ def test_the_thread_that_follows_has_the_backend_know_it(site: Site) -> None:
     assert "oci_cluster mine" in threads
 
 
+@pytest.mark.parametrize(("keep", "followed"), [(False, "any"), (True, None)])
+def test_main_knows_whether_a_program_follows_that_starts_workers(
+    site: Site, *, keep: bool, followed: str | None
+) -> None:
+    """A cluster with ADAPT grows and shrinks as it does with launch.sh."""
+    cluster = site.cluster(settings={"ADAPT": "1:2"}, keep=keep).up()
+    (plan,) = site.backend.plans.values()
+    assert plan.environment.get("FOLLOWED") == followed
+    cluster.down()
+
+
 def test_what_is_not_launched_says_so_and_is_ended_already(site: Site) -> None:
     cluster = site.cluster()
     cluster.down()
