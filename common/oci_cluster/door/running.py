@@ -152,13 +152,13 @@ class Running:
     def _finish(self) -> None:
         if self._has_ended() and (guard := self._take_guard()):
             guard.dismiss()
+        with _lock:  # before anybody is told: who ends the program then has forgotten nothing
+            _followed.pop(self, None)
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
         self._bell.wait(0)  # once more, for what is shown
         self._backend.close()
-        with _lock:
-            _followed.pop(self, None)
 
     def _has_ended(self) -> bool:
         """Return whether nothing runs any more; where that is not known, the guard stays."""

@@ -70,6 +70,15 @@ def test_main_knows_whether_a_program_follows_that_starts_workers(
     cluster.down()
 
 
+def test_one_that_has_ended_is_not_forgotten(site: Site) -> None:
+    """A program may end as soon as it is told, while the thread still tidies up."""
+    followed: list[object] = []
+    site.backend.on["close"] = lambda: followed.extend(running._followed)
+    site.cluster().up().down()
+    until(lambda: "close" in site.backend.calls)
+    assert followed == []
+
+
 def test_what_is_not_launched_says_so_and_is_ended_already(site: Site) -> None:
     cluster = site.cluster()
     cluster.down()
