@@ -156,7 +156,6 @@ class Handle:
         with self._lock:
             if self._connected is None:
                 backend = self._place.open()  # of its own: connections are served by threads
-                backend.states([cluster])
                 self._connected = Connected(backend, cluster, backend.load(cluster), self._say, self._place.root)
             return self._connected
 

@@ -38,12 +38,16 @@ def launched(
         guard = Guard(backend.name, plan.cluster_id, root=place.root, own=place.own)
         try:
             cluster = lifecycle.launch(bounded(plan) if keep else followed(plan, backend))
-            say(f"cluster {cluster.name} started: {len(plan.nodes)} nodes; {backend.started(cluster, plan)}")
-            if keep:
-                return cluster, None
-            running = Running(backend, cluster, plan, say, lifecycle)
-            running.follow(guard, lambda: on_round(running))
-            is_followed = True
+            try:
+                say(f"cluster {cluster.name} started: {len(plan.nodes)} nodes; {backend.started(cluster, plan)}")
+                if keep:
+                    return cluster, None
+                running = Running(backend, cluster, plan, say, lifecycle)
+                running.follow(guard, lambda: on_round(running))
+                is_followed = True
+            except BaseException:  # an interrupt, just now
+                lifecycle.stop(cluster, reason="its launch was interrupted")
+                raise
         finally:
             if not is_followed:
                 guard.dismiss()
