@@ -77,7 +77,7 @@ class PodWay:
         except KubernetesError as error:
             if error.code:
                 raise
-        # On a machine of 2 cores with 13 busy programs, two of some hundred were never answered, and the next ones were.
+        # On a machine of 2 cores with 13 busy programs two of some hundred were never answered, and the next ones were.
         return self._service.websocket(path, _PROTOCOL, ports=self._port)
 
     def _pod(self) -> Object:
