@@ -29,7 +29,7 @@ $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 to_push := $(if $(filter push%,$(MAKECMDGOALS)),--to-push)
 
 # dask/ and tests/ are folders: without .PHONY make calls such targets "up to date".
-.PHONY: build push pull-check pin-base size $(builds) $(pushes) help test test-quick test-unit test-scripts test-clusters test-kubernetes test-samples lint format lock audit bench chaos demo-oci smoke-oci coverage clean
+.PHONY: build push pull-check pin-base size $(builds) $(pushes) help test test-quick test-unit test-scripts test-clusters test-kubernetes test-samples lint format lock audit bench chaos demo-oci screenshots smoke-oci coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -121,6 +121,9 @@ chaos: $(python_tools) ## random faults on real clusters: N= schedules, from the
 
 demo-oci: $(python_tools) ## a launch on a stand-in for OCI, and the requests that it makes
 	.venv/bin/python tests/demo_oci.py
+
+screenshots: $(python_tools) ## make the pictures of docs/images anew, in a real browser
+	PYTHONPATH=tests .venv/bin/python tests/screenshots.py
 
 smoke-oci: $(python_tools) ## in your tenancy: which guesses about OCI are right? shows time and money, and asks; ARGS=--help
 	@PYTHONPATH=tests:common .venv/bin/python -m smoke_oci $(ARGS)

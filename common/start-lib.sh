@@ -50,8 +50,9 @@ run_entry_point() {
 
 # session_facts: print the lines that the kind of session has for READY_FILE, such as the key of its host; none elsewhere.
 session_facts() {
+  [[ -n "${SESSION:-}" ]] || return 0
   local script="${ENTRY_POINT%/*}/facts.sh"
-  [[ -z "${SESSION:-}" || ! -e "${script}" ]] || "${script}"
+  [[ ! -e "${script}" ]] || "${script}"
 }
 
 # run_session_alone: where main is all that a session has, be ready, and become it; a launcher of ranks has no part in it.

@@ -10,17 +10,19 @@ source "${here}/dask-lib.sh"
 
 scheduler="" entry="" own_worker=""
 
-# end_all: the entry point first, then the workers, which the scheduler sends away when it is told to end, then itself.
+# end_all: the entry point first, then main's own worker, then the others, which the scheduler sends away when it is told
+# to end, then itself.
 end_all() {
   trap '' TERM INT
   if [[ -n "${entry}" ]]; then
     kill -TERM "${entry}" 2>/dev/null && wait "${entry}" || :
   fi
-  if [[ -n "${scheduler}" ]]; then
-    kill -TERM "${scheduler}" 2>/dev/null && wait "${scheduler}" || :
-  fi
+  # No agent tells this one to leave, for which the scheduler would wait.
   if [[ -n "${own_worker}" ]]; then
     kill -TERM "${own_worker}" 2>/dev/null && wait "${own_worker}" || :
+  fi
+  if [[ -n "${scheduler}" ]]; then
+    kill -TERM "${scheduler}" 2>/dev/null && wait "${scheduler}" || :
   fi
 }
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +260,27 @@ class Project:
             timeout=PATIENCE_S,
             check=False,
         )
+
+    @contextlib.contextmanager
+    def connected(self, *words: str) -> Iterator[str]:
+        """Run ``connect.sh`` until the block has ended; yield its first line. It ends in order then, with 0."""
+        out = self.scratch / f"connect-{len(list(self.scratch.iterdir()))}"
+        with out.open("wb") as output:
+            process = subprocess.Popen(
+                [str(self.path / "scripts" / "connect.sh"), *words],
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                start_new_session=True,
+            )
+        try:
+            yield wait_until(lambda: "\n" in out.read_text() and out.read_text(), "a line of connect.sh").strip()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def end_all(self) -> None:
         """End what a failed test left."""

@@ -11,7 +11,7 @@
 #   samples     pytest on tests/samples: scripts of others as they are, and tests of the other rings that are marked
 #               `long`; they need gigabytes and an hour
 #
-# Tests run side by side: those that compute on every CPU, and three at a time those of clusters, which mostly wait.
+# Tests run side by side: those that compute on every CPU, and four at a time those of clusters, which mostly wait.
 # TEST_JOBS names another number for both. Tests marked `quiet` come after the others, and last those marked `alone`.
 #
 # The unit ring's coverage is measured, and must reach the floor in pyproject.toml. With --measure the coverage of all
@@ -118,8 +118,8 @@ unit_tests() {
 }
 
 cluster_tests() {
-  count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m 'not alone and not quiet and not long' tests/clusters
-  count_pytest --numprocesses "${jobs:-3}" --no-loadscope-reorder -m quiet tests/clusters
+  count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m 'not alone and not quiet and not long' tests/clusters
+  count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m quiet tests/clusters
   count_pytest -m alone tests/clusters
 }
 

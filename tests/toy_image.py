@@ -31,6 +31,9 @@ def build_toy_image(engine: Engine, context: Path, tag: str, *frameworks: str) -
         assert spec.submodule_search_locations is not None
         shutil.copytree(spec.submodule_search_locations[0], context / "packages" / package)
     shutil.copytree(CHECKOUT / "common", context / "project" / "common")
+    sessions = context / "project" / "scripts" / "sessions"
+    shutil.copytree(CHECKOUT / "scripts" / "sessions", sessions)
+    shutil.copytree(CHECKOUT / "tests" / "clusters" / "hello", sessions / "hello")
     for framework in frameworks:
         shutil.copytree(CHECKOUT / "tests" / "clusters" / framework, context / "project" / framework)
     shutil.copy(str(shutil.which("tini")), context / "project")

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 from harness import Project, processes_of, wait_until
@@ -18,28 +14,6 @@ if __name__ == "__main__":
     with Client(timeout=60) as client:
         print(client.submit(lambda: 6 * 7).result())
 """
-
-
-@contextlib.contextmanager
-def connected(project: Project, *words: str) -> Iterator[str]:
-    """Run ``connect.sh`` until the block has ended; yield its first line. It ends in order then, with 0."""
-    out = project.scratch / f"connect-{len(list(project.scratch.iterdir()))}"
-    with out.open("wb") as output:
-        process = subprocess.Popen(
-            [str(project.path / "scripts" / "connect.sh"), *words],
-            env=project.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            start_new_session=True,
-        )
-    try:
-        yield wait_until(lambda: "\n" in out.read_text() and out.read_text(), "a line of connect.sh").strip()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def python_of(launch_id: str) -> str:
@@ -59,13 +33,13 @@ def test_a_dask_cluster_is_reached_from_outside(project: Project) -> None:
     assert (checked.returncode, checked.stderr) == (0, "connect.sh: scheduler of MAIN is reachable\n")
     assert project.run("connect", "mine", "--port", "9", "--check").returncode == 69
 
-    with connected(project, "mine", "--port", "18787:dashboard") as url:
+    with project.connected("mine", "--port", "18787:dashboard") as url:
         assert url == "http://127.0.0.1:18787/status"
         with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - http, as the line before says
             assert b"bokeh" in answer.read().lower()
 
     script = project.write("outside.py", OUTSIDE)
-    with connected(project, "mine", "--python") as line:
+    with project.connected("mine", "--python") as line:
         name, _, place = line.removeprefix("export ").partition("=")
         outside = subprocess.run(
             [python_of(launch.launch_id), script],

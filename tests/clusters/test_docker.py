@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import ANY
@@ -17,6 +19,7 @@ from harness import SLEEP, Launch, Project, wait_until
 from planted import ARGUMENT, FILES, REASON, VARIABLES, Planted, Watch, shown_of
 from toy_image import build_toy_image
 
+HELLO = Path(__file__).parent / "hello"
 pytestmark = pytest.mark.skipif(bool(engines.why_not()), reason=engines.why_not() or "runs")
 
 
@@ -343,4 +346,23 @@ def test_the_first_ctrl_c_ends_containers_that_never_begin(site: Site, tmp_path:
     assert {node["state"] for node in site.nodes("demo").values()} == {"ACCEPTED"}
     launch.interrupt()
     assert launch.wait() == 143, launch.err
+    assert site.left() == []
+
+
+def test_a_session_is_reached_and_what_it_changes_comes_back(site: Site) -> None:
+    """Its server listens on the container's own loopback; the code is a copy, which is among the outputs."""
+    kind = site.project.path / "scripts" / "sessions" / "hello"
+    shutil.copytree(HELLO, kind, dirs_exist_ok=True)
+    (site.project.code / "mine.txt").write_text("mine")
+    session = site.project.session("hello", "talk", "--framework", "plain")
+    (path,) = wait_until(lambda: [*site.project.path.glob(".clusters/talk-*/session-url")], lambda: session.err, 60.0)
+    with urllib.request.urlopen(path.read_text().strip(), timeout=60) as page:  # noqa: S310 - of this test
+        assert page.read() == b"hello"
+    listening = site.engine.run("exec", site.container("MAIN"), "cat", "/proc/net/tcp").stdout
+    assert f"0100007F:{18500:04X}" in listening, "127.0.0.1 alone"
+    site.run("stop", "talk")
+    assert session.wait() == 143
+    kept = next((path.parent / "outputs").glob("**/code"))
+    assert {file.name: file.read_text() for file in kept.iterdir()} == {"greeted": "hello", "mine.txt": "mine"}
+    assert sorted(file.name for file in site.project.code.iterdir()) == ["mine.txt"]
     assert site.left() == []

@@ -26,6 +26,7 @@ import pytest
 from harness import Launch, Project, processes_of, wait_until
 
 CLIENT = Path(__file__).parents[1] / "notebook_client.py"
+HELLO = Path(__file__).parent / "hello"
 WRONG = "0" * 64
 
 
@@ -273,44 +274,25 @@ def test_a_board_shows_what_a_cluster_has_left(project: Project, tmp_path: Path)
 
 # --- Kinds of users, and sessions beside a cluster ------------------------------------------------------------------
 
-SERVES = """#!/usr/bin/env bash
-exec python - <<'PYTHON'
-import http.server, os
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        token = open(os.environ["NODE_DIR"] + "/session-token").read()
-        self.send_response(200 if token in self.path else 403)
-        self.end_headers()
-        self.wfile.write(os.environ["GREETING"].encode())
-http.server.HTTPServer((os.environ["NODE_ADDRESS"], int(os.environ["SESSION_PORT"])), Page).serve_forever()
-PYTHON
-"""
-
 
 @pytest.fixture
 def kind(project: Project) -> Iterator[Path]:
     """Return the folder of a kind of session that a user has added, with nothing in it."""
     folder = project.path / "scripts" / "sessions" / "hello"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     yield folder
     shutil.rmtree(folder)
 
 
-def write_script(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o755)
-
-
 def test_a_kind_is_added_by_a_folder(project: Project, kind: Path) -> None:
     """It has a URL, its own settings, and all verbs; Ctrl-C ends it, and a detached one is reached by connect.sh."""
-    url = "SESSION_URL='http://{host}:{port}/?t={token}'\nSESSION_PROBE='/?t={token}'\n"
-    (kind / "session.env").write_text(f"SESSION_PORT=18500\n{url}GREETING=hello\n")
-    write_script(kind / "start.sh", SERVES)
+    shutil.copytree(HELLO, kind, dirs_exist_ok=True)
     words = ("hello", "--framework", "plain", "--python", sys.executable, "--env", "GREETING=hi")
     session = project.session(*words)
     url = url_of(session)
     with urllib.request.urlopen(url, timeout=60) as page:
         assert page.read() == b"hi"
+    assert (project.code / "greeted").read_text() == "hi"
     session.interrupt()
     assert session.wait() == 143
 
@@ -323,17 +305,32 @@ def test_a_kind_is_added_by_a_folder(project: Project, kind: Path) -> None:
     assert project.run("stop", "away").returncode == 0
 
 
+def test_where_all_nodes_train_main_alone_serves(project: Project, kind: Path) -> None:
+    """No launcher of ranks has a part in it."""
+    shutil.copytree(HELLO, kind, dirs_exist_ok=True)
+    session = project.session("hello", "--framework", "gang", "--python", sys.executable)
+    assert status(url_of(session)) == 200
+    session.interrupt()
+    assert session.wait() == 143
+    session.assert_nothing_left()
+
+
 def test_a_session_beside_a_cluster_computes_there(project: Project, kind: Path) -> None:
-    """Client() is one of that cluster, with its certificate."""
+    """Client() is one of that cluster, with its certificate. By itself, a session computes on main."""
     (kind / "session.env").write_text("SESSION_PORT=18502\nSESSION_URL=http://{host}:{port}\nSESSION_IN=dask\n")
     code = "from dask.distributed import Client\nimport os\nc = Client(timeout=60)\nn = os.environ['NODE_NAME']\n"
     asks = "print(n, c.submit(lambda: os.environ['CLUSTER_NAME'] + os.environ['NODE_NAME']).result(), flush=True)"
-    write_script(kind / "start.sh", f'#!/usr/bin/env bash\nexec python -c "{code}{asks}"\n')
+    (kind / "start.sh").write_text(f'#!/usr/bin/env bash\nexec python -c "{code}{asks}"\n')
+    (kind / "start.sh").chmod(0o755)
     cluster = project.launch("dask", "1", "--keep", "--name", "mine")
     wait_until(lambda: "ready after" in cluster.err, lambda: cluster.err)
     session = project.session("hello", "--in", "mine")
     assert session.wait() == 0, session.err
     assert "MAIN | MAIN mineWORKER_1\n" in session.out
+    alone = project.session("hello", "own")
+    assert alone.wait() == 0, alone.err
+    assert "MAIN | MAIN ownMAIN\n" in alone.out
+    alone.assert_nothing_left()
     ended = project.session("hello", "--in", "gone")
     assert (ended.process.wait(60), "there is no cluster 'gone'" in ended.err) == (2, True)
     cluster.interrupt(signal.SIGTERM)

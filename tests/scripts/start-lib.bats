@@ -211,3 +211,42 @@ in $(cd "${CODE_DIR}" && pwd -P)
   TIMEOUT=0 run -75 lines 'wait_until "$$" false'
   TIMEOUT=0 run -0 lines 'wait_until "$$" true'
 }
+
+# --- Sessions ---------------------------------------------------------------------------------------------------------
+
+# Set what a session's start script needs: a kind that has facts.
+make_session() {
+  mkdir -p kind code
+  printf '#!/bin/sh\necho "key=value"\n' >kind/facts.sh
+  printf '#!/bin/sh\necho "serves in $(basename "${PWD}")"\ncat "${READY_FILE}"\nexit 3\n' >kind/start.sh
+  chmod +x kind/facts.sh kind/start.sh
+  : >args
+  export SESSION=kind ENTRY_POINT="${PWD}/kind/start.sh" READY_FILE="${PWD}/ready" CODE_DIR="${PWD}/code"
+  export ENTRY_ARGS_FILE="${PWD}/args" WORKER_COUNT=0
+}
+
+@test "start-lib: a session of main alone is ready with its facts, and becomes its start script" {
+  make_session
+  run -3 --separate-stderr lines 'run_session_alone; echo "a launcher of ranks"'
+  assert_output "serves in code
+key=value"
+}
+
+@test "start-lib: a session with workers, and what is none, goes on to the framework's own" {
+  make_session
+  WORKER_COUNT=1 run -0 --separate-stderr lines 'run_session_alone; session_facts; echo "the framework"'
+  assert_output "key=value
+the framework"
+  assert [ ! -e ready ]
+  unset SESSION ENTRY_POINT
+  run -0 --separate-stderr lines 'run_session_alone; session_facts; echo "the framework"'
+  assert_output "the framework"
+}
+
+@test "start-lib: a session whose facts fail is not ready" {
+  make_session
+  printf '#!/bin/sh\nexit 78\n' >kind/facts.sh
+  run -78 --separate-stderr lines 'run_session_alone'
+  assert_output ""
+  assert [ ! -e ready ]
+}

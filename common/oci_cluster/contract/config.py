@@ -18,10 +18,19 @@ T = TypeVar("T")
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 
 
-def own_path(root: Path, environ: Mapping[str, str]) -> str:
-    """Return the ``PYTHONPATH`` of a process that runs this package as the checkout *root* has it."""
+# What a kernel of Jupyter sets for its notebook alone: nodes have no matplotlib_inline, and a log is no screen.
+_KERNELS = ("JPY_PARENT_PID", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PAGER", "GIT_PAGER")
+
+
+def own_environment(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return *environ* for a process that runs this package as the checkout *root* has it, also out of a notebook."""
     common, given = str(root / "common"), environ.get("PYTHONPATH", "")
-    return given if common in given.split(os.pathsep) else os.pathsep.join([common, *([given] if given else [])])
+    path = given if common in given.split(os.pathsep) else os.pathsep.join([common, *([given] if given else [])])
+    found = {**environ, "PYTHONPATH": path}
+    if "JPY_PARENT_PID" in found:
+        has_own = found.get("MPLBACKEND", "").startswith("module://matplotlib_inline")
+        found = {k: v for k, v in found.items() if k not in _KERNELS and not (k == "MPLBACKEND" and has_own)}
+    return found
 
 
 SETTINGS_FILE = "settings.env"

@@ -50,9 +50,7 @@ class NodesAdaptive(Adaptive):  # type: ignore[misc] # likewise
 class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships no types
     """The scheduler of a cluster of ours, and the means to change its workers."""
 
-    def __init__(
-        self, cluster: Cluster, address: str, security: Security, nodes: Collection[str], processes: int
-    ) -> None:
+    def __init__(self, cluster: Cluster, address: str, security: Security, nodes: Collection[str]) -> None:
         """Connect to *cluster*.
 
         Args:
@@ -60,17 +58,17 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
             address: Of its scheduler.
             security: With which that is talked to.
             nodes: Names of its worker nodes.
-            processes: Workers that each of them has.
         """
         super().__init__(asynchronous=False, quiet=True, name=cluster.name)
         self.security = security
         self.nodes = set(nodes)
         self._cluster = cluster
-        self._processes = processes
         self._dashboard: str | None = None
         self._loop_runner.start()
         self.scheduler_comm = rpc(address, connection_args=security.get_connection_args("client"))
         self.sync(self._start)
+        # Workers that each node has: with several they are called WORKER_1-0 and so on.
+        self._processes = 1 + max((int(name.partition("-")[2] or 0) for name in self.observed), default=0)
 
     @property
     def plan(self) -> set[str]:
@@ -155,7 +153,7 @@ def connected(cluster: Cluster) -> DaskCluster:
     cluster.wait_ready()
     address, security = connection_of(cluster)
     try:
-        return DaskCluster(cluster, address, security, _worker_nodes(cluster), cluster.processes)
+        return DaskCluster(cluster, address, security, _worker_nodes(cluster))
     except OSError as error:
         msg = f"the scheduler of {cluster.name}, {address}, does not answer ({error}); see what it says: logs('MAIN')"
         raise BackendError(msg) from error

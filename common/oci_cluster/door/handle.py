@@ -13,8 +13,6 @@ from typing import Any
 
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract import cluster as contract
-from oci_cluster.contract.config import SettingsReader, framework_defaults
-from oci_cluster.contract.values import parse_count
 from oci_cluster.door.auth import Auth
 from oci_cluster.door.messages import Messages
 from oci_cluster.door.place import Place
@@ -135,16 +133,6 @@ class Handle:
             found = outputs_of(cluster, backend.load(cluster))
         return Path(found) if found and "://" not in found else found
 
-    @property
-    def processes(self) -> int:
-        """How many processes each worker node has, where its framework has more than one (``NPROCS``)."""
-        with self._acting() as (backend, _, cluster):
-            read = SettingsReader(backend.load(cluster).environment, self._defaults())
-        return read.value("NPROCS", parse_count, 1)
-
-    def _defaults(self) -> dict[str, str]:
-        return framework_defaults(self._place.root / self.framework)
-
     def url(self, port: str | int = "dashboard", node: str = "MAIN") -> str:
         """Make a port of a node reachable on this machine until the cluster is ended; return the URL under which it is.
 
@@ -168,7 +156,6 @@ class Handle:
         with self._lock:
             if self._connected is None:
                 backend = self._place.open()  # of its own: connections are served by threads
-                backend.states([cluster])
                 self._connected = Connected(backend, cluster, backend.load(cluster), self._say, self._place.root)
             return self._connected
 

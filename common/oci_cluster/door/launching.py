@@ -12,6 +12,7 @@ from oci_cluster.door.messages import Messages
 from oci_cluster.door.place import Place
 from oci_cluster.door.request import Wanted, request_of
 from oci_cluster.door.running import Running
+from oci_cluster.launcher.adapting import followed
 from oci_cluster.launcher.guard import Guard
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.planning import make_plan
@@ -36,13 +37,17 @@ def launched(
         plan = _prepared(wanted, place, backend, lifecycle, say)
         guard = Guard(backend.name, plan.cluster_id, root=place.root, own=place.own)
         try:
-            cluster = lifecycle.launch(bounded(plan) if keep else plan)
-            say(f"cluster {cluster.name} started: {len(plan.nodes)} nodes; {backend.started(cluster, plan)}")
-            if keep:
-                return cluster, None
-            running = Running(backend, cluster, plan, say, lifecycle)
-            running.follow(guard, lambda: on_round(running))
-            is_followed = True
+            cluster = lifecycle.launch(bounded(plan) if keep else followed(plan, backend))
+            try:
+                say(f"cluster {cluster.name} started: {len(plan.nodes)} nodes; {backend.started(cluster, plan)}")
+                if keep:
+                    return cluster, None
+                running = Running(backend, cluster, plan, say, lifecycle)
+                running.follow(guard, lambda: on_round(running))
+                is_followed = True
+            except BaseException:  # an interrupt, just now
+                lifecycle.stop(cluster, reason="its launch was interrupted")
+                raise
         finally:
             if not is_followed:
                 guard.dismiss()

@@ -33,10 +33,20 @@ class Messages:
         """Say one line."""
         self.last = redact(text)
         if self._say is not None:
-            self._say(self.last)
+            self._tell(self._say)
         elif LOGGER.hasHandlers():
             LOGGER.log(logging.WARNING if text.startswith(_URGENT) else logging.INFO, "%s", self.last)
         else:
             with contextlib.suppress(OSError, ValueError):  # nobody is left who could be told
                 sys.stderr.write(f"oci_cluster: {self.last}\n")
         self._on_line()
+
+    def _tell(self, say: Say) -> None:
+        """Say the last line to *say*; where that fails, it and all that follow go where they go without it."""
+        line = self.last
+        try:
+            say(line)
+        except Exception as error:  # noqa: BLE001 - somebody's function: no cluster must end for it, or stay
+            self._say = None
+            self(f"error: the function that was given with say= has failed ({error!r}); it is told nothing more")
+            self(line)

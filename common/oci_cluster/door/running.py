@@ -130,7 +130,7 @@ class Running:
             self._finish()
 
     def _to_the_end(self) -> int:
-        self._backend.states([self.cluster])  # in this thread, which is who asks from here on
+        self._backend.load(self.cluster)  # in this thread, which from here on sees what its nodes tell
         follower = Follower(self._backend, self.cluster, self.plan, say=self._say, signals=self._bell)
         code = None
         try:
@@ -152,13 +152,13 @@ class Running:
     def _finish(self) -> None:
         if self._has_ended() and (guard := self._take_guard()):
             guard.dismiss()
+        with _lock:  # before anybody is told: who ends the program then has forgotten nothing
+            _followed.pop(self, None)
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
         self._bell.wait(0)  # once more, for what is shown
         self._backend.close()
-        with _lock:
-            _followed.pop(self, None)
 
     def _has_ended(self) -> bool:
         """Return whether nothing runs any more; where that is not known, the guard stays."""

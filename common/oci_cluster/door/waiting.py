@@ -44,8 +44,8 @@ def _follow_until_ready(backend: Backend, cluster: Cluster, timeout_s: float | N
         if time.monotonic() > deadline:
             raise _too_late(cluster, timeout_s, "is not ready")
 
-    backend.states([cluster])  # in this thread, which is who asks from here on
-    return Follower(backend, cluster, backend.load(cluster), say=say, signals=Bell(check)).until_ready() is None
+    plan = backend.load(cluster)  # in this thread, which from here on sees what its nodes tell
+    return Follower(backend, cluster, plan, say=say, signals=Bell(check)).until_ready() is None
 
 
 def wait_for_end(

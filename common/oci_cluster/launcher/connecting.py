@@ -48,7 +48,7 @@ class Connected:
     cluster: Cluster
     plan: Plan
     say: Say
-    root: Path = PROJECT_ROOT
+    root: Path = field(default_factory=lambda: PROJECT_ROOT)
     """The checkout that has the framework."""
     connections: Connections = field(init=False)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from oci_cluster.contract.config import PROJECT_ROOT, own_path
+from oci_cluster.contract.config import PROJECT_ROOT, own_environment
 from oci_cluster.errors import SettingsError
 
 # A shell, as it costs a megabyte: it waits for a line, and becomes the verb that ends a cluster where another one comes
@@ -41,7 +41,7 @@ class Guard:
         """
         words = [sys.executable, "-m", "oci_cluster", "orphan", backend, cluster_id]
         # Where relative paths start: as exec_cluster in common/lib.sh.
-        environ = {**os.environ, "PYTHONPATH": own_path(root, os.environ), "CLUSTER_CWD": str(Path.cwd())}
+        environ = {**own_environment(root, os.environ), "CLUSTER_CWD": str(Path.cwd())}
         kept = [_readable(own)] if own else []
         try:
             # Neither pipes, whose readers would wait for it, nor claims of addresses: these are the launcher's. A

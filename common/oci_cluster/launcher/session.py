@@ -145,7 +145,9 @@ class _Session:
         say = say_to_stderr(program())
         say(f"a session of {self.kind.name}, which {self.limits}; Ctrl-C ends it")
         opens = self.line.has("--open")
-        door = Door(lambda: open_named(self.line), self.kind, cluster, plan, opens=opens, say=say)
+        door = Door(
+            lambda is_stopped: open_named(self.line, is_stopped), self.kind, cluster, plan, opens=opens, say=say
+        )
         try:
             yield door.ready
         finally:

@@ -18,7 +18,7 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.files import write_whole
 
 if TYPE_CHECKING:
-    from oci_cluster.backends.base import Backend
+    from oci_cluster.backends.base import Backend, IsStopped
 
 # How often it is asked whether the session's server answers.
 _LOOK_S = 0.2
@@ -31,12 +31,19 @@ class Door:
     """The way to one session, beside who follows its cluster."""
 
     def __init__(
-        self, open_backend: Callable[[], Backend], kind: Kind, cluster: Cluster, plan: Plan, *, opens: bool, say: Say
+        self,
+        open_backend: Callable[[IsStopped], Backend],
+        kind: Kind,
+        cluster: Cluster,
+        plan: Plan,
+        *,
+        opens: bool,
+        say: Say,
     ) -> None:
         """Prepare it.
 
         Args:
-            open_backend: Returns a backend of the door's own: another thread uses it.
+            open_backend: Returns a backend of the door's own, for a thread of its own; told when waits must end.
             kind: The session's.
             cluster: What was launched.
             plan: What it was launched with.
@@ -67,7 +74,10 @@ class Door:
 
     def _keep_open(self) -> None:
         try:
-            with contextlib.closing(self._open_backend()) as backend, self._connected(backend) as connected:
+            with (
+                contextlib.closing(self._open_backend(self._is_over.is_set)) as backend,
+                self._connected(backend) as connected,
+            ):
                 port = Port(int(self._plan.environment["SESSION_PORT"]), name=self._kind.name)
                 deadline = time.monotonic() + self._plan.limits.timeout_s
                 how = connected.url(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file
+from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file, node_dir
 from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import Adapt, NodeSettings
@@ -47,7 +47,7 @@ class Main:
         self._pulse = pulse
         self._nodes = self._watch()
         self._life = _led_life(pulse) if settings.interruptible else None
-        self._wish = _wish(settings, settings.adapt, script, pulse) if settings.adapt else None
+        self._wish = _wish(settings, settings.adapt, pulse) if settings.adapt else None
         self._has_to_begin_life = False
         # Frameworks whose start scripts know the other nodes; with those that do not, main reads no configurations.
         self._reads_configs = settings.wait_for_addresses or script.has_facts
@@ -359,10 +359,10 @@ def _tell(settings: NodeSettings, pulse: Pulse, name: str, **fields: Any) -> Non
     tell(pulse.cluster_dir, name, **fields)
 
 
-def _wish(settings: NodeSettings, adapt: Adapt, script: Script, pulse: Pulse) -> Wish:
+def _wish(settings: NodeSettings, adapt: Adapt, pulse: Pulse) -> Wish:
     from oci_cluster.node.wish import Wish  # noqa: PLC0415 - where a cluster adapts
 
-    return Wish(settings, adapt, pulse, script.wish_file)
+    return Wish(settings, adapt, pulse, node_dir(settings.launch_id, settings.node) / "wish")
 
 
 def _led_life(pulse: Pulse) -> LedLife:

@@ -69,8 +69,6 @@ class Script:
         #: When it was started last, on the monotonic clock.
         self.started_at = 0.0
         self.nodes_dir = NodesDir(node_dir / "nodes")
-        #: Where the script on main wishes for workers.
-        self.wish_file = node_dir / "wish"
         self._own_outputs = node_dir / "outputs"
         local_path = pulse.cluster_dir.local_path
         self.output_dir = Path(settings.output_dir or (local_path / "outputs" if local_path else self._own_outputs))

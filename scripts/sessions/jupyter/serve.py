@@ -6,6 +6,7 @@ counts as activity; and kernels, or terminals, keep the server for as long as th
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -58,6 +59,16 @@ def server_config(private: Path) -> Config:
     return config
 
 
+def ask_nothing(private: Path) -> None:
+    """Leave out what asks each new user, as all are who have a home of their own, whether to fetch news."""
+    lab = private / "jupyter-config" / "labconfig"
+    lab.mkdir(parents=True, exist_ok=True)
+    news = "@jupyterlab/apputils-extension:announcements"
+    (lab / "page_config.json").write_text(json.dumps({"disabledExtensions": {news: True}}))
+    places = [str(lab.parent), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, places))
+
+
 class Idle:
     """Ends a server that nobody has used for *limit_s* seconds, in which no cell has run.
 
@@ -78,9 +89,10 @@ class Idle:
     def _note(self, handler: Any) -> None:
         request = handler.request
         is_page = request.method == "GET" and request.path.startswith(("/lab", "/tree", "/doc"))
-        is_page = is_page and not request.path.startswith(("/lab/api/", "/lab/extensions/"))
         is_person = handler.current_user is not None and handler.get_status() < 400
-        if is_person and not request.path.startswith("/proxy/") and (is_page or request.method not in _READS):
+        # An open tab keeps its layout every 10 s by a PUT, whether it has changed or not.
+        is_pages_own = request.path.startswith(("/lab/api/", "/lab/extensions/", "/proxy/"))
+        if is_person and not is_pages_own and (is_page or request.method not in _READS):
             self._used_at = time.time()
         self._log_request(handler)
 
@@ -105,6 +117,7 @@ def main() -> None:
     private = Path(os.environ["NODE_DIR"])
     # The file that has the token in it is nobody else's, and goes with the node.
     os.environ.update(JUPYTER_PLATFORM_DIRS="1", JUPYTER_RUNTIME_DIR=str(private / "jupyter"))
+    ask_nothing(private)
     server = LabApp.initialize_server(argv=[], config=server_config(private))
     limit_s = float(os.environ["IDLE_LIMIT"])
     idle = Idle(server, limit_s) if limit_s else None

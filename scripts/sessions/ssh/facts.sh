@@ -10,7 +10,6 @@ source "${here}/ssh-lib.sh"
 require NODE_DIR
 find_programs
 user="$(node_user)"
-: "${sshd}"
 mkdir -p "${NODE_DIR}/ssh"
 rm -f "${NODE_DIR}/ssh/host_key" "${NODE_DIR}/ssh/host_key.pub"
 "${keygen}" -q -t ed25519 -N '' -C '' -f "${NODE_DIR}/ssh/host_key"

@@ -12,7 +12,6 @@ source "${here}/ssh-lib.sh"
 
 require NODE_DIR NODE_ADDRESS OUTPUT_DIR CODE_DIR SESSION_PORT IDLE_LIMIT SSH_AUTHORIZED
 find_programs
-: "${keygen}"
 user="$(node_user)"
 enter_session_folder
 own="${NODE_DIR}/ssh"

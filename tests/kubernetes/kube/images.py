@@ -64,7 +64,8 @@ def toy_archive(directory: Path, engine_place: Path) -> Path:
             engine.run("save", "--output", str(file), TOY)
 
     toys = [CHECKOUT / "tests" / "clusters" / name for name in _TOYS]
-    made_of = [CHECKOUT / "common", *toys, CHECKOUT / "tests" / "toy_image.py"]
+    sessions = [CHECKOUT / "scripts" / "sessions", CHECKOUT / "tests" / "clusters" / "hello"]
+    made_of = [CHECKOUT / "common", *sessions, *toys, CHECKOUT / "tests" / "toy_image.py"]
     return _kept(directory, "toy", _content_of(made_of), make)
 
 
@@ -84,6 +85,26 @@ def product_archive(directory: Path, place: Path, framework: str) -> tuple[str, 
             engine.run("save", "--output", str(file), name)
 
     return name, _kept(directory, framework, _content_of([CHECKOUT / "common", CHECKOUT / framework]), make)
+
+
+def session_archive(directory: Path, place: Path) -> tuple[str, Path]:
+    """Return name and archive of an image of Dask that has JupyterLab, as its README says how to build it.
+
+    Args:
+        directory: Where archives are kept.
+        place: As for :func:`product_archive`.
+    """
+    name = f"{REGISTRY}/dask:jupyter"
+    sessions = CHECKOUT / "scripts" / "sessions"
+
+    def make(file: Path) -> None:
+        with engines.Engine(Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")) as engine:
+            Shop(engine, place, ["dask"]).make(
+                "build-dask", EXTRA_ENV=str(sessions / "jupyter" / "env.yaml"), TAG="jupyter"
+            )
+            engine.run("save", "--output", str(file), name)
+
+    return name, _kept(directory, "jupyter", _content_of([CHECKOUT / "common", CHECKOUT / "dask", sessions]), make)
 
 
 def _kept(directory: Path, name: str, state: str, make: Callable[[Path], None]) -> Path:

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.contract.config import SettingsReader, framework_defaults, framework_dir, read_settings_file
+from oci_cluster.contract.config import (
+    SettingsReader,
+    framework_defaults,
+    framework_dir,
+    given_settings,
+    own_environment,
+    read_settings_file,
+)
 from oci_cluster.contract.values import parse_count, parse_switch
 from oci_cluster.errors import SettingsError
 
@@ -132,3 +139,25 @@ def test_without_problems_nothing_is_raised() -> None:
     read = SettingsReader({"WORKER_COUNT": "3"})
     assert read.value("WORKER_COUNT", parse_count) == 3
     read.check()
+
+
+def test_a_notebooks_kernel_keeps_what_is_its_own() -> None:
+    """Its matplotlib is not there on nodes, and a log is no screen; what somebody has chosen stays."""
+    root = Path("/my project")
+    kernel = {"JPY_PARENT_PID": "7", "FORCE_COLOR": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    assert own_environment(root, {**kernel, "A": "b"}) == {"A": "b", "PYTHONPATH": "/my project/common"}
+    assert own_environment(root, {**kernel, "MPLBACKEND": "Agg"})["MPLBACKEND"] == "Agg"
+    assert own_environment(root, {"FORCE_COLOR": "1"})["FORCE_COLOR"] == "1"
+
+
+def test_the_checkouts_own_package_is_found_once() -> None:
+    """Before what is on the path already."""
+    root = Path("/c")
+    assert own_environment(root, {"PYTHONPATH": "/a"})["PYTHONPATH"] == "/c/common:/a"
+    assert own_environment(root, {"PYTHONPATH": "/a:/c/common"})["PYTHONPATH"] == "/a:/c/common"
+
+
+def test_the_environment_wins_over_config_env_where_it_says_something(tmp_path: Path) -> None:
+    """An empty variable counts as not given."""
+    (tmp_path / "config.env").write_text("A=1\nB=2\n")
+    assert given_settings(tmp_path, {"A": "3", "B": ""}) == {"A": "3", "B": "2"}

@@ -50,6 +50,35 @@ def test_up_takes_the_steps_of_a_launch_and_follows(site: Site) -> None:
     cluster.down()  # one that has ended is as good
 
 
+def test_the_thread_that_follows_has_the_backend_know_it(site: Site) -> None:
+    """What nodes tell without storage, a thread sees that has loaded the plan."""
+    threads: list[str] = []
+    load = site.backend.load
+    site.backend.load = lambda cluster: threads.append(threading.current_thread().name) or load(cluster)  # type: ignore[method-assign, func-returns-value]
+    site.cluster(name="mine").up().down()
+    assert "oci_cluster mine" in threads
+
+
+@pytest.mark.parametrize(("keep", "followed"), [(False, "any"), (True, None)])
+def test_main_knows_whether_a_program_follows_that_starts_workers(
+    site: Site, *, keep: bool, followed: str | None
+) -> None:
+    """A cluster with ADAPT grows and shrinks as it does with launch.sh."""
+    cluster = site.cluster(settings={"ADAPT": "1:2"}, keep=keep).up()
+    (plan,) = site.backend.plans.values()
+    assert plan.environment.get("FOLLOWED") == followed
+    cluster.down()
+
+
+def test_one_that_has_ended_is_not_forgotten(site: Site) -> None:
+    """A program may end as soon as it is told, while the thread still tidies up."""
+    followed: list[object] = []
+    site.backend.on["close"] = lambda: followed.extend(running._followed)
+    site.cluster().up().down()
+    until(lambda: "close" in site.backend.calls)
+    assert followed == []
+
+
 def test_what_is_not_launched_says_so_and_is_ended_already(site: Site) -> None:
     cluster = site.cluster()
     cluster.down()
@@ -82,6 +111,21 @@ def test_a_launch_that_fails_leaves_nothing(site: Site) -> None:
     assert running._followed == {}
     del site.backend.on["start"]
     cluster.up().down()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_an_interrupt_when_all_has_just_been_started_ends_it(site: Site, *, keep: bool) -> None:
+    """Nobody follows it yet, and nobody would end it."""
+
+    def say(line: str) -> None:
+        if " started: " in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        site.cluster(keep=keep, say=say).up()
+    (launched,) = site.backend.clusters
+    assert {state.exit_code for state in site.backend.nodes[launched.launch_id].values()} == {143}
+    assert site.notes == ["guard local", "dismiss"]
 
 
 def test_a_success_is_0_and_brings_what_it_leaves(site: Site) -> None:
@@ -314,7 +358,6 @@ def test_a_port_is_reached_by_connects_ways_until_the_end(site: Site, monkeypatc
     with site.cluster() as cluster:
         assert (cluster.url(), cluster.url(6006, "WORKER_1")) == ("http://here/", "http://here/")
         assert cluster.client_files(Path("/t")) == Path("/t/client")
-        assert cluster.processes == 1
     assert asked == [("MAIN", 8787, True), ("WORKER_1", 6006, True), "close"]
 
 

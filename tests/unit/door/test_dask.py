@@ -21,10 +21,12 @@ TLS = "distributed: {{comm: {{tls: {{ca-file: {0}, client: {{cert: {0}, key: {1}
 class Base:
     """What a cluster of distributed has."""
 
+    workers = frozenset({"WORKER_1", "WORKER_2", "WORKER_3"})
+
     def __init__(self, **options: Any) -> None:
         self.name = options["name"]
         self.asynchronous = False
-        self.observed = {"WORKER_1", "WORKER_2", "WORKER_3"}
+        self.observed = self.workers
         self._loop_runner = SimpleNamespace(start=lambda: None, stop=lambda: None)
 
     def sync(self, call: Any, *words: Any) -> Any:
@@ -72,7 +74,7 @@ class Scheduler:
 class Ours:
     """A cluster of ours with three worker nodes."""
 
-    framework, name, processes = "dask", "mine", 1
+    framework, name = "dask", "mine"
 
     def __init__(self) -> None:
         self.workers = 3
@@ -179,10 +181,10 @@ def test_the_last_nodes_go_first_and_none_that_works(door: Any, spare: list[str]
     assert sorted(asyncio.run(adaptive.workers_to_close(1))) == closed
 
 
-def test_what_ended_nodes_hold_goes_to_others_first(door: Any) -> None:
+def test_what_ended_nodes_hold_goes_to_others_first(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With several processes, all of a node."""
     ours = Ours()
-    ours.processes = 2
+    monkeypatch.setattr(Base, "workers", {"WORKER_1-0", "WORKER_1-1", "WORKER_2-0"})
     made = door.connected(ours)
     assert len(made.plan) == 6
     made.scale(3)

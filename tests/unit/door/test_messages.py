@@ -25,6 +25,17 @@ def test_a_callable_gets_every_line_without_passwords(capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("alone")
+def test_a_callable_that_fails_is_told_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
+    """And nothing is lost."""
+    messages = Messages({}.__getitem__)
+    for line in ("one", "two"):
+        messages(line)
+    failed, *lines = capsys.readouterr().err.splitlines()
+    assert failed.startswith("oci_cluster: error: the function that was given with say= has failed (KeyError('one'))")
+    assert lines == ["oci_cluster: one", "oci_cluster: two"]
+
+
 def test_a_logger_gets_them_where_somebody_listens(caplog: pytest.LogCaptureFixture) -> None:
     """What may still cost money as a warning."""
     with caplog.at_level(logging.INFO, LOGGER.name):

@@ -119,6 +119,11 @@ def test_packages_that_are_missing_are_named_with_their_extra(site: Site, monkey
         Place.of("oci", site.root, {}, None)
 
 
+def test_what_is_missing_is_asked_of_distributions() -> None:
+    """A folder of a module's name is none."""
+    assert module.missing_here(["pytest", "no-such-package"]) == ["no-such-package"]
+
+
 def test_a_process_asks_oci_as_one_identity(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets are opened by one; the same one may ask again."""
     monkeypatch.setattr(module, "_identity", [])

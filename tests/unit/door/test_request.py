@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_type_hints
 
 import pytest
 from unit.door.conftest import Site
 
 from oci_cluster.door import request as module
+from oci_cluster.door.options import Options, PlaceOptions
 from oci_cluster.door.place import Place
 from oci_cluster.door.request import Wanted, request_of
 from oci_cluster.errors import UsageError
@@ -52,6 +54,12 @@ def test_options_are_the_flags_of_the_script(site: Site) -> None:
         arguments=["a", "1"],
         python="/usr/bin/python3",
     )
+
+
+def test_every_option_that_is_told_is_one_and_the_other_way_round() -> None:
+    """What help shows is what is taken."""
+    wanted = {field.name for field in fields(Wanted)} - {"framework", "workers"}
+    assert set(get_type_hints(Options)) - set(get_type_hints(PlaceOptions)) == (wanted | {"keep"}) - {"settings"}
 
 
 def test_without_an_entry_point_a_cluster_stays(site: Site) -> None:

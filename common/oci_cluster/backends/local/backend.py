@@ -36,7 +36,7 @@ from oci_cluster.contract.cluster import (
     limits_of,
 )
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.config import SettingsReader, framework_words, own_path
+from oci_cluster.contract.config import SettingsReader, framework_words, own_environment
 from oci_cluster.contract.names import node_dirs, rank_of
 from oci_cluster.contract.session import session_packages
 from oci_cluster.contract.values import parse_files
@@ -192,7 +192,7 @@ class LocalBackend:
         with log.open("ab") as output:
             runner = subprocess.Popen(  # noqa: S603 - ourselves
                 [sys.executable, "-m", "oci_cluster", "runner", str(cluster.directory), str(lock)],
-                env=_runner_environment(self._root, cluster),
+                env={**own_environment(self._root, os.environ), records.RUNNER_MARK: cluster.launch_id},
                 cwd=cluster.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -374,10 +374,6 @@ def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
         msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
         raise SettingsError(msg)
     return torch, [*files, *session_packages(plan.environment, root)]
-
-
-def _runner_environment(root: Path, cluster: Cluster) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": own_path(root, os.environ), records.RUNNER_MARK: cluster.launch_id}
 
 
 def _tell_runner(cluster: Cluster, number: int) -> None:

@@ -1,0 +1,49 @@
+"""A session of JupyterLab in a container, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import browser as browsers
+import engine as engines
+import pytest
+from browser import Browser
+from harness import Project
+from kube import images
+from pages import connected_way_ends_with_it, nobody_gets_in, url_of, work_in_a_session
+
+WHY_NOT = browsers.why_not() or engines.why_not()
+pytestmark = [
+    pytest.mark.skipif(bool(WHY_NOT), reason=f"a browser and an engine: {WHY_NOT}"),
+    pytest.mark.long,  # the image is built in minutes, and has gigabytes
+    pytest.mark.timeout(1800),
+]
+
+
+@pytest.fixture
+def containers(project: Project, tmp_path: Path) -> Iterator[Project]:
+    """Return a project whose nodes are containers of an image with JupyterLab; in the end the engine has none."""
+    image, archive = images.session_archive(images.KEPT, tmp_path)
+    with engines.running(tmp_path / "e") as engine:
+        engine.run("load", "--quiet", "--input", str(archive))
+        project.environ |= {"BACKEND": "docker", "DOCKER": engine.docker, "IMAGE": image}
+        project.environ["DOCKER_HOST"] = engine.environ["DOCKER_HOST"]
+        yield project
+        assert engine.run("ps", "--all", "--quiet").stdout == ""
+        project.end_all()
+
+
+def test_a_session_in_a_container_is_worked_in_by_its_owner_alone(containers: Project) -> None:
+    """Its port is published nowhere; the notebook comes back with the outputs."""
+    session = containers.session("jupyter", "mine", "--workers", "1", "--env", "SESSION_PORT=18512")
+    url = url_of(session)
+    with Browser() as browser:
+        work_in_a_session(browser, url)
+        connected_way_ends_with_it(browser, containers, "mine")
+    with Browser() as stranger:
+        nobody_gets_in(stranger, url)
+    session.interrupt()
+    assert session.wait() == 143, session.err
+    (directory,) = containers.cluster_dirs()
+    assert list(directory.glob("outputs/**/Untitled.ipynb"))
