@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,11 +20,6 @@ from oci_cluster.system.python_env import ensure_framework, requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 FRAMEWORKS = sorted(path.parent.name for path in ROOT.glob("*/Dockerfile"))
-ADDED = [
-    "common/env-notebook.yaml",
-    *(str(path.relative_to(ROOT)) for path in ROOT.glob("scripts/sessions/*/env.yaml")),
-]
-UV = str(Path(sys.executable).with_name("uv"))
 LISTED = ["dask==1.0", "bokeh==2.0"]  # of fake_checkout.ENV_YAML
 
 
@@ -36,17 +29,6 @@ def lock_of(entries: Sequence[str], *packages: str) -> str:
 
 
 # --- Those that are in the checkout ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("file", ADDED)
-def test_what_is_added_can_be_had_by_the_oldest_python(file: str) -> None:
-    """Of an environment that has a lock, `make lock` sees to that."""
-    asked = "\n".join(requirements(ROOT / file))
-    oldest = ["--python-version", "3.10", "--no-header", "--quiet", "-"]
-    done = subprocess.run(
-        [UV, "pip", "compile", *oldest], input=asked, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
