@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import http.cookiejar
 import json
-import os
 import shutil
 import signal
 import socket
@@ -24,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 import pytest
 from harness import Launch, Project, processes_of, wait_until
+from ssh_client import make_keys, ssh
 
 CLIENT = Path(__file__).parents[1] / "notebook_client.py"
 HELLO = Path(__file__).parent / "hello"
@@ -142,20 +142,8 @@ def test_a_notebook_computes_on_the_cluster_until_nobody_uses_it(project: Projec
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     """Return a folder with the user's key, and a stranger's."""
-    for name in ("mine", "other"):
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
-        subprocess.run(command, check=True)
+    make_keys(tmp_path)
     return tmp_path
-
-
-def ssh(program: str, config: Path, key: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run ssh, scp or sftp with the printed configuration, and one key."""
-    options = ["-F", str(config), "-i", str(key), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
-    environ = {**os.environ, "SSH_AUTH_SOCK": ""}
-    command = [program, *options, *words]
-    return subprocess.run(
-        command, env=environ, capture_output=True, text=True, check=False, timeout=60, input=more.get("typed", "")
-    )
 
 
 def is_listening(port: int) -> bool:

@@ -88,23 +88,22 @@ def product_archive(directory: Path, place: Path, framework: str) -> tuple[str, 
 
 
 def session_archive(directory: Path, place: Path) -> tuple[str, Path]:
-    """Return name and archive of an image of Dask that has JupyterLab, as its README says how to build it.
+    """Return name and archive of an image of Dask for sessions of JupyterLab and ssh, as docs/sessions.md builds it.
 
     Args:
         directory: Where archives are kept.
         place: As for :func:`product_archive`.
     """
-    name = f"{REGISTRY}/dask:jupyter"
+    name = f"{REGISTRY}/dask:sessions"
     sessions = CHECKOUT / "scripts" / "sessions"
 
     def make(file: Path) -> None:
         with engines.Engine(Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")) as engine:
-            Shop(engine, place, ["dask"]).make(
-                "build-dask", EXTRA_ENV=str(sessions / "jupyter" / "env.yaml"), TAG="jupyter"
-            )
+            added = {"EXTRA_ENV": str(sessions / "jupyter" / "env.yaml"), "SYSTEM_PACKAGES": "openssh-server"}
+            Shop(engine, place, ["dask"]).make("build-dask", TAG="sessions", **added)
             engine.run("save", "--output", str(file), name)
 
-    return name, _kept(directory, "jupyter", _content_of([CHECKOUT / "common", CHECKOUT / "dask", sessions]), make)
+    return name, _kept(directory, "sessions", _content_of([CHECKOUT / "common", CHECKOUT / "dask", sessions]), make)
 
 
 def _kept(directory: Path, name: str, state: str, make: Callable[[Path], None]) -> Path:
