@@ -6,20 +6,14 @@ import subprocess
 import urllib.request
 from pathlib import Path
 
+from dask_client import assert_computes
 from harness import Project, processes_of, wait_until
 
-OUTSIDE = """
-from distributed import Client
-if __name__ == "__main__":
-    with Client(timeout=60) as client:
-        print(client.submit(lambda: 6 * 7).result())
-"""
 
-
-def python_of(launch_id: str) -> str:
+def python_of(launch_id: str) -> Path:
     """Return the interpreter of the nodes, which has Dask."""
     (scheduler,) = processes_of(launch_id, "MAIN", lambda words: "scheduler" in words)
-    return scheduler.cmdline()[0]
+    return Path(scheduler.cmdline()[0])
 
 
 def test_a_dask_cluster_is_reached_from_outside(project: Project) -> None:
@@ -38,20 +32,7 @@ def test_a_dask_cluster_is_reached_from_outside(project: Project) -> None:
         with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - http, as the line before says
             assert b"bokeh" in answer.read().lower()
 
-    script = project.write("outside.py", OUTSIDE)
-    with project.connected("mine", "--python") as line:
-        name, _, place = line.removeprefix("export ").partition("=")
-        outside = subprocess.run(
-            [python_of(launch.launch_id), script],
-            cwd=project.code,
-            env={**project.environ, name: place},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert (outside.returncode, outside.stdout) == (0, "42\n"), outside.stderr
-    assert not Path(place).exists()  # certificate and key are gone with the connection
+    assert_computes(project, "mine", python_of(launch.launch_id))
 
     ends_with_it = subprocess.Popen(
         [str(project.path / "scripts" / "connect.sh"), "mine", "--port", "18787:dashboard"],

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from dask_client import assert_computes
 from kube import jobs
 from kube.api import Api, condition
 from kube.cluster import Cluster, User
@@ -51,3 +56,25 @@ def test_the_example_of_dask_is_computed_by_pods(site: Site, product_image: Call
     assert "workers: 3" in launch.out
     assert "on the test images: 0.9911" in launch.out
     site.assert_nothing_left()
+
+
+@pytest.mark.timeout(1800)  # likewise
+def test_a_client_on_this_machine_takes_part_in_pods(site: Site, product_image: Callable[[str], str]) -> None:
+    """Through the API alone, with the certificate of a cluster whose files are in main's memory."""
+    shutil.copytree(CHECKOUT / "dask", site.project.path / "dask", dirs_exist_ok=True)
+    launch = site.project.launch("dask", "1", "--keep", "--name", "mine", IMAGE=product_image("dask"), MEMORY="700m")
+    site.wait_for(launch, "ready after")
+    assert_computes(site.project, "mine", python_of_dask())
+    with site.project.connected("mine", "--port", "dashboard") as url:
+        assert url.endswith("/status")
+        site.run("connect", "mine", "--port", "dashboard", "--check")
+    launch.interrupt()
+    assert launch.wait(120) == 143, launch.err
+    site.assert_nothing_left()
+
+
+def python_of_dask() -> Path:
+    """Return the interpreter of Dask's environment on this machine, which is made where it is not there."""
+    command = [sys.executable, "-m", "oci_cluster", "prepare", "dask"]
+    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT / "common")}
+    return Path(subprocess.check_output(command, env=environ, text=True).strip())

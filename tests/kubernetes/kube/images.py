@@ -84,7 +84,8 @@ def product_archive(directory: Path, place: Path, framework: str) -> tuple[str, 
             Shop(engine, place, [framework]).make(f"build-{framework}")
             engine.run("save", "--output", str(file), name)
 
-    return name, _kept(directory, framework, _content_of([CHECKOUT / "common", CHECKOUT / framework]), make)
+    made_of = [CHECKOUT / "common", CHECKOUT / framework, CHECKOUT / "scripts" / "sessions"]
+    return name, _kept(directory, framework, _content_of(made_of), make)
 
 
 def session_archive(directory: Path, place: Path) -> tuple[str, Path]:
