@@ -166,6 +166,13 @@ def work_in_a_session(browser: Browser, url: str) -> Lab:
     return lab
 
 
+def ends_when_idle(session: Launch) -> None:
+    """See that a *session* ends by itself where a tab of it is open and nobody does anything."""
+    assert session.process.poll() is None, session.err  # not while it was used
+    assert session.wait(600) == 0, session.err
+    assert "the session ends" in session.out, session.out
+
+
 def connected_way_ends_with_it(browser: Browser, project: Project, name: str) -> None:
     """See by *browser* that ``connect.sh`` leads to a session, by a URL of its own, for as long as it runs."""
     with project.connected(name) as url:

@@ -11,7 +11,7 @@ from browser import Browser
 from kube import images
 from kube.cluster import Cluster
 from kube.launches import CHECKOUT, Site
-from pages import connected_way_ends_with_it, nobody_gets_in, url_of, work_in_a_session
+from pages import connected_way_ends_with_it, ends_when_idle, nobody_gets_in, url_of, work_in_a_session
 
 WHY_NOT = browsers.why_not()
 pytestmark = [
@@ -33,13 +33,12 @@ def pods(site: Site, kubernetes: Cluster, tmp_path: Path) -> Site:
 
 def test_a_session_in_a_pod_is_worked_in_by_its_owner_alone(pods: Site) -> None:
     """Nothing but the API leads to it; when it has ended, nothing of it is left."""
-    session = pods.project.session("jupyter", "mine", "--workers", "1", "--env", "SESSION_PORT=18513")
+    session = pods.project.session("jupyter", "mine", "--workers", "1", "--idle", "90s", "--env", "SESSION_PORT=18513")
     url = url_of(session)
     with Browser() as browser:
         work_in_a_session(browser, url)
         connected_way_ends_with_it(browser, pods.project, "mine")
-    with Browser() as stranger:
-        nobody_gets_in(stranger, url)
-    session.interrupt()
-    assert session.wait() == 143, session.err
+        with Browser() as stranger:
+            nobody_gets_in(stranger, url)
+        ends_when_idle(session)
     pods.assert_nothing_left()
