@@ -7,9 +7,11 @@ import signal
 import sys
 from pathlib import Path
 
+import engine as engines
 import pytest
 from harness import Project, processes_of, wait_until
 from oci_cloud import Cloud, image_of
+from toy_image import build_toy_image
 from users_python import Program, blocks, make_environment
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -215,6 +217,21 @@ def test_the_notebook_runs_on_oci(users_python: Path, cloud: Cloud) -> None:
         assert line in printed
     assert '<td style="text-align: left">WORKER_1</td>' in html
     cloud.assert_nothing_runs()
+
+
+@pytest.mark.skipif(bool(engines.why_not()), reason=engines.why_not() or "runs")
+def test_the_notebook_runs_in_containers(users_python: Path, project: Project, tmp_path: Path) -> None:
+    """The same cells; the engine keeps nothing."""
+    (tmp_path / "image").mkdir()
+    with engines.running(tmp_path / "e") as engine:
+        build_toy_image(engine, tmp_path / "image", "plain:1", "plain")
+        own = {"BACKEND": "docker", "DOCKER": engine.docker, "DOCKER_HOST": engine.environ["DOCKER_HOST"]}
+        program = Program(users_python, project.code, {**project.environ, **own})
+        printed, html = program.run_notebook(DOCS / "python.ipynb", FRAMEWORK="plain", IMAGE="plain:1")
+        for line in ("IN_PROGRESS on docker", "3 1", "ended with 0", "7 because the entry point ended: exit code 7"):
+            assert line in printed
+        assert '<td style="text-align: left">WORKER_1</td>' in html
+        assert engine.run("ps", "--all", "--quiet").stdout == ""
 
 
 def test_the_notebook_has_no_outputs() -> None:
