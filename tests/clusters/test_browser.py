@@ -9,12 +9,16 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import browser as browsers
 import pytest
 from browser import Browser
 from harness import Project, wait_until
 from pages import COMPUTE, Lab, dashboard_moves, nobody_gets_in, url_of, work_in_a_session
+
+from oci_cluster.backends.base import DirectWay
+from oci_cluster.launcher.forward import Forwarder
 
 WHY_NOT = browsers.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"a browser: {WHY_NOT}")
@@ -46,6 +50,31 @@ def looked_at(url: str) -> Iterator[None]:
         thread.join()
 
 
+@contextlib.contextmanager
+def way_that_is_cut(url: str) -> Iterator[tuple[str, threading.Event]]:
+    """Yield another URL of the same server, and what has all its connections cut every 3 s when it is set."""
+    place = urlsplit(url)
+    way = DirectWay(str(place.hostname), int(place.port or 0))
+    cut, is_enough = threading.Event(), threading.Event()
+    forwarders = [Forwarder(way, 0, lambda _: None)]
+    port = forwarders[0].port
+
+    def cut_again_and_again() -> None:
+        while not is_enough.wait(3):
+            if cut.is_set():
+                forwarders.pop().close()
+                forwarders.append(Forwarder(way, port, lambda _: None))
+
+    thread = threading.Thread(target=cut_again_and_again)
+    thread.start()
+    try:
+        yield place._replace(netloc=f"127.0.0.1:{port}").geturl(), cut
+    finally:
+        is_enough.set()
+        thread.join()
+        forwarders.pop().close()
+
+
 def test_dashboard_of_a_cluster_moves(project: Project, browser: Browser) -> None:
     """By the address that the launch tells: the page follows what the workers do, and complains of nothing."""
     launch = project.launch("dask", "2", "--entry", project.write("compute.py", COMPUTE))
@@ -67,6 +96,8 @@ def test_a_session_is_worked_in_by_its_owner_alone(project: Project, browser: Br
     assert list(project.code.glob("*.ipynb"))
     with Browser() as stranger:
         nobody_gets_in(stranger, url)
+    # The wrong one that was tried is almost the right one.
+    assert url.partition("token=")[2][:-1] not in session.log("MAIN")
     session.interrupt()
     assert session.wait() == 143
     session.assert_nothing_left()
@@ -74,18 +105,20 @@ def test_a_session_is_worked_in_by_its_owner_alone(project: Project, browser: Br
 
 @pytest.mark.quiet
 def test_a_session_ends_at_its_idle_limit_and_never_while_a_cell_runs(project: Project, browser: Browser) -> None:
-    """With its tab open, which asks for this and that all the time; the end is no failure."""
+    """With its tab open, which asks for this and that, and connects again after each cut; the end is no failure."""
     session = project.session("jupyter", "--idle", "10s", "--env", "SESSION_PORT=18511")
     url = url_of(session)
-    with looked_at(url):
-        lab = Lab(browser, url)
-        lab.new_notebook()
-        number = lab.start("import time; print('begins'); time.sleep(13); print('slept')")
-        wait_until(lambda: "begins" in lab.output(number), "the cell to begin")
-    wait_until(lambda: "slept" in lab.output(number), lambda: f"the cell: {session.err}{session.log('MAIN')}", 60)
-    used_at = time.monotonic()
-    assert session.wait() == 0, session.err
-    assert time.monotonic() - used_at > 8
+    with way_that_is_cut(url) as (url_of_way, cut):
+        with looked_at(url):
+            lab = Lab(browser, url_of_way)
+            lab.new_notebook()
+            number = lab.start("import time; print('begins'); time.sleep(13); print('slept')")
+            wait_until(lambda: "begins" in lab.output(number), "the cell to begin")
+        wait_until(lambda: "slept" in lab.output(number), lambda: f"the cell: {session.err}{session.log('MAIN')}", 60)
+        used_at = time.monotonic()
+        cut.set()
+        assert session.wait(60) == 0, session.err
+        assert time.monotonic() - used_at > 8
     assert "idle for 10s: the session ends" in session.log("MAIN")
     session.assert_nothing_left()
 

@@ -26,6 +26,9 @@ _LONGEST_SOCKET = 103
 _SOCKET = 50
 # What a page asks for by itself: these never change anything.
 _READS = {"GET", "HEAD", "OPTIONS"}
+# What only a person asks of a kernel. A tab that is connected again, as after a cut on the way, asks for other things
+# by itself: subshells, and widgets (comm_open, comm_msg).
+_PERSONS_REQUESTS = frozenset({"execute_request", "complete_request", "inspect_request"})
 # How often it is looked whether the session is idle: of a limit of an hour, late by 10 s.
 _LOOK_S = 10.0
 
@@ -80,6 +83,8 @@ class Idle:
         self._server = server
         self._limit_s = limit_s
         self._used_at = time.time()
+        # What follows from such a request is what a kernel's last activity tells of.
+        server.kernel_manager.track_message_type = _PERSONS_REQUESTS.__contains__
         self._log_request = server.web_app.settings["log_function"]
         server.web_app.settings["log_function"] = self._note
         # Kept here: nobody else does.
@@ -112,6 +117,17 @@ class Idle:
         self._server.stop()
 
 
+def log_no_referer(server: Any) -> None:
+    """Have the log leave out where a page came from: the address of the login page repeats a token that was tried."""
+    log_request = server.web_app.settings["log_function"]
+
+    def log(handler: Any) -> None:
+        handler.request.headers.pop("Referer", None)
+        log_request(handler)
+
+    server.web_app.settings["log_function"] = log
+
+
 def main() -> None:
     """Serve until the end."""
     private = Path(os.environ["NODE_DIR"])
@@ -119,6 +135,7 @@ def main() -> None:
     os.environ.update(JUPYTER_PLATFORM_DIRS="1", JUPYTER_RUNTIME_DIR=str(private / "jupyter"))
     ask_nothing(private)
     server = LabApp.initialize_server(argv=[], config=server_config(private))
+    log_no_referer(server)
     limit_s = float(os.environ["IDLE_LIMIT"])
     idle = Idle(server, limit_s) if limit_s else None
     server.start()
