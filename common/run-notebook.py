@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from typing import Any
 _LONGEST_SOCKET = 98
 # Of what a kernel that dies has said last, such as the stack of a segmentation fault.
 _LAST_BYTES = 8 << 10
+# A program that a cell has left running may print for ever.
+_LONGEST_READ_S = 2.0
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -68,7 +71,12 @@ def run(path: Path) -> int:
 
     notebook = nbformat.read(path, as_version=4)
     # Whatever kernel it was written with: this environment's own.
-    runner = Printing(timeout=None, kernel_name="python3", config=Config({"KernelManager": kernel_manager(private)}))
+    runner = Printing(
+        timeout=None,
+        kernel_name="python3",
+        config=Config({"KernelManager": kernel_manager(private)}),
+        extra_arguments=[f"--IPKernelApp.exec_lines=__import__('runpy').run_path({__file__!r})['wait_after_cells']()"],
+    )
     signal.signal(signal.SIGTERM, lambda *_: stop(runner))
     try:
         runner.preprocess(notebook, {"metadata": {"path": str(Path.cwd())}})
@@ -103,6 +111,43 @@ def kernel_manager(private: Path) -> dict[str, str]:
     """Return how the kernel is reached: through files in *private*, where the system takes so long names of sockets."""
     path = str(private / f"kernel-{os.getpid()}")  # ranks of one node share the folder
     return {"transport": "ipc", "ip": path} if len(os.fsencode(path)) <= _LONGEST_SOCKET else {}
+
+
+def wait_after_cells() -> None:
+    """In the kernel: have no cell end before all that its programs have printed is on its way.
+
+    The kernel says that a cell has ended as soon as its Python has. What a program of it has printed may still be in
+    the pipe then, and an output that comes after the end is nobody's.
+    """
+    import fcntl  # noqa: PLC0415 - the kernel's own
+    import struct  # noqa: PLC0415
+    import termios  # noqa: PLC0415
+
+    from IPython import get_ipython  # noqa: PLC0415
+
+    def is_read(stream: Any) -> bool:
+        """Return whether the thread that reads the pipe has passed all on, and waits for more."""
+        thread = stream.watch_fd_thread.native_id
+        written_to = stream._original_stdstream_fd  # noqa: SLF001 - ipykernel tells it nobody
+        if struct.unpack("i", fcntl.ioctl(written_to, termios.FIONREAD, bytes(4)))[0]:
+            return False
+        # The number of the system call it is in, and the first argument; "running" where it is in none.
+        call = Path(f"/proc/self/task/{thread}/syscall").read_text().split()
+        return len(call) > 1 and int(call[1], 16) == stream._fid  # noqa: SLF001
+
+    def wait(*_: Any) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if not hasattr(stream, "watch_fd_thread"):
+                continue  # the user's own
+            end = time.monotonic() + _LONGEST_READ_S
+            try:
+                while not is_read(stream) and time.monotonic() < end:
+                    time.sleep(0.001)
+            except OSError:  # a system that does not tell
+                time.sleep(0.05)
+            stream.flush()
+
+    get_ipython().events.register("post_run_cell", wait)
 
 
 class Aside:

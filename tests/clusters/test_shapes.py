@@ -150,7 +150,9 @@ def test_a_notebook_runs_on_the_cluster_and_its_outputs_are_kept(project: Projec
         "from distributed import Client\nclient = Client()\nprint('sum', client.submit(sum, [20, 22]).result())",
         "6 * 7",
     )
-    program = "import subprocess\nsubprocess.run(['echo', 'of a program'])"
+    # As on a busy machine: the kernel's thread passes on what the program has printed when the cell has ended.
+    late = "send = sys.stdout.write\nsys.stdout.write = lambda text: time.sleep(0.5) or send(text)"
+    program = f"import subprocess, sys, time\n{late}\nsubprocess.run(['echo', 'of a program'])"
     text = notebook(*cells, "import near\nnear.where()[0]", program)
     files(project.code, {"explore.ipynb": text, "near.py": WHERE})
     launch = project.launch("dask", "1", "--entry", "explore.ipynb")
