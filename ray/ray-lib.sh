@@ -5,7 +5,7 @@ ray="" raylet="" gcs=""
 
 # configure_ray: address and token, in the variables that Ray itself reads, so that a plain ray.init() connects.
 configure_ray() {
-  printf "%s" "${LAUNCH_KEY:0:64}" >"${NODE_DIR}/client-token"
+  [[ -s "${NODE_DIR}/client-token" ]] || die 78 "CLIENT_TOKEN=${CLIENT_TOKEN-}: Ray needs the token of the launch; leave it at 1"
   export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="${NODE_DIR}/client-token"
   ray_address="$(address_for_ray "${NODE_ADDRESS}")"
   RAY_ADDRESS="$(address_for_ray "${MAIN_ADDRESS}"):${GCS_PORT}"
@@ -64,8 +64,12 @@ store_options() {
 
 # port_options: add to `options` the ports of this node: those of the settings, or any where nodes share a machine's.
 port_options() {
-  [[ "${NODE_ADDRESS}" != 127.* ]] || return 0
   local first last name
+  if [[ "${NODE_ADDRESS}" == 127.* ]]; then
+    # Those that Ray does not choose by itself.
+    options+=(--dashboard-agent-listen-port 0 --min-worker-port 0 --max-worker-port 0)
+    return 0
+  fi
   IFS=: read -r first last <<<"${RAYLET_PORTS}"
   ((last - first >= 5)) || die 78 "RAYLET_PORTS=${RAYLET_PORTS}: expected six ports at least, such as 6380:6385"
   for name in node-manager-port object-manager-port runtime-env-agent-port dashboard-agent-grpc-port \
@@ -149,16 +153,15 @@ ray_runs() { [[ -n "${raylet}" ]] && is_alive "${ray}" && is_alive "${raylet}"; 
 # head_is_whole: whether all processes of the head are there with which the cluster lives.
 head_is_whole() { [[ -n "${gcs}" ]] && is_alive "${gcs}" && ray_runs; }
 
-# end_of_ray: set `end` to how `ray start` has ended, with the last thing that it has said.
+# end_of_ray: set `end` to how `ray start` has ended: which of its processes did, or the last thing that it has said,
+# without colours, time and place.
 end_of_ray() {
-  local code=0 line said=""
+  local code=0 said
   wait "${ray}" 2>/dev/null || code=$?
-  end="ray start ended with ${code}"
-  while IFS= read -r line; do
-    [[ "${line}" != *([[:space:]]) ]] || continue
-    said="${line}"
-  done <"${NODE_DIR}/ray.log"
-  [[ -z "${said}" ]] || end+=": ${said}"
+  said="$(cat "${NODE_DIR}/ray.log" "${temporary}/session_latest/logs/ray_process_exit.log" 2>/dev/null |
+    sed -e $'s/\e\\[[0-9;]*m//g' -e 's/^[[:space:]]*//' \
+      -e 's/^[0-9-]* [0-9:,]*[[:space:]]*[A-Z]* [a-z_]*\.py:[0-9]* -- //' | awk 'NF { last = $0 } END { print last }' || :)"
+  end="ray start ended with ${code}${said:+: ${said}}"
 }
 
 # kill_ray: end what is left of this node's Ray at once. It has nothing that the cluster still needs. `ray start` has made
