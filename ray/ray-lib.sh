@@ -68,14 +68,17 @@ port_options() {
   if [[ "${NODE_ADDRESS}" == 127.* ]]; then
     # Those that Ray does not choose by itself.
     options+=(--dashboard-agent-listen-port 0 --min-worker-port 0 --max-worker-port 0)
+    export AUTOSCALER_METRIC_PORT=0 DASHBOARD_METRIC_PORT=0
     return 0
   fi
   IFS=: read -r first last <<<"${RAYLET_PORTS}"
-  ((last - first >= 5)) || die 78 "RAYLET_PORTS=${RAYLET_PORTS}: expected six ports at least, such as 6380:6385"
+  ((last - first >= 7)) || die 78 "RAYLET_PORTS=${RAYLET_PORTS}: expected eight ports at least, such as 6380:6387"
   for name in node-manager-port object-manager-port runtime-env-agent-port dashboard-agent-grpc-port \
     dashboard-agent-listen-port metrics-export-port; do
     options+=("--${name}" "$((first++))")
   done
+  # Ray has no options for these.
+  export AUTOSCALER_METRIC_PORT="$((first++))" DASHBOARD_METRIC_PORT="${first}"
   IFS=: read -r first last <<<"${WORKER_PORTS}"
   options+=(--min-worker-port "${first}" --max-worker-port "${last}")
 }
@@ -107,7 +110,8 @@ start_ray() {
   local try
   for try in 1 2 3; do
     : >"${NODE_DIR}/ray.log"
-    ray start "${options[@]}" >>"${NODE_DIR}/ray.log" 2>&1 </dev/null &
+    # Files that its processes and tasks make by the way go with the node.
+    TMPDIR="${temporary}" ray start "${options[@]}" >>"${NODE_DIR}/ray.log" 2>&1 </dev/null &
     ray=$!
     until ray_is_up; do
       kill -0 "${ray}" 2>/dev/null || break
@@ -164,11 +168,18 @@ end_of_ray() {
   end="ray start ended with ${code}${said:+: ${said}}"
 }
 
-# kill_ray: end what is left of this node's Ray at once. It has nothing that the cluster still needs. `ray start` has made
-# a process group of its own; what it has started has not left it.
+# kill_ray: end what is left of this node's Ray, which has nothing that the cluster still needs. `ray start` has made a
+# process group of its own; what it has started has not left it. Told to end, its parts do so together, and in half a
+# second; `ray start` would end them one after the other.
 kill_ray() {
   [[ -n "${ray}" ]] || return 0
-  kill -KILL -- "-${ray}" "${ray}" 2>/dev/null || :
+  local looks
+  kill -KILL "${ray}" 2>/dev/null || :
+  for ((looks = 0; looks < 40; looks++)); do
+    kill -TERM -- "-${ray}" 2>/dev/null || break
+    sleep 0.05
+  done
+  kill -KILL -- "-${ray}" 2>/dev/null || :
   wait "${ray}" 2>/dev/null || :
 }
 
