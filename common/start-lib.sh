@@ -87,3 +87,25 @@ wait_until() {
     sleep 0.05
   done
 }
+
+# missing_workers: set `missing` to the worker nodes that are still to come: those that the framework has named in
+# NODE_DIR/missing-workers, a name in each line, but for nodes that have left: the agent ends the script where too few are
+# left. 1 while the framework has not said.
+missing_workers() {
+  local node
+  local -a absent=() members=()
+  missing=""
+  [[ -e "${NODE_DIR}/missing-workers" ]] || return
+  mapfile -t absent <"${NODE_DIR}/missing-workers"
+  if [[ -e "${NODE_DIR}/members" ]]; then
+    mapfile -t members <"${NODE_DIR}/members"
+  else
+    members=("${absent[@]}")
+  fi
+  for node in ${absent[@]+"${absent[@]}"}; do
+    [[ " ${members[*]-} " != *" ${node} "* ]] || missing+="${node} "
+  done
+}
+
+# all_workers_there: whether no worker node is still to come; for wait_until.
+all_workers_there() { missing_workers && [[ -z "${missing}" ]]; }

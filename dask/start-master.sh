@@ -26,27 +26,6 @@ end_all() {
   fi
 }
 
-# missing_workers: set `missing` to the worker nodes that are still to come. One that has left is not waited for: the
-# agent ends this script where too few are left. 1 while the scheduler has not said.
-missing_workers() {
-  local node
-  local -a absent=() members=()
-  missing=""
-  [[ -e "${NODE_DIR}/missing-workers" ]] || return
-  mapfile -t absent <"${NODE_DIR}/missing-workers"
-  if [[ -e "${NODE_DIR}/members" ]]; then
-    mapfile -t members <"${NODE_DIR}/members"
-  else
-    members=("${absent[@]}")
-  fi
-  for node in ${absent[@]+"${absent[@]}"}; do
-    [[ " ${members[*]-} " != *" ${node} "* ]] || missing+="${node} "
-  done
-}
-
-# shellcheck disable=SC2329 # called by wait_until
-all_workers_there() { missing_workers && [[ -z "${missing}" ]]; }
-
 # wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.
 wait_for_workers() {
   local code=0 missing=""

@@ -1,0 +1,179 @@
+# shellcheck shell=bash
+# Sourced by both start scripts: what the head, the workers and the entry point's driver have in common.
+
+ray="" raylet="" gcs=""
+
+# configure_ray: address and token, in the variables that Ray itself reads, so that a plain ray.init() connects.
+configure_ray() {
+  [[ -s "${NODE_DIR}/client-token" ]] || die 78 "CLIENT_TOKEN=${CLIENT_TOKEN-}: Ray needs the token of the launch; leave it at 1"
+  export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="${NODE_DIR}/client-token"
+  ray_address="$(address_for_ray "${NODE_ADDRESS}")"
+  RAY_ADDRESS="$(address_for_ray "${MAIN_ADDRESS}"):${GCS_PORT}"
+  export RAY_ADDRESS
+  export RAY_USAGE_STATS_ENABLED=0
+  # What a task or the entry point prints is in the log at once.
+  export PYTHONUNBUFFERED=1
+  # A node that is told to leave first finishes its tasks, in a part of the time that it has.
+  grace_share 60
+  export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="$((milliseconds / 1000)).$((milliseconds % 1000 / 100))"
+  export RAY_GRACEFUL_SHUTDOWN_POLL_INTERVAL_S=0.05
+}
+
+# address_for_ray ADDRESS: print the address by which Ray is to know a node. It replaces 127.0.0.1 by an address of the
+# machine that others can reach (resolve_ip_for_localhost), and keeps any other one of loopback.
+address_for_ray() {
+  if [[ "$1" == 127.0.0.1 ]]; then echo 127.1.0.1; else printf '%s\n' "$1"; fi
+}
+
+# make_temporary: set `temporary` to the private directory of this node's Ray, by a path that is short enough: a Unix
+# socket's has 107 bytes at most, of which Ray's own names take 66.
+make_temporary() {
+  mkdir -m 700 "${NODE_DIR}/ray" "${NODE_DIR}/spilled"
+  temporary="${NODE_DIR}/ray"
+  [[ ${#temporary} -gt 40 ]] || return 0
+  exec {temporary_fd}<"${temporary}"
+  temporary="/proc/$$/fd/${temporary_fd}"
+  [[ -d "${temporary}" ]] ||
+    die 78 "TMPDIR makes paths of ${#NODE_DIR} bytes, and Ray's sockets take 36 at most; set TMPDIR=/tmp"
+}
+
+# bytes_free FOLDER: print how many bytes its file system has room for.
+bytes_free() {
+  local blocks
+  blocks="$(df -Pk "$1" | awk 'END { print $4 }')"
+  printf '%s\n' "$((blocks * 1024))"
+}
+
+# store_options: add to `options` how large the object store is, and where: in shared memory, or where that has no room in
+# the node's private directory, which in a container is memory, too.
+store_options() {
+  local wanted="${OBJECT_STORE_MEMORY}" folder=/dev/shm free
+  # Ray's own 30 %, of what this node has.
+  if [[ "${wanted}" == auto ]]; then
+    [[ -n "${NODE_MEMORY:-}" ]] || return 0
+    wanted=$((NODE_MEMORY * 3 / 10))
+  fi
+  [[ -d "${folder}" ]] || folder="${NODE_DIR}"
+  free="$(bytes_free "${folder}")"
+  if ((wanted > free)); then
+    log "the object store of ${wanted} bytes has no room in ${folder}, which has ${free}; it is in ${NODE_DIR}"
+    folder="${NODE_DIR}"
+  fi
+  options+=(--object-store-memory "${wanted}" --plasma-directory "${folder}")
+}
+
+# port_options: add to `options` the ports of this node: those of the settings, or any where nodes share a machine's.
+port_options() {
+  [[ "${NODE_ADDRESS}" != 127.* ]] || return 0
+  local first last name
+  IFS=: read -r first last <<<"${RAYLET_PORTS}"
+  ((last - first >= 5)) || die 78 "RAYLET_PORTS=${RAYLET_PORTS}: expected six ports at least, such as 6380:6385"
+  for name in node-manager-port object-manager-port runtime-env-agent-port dashboard-agent-grpc-port \
+    dashboard-agent-listen-port metrics-export-port; do
+    options+=("--${name}" "$((first++))")
+  done
+  IFS=: read -r first last <<<"${WORKER_PORTS}"
+  options+=(--min-worker-port "${first}" --max-worker-port "${last}")
+}
+
+# own_gpus: where nodes share a machine, give this one its part of the GPUs: Ray counts what CUDA_VISIBLE_DEVICES names.
+own_gpus() {
+  [[ -n "${NODE_CPUS:-}" && -z "${CUDA_VISIBLE_DEVICES+set}" ]] || return 0
+  command -v nvidia-smi >/dev/null || return 0
+  local -a all=() mine=()
+  local gpu
+  mapfile -t all < <(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null)
+  for gpu in "${!all[@]}"; do
+    ((gpu % (WORKER_COUNT + 1) != NODE_RANK % (WORKER_COUNT + 1))) || mine+=("${all[gpu]}")
+  done
+  CUDA_VISIBLE_DEVICES="$(IFS=, && printf '%s' "${mine[*]-}")"
+  export CUDA_VISIBLE_DEVICES
+}
+
+# start_ray OPTION...: start this node's Ray; return when it runs, with the pid of `ray start` in `ray` and that of the
+# raylet in `raylet`. Where that fails, as it does on a machine that is too busy for the limits in Ray, it is tried twice
+# more.
+start_ray() {
+  local -a options=("$@" --block --node-ip-address "${ray_address}" --node-name "${NODE_NAME}" --disable-usage-stats)
+  make_temporary
+  options+=(--temp-dir "${temporary}" --object-spilling-directory "${NODE_DIR}/spilled")
+  store_options
+  port_options
+  own_gpus
+  local try
+  for try in 1 2 3; do
+    ray start "${options[@]}" >"${NODE_DIR}/ray.log" 2>&1 </dev/null &
+    ray=$!
+    until ray_is_up; do
+      kill -0 "${ray}" 2>/dev/null || break
+      sleep 0.05
+    done
+    ! ray_is_up || return 0
+    end_of_ray
+    log "Ray has not started: ${end} (${try} of 3 tries)"
+    kill_ray
+  done
+  tail -n 40 "${NODE_DIR}/ray.log" >&2 || :
+  keep_logs
+  die 69 "Ray has not started on this node: ${end}"
+}
+
+# ray_is_up: whether `ray start` has started all; sets the pids of what the node lives with: `raylet`, and `gcs` on main.
+ray_is_up() {
+  [[ "$(<"${NODE_DIR}/ray.log")" == *"Ray runtime started."* ]] || return 1
+  local part name
+  local -a parts=()
+  read -ra parts <"/proc/${ray}/task/${ray}/children" || :
+  for part in ${parts[@]+"${parts[@]}"}; do
+    { read -r name <"/proc/${part}/comm"; } 2>/dev/null || continue
+    case "${name}" in
+      raylet) raylet="${part}" ;;
+      gcs_server) gcs="${part}" ;;
+    esac
+  done
+  [[ -n "${raylet}" ]]
+}
+
+# is_alive PID: whether that process does anything: one that has ended is there until its parent has seen it (Z).
+is_alive() {
+  local stat
+  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+  stat="${stat##*) }"
+  [[ "${stat%% *}" != [ZX] ]]
+}
+
+# ray_runs: whether `ray start` does, and the raylet, with which all of a node's Ray lives.
+ray_runs() { [[ -n "${raylet}" ]] && is_alive "${ray}" && is_alive "${raylet}"; }
+
+# head_is_whole: whether all processes of the head are there with which the cluster lives.
+head_is_whole() { [[ -n "${gcs}" ]] && is_alive "${gcs}" && ray_runs; }
+
+# end_of_ray: set `end` to how `ray start` has ended, with the last thing that it has said.
+end_of_ray() {
+  local code=0 line said=""
+  wait "${ray}" 2>/dev/null || code=$?
+  end="ray start ended with ${code}"
+  while IFS= read -r line; do
+    [[ "${line}" != *([[:space:]]) ]] || continue
+    said="${line}"
+  done <"${NODE_DIR}/ray.log"
+  [[ -z "${said}" ]] || end+=": ${said}"
+}
+
+# kill_ray: end what is left of this node's Ray at once. It has nothing that the cluster still needs. `ray start` has made
+# a process group of its own; what it has started has not left it.
+kill_ray() {
+  [[ -n "${ray}" ]] || return 0
+  kill -KILL -- "-${ray}" "${ray}" 2>/dev/null || :
+  wait "${ray}" 2>/dev/null || :
+}
+
+# keep_logs: keep what Ray's own processes have logged among the outputs, the last 10 MB of each file.
+keep_logs() {
+  local logs="${temporary}/session_latest/logs" target="${OUTPUT_DIR}/ray-logs/${NODE_NAME}" file
+  mkdir -p "${target}" || return 0
+  for file in "${NODE_DIR}/ray.log" "${logs}"/*; do
+    [[ ! -s "${file}" || -d "${file}" ]] || tail -c 10485760 "${file}" >"${target}/${file##*/}" || :
+  done
+  log "what Ray's processes have logged is in the outputs, in ray-logs/${NODE_NAME}"
+}
