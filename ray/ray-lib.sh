@@ -5,7 +5,7 @@ ray="" raylet="" gcs=""
 
 # configure_ray: address and token, in the variables that Ray itself reads, so that a plain ray.init() connects.
 configure_ray() {
-  [[ -s "${NODE_DIR}/client-token" ]] || die 78 "CLIENT_TOKEN=${CLIENT_TOKEN-}: Ray needs the token of the launch; leave it at 1"
+  printf "%s" "${LAUNCH_KEY:0:64}" >"${NODE_DIR}/client-token"
   export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="${NODE_DIR}/client-token"
   ray_address="$(address_for_ray "${NODE_ADDRESS}")"
   RAY_ADDRESS="$(address_for_ray "${MAIN_ADDRESS}"):${GCS_PORT}"
@@ -102,7 +102,8 @@ start_ray() {
   own_gpus
   local try
   for try in 1 2 3; do
-    ray start "${options[@]}" >"${NODE_DIR}/ray.log" 2>&1 </dev/null &
+    : >"${NODE_DIR}/ray.log"
+    ray start "${options[@]}" >>"${NODE_DIR}/ray.log" 2>&1 </dev/null &
     ray=$!
     until ray_is_up; do
       kill -0 "${ray}" 2>/dev/null || break
