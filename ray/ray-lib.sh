@@ -45,16 +45,17 @@ bytes_free() {
 }
 
 # store_options: add to `options` how large the object store is, and where: in shared memory, or where that has no room in
-# the node's private directory, which in a container is memory, too.
+# the node's private directory. The kernel keeps what lies there in memory while there is room, too.
 store_options() {
-  local wanted="${OBJECT_STORE_MEMORY}" folder=/dev/shm free
-  # Ray's own 30 %, of what this node has.
+  local wanted="${OBJECT_STORE_MEMORY}" folder=/dev/shm free=0
+  [[ ! -d "${folder}" ]] || free="$(bytes_free "${folder}")"
   if [[ "${wanted}" == auto ]]; then
     [[ -n "${NODE_MEMORY:-}" ]] || return 0
+    # Ray's own 30 %, of what this node has; and of shared memory Ray's own 95 %, where that is not less than the smallest
+    # store, of 75 MiB (ray_constants.py). A container without SHM_SIZE has 64.
     wanted=$((NODE_MEMORY * 3 / 10))
+    ((free * 95 / 100 < 75 * 1024 * 1024 || wanted < free * 95 / 100)) || wanted=$((free * 95 / 100))
   fi
-  [[ -d "${folder}" ]] || folder="${NODE_DIR}"
-  free="$(bytes_free "${folder}")"
   if ((wanted > free)); then
     log "the object store of ${wanted} bytes has no room in ${folder}, which has ${free}; it is in ${NODE_DIR}"
     folder="${NODE_DIR}"

@@ -93,7 +93,7 @@ main() {
   if [[ "${EPHEMERAL}" == 1 ]]; then require ENTRY_POINT ENTRY_ARGS_FILE CODE_DIR; fi
   configure_ray
   trap 'end_all; exit 143' TERM INT
-  python "${here}/nodes.py" "${RAY_ADDRESS}" &
+  python "${here}/head/nodes.py" "${RAY_ADDRESS}" &
   nodes=$!
   local cpus="${HEAD_CPUS}" dashboard_host="${NODE_ADDRESS}"
   [[ "${cpus}" != auto ]] || cpus="${NODE_CPUS:-}"
