@@ -101,16 +101,15 @@ class Progress(tune.Callback):
     def __init__(self, names):
         self.names, self.ended = names, 0
 
-    def on_trial_complete(self, iteration, trials, trial, **info):
+    def on_trial_complete(self, trials, trial, **_):
         self.ended += 1
         found, shown = trial.last_result, "  ".join(f"{name} {value:<4}" for name, value in trial.config.items())
-        node = self.names[found["node"]]
+        node = self.names.get(found["node"], "a new node")
         print(f"trial {self.ended} of {len(trials)}  {shown}  accuracy {found['accuracy']:.4f}  on {node}", flush=True)
 
 
-def search(args, nodes, share, storage):
+def search(args, names, share, storage):
     """Try every combination of GRID; return the best, its accuracy, and how many trials each node has made."""
-    names = {node["NodeID"]: node["NodeName"] for node in nodes}
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(try_parameters, args=args), share),
         param_space={name: tune.grid_search(values) for name, values in GRID.items()},
@@ -127,7 +126,8 @@ def search(args, nodes, share, storage):
     for error in results.errors:
         raise error
     best = max(results, key=lambda result: result.metrics["accuracy"])  # of equals the first
-    return best.config, best.metrics["accuracy"], Counter(names[result.metrics["node"]] for result in results)
+    trials = Counter(names.get(result.metrics["node"], "new nodes") for result in results)
+    return {"params": best.config, "accuracy": best.metrics["accuracy"]}, trials
 
 
 @ray.remote(num_cpus=0)
@@ -203,19 +203,13 @@ def follow(trainer, keeper):
         training.result()
 
 
-def train_on_all(args, params, nodes, share, storage, path):
-    """Train on every node; keep each checkpoint at *path*; return the last, and the images each node has learned from."""
-    checkpoint = path.read_bytes() if path and path.exists() else None
-    if checkpoint:
-        print(f"going on after epoch {unpack(checkpoint)['epoch']} of {args.epochs}, from {path}", flush=True)
-    on_this_node = NodeAffinitySchedulingStrategy(here(), soft=False)
-    keeper = Keeper.options(scheduling_strategy=on_this_node).remote(checkpoint)
-    trainer = TorchTrainer(
+def make_trainer(config, share, workers, storage):
+    return TorchTrainer(
         train_worker,
-        train_loop_config={"args": args, "params": params, "keeper": keeper},
+        train_loop_config=config,
         scaling_config=train.ScalingConfig(
             # Fewer where nodes are lost: the others begin again at the last checkpoint.
-            num_workers=(1, len(nodes)),
+            num_workers=(1, workers),
             use_gpu="GPU" in share,
             resources_per_worker=share,
             placement_strategy="SPREAD",
@@ -227,11 +221,23 @@ def train_on_all(args, params, nodes, share, storage, path):
             logging_config=train.LoggingConfig(log_level="ERROR"),
         ),
     )
-    names = {node["NodeID"]: node["NodeName"] for node in nodes}
+
+
+def train_on_all(args, params, names, share, *, storage, path):
+    """Train on every node; keep checkpoints at *path*; return the last one, and the images that each node has read."""
     images = Counter()
-    for report in follow(trainer, keeper):
+    checkpoint = path.read_bytes() if path and path.exists() else None
+    if checkpoint:
+        before = unpack(checkpoint)
+        print(f"going on after epoch {before['epoch']} of {args.epochs}, which {path.name} has", flush=True)
+        if before["epoch"] >= args.epochs:
+            return before, images
+    on_this_node = NodeAffinitySchedulingStrategy(here(), soft=False)
+    keeper = Keeper.options(scheduling_strategy=on_this_node).remote(checkpoint)
+    config = {"args": args, "params": params, "keeper": keeper}
+    for report in follow(make_trainer(config, share, len(names), storage), keeper):
         result, shares, checkpoint = report["result"], report["shares"], report["checkpoint"]
-        images.update({names[node]: learned for node, learned in shares})
+        images.update({names.get(node, "new nodes"): learned for node, learned in shares})
         print(
             f"epoch {result['epoch']:2} of {args.epochs}  loss {result['loss']:.4f}  "
             f"accuracy {result['accuracy']:.4f}  workers {len(shares)}",
@@ -259,33 +265,36 @@ def main():
     ray.init(logging_level=logging.WARNING)
     # Main of a cluster may be told to compute nothing.
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    # All of the smallest node: so each node runs one trial at a time, and one worker.
+    names = {node["NodeID"]: node["NodeName"] for node in nodes}
+    # All that the smallest node has: so a node runs one trial at a time, and one worker.
     share = {"CPU": min(node["Resources"]["CPU"] for node in nodes)}
     if all(node["Resources"].get("GPU") for node in nodes):
         share["GPU"] = 1
-    print(f"1347 images to learn from, 450 to test with; nodes: {len(nodes)}", flush=True)
+    _, digits, _, test_digits = load_data(args.seed)
+    print(f"{len(digits)} images to learn from, {len(test_digits)} to test with; nodes: {len(names)}", flush=True)
 
     output_dir = Path(os.environ["OUTPUT_DIR"]) if "OUTPUT_DIR" in os.environ else None
-    kept = output_dir and output_dir / "best.json"
+    found = output_dir and output_dir / "best.json"
+    path = output_dir and output_dir / "checkpoint.pt"
     trials = Counter()
+    # What Tune and Train themselves write down is needed by nobody afterwards.
     with tempfile.TemporaryDirectory() as storage:
-        if kept and kept.exists():
-            best = json.loads(kept.read_text())
-            params, accuracy = best["params"], best["accuracy"]
+        if found and found.exists():
+            best = json.loads(found.read_text())
+            print(f"parameters that {found.name} has: {best['params']}", flush=True)
         else:
-            params, accuracy, trials = search(args, nodes, share, storage)
-            if kept:
-                best = {"params": params, "accuracy": accuracy}
-                write_whole(kept, json.dumps(best).encode() + b"\n")
-        print(f"\nbest parameters: {params}; accuracy on images held back: {accuracy:.4f}\n", flush=True)
-        path = output_dir and output_dir / "checkpoint.pt"
-        state, images = train_on_all(args, params, nodes, share, storage, path)
+            best, trials = search(args, names, share, storage)
+            print(f"best parameters: {best['params']}", flush=True)
+            if found:
+                write_whole(found, json.dumps(best).encode() + b"\n")
+        state, images = train_on_all(args, best["params"], names, share, storage=storage, path=path)
 
-    print("\nnode         trials  images  share")
-    for name in sorted(node["NodeName"] for node in nodes):
-        print(f"{name:<12} {trials[name]:6}  {images[name]:6}  {images[name] / max(1, images.total()):5.0%}")
-    print(f"\nbest parameters: {params}")
-    print(f"accuracy on the test images after epoch {state['epoch']}: {state['accuracy']:.4f}", flush=True)
+    if images:
+        print("\nnode         trials  images  share")
+    for name in sorted(images):
+        print(f"{name:<12} {trials[name]:6}  {images[name]:6}  {images[name] / images.total():5.0%}")
+    print(f"\nbest parameters: {best['params']}; on the images held back: {best['accuracy']:.4f}")
+    print(f"accuracy on the test images after {state['epoch']} epochs: {state['accuracy']:.4f}", flush=True)
 
 
 if __name__ == "__main__":
