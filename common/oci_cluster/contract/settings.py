@@ -67,6 +67,7 @@ class NodeSettings:
     interruptible: bool
     adapt: Adapt | None
     cluster_tls: bool
+    client_token: bool
     node_logs: bool
     max_log_bytes: int
     start_by: float
@@ -196,7 +197,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         max_restarts=read.setting("MAX_RESTARTS"),
         interruptible=read.setting("INTERRUPTIBLE"),
         adapt=_adapt_of(read),
-        cluster_tls=read.setting("CLUSTER_TLS"),
+        **_proofs(read),
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
         start_by=read.setting("START_BY", float("inf")),
@@ -223,6 +224,11 @@ def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: b
     if not script.is_file():
         read.problems.append(f"SESSION: there is no {script}; an image that is older than this kind is built anew")
     return str(script)
+
+
+def _proofs(read: SettingsReader) -> dict[str, Any]:
+    """Return by what programs of the framework know each other."""
+    return {"cluster_tls": read.setting("CLUSTER_TLS"), "client_token": read.setting("CLIENT_TOKEN")}
 
 
 def _network(read: SettingsReader) -> dict[str, Any]:

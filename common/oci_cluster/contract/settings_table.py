@@ -280,6 +280,13 @@ _NODES = (
         default="0",
         example="1",  # Dask's default
     ),
+    _given(
+        "CLIENT_TOKEN",
+        "`1`: every node gets the launch's token, by which nodes, and programs outside that take part, know each other",
+        parse_switch,
+        default="0",
+        is_for_config=False,
+    ),
     *PLACED_SETTINGS,
 )
 _OTHERS = (

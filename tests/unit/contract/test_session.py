@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.contract.session import session_packages, session_token
+from oci_cluster.contract.session import client_token, session_packages, session_token
 from oci_cluster.contract.settings import read_settings
 from oci_cluster.errors import SettingsError
 
@@ -58,6 +58,12 @@ def test_a_session_of_another_launch_has_another_token() -> None:
     tokens = {session_token("key", "id"), session_token("key2", "id"), session_token("", "id"), session_token("", "x")}
     assert len(tokens) == 4
     assert all(re.fullmatch("[0-9a-f]{64}", token) for token in tokens)
+
+
+def test_the_token_of_clients_is_another_one() -> None:
+    """Who may use a session of a launch may not take part in it, and the other way round."""
+    assert re.fullmatch("[0-9a-f]{64}", client_token("key", "id"))
+    assert client_token("key", "id") not in {session_token("key", "id"), client_token("key2", "id")}
 
 
 def test_a_kind_may_have_packages(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         interruptible=False,
         adapt=None,
         cluster_tls=False,
+        client_token=False,
         node_logs=False,
         max_log_bytes=1 << 30,
         start_by=float("inf"),
@@ -113,6 +114,7 @@ EVERY = {
     "GANG": "1",
     "MAX_RESTARTS": "4",
     "CLUSTER_TLS": "true",
+    "CLIENT_TOKEN": "1",
     "NODE_LOGS": "1",
     "MAX_LOG_BYTES": "12345",
     "CLUSTER_NODES_METADATA_FILE": "/meta/nodes.json",
@@ -165,6 +167,7 @@ def test_every_setting_is_read(root: Path) -> None:
         interruptible=False,
         adapt=Adapt(1, 10, "last"),
         cluster_tls=True,
+        client_token=True,
         node_logs=True,
         max_log_bytes=12345,
         start_by=1_770_000_000,
@@ -218,9 +221,10 @@ def test_the_first_of_two_names_wins(root: Path) -> None:
 
 def test_the_environment_wins_over_the_frameworks_settings(root: Path) -> None:
     """settings.env supplies defaults, and no more than that."""
-    (root / "dask" / "settings.env").write_text("MIN_WORKERS=1\nCLUSTER_TLS=1\nTIMEOUT=9\n")
+    (root / "dask" / "settings.env").write_text("MIN_WORKERS=1\nCLUSTER_TLS=1\nCLIENT_TOKEN=1\nTIMEOUT=9\n")
     settings = read_settings({**LEAST, "TIME_OUT": "5"}, root)
-    assert (settings.min_workers, settings.cluster_tls, settings.timeout_s) == (1, True, 5)
+    assert (settings.min_workers, settings.timeout_s) == (1, 5)
+    assert (settings.cluster_tls, settings.client_token) == (True, True)
 
 
 @pytest.mark.parametrize(
