@@ -162,7 +162,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     mode, rank = role_and_rank(read)
     worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session = map(read.setting, _NEEDED_FIRST)
     settings = NodeSettings(
-        *(mode, rank),
+        mode=mode,
+        rank=rank,
         worker_count=worker_count,
         ps_count=read.setting("PS_COUNT"),
         min_workers=min_workers_of(read, worker_count or 0),
@@ -202,7 +203,6 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
         start_by=read.setting("START_BY", float("inf")),
         **_network(read),
-        nodes_metadata=read.setting("CLUSTER_NODES_METADATA_FILE"),
         node_group=read.setting("NODE_GROUP"),
         termination_log=read.setting("TERMINATION_LOG"),
     )
@@ -235,6 +235,7 @@ def _network(read: SettingsReader) -> dict[str, Any]:
     """Return what the node is told of its network."""
     return {
         "address": read.setting("NODE_ADDRESS"),
+        "nodes_metadata": read.setting("CLUSTER_NODES_METADATA_FILE"),
         "own_network": read.setting("OWN_NETWORK"),
         "exposed_ports": tuple(read.setting("EXPOSE") or ()),
         "subnet_cidr": read.setting("SUBNET_CIDR"),
