@@ -4,7 +4,7 @@
 # Start a cluster of one main node and <workers> workers. The cluster runs the framework's example, or your own script.
 # launch.sh shows the nodes' logs until the cluster ends, and exits with the script's code. Ctrl-C stops the cluster.
 #
-#   <framework>         a folder of this project with start scripts: dask, horovod, pytorch, tensorflow
+#   <framework>         a folder of this project with start scripts: dask, horovod, pytorch, ray, tensorflow
 #   <workers>           1 or more
 #   --entry FILE        run your script, instead of the example
 #   --module NAME       run a module instead, as python -m does: package.train

@@ -8,7 +8,7 @@
 #   KIND                jupyter: JupyterLab; ssh: a shell, with scp, sftp and editors; tensorboard: TensorBoard; or a
 #                       folder of yours in scripts/sessions
 #   NAME                its name, as --name
-#   --framework NAME    whose packages it has: dask (default), horovod, pytorch, tensorflow
+#   --framework NAME    whose packages it has: dask (default), horovod, pytorch, ray, tensorflow
 #   --workers N         N workers for Client() of Dask; default 0: main computes alone, and scale.sh adds workers
 #   --in NAME           a session beside the cluster NAME: jupyter on this machine, where Client() connects to that one;
 #                       tensorboard on its outputs, also when it has ended

@@ -143,7 +143,7 @@ bare_expansions() { # project root; stdin: paths below it
 # Print what would let a framework's folder pass for the framework's Python package.
 shadows() { # project root
   local folder
-  for folder in dask horovod pytorch tensorflow; do
+  for folder in dask horovod pytorch ray tensorflow; do
     [[ -d "$1/${folder}" ]] || continue
     (cd "$1" && find "${folder}" -name __init__.py -o -name conftest.py -o -name 'test_*.py')
     (cd "$1" && find "${folder}" -mindepth 1 -maxdepth 1 -name '*.py')
@@ -157,7 +157,7 @@ shadows() { # project root
 
 @test "house rules: each way to make a framework folder a Python package is caught" {
   local file
-  for file in dask/__init__.py horovod/example/conftest.py pytorch/example/test_x.py tensorflow/train.py; do
+  for file in dask/__init__.py horovod/example/conftest.py pytorch/example/test_x.py ray/nodes.py tensorflow/train.py; do
     mkdir -p "$(dirname "${file}")"
     : >"${file}"
     run -0 shadows .

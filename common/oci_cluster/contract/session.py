@@ -1,4 +1,4 @@
-"""What servers of a launch, a session or a framework's own, and a person who connects to them must agree on."""
+"""What main, a person who connects to its session, and programs that connect to its cluster must agree on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def session_token(launch_key: str, launch_id: str) -> str:
 
 
 def client_token(launch_key: str, launch_id: str) -> str:
-    """Return the token, 64 hex digits, by which a framework's nodes know each other, and programs that take part."""
+    """Return the token with which programs get into a launch's cluster, 64 hex digits, as with a session's."""
     return derived_key(launch_key, launch_id, "client").hex()
 
 

@@ -282,7 +282,7 @@ _NODES = (
     ),
     _given(
         "CLIENT_TOKEN",
-        "`1`: every node gets the launch's token, by which nodes, and programs outside that take part, know each other",
+        "`1`: every node gets the token of this launch for programs that connect to the cluster",
         parse_switch,
         default="0",
         is_for_config=False,

@@ -7,26 +7,20 @@ import logging
 import os
 import re
 import secrets
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.contract.config import framework_defaults
+from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
+from oci_cluster.contract.session import client_token, session_token
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import SettingsError, TimedOutError
 from oci_cluster.node.address import interface_of
 from oci_cluster.node.liveness import is_member
 from oci_cluster.node.nodes_dir import NodesDir, checked_address, parse_facts
 from oci_cluster.node.pulse import Pulse
-from oci_cluster.node.script_environ import (
-    ads_environ,
-    network_environ,
-    python_path,
-    seconds,
-    session_environ,
-    write_tokens,
-)
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 from oci_cluster.system.text import printable
@@ -165,7 +159,7 @@ class Script:
         if self._relay is not None:
             self._relay.forget()
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
-        environ |= ads_environ(self._settings, environ)
+        environ |= _ads_environ(self._settings, environ)
         if main.get("tls"):
             environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
             environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
@@ -192,7 +186,7 @@ class Script:
             "CLUSTER_NAME": settings.cluster_name,
             "LAUNCH_ID": settings.launch_id,
             "LAUNCH_KEY": self._launch_key(),
-            **network_environ(settings, address),
+            **_network_environ(settings, address),
             "ENTRY_POINT": settings.entry_point or settings.entry_module,
             "ENTRY_MODULE": settings.entry_module,
             "ENTRY_ARGS_FILE": str(args_file),
@@ -203,14 +197,15 @@ class Script:
             "NODES_DIR": str(self.nodes_dir.path),
             "READY_FILE": str(node_dir / "ready"),
             "TIMEOUT": str(max(1, round(self._pulse.left_s))),
-            "GRACE_PERIOD": seconds(settings.grace_period_s),
+            "GRACE_PERIOD": _seconds(settings.grace_period_s),
             "ATTEMPT": str(self._pulse.attempt),
             "LIFE": str(self._pulse.life_number),
             "EPHEMERAL": str(int(settings.ephemeral)),
-            "PYTHONPATH": python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
+            "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
-        environ |= session_environ(settings)
-        write_tokens(settings, node_dir)
+        environ |= _session_environ(settings, node_dir)
+        if settings.client_token:
+            write_whole(node_dir / "client-token", client_token(settings.launch_key, settings.launch_id))
         if settings.find_interface:
             environ["NODE_INTERFACE"] = interface_of(address)
         return environ
@@ -341,3 +336,56 @@ def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
     """Return the addresses by node in *main*'s configuration, unchecked; {} where it holds none."""
     nodes = main.get("nodes")
     return nodes if isinstance(nodes, dict) else {}
+
+
+def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
+    """Return where this node is, and where servers of the user's own listen on it."""
+    return {
+        "NODE_ADDRESS": address,
+        # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.
+        "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
+        "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
+    }
+
+
+def _session_environ(settings: NodeSettings, node_dir: Path) -> dict[str, str]:
+    """Return what the server of a session is told besides; where it finds its token, which is in no environment."""
+    if not (settings.session and settings.is_main):
+        return {}
+    write_whole(node_dir / "session-token", session_token(settings.launch_key, settings.launch_id))
+    return {"IDLE_LIMIT": _seconds(settings.idle_limit_s)}
+
+
+def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what of *environ* scripts written for ADS's distributed training read, under the names that ADS has.
+
+    Not ``RANK``, which ADS gives too: where nothing else is set, libraries take it for a rank of PyTorch's.
+    """
+    own_address = {} if settings.is_main else {"OCI__WORKER_IP": environ["NODE_ADDRESS"]}
+    return {
+        "OCI__CLUSTER_TYPE": settings.framework.upper(),
+        "OCI__ENTRY_SCRIPT": environ["ENTRY_POINT"],
+        "OCI__ENTRY_SCRIPT_ARGS": shlex.join(settings.entry_args),
+        "OCI__MAIN_IP": environ["MAIN_ADDRESS"],
+        "OCI__SYNC_DIR": environ["OUTPUT_DIR"],
+        "OCI__WORK_DIR": settings.work_dir,
+        "tmpdir": settings.cluster_url,
+        **own_address,
+        **{
+            f"OCI__{name}": environ[name]
+            for name in ("CODE_DIR", "EPHEMERAL", "MODE", "PS_COUNT", "TIMEOUT", "WORKER_COUNT")
+        },
+    }
+
+
+def _seconds(value: float) -> str:
+    return f"{value:f}".rstrip("0").rstrip(".")
+
+
+def _python_path(settings: NodeSettings, code_dir: Path, inherited: str) -> str:
+    """Return the start script's ``PYTHONPATH``: the user's code, and what was there but for this package."""
+    # Python looks in a script's own folder first. What workers unpickle may have been imported from there.
+    is_own = bool(settings.entry_point) and not settings.session
+    folder = (code_dir / settings.entry_point).parent if is_own else code_dir
+    kept = [entry for entry in inherited.split(os.pathsep) if entry and Path(entry) != PROJECT_ROOT / "common"]
+    return os.pathsep.join(dict.fromkeys([str(folder), str(code_dir), *kept]))

@@ -221,10 +221,9 @@ def test_the_first_of_two_names_wins(root: Path) -> None:
 
 def test_the_environment_wins_over_the_frameworks_settings(root: Path) -> None:
     """settings.env supplies defaults, and no more than that."""
-    (root / "dask" / "settings.env").write_text("MIN_WORKERS=1\nCLUSTER_TLS=1\nCLIENT_TOKEN=1\nTIMEOUT=9\n")
+    (root / "dask" / "settings.env").write_text("MIN_WORKERS=1\nCLUSTER_TLS=1\nTIMEOUT=9\n")
     settings = read_settings({**LEAST, "TIME_OUT": "5"}, root)
-    assert (settings.min_workers, settings.timeout_s) == (1, 5)
-    assert (settings.cluster_tls, settings.client_token) == (True, True)
+    assert (settings.min_workers, settings.cluster_tls, settings.timeout_s) == (1, True, 5)
 
 
 @pytest.mark.parametrize(

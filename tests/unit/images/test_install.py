@@ -299,7 +299,7 @@ def test_the_build_is_given_what_the_program_imports_and_no_more() -> None:
     paths = [f"common/{name.replace('.', '/')}" for name in done.stdout.split()]
     loaded = {f"{path}/__init__.py" if (root / path).is_dir() else f"{path}.py" for path in paths}
     dockerfiles = list(root.glob("*/Dockerfile"))
-    assert len(dockerfiles) == 4
+    assert len(dockerfiles) == 5
     for dockerfile in dockerfiles:
         words = dockerfile.read_text().split()
         copied = [word for word in words if word.startswith("common/oci_cluster/") and word.endswith(".py")]

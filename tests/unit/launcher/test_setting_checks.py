@@ -13,12 +13,12 @@ from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.setting_checks import SettingChecks, check_form
 
 ROOT = Path(__file__).resolve().parents[3]
-FRAMEWORKS = ("dask", "horovod", "pytorch", "tensorflow")
+FRAMEWORKS = ("dask", "horovod", "pytorch", "ray", "tensorflow")
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Checkout:
-    """A project with the four frameworks as they are."""
+    """A project with the frameworks as they are."""
     checkout = Checkout(tmp_path)
     for name in (*FRAMEWORKS, "scripts"):
         path = checkout.root / name

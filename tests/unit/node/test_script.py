@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from unit.fake_cluster import (
-    KEY,
     LAUNCH,
     Gang,
     MakeNode,
@@ -17,13 +16,11 @@ from unit.fake_cluster import (
 from unit.fake_follower import Follower
 
 from oci_cluster.contract.names import STOP, config_file, exit_file
-from oci_cluster.contract.session import client_token
 from oci_cluster.errors import SettingsError
 from oci_cluster.node import script
 
 # One memory:// for all tests would be longer to list with each.
 pytestmark = pytest.mark.usefixtures("empty_memory")
-WITH_TOKEN = {"CLIENT_TOKEN": "1"}
 
 
 # --- What it is given -----------------------------------------------------------------------------------------------
@@ -156,49 +153,6 @@ def test_arguments_are_handed_over_exactly(root: Path) -> None:
     main.child_ends(0, at=1)
     main.run()
     assert written == [b"a\0b c\0d'e\0\0-x\0two\nlines\0--lr\0" + b"0.1\0"]
-
-
-def note_token(node: Node) -> list[tuple[str, int]]:
-    """Return where the token, and the mode of its file, will stand that the start script of *node* finds."""
-    found: list[tuple[str, int]] = []
-
-    def note(_: object) -> None:
-        _, environ, _ = node.children.started[-1]
-        path = Path(environ["NODE_DIR"]) / "client-token"
-        found.append((path.read_text(), path.stat().st_mode & 0o777))
-
-    node.children.on_start = note
-    return found
-
-
-@pytest.mark.parametrize("interruptible", ["0", "1"])
-def test_main_has_the_launchs_token_in_a_private_file(make: MakeNode, interruptible: str) -> None:
-    """That of the launch, whatever key a life has; in no environment."""
-    main = make(**WITH_TOKEN, INTERRUPTIBLE=interruptible)
-    found = note_token(main)
-    main.child_ends(0, at=1)
-    assert main.run() == 0
-    assert found == [(client_token(KEY, LAUNCH), 0o600)]
-    assert client_token(KEY, LAUNCH) not in str(main.children.environ())
-
-
-def test_each_other_node_has_the_same_token(make: MakeNode) -> None:
-    """By it the nodes know each other."""
-    worker = make(MODE="WORKER", NODE_RANK="2", NODE_ADDRESS="10.0.0.3", **WITH_TOKEN)
-    found = note_token(worker)
-    worker.files.publish(config_file("MAIN"), node="MAIN", rank=0, address="10.0.0.1")
-    worker.publish(STOP, at=20, reason="done", exit_code=0)
-    assert worker.run() == 0
-    assert found == [(client_token(KEY, LAUNCH), 0o600)]
-
-
-def test_a_framework_without_tokens_gets_none(main: Node, root: Path) -> None:
-    """Nobody would look at it."""
-    there: list[bool] = []
-    main.children.on_start = lambda _: there.append((root / f"{LAUNCH}-MAIN" / "client-token").exists())
-    main.child_ends(0, at=1)
-    assert main.run() == 0
-    assert there == [False]
 
 
 def test_users_python_path_is_kept_and_ours_is_not(root: Path) -> None:
