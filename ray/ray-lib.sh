@@ -5,7 +5,7 @@ ray="" raylet="" gcs=""
 
 # configure_ray: address and token, in the variables that Ray itself reads, so that a plain ray.init() connects.
 configure_ray() {
-  printf "%s" "${LAUNCH_KEY:0:64}" >"${NODE_DIR}/client-token"
+  [[ -s "${NODE_DIR}/client-token" ]] || die 78 "CLIENT_TOKEN=${CLIENT_TOKEN-}: Ray needs the token of the launch; leave it at 1"
   export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="${NODE_DIR}/client-token"
   ray_address="$(address_for_ray "${NODE_ADDRESS}")"
   RAY_ADDRESS="$(address_for_ray "${MAIN_ADDRESS}"):${GCS_PORT}"
@@ -65,14 +65,21 @@ store_options() {
 
 # port_options: add to `options` the ports of this node: those of the settings, or any where nodes share a machine's.
 port_options() {
-  [[ "${NODE_ADDRESS}" != 127.* ]] || return 0
   local first last name
+  if [[ "${NODE_ADDRESS}" == 127.* ]]; then
+    # Those that Ray does not choose by itself.
+    options+=(--dashboard-agent-listen-port 0 --min-worker-port 0 --max-worker-port 0)
+    export AUTOSCALER_METRIC_PORT=0 DASHBOARD_METRIC_PORT=0
+    return 0
+  fi
   IFS=: read -r first last <<<"${RAYLET_PORTS}"
-  ((last - first >= 5)) || die 78 "RAYLET_PORTS=${RAYLET_PORTS}: expected six ports at least, such as 6380:6385"
+  ((last - first >= 7)) || die 78 "RAYLET_PORTS=${RAYLET_PORTS}: expected eight ports at least, such as 6380:6387"
   for name in node-manager-port object-manager-port runtime-env-agent-port dashboard-agent-grpc-port \
     dashboard-agent-listen-port metrics-export-port; do
     options+=("--${name}" "$((first++))")
   done
+  # Ray has no options for these.
+  export AUTOSCALER_METRIC_PORT="$((first++))" DASHBOARD_METRIC_PORT="${first}"
   IFS=: read -r first last <<<"${WORKER_PORTS}"
   options+=(--min-worker-port "${first}" --max-worker-port "${last}")
 }
@@ -104,7 +111,8 @@ start_ray() {
   local try
   for try in 1 2 3; do
     : >"${NODE_DIR}/ray.log"
-    ray start "${options[@]}" >>"${NODE_DIR}/ray.log" 2>&1 </dev/null &
+    # Files that its processes and tasks make by the way go with the node.
+    TMPDIR="${temporary}" ray start "${options[@]}" >>"${NODE_DIR}/ray.log" 2>&1 </dev/null &
     ray=$!
     until ray_is_up; do
       kill -0 "${ray}" 2>/dev/null || break
@@ -150,23 +158,29 @@ ray_runs() { [[ -n "${raylet}" ]] && is_alive "${ray}" && is_alive "${raylet}"; 
 # head_is_whole: whether all processes of the head are there with which the cluster lives.
 head_is_whole() { [[ -n "${gcs}" ]] && is_alive "${gcs}" && ray_runs; }
 
-# end_of_ray: set `end` to how `ray start` has ended, with the last thing that it has said.
+# end_of_ray: set `end` to how `ray start` has ended: which of its processes did, or the last thing that it has said,
+# without colours, time and place.
 end_of_ray() {
-  local code=0 line said=""
+  local code=0 said
   wait "${ray}" 2>/dev/null || code=$?
-  end="ray start ended with ${code}"
-  while IFS= read -r line; do
-    [[ "${line}" != *([[:space:]]) ]] || continue
-    said="${line}"
-  done <"${NODE_DIR}/ray.log"
-  [[ -z "${said}" ]] || end+=": ${said}"
+  said="$(cat "${NODE_DIR}/ray.log" "${temporary}/session_latest/logs/ray_process_exit.log" 2>/dev/null |
+    sed -e $'s/\e\\[[0-9;]*m//g' -e 's/^[[:space:]]*//' \
+      -e 's/^[0-9-]* [0-9:,]*[[:space:]]*[A-Z]* [a-z_]*\.py:[0-9]* -- //' | awk 'NF { last = $0 } END { print last }' || :)"
+  end="ray start ended with ${code}${said:+: ${said}}"
 }
 
-# kill_ray: end what is left of this node's Ray at once. It has nothing that the cluster still needs. `ray start` has made
-# a process group of its own; what it has started has not left it.
+# kill_ray: end what is left of this node's Ray, which has nothing that the cluster still needs. `ray start` has made a
+# process group of its own; what it has started has not left it. Told to end, its parts do so together, and in half a
+# second; `ray start` would end them one after the other.
 kill_ray() {
   [[ -n "${ray}" ]] || return 0
-  kill -KILL -- "-${ray}" "${ray}" 2>/dev/null || :
+  local looks
+  kill -KILL "${ray}" 2>/dev/null || :
+  for ((looks = 0; looks < 40; looks++)); do
+    kill -TERM -- "-${ray}" 2>/dev/null || break
+    sleep 0.05
+  done
+  kill -KILL -- "-${ray}" 2>/dev/null || :
   wait "${ray}" 2>/dev/null || :
 }
 

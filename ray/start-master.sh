@@ -19,6 +19,7 @@ end_entry() {
   deadline=$((SECONDS + (milliseconds + 999) / 1000))
   while is_alive "${entry}" && ((SECONDS < deadline)); do sleep 0.02; done
   kill -KILL "${entry}" 2>/dev/null || :
+  wait "${entry}" 2>/dev/null || :
 }
 
 # end_all: the entry point first, then the workers, then the head.
@@ -30,6 +31,7 @@ end_all() {
     # Without a head nobody can be asked.
     while is_alive "${nodes}" && head_is_whole; do sleep 0.02; done
     kill -KILL "${nodes}" 2>/dev/null || :
+    wait "${nodes}" 2>/dev/null || :
   fi
   kill_ray
 }

@@ -1,4 +1,4 @@
-"""What a session on main and a person who connects to it must agree on."""
+"""What main, a person who connects to its session, and programs that connect to its cluster must agree on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from oci_cluster.contract.signing import derived_key
 def session_token(launch_key: str, launch_id: str) -> str:
     """Return the token of a launch's session, 64 hex digits: who has the launch's key has it, and nobody sends it."""
     return derived_key(launch_key, launch_id, "session").hex()
+
+
+def client_token(launch_key: str, launch_id: str) -> str:
+    """Return the token with which programs get into a launch's cluster, 64 hex digits, as with a session's."""
+    return derived_key(launch_key, launch_id, "client").hex()
 
 
 def session_dir(kind: str, root: Path) -> Path:

@@ -67,6 +67,7 @@ class NodeSettings:
     interruptible: bool
     adapt: Adapt | None
     cluster_tls: bool
+    client_token: bool
     node_logs: bool
     max_log_bytes: int
     start_by: float
@@ -197,6 +198,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         interruptible=read.setting("INTERRUPTIBLE"),
         adapt=_adapt_of(read),
         cluster_tls=read.setting("CLUSTER_TLS"),
+        client_token=read.setting("CLIENT_TOKEN"),
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
         start_by=read.setting("START_BY", float("inf")),

@@ -280,6 +280,13 @@ _NODES = (
         default="0",
         example="1",  # Dask's default
     ),
+    _given(
+        "CLIENT_TOKEN",
+        "`1`: every node gets the token of this launch for programs that connect to the cluster",
+        parse_switch,
+        default="0",
+        is_for_config=False,
+    ),
     *PLACED_SETTINGS,
 )
 _OTHERS = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
-from oci_cluster.contract.session import session_token
+from oci_cluster.contract.session import client_token, session_token
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import SettingsError, TimedOutError
 from oci_cluster.node.address import interface_of
@@ -204,6 +204,8 @@ class Script:
             "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
         environ |= _session_environ(settings, node_dir)
+        if settings.client_token:
+            write_whole(node_dir / "client-token", client_token(settings.launch_key, settings.launch_id))
         if settings.find_interface:
             environ["NODE_INTERFACE"] = interface_of(address)
         return environ

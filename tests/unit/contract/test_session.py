@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.contract.session import session_packages, session_token
+from oci_cluster.contract.session import client_token, session_packages, session_token
 from oci_cluster.contract.settings import read_settings
 from oci_cluster.errors import SettingsError
 
@@ -56,7 +56,8 @@ def test_a_kind_is_a_name_and_no_path(root: Path, kind: str) -> None:
 def test_a_session_of_another_launch_has_another_token() -> None:
     """And the key cannot be read out of it."""
     tokens = {session_token("key", "id"), session_token("key2", "id"), session_token("", "id"), session_token("", "x")}
-    assert len(tokens) == 4
+    tokens |= {client_token("key", "id"), client_token("key2", "id")}
+    assert len(tokens) == 6
     assert all(re.fullmatch("[0-9a-f]{64}", token) for token in tokens)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.fake_cluster import LAUNCH, Node
 
-from oci_cluster.contract.session import session_token
+from oci_cluster.contract.session import client_token, session_token
 
 # One memory:// for all tests would be longer to list with each.
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -39,6 +39,24 @@ def test_the_token_is_in_a_private_file_and_nowhere_else(root: Path, interruptib
     environ = main.children.environ()
     assert session_token(KEY, LAUNCH) not in str(environ)
     assert environ["IDLE_LIMIT"] == "5400"
+
+
+@pytest.mark.parametrize(("asked", "count"), [("1", 1), ("0", 0)])
+def test_the_token_of_clients_is_given_where_a_framework_asks_for_it(root: Path, asked: str, count: int) -> None:
+    """To every node, sessions or not: in a private file, without an end of a line, and in no environment."""
+    worker = Node(root, MODE="WORKER", NODE_RANK="1", LAUNCH_KEY=KEY, CLIENT_TOKEN=asked)
+    worker.publish("MAIN_config.json", at=0.0, rank=0, address="10.0.0.1", facts={}, attempt=0, tls=False)
+    found: list[tuple[str, int]] = []
+
+    def note(_: object) -> None:
+        for path in root.glob(f"{LAUNCH}-WORKER_1/client-token"):
+            found.append((path.read_text(), path.stat().st_mode & 0o777))
+
+    worker.children.on_start = note
+    worker.child_ends(0, at=1)
+    worker.run()
+    assert found == [(client_token(KEY, LAUNCH), 0o600)] * count
+    assert client_token(KEY, LAUNCH) not in str(worker.children.environ())
 
 
 def test_main_runs_the_kinds_start_script_with_the_users_imports(root: Path) -> None:
