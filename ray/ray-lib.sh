@@ -26,7 +26,7 @@ configure_ray() {
 # (RaySyncer/StartSync without a node id, ray_syncer_server.cc), and who reads packets reads the token.
 encrypt() {
   [[ -n "${TLS_CERT_FILE:-}" ]] || return 0
-  python "${here}/tls/node_certificate.py" "${ray_address}" ||
+  python "${BASH_SOURCE[0]%/*}/tls/node_certificate.py" "${ray_address}" ||
     die 78 "CLUSTER_TLS=1: this node has no certificate of its own; its Python needs the package cryptography, or set CLUSTER_TLS=0"
   export RAY_USE_TLS=1 RAY_TLS_CA_CERT="${TLS_CERT_FILE}"
   export RAY_TLS_SERVER_CERT="${NODE_DIR}/node-cert.pem" RAY_TLS_SERVER_KEY="${NODE_DIR}/node-key.pem"

@@ -2,7 +2,7 @@
 
     python node_certificate.py ADDRESS     writes node-cert.pem and node-key.pem into NODE_DIR
 
-The launch's certificate, TLS_CERT_FILE, is the only authority: who shows one that it has signed is a node of the launch.
+The launch's certificate, TLS_CERT_FILE, is the only authority: who shows one that it has signed belongs to the launch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def names_of(address: str) -> list[x509.GeneralName]:
 
 def write_private(path: Path, text: bytes) -> None:
     """Write a new file that nobody else reads."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(text)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(text)
 
 
 def main() -> None:
