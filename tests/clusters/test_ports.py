@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import PATIENCE_S, Launch, Project, processes_of, wait_until
+from harness import PATIENCE_S, Launch, Project, parts_of, wait_until
 from port_table import SECURITY, Row, read_table
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Horovod's environment compiles it
@@ -60,24 +60,6 @@ def is_at(row: Row, address: ipaddress.IPv4Address | ipaddress.IPv6Address, node
     return address.is_loopback and str(address) in exact
 
 
-def parts_of(launch: Launch) -> Iterator[tuple[str, psutil.Process, Path | None]]:
-    """Yield all processes of a launch, each with its node and that node's private directory.
-
-    Some write a title over their environment: those belong where the process does that has started them.
-    """
-    seen = set()
-    for process in processes_of(launch.launch_id):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            environ = process.environ()
-            node = environ.get("NODE_NAME", "")
-            started = process.children(recursive=True) if node else []
-            started = [part for part in started if "LAUNCH_ID" not in part.environ()]
-            for found in [process, *started]:
-                if found.pid not in seen:
-                    seen.add(found.pid)
-                    yield node, found, Path(environ["NODE_DIR"]) if "NODE_DIR" in environ else None
-
-
 def is_private(path: str, node_dir: Path | None) -> bool:
     """Return whether a Unix socket is in a directory into which its owner alone comes."""
     if node_dir is None or path.startswith("@"):
@@ -89,7 +71,7 @@ def is_private(path: str, node_dir: Path | None) -> bool:
 def wrong_sockets(launch: Launch, rows: list[Row], given: dict[str, int]) -> Iterator[str]:
     """Yield what differs between the table and the sockets that a cluster's processes listen on."""
     nodes = {name: node["address"] for name, node in launch.nodes().items()}
-    for node, process, node_dir in parts_of(launch):
+    for node, process, node_dir in parts_of(launch.launch_id):
         with contextlib.suppress(psutil.NoSuchProcess):
             program = program_of(process)
             who = f"{node or 'the runner'}'s {program or process.name()} ({' '.join(process.cmdline())[:300]})"
