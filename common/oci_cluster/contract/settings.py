@@ -162,7 +162,8 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     mode, rank = role_and_rank(read)
     worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session = map(read.setting, _NEEDED_FIRST)
     settings = NodeSettings(
-        *(mode, rank),
+        mode=mode,
+        rank=rank,
         worker_count=worker_count,
         ps_count=read.setting("PS_COUNT"),
         min_workers=min_workers_of(read, worker_count or 0),
@@ -197,13 +198,11 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         max_restarts=read.setting("MAX_RESTARTS"),
         interruptible=read.setting("INTERRUPTIBLE"),
         adapt=_adapt_of(read),
-        cluster_tls=read.setting("CLUSTER_TLS"),
-        client_token=read.setting("CLIENT_TOKEN"),
+        **_proofs(read),
         node_logs=read.setting("NODE_LOGS"),
         max_log_bytes=read.setting("MAX_LOG_BYTES"),
         start_by=read.setting("START_BY", float("inf")),
         **_network(read),
-        nodes_metadata=read.setting("CLUSTER_NODES_METADATA_FILE"),
         node_group=read.setting("NODE_GROUP"),
         termination_log=read.setting("TERMINATION_LOG"),
     )
@@ -227,10 +226,16 @@ def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: b
     return str(script)
 
 
+def _proofs(read: SettingsReader) -> dict[str, Any]:
+    """Return by what programs of the framework know each other."""
+    return {"cluster_tls": read.setting("CLUSTER_TLS"), "client_token": read.setting("CLIENT_TOKEN")}
+
+
 def _network(read: SettingsReader) -> dict[str, Any]:
     """Return what the node is told of its network."""
     return {
         "address": read.setting("NODE_ADDRESS"),
+        "nodes_metadata": read.setting("CLUSTER_NODES_METADATA_FILE"),
         "own_network": read.setting("OWN_NETWORK"),
         "exposed_ports": tuple(read.setting("EXPOSE") or ()),
         "subnet_cidr": read.setting("SUBNET_CIDR"),
