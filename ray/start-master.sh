@@ -95,6 +95,7 @@ main() {
   trap 'end_all; exit 143' TERM INT
   python "${here}/head/nodes.py" "${RAY_ADDRESS}" &
   nodes=$!
+  trap 'kill -KILL "${nodes}" 2>/dev/null || :' EXIT
   local cpus="${HEAD_CPUS}" dashboard_host="${NODE_ADDRESS}"
   [[ "${cpus}" != auto ]] || cpus="${NODE_CPUS:-}"
   # A port of a pod is forwarded to its loopback address alone. All addresses of a network of its own are the node's.
