@@ -22,6 +22,8 @@ from typing import Any
 _LONGEST_SOCKET = 98
 # Of what a kernel that dies has said last, such as the stack of a segmentation fault.
 _LAST_BYTES = 8 << 10
+# What the kernel runs before the first cell.
+_BEFORE_CELLS = f"--IPKernelApp.exec_lines=__import__('runpy').run_path({__file__!r})['wait_after_cells']()"
 # A program that a cell has left running may print for ever.
 _LONGEST_READ_S = 2.0
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -71,12 +73,8 @@ def run(path: Path) -> int:
 
     notebook = nbformat.read(path, as_version=4)
     # Whatever kernel it was written with: this environment's own.
-    runner = Printing(
-        timeout=None,
-        kernel_name="python3",
-        config=Config({"KernelManager": kernel_manager(private)}),
-        extra_arguments=[f"--IPKernelApp.exec_lines=__import__('runpy').run_path({__file__!r})['wait_after_cells']()"],
-    )
+    config = Config({"KernelManager": kernel_manager(private)})
+    runner = Printing(timeout=None, kernel_name="python3", config=config, extra_arguments=[_BEFORE_CELLS])
     signal.signal(signal.SIGTERM, lambda *_: stop(runner))
     try:
         runner.preprocess(notebook, {"metadata": {"path": str(Path.cwd())}})

@@ -13,10 +13,23 @@ configure_ray() {
   export RAY_USAGE_STATS_ENABLED=0
   # What a task or the entry point prints is in the log at once.
   export PYTHONUNBUFFERED=1
+  wait_longer
   # A node that is told to leave first finishes its tasks, in a part of the time that it has.
   grace_share 60
   export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="$((milliseconds / 1000)).$((milliseconds % 1000 / 100))"
   export RAY_GRACEFUL_SHUTDOWN_POLL_INTERVAL_S=0.05
+}
+
+# wait_longer: on a busy machine Ray's own parts take longer to find each other than its limits allow, and a node that is
+# too slow is ended. All of these bound a start; that of a node is TIMEOUT.
+wait_longer() {
+  export RAY_NUM_REDIS_GET_RETRIES=120           # times 1 s: a worker's `ray start` waits for the head (20)
+  export RAY_DASHBOARD_STARTUP_TIMEOUT_S=300     # 60
+  export RAY_agent_register_timeout_ms=600000    # 100 s: a raylet waits for its agents
+  export RAY_raylet_start_wait_time_s=120        # 10
+  export RAY_worker_register_timeout_seconds=600 # 60
+  export RAY_py_gcs_connect_timeout_s=120        # 30
+  export RAY_gcs_rpc_server_connect_timeout_s=30 # 5
 }
 
 # address_for_ray ADDRESS: print the address by which Ray is to know a node. It replaces 127.0.0.1 by an address of the

@@ -21,6 +21,9 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+# How long a process may take that removes what others have left in shared memory; it takes some milliseconds.
+_TRACKERS_TIME_S = 2.0
+
 # Signals that some process here notes instead of obeying.
 _NOTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
 
@@ -251,13 +254,24 @@ class Children:
 
     def sweep(self, wait: Callable[[float], None]) -> None:
         """Kill and reap whatever is left of ended children: this process has adopted it."""
+        deadline = time.monotonic() + _TRACKERS_TIME_S
         while self.reap():
             import psutil  # noqa: PLC0415 - 20 ms, and seldom is anything left
 
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+                    if not _is_tracker(process.cmdline()) or time.monotonic() > deadline:
+                        process.kill()
             wait(0.05)
+
+
+def _is_tracker(command: Sequence[str]) -> bool:
+    """Return whether a process with this *command* line is one of Python's ``multiprocessing`` that cleans up by itself.
+
+    When all who have shared memory and semaphores are gone, it removes what they have left, and ends. Killed with them,
+    it leaves that in /dev/shm until the machine is started again. It ignores TERM, too.
+    """
+    return any("multiprocessing.resource_tracker" in word for word in command)
 
 
 def kill_group(pid: int) -> None:
@@ -299,16 +313,24 @@ def sweep_marked(marks: Mapping[str, str]) -> int:
         return 0
     import psutil  # noqa: PLC0415 - 20 ms, and seldom is anybody left
 
-    killed = 0
+    killed, trackers = 0, []
     for pid in pids:
         try:
             process = psutil.Process(pid)
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
             environ = process.environ()
-            if all(environ.get(key) == value for key, value in marks.items()):
+            if not all(environ.get(key) == value for key, value in marks.items()):
+                continue
+            if _is_tracker(process.cmdline()):
+                trackers.append(process)
+            else:
                 process.kill()
                 killed += 1
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue  # ended meanwhile, or another user's
+    for process in psutil.wait_procs(trackers, timeout=_TRACKERS_TIME_S)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+            killed += 1
     return killed

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,6 +182,34 @@ def test_output_and_errors_go_where_they_are_sent(children: Children, tmp_path: 
         os.close(descriptor)
     assert [code_of(children, pid) for pid in pids] == [0, 0]
     assert [path.read_text() for path in paths] == ["out\nerr\n", "out\n", "err\n"]
+
+
+TRACKED = """
+import multiprocessing, os, time
+locks = [multiprocessing.get_context("spawn").Lock() for _ in range(3)]
+print(" ".join(lock._semlock.name for lock in locks), flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("how", ["as children", "by mark"])
+def test_what_is_swept_leaves_no_semaphores(children: Children, tmp_path: Path, how: str) -> None:
+    """Python's own tracker removes them, when it is the last one that is left."""
+    mark = {"LAUNCH_ID": uuid.uuid4().hex}
+    said = tmp_path / "said"
+    with said.open("wb") as output:
+        pid = children.start(
+            [sys.executable, "-c", TRACKED], environ={**os.environ, **mark}, cwd=tmp_path, output=output.fileno()
+        )
+    files = [Path("/dev/shm", f"sem.{name.lstrip('/')}") for name in wait_for(said).split()]
+    assert all(file.exists() for file in files)
+    if how == "by mark":
+        while sweep_marked(mark):
+            pass
+    else:
+        os.kill(pid, signal.SIGKILL)
+        children.sweep(time.sleep)
+    assert not any(file.exists() for file in files)
 
 
 def test_sweep_by_mark_finds_processes_without_any_tie(tmp_path: Path) -> None:
