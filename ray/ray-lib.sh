@@ -14,10 +14,22 @@ configure_ray() {
   # What a task or the entry point prints is in the log at once.
   export PYTHONUNBUFFERED=1
   wait_longer
+  encrypt
   # A node that is told to leave first finishes its tasks, in a part of the time that it has.
   grace_share 60
   export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="$((milliseconds / 1000)).$((milliseconds % 1000 / 100))"
   export RAY_GRACEFUL_SHUTDOWN_POLL_INTERVAL_S=0.05
+}
+
+# encrypt: where the launch has a certificate, Ray's own connections are encrypted, and nobody without one that is signed
+# with it gets as far as a call. That is more than the token gives: without one, a call ends a raylet or the GCS
+# (RaySyncer/StartSync without a node id, ray_syncer_server.cc), and who reads packets reads the token.
+encrypt() {
+  [[ -n "${TLS_CERT_FILE:-}" ]] || return 0
+  python "${BASH_SOURCE[0]%/*}/tls/node_certificate.py" "${ray_address}" ||
+    die 78 "CLUSTER_TLS=1: this node has no certificate of its own; its Python needs the package cryptography, or set CLUSTER_TLS=0"
+  export RAY_USE_TLS=1 RAY_TLS_CA_CERT="${TLS_CERT_FILE}"
+  export RAY_TLS_SERVER_CERT="${NODE_DIR}/node-cert.pem" RAY_TLS_SERVER_KEY="${NODE_DIR}/node-key.pem"
 }
 
 # wait_longer: on a busy machine Ray's own parts take longer to find each other than its limits allow, and a node that is

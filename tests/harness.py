@@ -54,6 +54,24 @@ def processes_of(
     return found
 
 
+def parts_of(launch_id: str) -> Iterator[tuple[str, psutil.Process, Path | None]]:
+    """Yield all processes of a launch, each with its node and that node's private directory.
+
+    Some write a title over their environment: those belong where the process does that has started them.
+    """
+    seen = set()
+    for process in processes_of(launch_id):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            environ = process.environ()
+            node = environ.get("NODE_NAME", "")
+            started = process.children(recursive=True) if node else []
+            started = [part for part in started if "LAUNCH_ID" not in part.environ()]
+            for found in [process, *started]:
+                if found.pid not in seen:
+                    seen.add(found.pid)
+                    yield node, found, Path(environ["NODE_DIR"]) if "NODE_DIR" in environ else None
+
+
 def listening_of(launch_id: str, command: Callable[[list[str]], bool] = lambda _: True) -> set[tuple[str, str, int]]:
     """Return node, address and port of all that a launch's processes with such a *command* line listen on."""
     found = set()

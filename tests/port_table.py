@@ -25,6 +25,9 @@ class Row:
 
     def has(self, port: int, given: dict[str, int]) -> bool:
         """Return whether the line is about *port*, where settings are *given*."""
+        # Where nodes share a machine, these of Ray are any.
+        if self.framework == "ray" and self.setting in {"RAYLET_PORTS", "WORKER_PORTS"}:
+            return True
         first = given.get(self.setting, self.first)
         # Where nodes share a machine, TensorFlow's have the ports that follow main's.
         last = first + 255 if self.setting == "TASK_PORT" else max(first, self.last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,31 @@ import psutil
 # Debian's `nobody`; no test writes a file as that user.
 UID = 65534
 PYTHON = Path("/usr/bin/python3")
+
+# Reads what there is: files under the first argument, and of the processes that the others name what /proc tells. What
+# open files hold is not read: pipes would be emptied.
+LOOK = """
+import json, os, sys
+seen = {}
+def read(path):
+    try:
+        with open(path, "rb") as file:
+            seen[path] = file.read(1 << 20).decode("latin1")
+    except OSError:
+        pass
+for folder, _, files in os.walk(sys.argv[1]):
+    for name in files:
+        if os.path.isfile(os.path.join(folder, name)): read(os.path.join(folder, name))
+for pid in sys.argv[2:]:
+    for name in ("environ", "cmdline", "status", "maps"):
+        read(f"/proc/{pid}/{name}")
+    for name in ("fd", "cwd", "root"):
+        try:
+            seen[f"/proc/{pid}/{name}"] = repr(os.listdir(f"/proc/{pid}/{name}/"))
+        except OSError:
+            pass
+print(json.dumps(seen))
+"""
 
 
 def why_not() -> str:
@@ -45,7 +71,9 @@ def sockets_of(processes: list[psutil.Process]) -> list[tuple[str, int]]:
     """Return addresses and ports on which *processes* listen."""
     found = set()
     for process in processes:
-        for connection in process.net_connections("inet"):
-            if connection.status == psutil.CONN_LISTEN:
-                found.add((connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port))
+        # A script's `sleep` may have ended.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for connection in process.net_connections("inet"):
+                if connection.status == psutil.CONN_LISTEN:
+                    found.add((connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port))
     return sorted(found)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from harness import Launch, Project, processes_of
-from stranger import ask, sockets_of, why_not
+from stranger import LOOK, ask, sockets_of, why_not
 
 WHY_NOT = why_not()
 pytestmark = [
@@ -27,30 +27,6 @@ pytestmark = [
 ]
 TOKEN = "what-nobody-else-may-see"  # noqa: S105 - it is none
 PRIVATE = "what only its owner reads"
-# Reads what there is: files under the first argument, and of the processes that the others name what /proc tells. What
-# open files hold is not read: pipes would be emptied.
-LOOK = """
-import json, os, sys
-seen = {}
-def read(path):
-    try:
-        with open(path, "rb") as file:
-            seen[path] = file.read(1 << 20).decode("latin1")
-    except OSError:
-        pass
-for folder, _, files in os.walk(sys.argv[1]):
-    for name in files:
-        if os.path.isfile(os.path.join(folder, name)): read(os.path.join(folder, name))
-for pid in sys.argv[2:]:
-    for name in ("environ", "cmdline", "status", "maps"):
-        read(f"/proc/{pid}/{name}")
-    for name in ("fd", "cwd", "root"):
-        try:
-            seen[f"/proc/{pid}/{name}"] = repr(os.listdir(f"/proc/{pid}/{name}/"))
-        except OSError:
-            pass
-print(json.dumps(seen))
-"""
 # Says nothing, and then asks as a browser; prints what each port has answered.
 KNOCK = """
 import json, socket, sys

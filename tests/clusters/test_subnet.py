@@ -14,12 +14,14 @@ import pytest
 from host_cluster import RANKS, Cluster, Launch
 from hosts import why_not
 
+from oci_cluster.contract.session import client_token
+
 WHY_NOT = why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"hosts of their own: {WHY_NOT}")
 
 NODES = ("main", "worker1")
 
-# In the words of torch's TCPStore, of Horovod's rendezvous and of its services, of Dask after a handshake of TLS with
+# In the words of torch's TCPStore, of Horovod's rendezvous and of its services, of Ray, of Dask after a handshake of TLS with
 # nobody's certificate; as HTTP, and as nothing at all. Whoever unpickles one of these makes the folder.
 KIT = """
 import base64, json, os, pickle, socket, ssl, struct, sys
@@ -36,6 +38,12 @@ def http(method, path, body=b""):
     head = f"{method} /{path} HTTP/1.1\\r\\nHost: {sys.argv[2]}\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
     return head.encode() + body
 
+def call(path):
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
+    head = b"".join(bytes([0, len(name)]) + name.encode() + bytes([len(it)]) + it.encode() for name, it in fields.items())
+    frames = b"".join((bytes(3), b"\\4\\0", bytes(4), struct.pack(">I", len(head))[1:], b"\\1\\4\\0\\0\\0\\1", head))
+    return b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + frames
+
 evil = pickle.dumps(Evil())
 state = base64.b64encode(evil)
 rendezvous = "/torch.rendezvous." + sys.argv[1]
@@ -47,6 +55,7 @@ messages = {
     "the ranks": http("GET", "rank_and_size/MAIN:0"),
     "a service": bytes(32) + struct.pack("i", len(evil)) + evil,
     "a pickle": evil,
+    "a call of Ray's": call("/ray.rpc.syncer.RaySyncer/StartSync"),
     "nonsense": os.urandom(4096),
     "tls": struct.pack("<QQ", 1, len(evil)) + evil,
 }
@@ -83,9 +92,14 @@ DASK = (
     "from distributed import Client\nclient = Client()\n"
     "def add_up():\n    return float(sum(client.gather(client.map(lambda x: x, range(5)))))\n"
 )
+RAY = (
+    "import ray\nray.init()\n@ray.remote\ndef same(x):\n    return x\n"
+    "def add_up():\n    return float(sum(ray.get([same.remote(x) for x in range(5)])))\n"
+)
+SCRIPTS = {"dask": DASK, "ray": RAY, **RANKS}
 TWICE = f'print("sum", add_up(), flush=True)\n{WAITS}print("again", add_up(), flush=True)\n'
 # By framework: the sum, and how its nodes end.
-ENDS = {"dask": ("10.0", 0), "tensorflow": ("2.0", 0), "horovod": ("2.0", 0), "pytorch": ("2.0", 1)}
+ENDS = {"dask": ("10.0", 0), "ray": ("10.0", 0), "tensorflow": ("2.0", 0), "horovod": ("2.0", 0), "pytorch": ("2.0", 1)}
 
 
 def attack(cluster: Cluster, launch_id: str, log: Path) -> dict[str, dict[str, str]]:
@@ -106,11 +120,11 @@ def attack(cluster: Cluster, launch_id: str, log: Path) -> dict[str, dict[str, s
 @pytest.mark.parametrize("framework", ENDS)
 def test_a_neighbour_runs_nothing_and_makes_no_success(launch_on_hosts: Launch, tmp_path: Path, framework: str) -> None:
     """It reaches the nodes' own addresses alone; what it can do there is to end PyTorch's training."""
-    script = (DASK if framework == "dask" else RANKS[framework]) + TWICE
+    script = SCRIPTS[framework] + TWICE
     total, code = ENDS[framework]
     key = secrets.token_hex(32)
     cluster = launch_on_hosts(framework, (*NODES, "neighbour"), script, LAUNCH_KEY=key)
-    for name in NODES if framework != "dask" else ["main"]:
+    for name in NODES if framework in RANKS else ["main"]:
         cluster.wait_for(f"sum {total}\n", name)
     said = attack(cluster, cluster.launch_id, tmp_path / "kit.log")
     for name in NODES:
@@ -120,13 +134,19 @@ def test_a_neighbour_runs_nothing_and_makes_no_success(launch_on_hosts: Launch, 
     # PyTorch's training may have ended before its workers were reached.
     reached = {end.rpartition(":")[0] for end, answers in said.items() if answers}
     main, worker = (cluster.hosts[name].address for name in NODES)
-    assert {main} <= reached <= {main, worker}
+    # Ray listens on all addresses.
+    others = {cluster.hosts[name].decoy for name in NODES if framework == "ray"}
+    assert {main} <= reached <= {main, worker} | others
     assert key not in json.dumps(said)
+    assert client_token(key, cluster.launch_id) not in json.dumps(said)
     if code:
         assert "the rendezvous holds a state that this launch has not signed" in cluster.logs()
     else:
         assert f"again {total}\n" in cluster.log("main")
     if framework == "horovod":
         assert set(said[f"{main}:12340"].values()) == {""}, "the rendezvous answers who is no node"
+    if framework == "ray":
+        calls = [answers.get("a call of Ray's", "") for answers in said.values()]
+        assert not [answer for answer in calls if "\\x04\\x00" in answer[:6]], "a port takes calls without TLS"
     if framework == "tensorflow":
         assert {end for end, answers in said.items() if answers} == {f"{main}:12345", f"{worker}:12345"}

@@ -15,8 +15,9 @@ _SECRET_NAME = re.compile(
     r"|(^|_)(PASS|PAT|DSN)$|_PWD$",
     re.IGNORECASE,
 )
-# A launch makes it anew, and so does a dry run: what that shows is the key of no cluster.
-_MADE_ANEW = "LAUNCH_KEY"
+# A launch makes the first anew, and so does a dry run: what that shows is the key of no cluster. The second says whether
+# nodes get a token, and is 0 or 1.
+_NO_SECRETS = ("LAUNCH_KEY", "CLIENT_TOKEN")
 # What stands before an @ in a URL's authority. An oci:// URL has its bucket there.
 _USER_INFO = re.compile(r"\b(?P<scheme>(?!oci:)[a-z][a-z0-9+.-]*)://(?P<user>[^\s/?#'\"<>]*)@", re.IGNORECASE)
 # Schemes by which a name alone is a login that everybody has: git@, or the user of a database.
@@ -58,7 +59,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 def _has_secret_name(name: str) -> bool:
-    return name != _MADE_ANEW and bool(_SECRET_NAME.search(name))
+    return name not in _NO_SECRETS and bool(_SECRET_NAME.search(name))
 
 
 def _without_user(found: re.Match[str]) -> str:

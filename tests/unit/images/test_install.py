@@ -304,3 +304,18 @@ def test_the_build_is_given_what_the_program_imports_and_no_more() -> None:
         words = dockerfile.read_text().split()
         copied = [word for word in words if word.startswith("common/oci_cluster/") and word.endswith(".py")]
         assert sorted(copied) == sorted(loaded)
+
+
+def test_an_image_has_all_that_its_start_scripts_call() -> None:
+    """The example is the code, and the other two are of no use on a node."""
+    root = Path(__file__).parents[3]
+    folders = [
+        path
+        for dockerfile in root.glob("*/Dockerfile")
+        for path in dockerfile.parent.iterdir()
+        if path.is_dir() and path.name not in {"example", "client", "post-install", "__pycache__"}
+    ]
+    assert len(folders) >= 8
+    for path in folders:
+        name = f"{path.parent.name}/{path.name}"
+        assert f"COPY {name} ./{name}\n" in (path.parent / "Dockerfile").read_text()
