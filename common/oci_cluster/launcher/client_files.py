@@ -20,8 +20,6 @@ from oci_cluster.system.files import write_whole
 
 # Returns host and port under which this machine reaches a port of a node.
 Reach = Callable[[str, int], tuple[str, int]]
-# Of a framework's client/: the variables that a program needs. Its *.yaml are configuration.
-_VARIABLES = "variables.env"
 
 
 def client_port(plan: Plan, folder: Path) -> int:
@@ -32,7 +30,7 @@ def client_port(plan: Plan, folder: Path) -> int:
     """
     names = framework_words(folder, "CLIENT_PORT")
     if not names or names[0] not in plan.limits.ports:
-        others = ", ".join(sorted(path.parents[1].name for path in folder.parent.glob(f"*/client/{_VARIABLES}")))
+        others = ", ".join(sorted(path.parents[1].name for path in folder.parent.glob("*/client/address.env")))
         msg = (
             f"no program outside connects to {plan.framework}; --python is for frameworks with a CLIENT_PORT: {others}"
         )
@@ -58,8 +56,8 @@ def write_client_files(cluster: Cluster, plan: Plan, folder: Path, target: Path,
     Args:
         cluster: It runs.
         plan: What it was launched with.
-        folder: The framework's: ``*.yaml`` of its ``client/`` are written, filled in, but those that speak of a certificate
-            or a token where the cluster has none.
+        folder: The framework's: in its ``client/``, ``*.env`` are variables, and ``*.yaml`` are written. All are filled
+            in, but those that speak of a certificate or a token where the cluster has none.
         target: A private directory.
         gate: Where the program gets in.
 
@@ -82,9 +80,11 @@ def write_client_files(cluster: Cluster, plan: Plan, folder: Path, target: Path,
     for path in sorted((folder / "client").glob("*.yaml")):
         if (content := _filled_in(path.read_text(), quoted)) is not None:
             write_whole(configuration / path.name, content)
-    variables = read_settings_file(folder / "client" / _VARIABLES)
-    filled = {name: _filled_in(text, values) for name, text in variables.items()}
-    return {name: text for name, text in filled.items() if text is not None}
+    variables: dict[str, str] = {}
+    for path in sorted((folder / "client").glob("*.env")):
+        filled = {name: _filled_in(text, values) for name, text in read_settings_file(path).items()}
+        variables |= {name: text for name, text in filled.items() if text is not None and None not in filled.values()}
+    return variables
 
 
 def _filled_in(text: str, values: Mapping[str, str]) -> str | None:

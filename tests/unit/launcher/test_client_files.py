@@ -24,8 +24,9 @@ def folder(tmp_path: Path) -> Path:
     found = tmp_path / "frame"
     (found / "client").mkdir(parents=True)
     (found / "settings.env").write_text("HEAD_PORT=1\nCLUSTER_TLS=1\nCLIENT_PORT=HEAD_PORT\n")
-    (found / "client" / "variables.env").write_text("# As a shell has them.\nFRAME_CONFIG=${FILES}\n")
+    (found / "client" / "address.env").write_text("# As a shell has them.\nFRAME_CONFIG=${FILES}\n")
     (found / "client" / "address.yaml").write_text("address: ${ADDRESS}\n")
+    (found / "client" / "tls.env").write_text("FRAME_TLS=1\nFRAME_KEY=${KEY}\n")
     (found / "client" / "tls.yaml").write_text("tls: [${CERTIFICATE}, ${KEY}]\n")
     return found
 
@@ -50,7 +51,11 @@ def test_the_configuration_has_address_and_certificate(tmp_path: Path, folder: P
 
     assert client_port(plan, folder) == 4711
     gate = Gate("127.0.0.1", 9, "tls://127.0.0.1:9", unreachable)
-    assert write_client_files(cluster, plan, folder, target, gate) == {"FRAME_CONFIG": f"{target}/client"}
+    assert write_client_files(cluster, plan, folder, target, gate) == {
+        "FRAME_CONFIG": f"{target}/client",
+        "FRAME_TLS": "1",
+        "FRAME_KEY": f"{target}/key.pem",
+    }
     assert sorted(path.name for path in (target / "client").iterdir()) == ["address.yaml", "tls.yaml"]
     assert (target / "client" / "address.yaml").read_text() == 'address: "tls://127.0.0.1:9"\n'
     assert (target / "client" / "tls.yaml").read_text() == f'tls: ["{target}/certificate.pem", "{target}/key.pem"]\n'
@@ -63,7 +68,8 @@ def test_without_encryption_there_is_no_word_of_it(tmp_path: Path, folder: Path,
     plain = replace(plan, environment={**plan.environment, "CLUSTER_TLS": "0"})
     target = tmp_path / "private"
     target.mkdir()
-    write_client_files(cluster, plain, folder, target, Gate("127.0.0.1", 9, "tcp://127.0.0.1:9", unreachable))
+    gate = Gate("127.0.0.1", 9, "tcp://127.0.0.1:9", unreachable)
+    assert write_client_files(cluster, plain, folder, target, gate) == {"FRAME_CONFIG": f"{target}/client"}
     assert [path.name for path in (target / "client").iterdir()] == ["address.yaml"]
 
 
@@ -71,7 +77,8 @@ def test_the_token_is_in_a_private_file_that_a_variable_names(tmp_path: Path, fo
     """The nodes' own, which no variable and no other file has; without tokens nothing speaks of one."""
     cluster = keep(tmp_path, plan)
     (folder / "settings.env").write_text("HEAD_PORT=1\nCLIENT_PORT=HEAD_PORT\nCLIENT_TOKEN=1\n")
-    (folder / "client" / "variables.env").write_text("FRAME=frame://${HOST}:${PORT}\nTOKEN_AT=${TOKEN_FILE}\n")
+    (folder / "client" / "address.env").write_text("FRAME=frame://${HOST}:${PORT}\n")
+    (folder / "client" / "token.env").write_text("TOKEN_AT=${TOKEN_FILE}\n")
     target = tmp_path / "private"
     target.mkdir()
     gate = Gate("127.0.0.1", 9, "http://127.0.0.1:9/", unreachable)
@@ -112,7 +119,7 @@ def test_a_framework_that_nobody_connects_to_is_named(tmp_path: Path, plan: Plan
     (tmp_path / "frame" / "settings.env").write_text("HEAD_PORT=1\n")
     for other in ("second", "first"):
         (tmp_path / other / "client").mkdir(parents=True)
-        (tmp_path / other / "client" / "variables.env").touch()
+        (tmp_path / other / "client" / "address.env").touch()
     with pytest.raises(
         UsageError, match=r"no program outside connects to frame; .* with a CLIENT_PORT: first, second$"
     ):
