@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"hosts of their own: {WHY
 
 NODES = ("main", "worker1")
 
-# In the words of torch's TCPStore, of Horovod's rendezvous and of its services, of Ray, of Dask after a handshake of TLS with
-# nobody's certificate; as HTTP, and as nothing at all. Whoever unpickles one of these makes the folder.
+# In the words of torch's TCPStore, of Horovod's rendezvous and of its services, of Ray, of Dask after a handshake of TLS
+# with nobody's certificate; as HTTP, and as nothing at all. Whoever unpickles one of these makes the folder.
 KIT = """
 import base64, json, os, pickle, socket, ssl, struct, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -39,8 +39,9 @@ def http(method, path, body=b""):
     return head.encode() + body
 
 def call(path):
-    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
-    head = b"".join(bytes([0, len(name)]) + name.encode() + bytes([len(it)]) + it.encode() for name, it in fields.items())
+    fields = (":method", "POST", ":scheme", "http", ":path", path, "content-type", "application/grpc", "te", "trailers")
+    words = [bytes([len(word)]) + word.encode() for word in fields]
+    head = b"".join(b"\\0" + name + value for name, value in zip(words[::2], words[1::2]))
     frames = b"".join((bytes(3), b"\\4\\0", bytes(4), struct.pack(">I", len(head))[1:], b"\\1\\4\\0\\0\\0\\1", head))
     return b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + frames
 
