@@ -54,12 +54,9 @@ address_for_ray() {
 # socket's has 107 bytes at most, of which Ray's own names take 66.
 make_temporary() {
   mkdir -m 700 "${NODE_DIR}/ray" "${NODE_DIR}/spilled"
-  temporary="${NODE_DIR}/ray"
-  [[ ${#temporary} -gt 40 ]] || return 0
-  exec {temporary_fd}<"${temporary}"
-  temporary="/proc/$$/fd/${temporary_fd}"
-  [[ -d "${temporary}" ]] ||
-    die 78 "TMPDIR makes paths of ${#NODE_DIR} bytes, and Ray's sockets take 36 at most; set TMPDIR=/tmp"
+  temporary="${SHORT_NODE_DIR:-${NODE_DIR}}/ray"
+  [[ ${#temporary} -le 41 ]] ||
+    die 78 "NODE_DIR has ${#NODE_DIR} bytes, and Ray's sockets take 37 at most: TMPDIR is too long, and /tmp has no room for a link"
 }
 
 # bytes_free FOLDER: print how many bytes its file system has room for.

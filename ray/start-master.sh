@@ -77,10 +77,22 @@ entry_point_code() {
   [[ "${code}" -eq 0 ]] || head_is_whole || head_lost
 }
 
+# client_variables: print what a program of one's own has in its environment to take part, as a line of READY_FILE.
+client_variables() {
+  local name
+  printf 'connect=RAY_ADDRESS=ray://%s:%s' "${RAY_ADDRESS%:*}" "${RAY_CLIENT_PORT}"
+  for name in RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH RAY_USE_TLS RAY_TLS_CA_CERT RAY_TLS_SERVER_CERT RAY_TLS_SERVER_KEY; do
+    [[ -z "${!name:-}" ]] || printf ' %s=%q' "${name}" "${!name}"
+  done
+  printf '\n'
+}
+
 # report_ready: what `status` shows.
 report_ready() {
   {
     printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}" "address=${RAY_ADDRESS}"
+    # A cluster that stays is there to be connected to; one with an entry point has its driver already.
+    [[ "${EPHEMERAL}" == 1 ]] || client_variables
     session_facts
   } >"${READY_FILE}.new"
   mv "${READY_FILE}.new" "${READY_FILE}"
@@ -95,6 +107,7 @@ main() {
   trap 'end_all; exit 143' TERM INT
   python "${here}/head/nodes.py" "${RAY_ADDRESS}" &
   nodes=$!
+  trap 'kill -KILL "${nodes}" 2>/dev/null || :' EXIT
   local cpus="${HEAD_CPUS}" dashboard_host="${NODE_ADDRESS}"
   [[ "${cpus}" != auto ]] || cpus="${NODE_CPUS:-}"
   # A port of a pod is forwarded to its loopback address alone. All addresses of a network of its own are the node's.

@@ -8,6 +8,7 @@ leave, and ends when they have, or after a part of GRACE_PERIOD.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ray._raylet import GcsClient
+from ray.exceptions import RayError
 from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
 _ALIVE = 0  # GcsNodeInfo.GcsNodeState.ALIVE
@@ -84,7 +86,8 @@ def main() -> None:
         while True:
             signal.pause()
     except Told:
-        end_workers(client, float(os.environ.get("GRACE_PERIOD", "10")) * _SHARE)
+        with contextlib.suppress(RayError):  # the head is gone: so are its workers, soon
+            end_workers(client, float(os.environ.get("GRACE_PERIOD", "10")) * _SHARE)
 
 
 if __name__ == "__main__":

@@ -201,7 +201,12 @@ def project(shop: Shop, tmp_path: Path) -> Iterator[Project]:
 
 @pytest.mark.parametrize(
     ("launched", "said"),
-    [("dask 3", "best parameters"), ("pytorch 1 -- --epochs 2", "accuracy"), ("ray 1 -- --epochs 2", "workers 2")],
+    [
+        ("dask 3", "best parameters"),
+        ("pytorch 1 -- --epochs 2", "accuracy"),
+        # 40 s on two idle CPUs.
+        pytest.param("ray 1 -- --epochs 2", "workers 2", marks=pytest.mark.long),
+    ],
 )
 def test_job_runs_pull_what_was_pushed_and_run_it(
     shop: Shop, project: Project, tmp_path: Path, launched: str, said: str

@@ -95,7 +95,7 @@ LOST = {
     "the raylet of the head": (lambda launch: raylet(launch, "MAIN").kill(), 76, "the head ended .*raylet"),
     "the head's table": (lambda launch: part_of(launch, "MAIN", "gcs/gcs_server").kill(), 76, "the head ended .*gcs_server"),
     "the driver": (lambda launch: part_of(launch, "MAIN", "train.py").kill(), 137, "killed by SIGKILL"),
-    "the agent of main": (lambda launch: launch.kill_agent("MAIN"), 137, "MAIN"),
+    "the agent of main": (lambda launch: launch.kill_agent("MAIN"), 76, "main lost"),
 }
 
 

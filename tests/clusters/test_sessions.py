@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # URLs here are those of servers that the tests have started.
 # ruff: noqa: S310
-import contextlib
 import http.cookiejar
 import json
 import shutil
@@ -18,29 +17,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-import psutil
 import pytest
-from harness import Launch, Project, processes_of, wait_until
+from harness import Launch, Project, wait_until
+from session_client import assert_kept_secret, tab, token_of, url_of
 from ssh_client import make_keys, ssh
 
-CLIENT = Path(__file__).parents[1] / "notebook_client.py"
 HELLO = Path(__file__).parent / "hello"
 WRONG = "0" * 64
-
-
-def url_of(session: Launch) -> str:
-    """Return what a person opens: stderr is no terminal here, so it is in a private file."""
-    path = session.directory / "session-url"
-    wait_until(lambda: path.exists() or session.process.poll() is not None, lambda: f"{path}; {session.err}")
-    assert path.exists(), session.err
-    assert path.stat().st_mode & 0o077 == 0
-    return path.read_text().strip()
-
-
-def token_of(url: str) -> str:
-    return parse_qs(urlsplit(url).query)["token"][0]
 
 
 def status(url: str, **headers: str) -> int:
@@ -52,15 +37,6 @@ def status(url: str, **headers: str) -> int:
         return error.code
     except urllib.error.URLError:
         return 0
-
-
-def assert_kept_secret(session: Launch, token: str) -> None:
-    """The token stands in no log, on no command line, and in the environment of no process."""
-    logs = "".join(path.read_text() for path in (session.directory / "logs").iterdir())
-    assert token not in logs + session.out + session.err
-    for process in processes_of(session.launch_id):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            assert token not in f"{process.cmdline()}{process.environ()}"
 
 
 def assert_idle(session: Launch, project: Project, limit: str) -> None:
@@ -83,21 +59,6 @@ where = client.submit(lambda: os.environ["NODE_NAME"]).result()
 print(json.dumps([where, client.dashboard_link, os.getcwd(), "LAUNCH_KEY" in os.environ]))
 time.sleep(25)
 """
-
-
-@contextlib.contextmanager
-def tab(session: Launch, url: str, code: str, scratch: Path) -> Iterator[Path]:
-    """Run *code* in a cell, and keep the tab open for the block; yield the file with what has been printed."""
-    python = json.loads((session.directory / "cluster.json").read_text())["python"]
-    printed = scratch / "tab"
-    with printed.open("wb") as output:
-        command = [python, "-E", str(CLIENT), url, code]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        yield printed
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_a_notebook_computes_on_the_cluster_until_nobody_uses_it(project: Project, tmp_path: Path) -> None:

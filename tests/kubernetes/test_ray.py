@@ -46,7 +46,7 @@ UP = "import ray, time\nray.init()\nprint('entry up', flush=True)\ntime.sleep(60
 def pods(site: Site, product_image: Callable[[str], str]) -> Site:
     """Return a project whose nodes are pods of Ray's image."""
     shutil.copytree(CHECKOUT / "ray", site.project.path / "ray", dirs_exist_ok=True)
-    # Ray kills workers when 95 % of a node's memory are used; of 2g the example takes that on main. SHM_SIZE is part of it.
+    # Ray kills workers where 95 % of a node's memory, with its /dev/shm, is used: of 2g the example uses that on main.
     site.project.environ |= {"IMAGE": product_image("ray"), "MEMORY": "3g", "SHM_SIZE": "512m"}
     return site
 

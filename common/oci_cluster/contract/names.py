@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 
 ROLES = ("MAIN", "WORKER", "PS")
 
+# Of a private directory's path. Of the 107 bytes of a socket's, that leaves 70 for a program's own folders.
+_SHORT_BYTES = 36
+_LINKS = Path("/tmp")  # noqa: S108 - the shortest place there is; what others have there is looked at
 _NODE = re.compile(r"MAIN|(WORKER|PS)_[1-9][0-9]{0,6}")
 
 
@@ -20,6 +25,31 @@ def node_name(mode: str, rank: int) -> str:
 def node_dir(launch_id: str, node: str) -> Path:
     """Return *node*'s private directory: known beforehand, so that a backend can remove it for a killed agent."""
     return _temporary() / f"{launch_id}-{node}"
+
+
+def link_node_dir(path: Path) -> Path:
+    """Return a path of the private directory *path* of 36 bytes at most, where there can be one: else *path* itself.
+
+    The paths of Unix sockets have 107 bytes at most, and programs make sockets in folders of their own. Where temporary
+    files are in a place with a long name, this is a link in /tmp.
+    """
+    if len(os.fsencode(path)) <= _SHORT_BYTES:
+        return path
+    link = _LINKS / path.name
+    try:
+        link.symlink_to(path)
+    except OSError:  # somebody else's has that name, or there is no such place
+        return link if link.is_symlink() and link.readlink() == path else path
+    return link
+
+
+def remove_node_dir(path: Path) -> None:
+    """Remove the private directory *path* of a node, and the link to it; what cannot be removed stays."""
+    link = _LINKS / path.name
+    with contextlib.suppress(OSError):
+        if link.is_symlink() and link.readlink() == path:
+            link.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def node_dirs(launch_id: str) -> list[Path]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oci_cluster.door.environment import in_environment
 from oci_cluster.door.handle import Handle
 from oci_cluster.door.launching import launched
 from oci_cluster.door.place import Place
@@ -15,6 +18,8 @@ from oci_cluster.door.waiting import wait_for_end, wait_for_ready
 from oci_cluster.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from typing_extensions import Self, Unpack
 
     from oci_cluster.door.dask import DaskCluster
@@ -134,6 +139,22 @@ class Cluster(Handle):
         """End it; one that is to be kept only where something was raised."""
         if kind is not None or not self._keep:
             self.down()
+
+    # --- Programs here that take part ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def client_environment(self) -> Iterator[dict[str, str]]:
+        """Let this process, and what it starts, take part; yield the variables that say how, which it has until then.
+
+        Raises:
+            UsageError: no program outside connects to clusters of this framework.
+            BackendError: there is no way from here.
+        """
+        self.wait_ready()
+        with tempfile.TemporaryDirectory(prefix="oci-cluster-client-") as target:
+            variables = self.client_files(Path(target))
+            with in_environment(variables, self.project / self.framework / "client"):
+                yield variables
 
     # --- Dask ----------------------------------------------------------------------------------------------
 

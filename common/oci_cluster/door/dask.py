@@ -166,7 +166,7 @@ def connection_of(cluster: Cluster) -> tuple[str, Security]:
         BackendError: there is no way from here.
     """
     with tempfile.TemporaryDirectory(prefix="oci-cluster-client-") as target:
-        files = sorted(cluster.client_files(Path(target)).glob("*.yaml"))
+        files = sorted(Path(cluster.client_files(Path(target))["DASK_CONFIG"]).glob("*.yaml"))
         found = merge(*(yaml.safe_load(path.read_text()) for path in files))
         tls = found.get("distributed", {}).get("comm", {}).get("tls")
         if tls is None:

@@ -147,9 +147,9 @@ class Handle:
         connected = self._connect()
         return connected.url(node, parse_port(str(port), connected.known_ports()), check=True)
 
-    def client_files(self, target: Path) -> Path:
-        """Write to *target*, a private folder, what a program here needs to take part; return its configuration."""
-        return Path(self._connect().client(target).partition("=")[2])
+    def client_files(self, target: Path) -> dict[str, str]:
+        """Write to *target*, a private folder, what a program here needs to take part; return its variables."""
+        return self._connect().client(target)
 
     def _connect(self) -> Connected:
         cluster = self._launched()

@@ -66,10 +66,10 @@ def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: P
         host, port = connected.connections.reach("MAIN", plan.limits.ports["DASHBOARD_PORT"])
         target = cluster.directory / "client"
         target.mkdir(mode=0o700, exist_ok=True)
-        name, _, value = connected.client(target).partition("=")
+        variables = connected.client(target)
     finally:
         connected.close()
-    return {name: value, "IN_DASHBOARD": f"{host}:{port}", "SESSION_ALONE": "1"}
+    return {**variables, "IN_DASHBOARD": f"{host}:{port}", "SESSION_ALONE": "1"}
 
 
 def _is_here(plan: Plan) -> bool:

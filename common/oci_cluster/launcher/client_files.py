@@ -1,18 +1,20 @@
-"""What a program outside a cluster needs to take part in it: the framework's own configuration, and the certificate."""
+"""What a program outside a cluster needs to take part in it: variables, and files with what lets it in."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from oci_cluster.contract.certificate import decrypted
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.config import framework_defaults, framework_words
+from oci_cluster.contract.config import framework_defaults, framework_words, read_settings_file
 from oci_cluster.contract.main_place import is_at_main, parse_place
 from oci_cluster.contract.names import CERTIFICATE
+from oci_cluster.contract.session import client_token
 from oci_cluster.errors import BackendError, UsageError
 from oci_cluster.system.files import write_whole
 
@@ -28,45 +30,69 @@ def client_port(plan: Plan, folder: Path) -> int:
     """
     names = framework_words(folder, "CLIENT_PORT")
     if not names or names[0] not in plan.limits.ports:
-        msg = f"no program outside connects to {plan.framework}; --python is for frameworks with a CLIENT_PORT: dask"
+        others = ", ".join(sorted(path.parents[1].name for path in folder.parent.glob("*/client/address.env")))
+        msg = (
+            f"no program outside connects to {plan.framework}; --python is for frameworks with a CLIENT_PORT: {others}"
+        )
         raise UsageError(msg)
     return plan.limits.ports[names[0]]
 
 
-def write_client_files(cluster: Cluster, plan: Plan, folder: Path, *, target: Path, address: str, reach: Reach) -> str:
-    """Write what a program of this machine needs to take part in *cluster*; return the variable that it needs.
+@dataclass(frozen=True)
+class Gate:
+    """Where a cluster lets programs of this machine in."""
+
+    host: str
+    port: int
+    address: str
+    """Both, with the scheme that main has told."""
+    reach: Reach
+    """Opens more ways, to main's memory."""
+
+
+def write_client_files(cluster: Cluster, plan: Plan, folder: Path, target: Path, gate: Gate) -> dict[str, str]:
+    """Write what a program of this machine needs to take part in *cluster*; return the variables that it needs.
 
     Args:
         cluster: It runs.
         plan: What it was launched with.
-        folder: The framework's: files of its ``client/`` are written, filled in, but those that speak of a certificate
-            where the cluster has none.
+        folder: The framework's: in its ``client/``, ``*.env`` are variables, and ``*.yaml`` are written. All are filled
+            in, but those that speak of a certificate or a token where the cluster has none.
         target: A private directory.
-        address: The address of the cluster for programs of this machine, with its scheme.
-        reach: Opens more ways, to main's memory.
-
-    Returns:
-        ``NAME=VALUE``.
+        gate: Where the program gets in.
 
     Raises:
         BackendError: the cluster's certificate is not there.
     """
-    values = {"ADDRESS": address}
-    if {**framework_defaults(folder), **plan.environment}.get("CLUSTER_TLS") == "1":
-        certificate, key = _certificate(cluster, plan, reach)
+    configuration = target / "client"
+    configuration.mkdir(mode=0o700, exist_ok=True)
+    values = {"HOST": gate.host, "PORT": str(gate.port), "ADDRESS": gate.address, "FILES": str(configuration)}
+    given = {**framework_defaults(folder), **plan.environment}
+    if given.get("CLUSTER_TLS") == "1":
+        certificate, key = _certificate(cluster, plan, gate.reach)
         for name, text in (("certificate.pem", certificate), ("key.pem", key)):
             write_whole(target / name, text)
         values |= {"CERTIFICATE": str(target / "certificate.pem"), "KEY": str(target / "key.pem")}
+    if given.get("CLIENT_TOKEN") == "1":
+        write_whole(target / "client-token", client_token(plan.launch_key, cluster.launch_id))
+        values["TOKEN_FILE"] = str(target / "client-token")
     quoted = {name: json.dumps(text) for name, text in values.items()}
-    configuration = target / "client"
-    configuration.mkdir(mode=0o700, exist_ok=True)
-    for path in sorted((folder / "client").iterdir()):
-        template = Template(path.read_text())
-        try:
-            write_whole(configuration / path.name, template.substitute(quoted))
-        except KeyError:  # of a certificate, which this cluster has not
-            continue
-    return f"{framework_words(folder, 'CLIENT_CONFIG')[0]}={configuration}"
+    for path in sorted((folder / "client").glob("*.yaml")):
+        if (content := _filled_in(path.read_text(), quoted)) is not None:
+            write_whole(configuration / path.name, content)
+    variables: dict[str, str] = {}
+    for path in sorted((folder / "client").glob("*.env")):
+        filled = {name: _filled_in(text, values) for name, text in read_settings_file(path).items()}
+        variables |= {name: text for name, text in filled.items() if text is not None and None not in filled.values()}
+    return variables
+
+
+def _filled_in(text: str, values: Mapping[str, str]) -> str | None:
+    """Return *text* with *values* in it; None where it speaks of something that this cluster has not."""
+    try:
+        return Template(text).substitute(values)
+    except KeyError:
+        return None
 
 
 def _certificate(cluster: Cluster, plan: Plan, reach: Reach) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from oci_cluster.contract.names import READY
 from oci_cluster.contract.session import session_token
 from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher import kinds
-from oci_cluster.launcher.client_files import client_port, write_client_files
+from oci_cluster.launcher.client_files import Gate, client_port, write_client_files
 from oci_cluster.launcher.command_line import CommandLine
 from oci_cluster.launcher.forward import Connections, LooksAgain, check_reachable, never, patiently
 from oci_cluster.launcher.lifecycle import Lifecycle
@@ -100,14 +100,13 @@ class Connected:
             words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._facts())))
         return (kind.url or kind.command).format(**words)
 
-    def client(self, target: Path) -> str:
-        """Write to *target* what a program of this machine needs to take part; return the variable it needs."""
+    def client(self, target: Path) -> dict[str, str]:
+        """Write to *target* what a program of this machine needs to take part; return the variables it needs."""
         folder = framework_dir(self.plan.framework, self.root)
         port = client_port(self.plan, folder)
         host, here = self.connections.reach("MAIN", port)
-        address = url_here(host, here, port, self._facts())
-        reach = self.connections.reach
-        return write_client_files(self.cluster, self.plan, folder, target=target, address=address, reach=reach)
+        gate = Gate(host, here, url_here(host, here, port, self._facts()), self.connections.reach)
+        return write_client_files(self.cluster, self.plan, folder, target, gate)
 
     def close(self) -> None:
         """End all connections, and what they cost."""
@@ -151,7 +150,7 @@ def connect(line: CommandLine) -> int:
         kept.callback(connected.close)
         private = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="oci-cluster-connect-")))
         if line.has("--python"):
-            print("export " + _quoted(connected.client(private)))
+            print("export", *(f"{name}={shlex.quote(text)}" for name, text in connected.client(private).items()))
         else:
             _show_ports(line, connected, node, private)
         _stop_if_told(signals)
@@ -206,11 +205,6 @@ def open_in_browser(url: str, page: Path) -> None:
 
     write_whole(page, f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">')
     webbrowser.open(page.as_uri())
-
-
-def _quoted(variable: str) -> str:
-    name, _, value = variable.partition("=")
-    return f"{name}={shlex.quote(value)}"
 
 
 def _stop_if_told(signals: Signals) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.names import LIFE, STOP, config_file, exit_file, node_dir
+from oci_cluster.contract.names import LIFE, STOP, config_file, exit_file, node_dir, remove_node_dir
 from oci_cluster.contract.outcome import Outcome, exit_fields, stop_fields
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
@@ -327,7 +327,7 @@ class Agent:
                 expected=self._settings.other_nodes,
             )
         pulse.close_log()
-        shutil.rmtree(self._node_dir, ignore_errors=True)
+        remove_node_dir(self._node_dir)
         return outcome.exit_code
 
     def _say_goodbye(self, outcome: Outcome, *, is_announced: bool) -> None:

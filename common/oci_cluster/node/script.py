@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
+from oci_cluster.contract.names import link_node_dir
 from oci_cluster.contract.session import client_token, session_token
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import SettingsError, TimedOutError
@@ -193,6 +194,7 @@ class Script:
             "CODE_DIR": str(self._working_dir()),
             "OUTPUT_DIR": str(self.output_dir),
             "NODE_DIR": str(node_dir),
+            "SHORT_NODE_DIR": str(link_node_dir(node_dir)),
             "CLIENT_DIR": str(self._pulse.cluster_dir.local_path or node_dir),
             "NODES_DIR": str(self.nodes_dir.path),
             "READY_FILE": str(node_dir / "ready"),

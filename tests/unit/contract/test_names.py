@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.contract.names import config_file, exit_file, heartbeat_file, node_dir, node_name, rank_of
+from oci_cluster.contract import names
+from oci_cluster.contract.names import (
+    config_file,
+    exit_file,
+    heartbeat_file,
+    link_node_dir,
+    node_dir,
+    node_name,
+    rank_of,
+    remove_node_dir,
+)
 
 
 @pytest.mark.parametrize(("mode", "rank", "name"), [("MAIN", 0, "MAIN"), ("WORKER", 2, "WORKER_2"), ("PS", 4, "PS_4")])
@@ -20,6 +30,26 @@ def test_nodes_have_the_contracts_names(mode: str, rank: int, name: str) -> None
 def test_a_nodes_directory_is_known_beforehand() -> None:
     """A backend can remove the private directory of an agent that was killed: launch and node name it."""
     assert node_dir("1f2e", "WORKER_2") == Path(tempfile.gettempdir()) / "1f2e-WORKER_2"
+
+
+def test_a_long_name_of_temporary_files_gets_a_short_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A link, which goes with the directory; what somebody else has put there is neither followed nor removed."""
+    (tmp_path / "links").mkdir()
+    monkeypatch.setattr(names, "_LINKS", tmp_path / "links")
+    short, place = Path("/tmp/1f2e-WORKER_2"), tmp_path / ("long" * 9) / "1f2e-WORKER_2"
+    assert link_node_dir(short) == short
+    place.mkdir(parents=True)
+    link = link_node_dir(place)
+    assert (link, link.resolve()) == (tmp_path / "links" / "1f2e-WORKER_2", place)
+    assert link_node_dir(place) == link
+    remove_node_dir(place)
+    assert not place.exists()
+    assert not link.is_symlink()
+    place.mkdir()
+    link.symlink_to(tmp_path)
+    assert link_node_dir(place) == place
+    remove_node_dir(place)
+    assert link.readlink() == tmp_path
 
 
 @pytest.mark.parametrize("where", ["", "gone", "private"])

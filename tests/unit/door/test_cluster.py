@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from pathlib import Path
 
@@ -348,16 +350,29 @@ def test_a_port_is_reached_by_connects_ways_until_the_end(site: Site, monkeypatc
             asked.append((node, port.number, check))  # type: ignore[attr-defined]
             return "http://here/"
 
-        def client(self, target: Path) -> str:
-            return f"DASK_CONFIG={target}/client"
+        def client(self, target: Path) -> dict[str, str]:
+            (target / "token").touch()
+            return {"WHERE": "there", "TOKEN_AT": str(target / "token")}
 
         def close(self) -> None:
             asked.append("close")
 
     monkeypatch.setattr("oci_cluster.door.handle.Connected", Fake)
+    monkeypatch.setenv("WHERE", "elsewhere")
+    (site.root / "plain" / "client").mkdir()
+    (site.root / "plain" / "client" / "imported.py").write_text("import os\nos.environ['SEEN'] = os.environ['WHERE']\n")
+    monkeypatch.setenv("SEEN", "")
     with site.cluster() as cluster:
+        site.ready()
         assert (cluster.url(), cluster.url(6006, "WORKER_1")) == ("http://here/", "http://here/")
-        assert cluster.client_files(Path("/t")) == Path("/t/client")
+        with contextlib.suppress(ZeroDivisionError), cluster.client_environment() as variables:
+            assert variables.items() <= os.environ.items()
+            assert Path(os.environ["TOKEN_AT"]).exists()
+            assert os.environ["SEEN"] == "there"
+            raise ZeroDivisionError
+        assert (os.environ["WHERE"], "TOKEN_AT" in os.environ) == ("elsewhere", False)
+        assert os.environ["SEEN"] == "elsewhere"
+        assert not Path(variables["TOKEN_AT"]).exists()
     assert asked == [("MAIN", 8787, True), ("WORKER_1", 6006, True), "close"]
 
 

@@ -92,13 +92,13 @@ class Ours:
         self.workers = workers
         return workers
 
-    def client_files(self, target: Path) -> Path:
+    def client_files(self, target: Path) -> dict[str, str]:
         (target / "address.yaml").write_text(CLIENT)
         if self.name == "mine":
             (target / "c.pem").write_text("-----BEGIN CERTIFICATE-----")
             (target / "k.pem").write_text("-----BEGIN KEY-----")
             (target / "tls.yaml").write_text(TLS.format(target / "c.pem", target / "k.pem"))
-        return target
+        return {"DASK_CONFIG": str(target)}
 
     def url(self, port: str) -> str:
         return f"http://here/{port}"

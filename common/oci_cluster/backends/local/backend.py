@@ -37,7 +37,7 @@ from oci_cluster.contract.cluster import (
 )
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, framework_words, own_environment
-from oci_cluster.contract.names import node_dirs, rank_of
+from oci_cluster.contract.names import node_dirs, rank_of, remove_node_dir
 from oci_cluster.contract.session import session_packages
 from oci_cluster.contract.values import parse_files
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
@@ -354,7 +354,7 @@ class LocalBackend:
         while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
             self._sleep(0.05)
         for path in node_dirs(cluster.launch_id):
-            shutil.rmtree(path, ignore_errors=True)
+            remove_node_dir(path)
 
     def close(self) -> None:
         """Give up the claims of this process; the runner holds its own."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses
 from oci_cluster.contract.cluster import Node, Plan, State
 from oci_cluster.contract.config import PROJECT_ROOT
-from oci_cluster.contract.names import node_dir
+from oci_cluster.contract.names import node_dir, remove_node_dir
 from oci_cluster.errors import ClusterError
 from oci_cluster.system.files import not_writable
 from oci_cluster.system.process import Children, Signals, sweep_marked
@@ -134,7 +133,7 @@ class Runner:
             has_ended = True
             # The agent is gone; so is, from now on, whatever it left.
             self._sweep({"NODE_NAME": node["node"]})
-            shutil.rmtree(node_dir(self._plan.launch_id, node["node"]), ignore_errors=True)
+            remove_node_dir(node_dir(self._plan.launch_id, node["node"]))
             node.update(exit_code=code, state=State.of_exit_code(code))
             self._record()
         return has_ended
