@@ -39,7 +39,8 @@ def http(method, path, body=b""):
     return head.encode() + body
 
 def call(path):
-    fields = (":method", "POST", ":scheme", "http", ":path", path, "content-type", "application/grpc", "te", "trailers")
+    fields = (":method", "POST", ":scheme", "http", ":path", path, ":authority", "x")
+    fields += ("content-type", "application/grpc", "te", "trailers")
     words = [bytes([len(word)]) + word.encode() for word in fields]
     head = b"".join(b"\\0" + name + value for name, value in zip(words[::2], words[1::2]))
     frames = b"".join((bytes(3), b"\\4\\0", bytes(4), struct.pack(">I", len(head))[1:], b"\\1\\4\\0\\0\\0\\1", head))
@@ -148,6 +149,6 @@ def test_a_neighbour_runs_nothing_and_makes_no_success(launch_on_hosts: Launch, 
         assert set(said[f"{main}:12340"].values()) == {""}, "the rendezvous answers who is no node"
     if framework == "ray":
         calls = [answers.get("a call of Ray's", "") for answers in said.values()]
-        assert not [answer for answer in calls if "\\x04\\x00" in answer[:6]], "a port takes calls without TLS"
+        assert not [answer for answer in calls if "\x04\x00" in answer[:6]], "a port takes calls without TLS"
     if framework == "tensorflow":
         assert {end for end, answers in said.items() if answers} == {f"{main}:12345", f"{worker}:12345"}
