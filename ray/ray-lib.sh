@@ -16,6 +16,7 @@ configure_ray() {
   wait_longer
   encrypt
   # A node that is told to leave first finishes its tasks, in a part of the time that it has.
+  local milliseconds=""
   grace_share 60
   export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="$((milliseconds / 1000)).$((milliseconds % 1000 / 100))"
   export RAY_GRACEFUL_SHUTDOWN_POLL_INTERVAL_S=0.05
@@ -161,6 +162,7 @@ ray_is_up() {
     case "${name}" in
       raylet) raylet="${part}" ;;
       gcs_server) gcs="${part}" ;;
+      *) ;; # Python's
     esac
   done
   [[ -n "${raylet}" ]]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
-from collections.abc import Callable
 
 import psutil
 import pytest
@@ -93,7 +90,11 @@ LOST = {
     "ray start of a worker": (lambda launch: part_of(launch, "WORKER_1", "ray start").kill(), 0, "WORKER_1 lost"),
     "the agent of a worker": (lambda launch: launch.kill_agent("WORKER_1"), 0, "WORKER_1 lost"),
     "the raylet of the head": (lambda launch: raylet(launch, "MAIN").kill(), 76, "the head ended .*raylet"),
-    "the head's table": (lambda launch: part_of(launch, "MAIN", "gcs/gcs_server").kill(), 76, "the head ended .*gcs_server"),
+    "the head's table": (
+        lambda launch: part_of(launch, "MAIN", "gcs/gcs_server").kill(),
+        76,
+        "the head ended .*gcs_server",
+    ),
     "the driver": (lambda launch: part_of(launch, "MAIN", "train.py").kill(), 137, "killed by SIGKILL"),
     "the agent of main": (lambda launch: launch.kill_agent("MAIN"), 76, "main lost"),
 }
@@ -133,7 +134,8 @@ def test_nodes_come_and_go_while_tasks_run(project: Project) -> None:
 
 def test_stop_ends_workers_before_the_head(project: Project) -> None:
     """In order and in seconds, though tasks still run."""
-    launch = launch_ray(project, 1, CONNECT + "@ray.remote\ndef f():\n    import time\n    time.sleep(1000)\nray.get(f.remote())")
+    sleeps = "@ray.remote\ndef sleep():\n    import time\n    time.sleep(1000)\n\nray.get(sleep.remote())\n"
+    launch = launch_ray(project, 1, CONNECT + sleeps)
     launch.wait_for("connected")
     began_at = time.monotonic()
     assert project.run("stop", launch.directory.name.rpartition("-")[0]).returncode == 0
