@@ -77,6 +77,7 @@ TOGETHER = {
     "test_oci_walk_through",
     *("test_engine", "test_docker", "test_docker_ways", "test_pytorch", "test_tensorflow", "test_images"),
     *("test_python", "test_ray_outside"),
+    *("test_ray", "test_ray_neighbours"),
 }
 # Others that take these ports: TensorFlow's, on all addresses of the machine, is Horovod's too.
 SAME_PORT = {"[pytorch": "test_pytorch", "[tensorflow": "test_tensorflow", "[horovod": "test_tensorflow"}

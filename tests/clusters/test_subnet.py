@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"hosts of their own: {WHY
 
 NODES = ("main", "worker1")
 
-# In the words of torch's TCPStore, of Horovod's rendezvous and its services, of Ray, of Dask after a handshake of TLS
-# with nobody's certificate; as HTTP, and as nothing at all. Whoever unpickles one of these makes the folder.
+# In the words of torch's TCPStore, of Horovod's rendezvous and its services, of Ray, of Dask after a handshake with
+# nobody's certificate; as HTTP, and as nothing at all. Whoever unpickles one of these makes the folder.
 KIT = """
 import base64, json, os, pickle, socket, ssl, struct, sys
 from concurrent.futures import ThreadPoolExecutor
