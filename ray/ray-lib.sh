@@ -38,7 +38,7 @@ encrypt() {
 wait_longer() {
   export RAY_NUM_REDIS_GET_RETRIES=120           # times 1 s: a worker's `ray start` waits for the head (20)
   export RAY_DASHBOARD_STARTUP_TIMEOUT_S=300     # 60
-  export RAY_agent_register_timeout_ms=600000    # 100 s: a raylet waits for its agents
+  export RAY_agent_register_timeout_ms=300000    # 30 s: a raylet waits for its agents
   export RAY_raylet_start_wait_time_s=120        # 10
   export RAY_worker_register_timeout_seconds=600 # 60
   export RAY_py_gcs_connect_timeout_s=120        # 30
