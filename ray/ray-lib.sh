@@ -16,6 +16,7 @@ configure_ray() {
   wait_longer
   encrypt
   # A node that is told to leave first finishes its tasks, in a part of the time that it has.
+  local milliseconds=""
   grace_share 60
   export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="$((milliseconds / 1000)).$((milliseconds % 1000 / 100))"
   export RAY_GRACEFUL_SHUTDOWN_POLL_INTERVAL_S=0.05
@@ -37,7 +38,7 @@ encrypt() {
 wait_longer() {
   export RAY_NUM_REDIS_GET_RETRIES=120           # times 1 s: a worker's `ray start` waits for the head (20)
   export RAY_DASHBOARD_STARTUP_TIMEOUT_S=300     # 60
-  export RAY_agent_register_timeout_ms=600000    # 100 s: a raylet waits for its agents
+  export RAY_agent_register_timeout_ms=300000    # 30 s: a raylet waits for its agents
   export RAY_raylet_start_wait_time_s=120        # 10
   export RAY_worker_register_timeout_seconds=600 # 60
   export RAY_py_gcs_connect_timeout_s=120        # 30
@@ -161,6 +162,7 @@ ray_is_up() {
     case "${name}" in
       raylet) raylet="${part}" ;;
       gcs_server) gcs="${part}" ;;
+      *) ;; # Python's
     esac
   done
   [[ -n "${raylet}" ]]

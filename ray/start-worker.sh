@@ -9,11 +9,12 @@ source "${here}/../common/start-lib.sh"
 source "${here}/ray-lib.sh"
 
 # head_answers: whether there is a head of which this node could take leave.
-# shellcheck disable=SC2016 # the inner bash expands it
+# shellcheck disable=SC2016,SC2329 # the inner bash expands it; called by leave
 head_answers() { timeout 1 bash -c ': >"/dev/tcp/${RAY_ADDRESS%:*}/${RAY_ADDRESS##*:}"' 2>/dev/null; }
 
 # leave: take no more work, finish what runs here in 60 % of GRACE_PERIOD, and end. Tasks that were not finished, and
 # objects that only this node has had, are computed again elsewhere.
+# shellcheck disable=SC2329 # called by a trap
 leave() {
   trap '' TERM INT
   if ray_runs && head_answers; then

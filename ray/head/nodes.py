@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ray._raylet import GcsClient
-from ray.exceptions import RayError
 from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+from ray.exceptions import RayError
 
 _ALIVE = 0  # GcsNodeInfo.GcsNodeState.ALIVE
 _REQUEST_S = 5

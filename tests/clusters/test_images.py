@@ -111,7 +111,7 @@ def test_labels_tell_what_it_is(shop: Shop) -> None:
     assert set(config["ExposedPorts"]) == {"29400/tcp"}
     assert config["Entrypoint"][:2] == ["tini", "--"]
     ports = json.loads(shop.engine.run("inspect", shop.record("ray")["id"]).stdout)[0]["Config"]["ExposedPorts"]
-    assert {f"{port}/tcp" for port in (6379, 6385, 8265, 10001, 10999)} <= set(ports)
+    assert {f"{port}/tcp" for port in (6379, 6380, 6387, 8265, 10001, 10002, 10999)} <= set(ports)
 
 
 def test_nothing_that_a_build_was_lent_is_in_an_image(shop: Shop) -> None:

@@ -264,6 +264,10 @@ shared_lines() { # Dockerfile, framework
 # Print the lines that bind a lock file to one registry, or to the machine that made it.
 bound_lines() { grep -nE '://|--(extra-)?index|--find-links|"resolved"|(^|[ "])/[a-z]+/' "$@" /dev/null || true; }
 
+@test "house rules: what frameworks share knows nothing of one that is a folder alone" {
+  run -1 grep -rniwI --exclude-dir=__pycache__ ray "${ROOT}/common"
+}
+
 @test "house rules: lock files name no registry and no folder of a machine" {
   run -0 bound_lines "${ROOT}"/requirements-*.txt "${ROOT}"/common/requirements*.txt "${ROOT}"/*/*-lock.txt "${ROOT}/package-lock.json"
   assert_output ""

@@ -107,8 +107,8 @@ address=10.0.0.1:6379"
   # shellcheck disable=SC2016 # the text of a script
   printf '%s\n' '#!/bin/bash' '[[ "$1" != */nodes.py ]] || { : >"${NODE_DIR}/missing-workers"; exec sleep 1000; }' \
     'for stat in /proc/[0-9]*/stat; do' \
-    '  read -r pid name _ <"${stat}" && [[ "${name}" == "(gcs_server)" ]] && grep -qz "^NODE_DIR=${NODE_DIR}$" "${stat%stat}environ" && kill -KILL "${pid}"' \
-    'done 2>/dev/null' 'exit 9' >bin/python
+    '  read -r pid name _ <"${stat}" && [[ "${name}" == "(gcs_server)" ]] && grep -qz "^NODE_DIR=${NODE_DIR}$" "${stat%stat}environ" && kill -KILL "${pid}" && break' \
+    'done 2>/dev/null' 'until [[ ! -e "${stat}" || "$(<"${stat}")" == *") Z "* ]]; do sleep 0.01; done' 'exit 9' >bin/python
   run -76 "${PROJECT}/ray/start-master.sh"
   assert_output --partial "error: the head ended before the entry point did: "
 }
@@ -163,6 +163,18 @@ begin_worker() {
   begin "${PROJECT}/ray/start-worker.sh"
   eventually is_there_or_ended "${STUB_DIR}/raylet"
   raylet="$(cat "${STUB_DIR}/raylet")"
+  eventually watches_or_ended
+}
+# watches_or_ended: whether the start script looks after what it has started, once in half a second.
+watches_or_ended() {
+  local child
+  local -a children=()
+  ! has_ended "${JOB}" || return 0
+  read -ra children <"/proc/${JOB}/task/${JOB}/children" || :
+  for child in ${children[@]+"${children[@]}"}; do
+    ! grep -qsz '^0\.5$' "/proc/${child}/cmdline" || return 0
+  done
+  return 1
 }
 
 @test "ray worker: TERM ends its Ray, and the script with 143, though no head answers" {

@@ -266,7 +266,7 @@ class Children:
 
 
 def _is_tracker(command: Sequence[str]) -> bool:
-    """Return whether a process with this *command* line is one of Python's ``multiprocessing`` that cleans up by itself.
+    """Return whether a process with this *command* line is one of Python's ``multiprocessing`` that cleans up.
 
     When all who have shared memory and semaphores are gone, it removes what they have left, and ends. Killed with them,
     it leaves that in /dev/shm until the machine is started again. It ignores TERM, too.

@@ -15,7 +15,7 @@ _SECRET_NAME = re.compile(
     r"|(^|_)(PASS|PAT|DSN)$|_PWD$",
     re.IGNORECASE,
 )
-# A launch makes the first anew, and so does a dry run: what that shows is the key of no cluster. The second says whether
+# A launch makes the first anew, as a dry run does: what that shows is the key of no cluster. The second says whether
 # nodes get a token, and is 0 or 1.
 _NO_SECRETS = ("LAUNCH_KEY", "CLIENT_TOKEN")
 # What stands before an @ in a URL's authority. An oci:// URL has its bucket there.
