@@ -71,9 +71,11 @@ def is_private(path: str, node_dir: Path | None) -> bool:
 def wrong_sockets(launch: Launch, rows: list[Row], given: dict[str, int]) -> Iterator[str]:
     """Yield what differs between the table and the sockets that a cluster's processes listen on."""
     nodes = {name: node["address"] for name, node in launch.nodes().items()}
+    missing = {row.program for row in rows}
     for node, process, node_dir in parts_of(launch.launch_id):
         with contextlib.suppress(psutil.NoSuchProcess):
             program = program_of(process)
+            missing.discard(program)
             who = f"{node or 'the runner'}'s {program or process.name()} ({' '.join(process.cmdline())[:300]})"
             expected = [row for row in rows if row.program == program and node.partition("_")[0] in row.roles]
             # Ports that have a name first: `any` is any other. The same port of an address that has a name, too.
@@ -99,6 +101,7 @@ def wrong_sockets(launch: Launch, rows: list[Row], given: dict[str, int]) -> Ite
             for row in expected:
                 if row.when != "while ranks connect":
                     yield f"{who} does not listen on what the table says: {row}"
+    yield from (f"no process is a {program}" for program in sorted(missing))
 
 
 DASK = (

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from harness import Launch, Project, parts_of
 from stranger import LOOK, ask, sockets_of, why_not
@@ -270,25 +269,3 @@ def test_no_call_is_answered_without_the_token(project: Project) -> None:
         assert "connected" not in done.stdout
         assert "uthentication" in done.stderr, done.stderr
     assert_goes_on(launch, project)
-
-
-def test_processes_of_ray_are_found(project: Project) -> None:
-    """What the tests above look at is all that there is: each kind of process, and each listener of the machine's."""
-    launch = launch_ray(project)
-    parts = {process.pid: process for _, process, _ in parts_of(launch.launch_id)}
-    listening = {
-        connection.pid
-        for connection in psutil.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN and connection.pid
-    }
-    session = {process.pid for process in psutil.process_iter() if is_of(process, launch)}
-    assert session & listening <= set(parts)
-    assert_goes_on(launch, project)
-
-
-def is_of(process: psutil.Process, launch: Launch) -> bool:
-    """Return whether *process* has a file of the launch open or runs below its runner."""
-    try:
-        return any(parent.pid == launch.runner_pid for parent in process.parents())
-    except psutil.NoSuchProcess:
-        return False
