@@ -50,6 +50,17 @@ def part_of(launch: Launch, node: str, part: str) -> psutil.Process:
     return min(found, key=lambda process: process.create_time())
 
 
+def all_of(launch: Launch) -> list[psutil.Process]:
+    """Return all processes of the launch; Ray's agents write a title over the environment by which others are known."""
+    return psutil.Process(launch.runner_pid()).children(recursive=True)
+
+
+def assert_ended(launch: Launch, processes: list[psutil.Process]) -> None:
+    """Nothing of the launch is left, and none of its *processes* of before."""
+    launch.assert_nothing_left()
+    wait_until(lambda: not any(process.is_running() for process in processes), "the end of Ray's agents", 30.0)
+
+
 def last_line(launch: Launch) -> str:
     """Return what the launch said at its end."""
     return launch.err.strip().splitlines()[-1]
@@ -96,13 +107,14 @@ def test_workers_that_are_killed_are_named_and_their_tasks_done_by_others(projec
     """Their raylet, their `ray start`, their agent: main is left, and all results are right."""
     launch = launch_ray(project, 3, TASKS, "--env", "HEARTBEAT_TIMEOUT=10", "--env", "MIN_WORKERS=0")
     launch.wait_for("round 1 ")
+    processes = all_of(launch)
     for kill, words in WORKERS.values():
         kill(launch)
         wait_until(lambda words=words: re.search(words, launch.out), lambda: f"{WORKERS}:\n{launch.out}{launch.err}")
     project.go()
     assert launch.wait() == 0, launch.err
     assert "all right" in launch.out
-    launch.assert_nothing_left()
+    assert_ended(launch, processes)
 
 
 MAINS = {
@@ -119,10 +131,11 @@ def test_a_main_without_a_part_ends_the_cluster(project: Project, what: str) -> 
     kill, code, words = MAINS[what]
     launch = launch_ray(project, 1, TASKS, "--env", "HEARTBEAT_TIMEOUT=10")
     launch.wait_for("round 1 ")
+    processes = all_of(launch)
     kill(launch)
     assert launch.wait() == code, launch.err
     assert re.search(words, last_line(launch)), launch.err
-    launch.assert_nothing_left()
+    assert_ended(launch, processes)
 
 
 def test_nodes_come_and_go_while_tasks_run(project: Project) -> None:

@@ -303,32 +303,37 @@ def _maybe_marked(marks: Mapping[str, str]) -> list[int]:
 
 
 def sweep_marked(marks: Mapping[str, str]) -> int:
-    """Kill every process of this user whose environment holds all of *marks*; return how many there were.
+    """Kill every process of this user whose environment holds all of *marks*, and what those have started.
 
     A launch id is random and in the environment of all that a node starts, so this finds what left its process group
-    and session too, and nothing else.
+    and session too, and nothing else. Some programs write a title over their environment: they are found by who has
+    started them.
+
+    Returns:
+        How many there were.
     """
     own = {os.getpid(), os.getppid()}
     if not (pids := [pid for pid in _maybe_marked(marks) if pid not in own]):
         return 0
     import psutil  # noqa: PLC0415 - 20 ms, and seldom is anybody left
 
-    killed, trackers = 0, []
+    found: dict[int, psutil.Process] = {}
     for pid in pids:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # ended meanwhile, or another user's
             process = psutil.Process(pid)
-            if process.status() == psutil.STATUS_ZOMBIE:
-                continue
             environ = process.environ()
-            if not all(environ.get(key) == value for key, value in marks.items()):
+            if all(environ.get(key) == value for key, value in marks.items()):
+                found |= {part.pid: part for part in (process, *process.children(recursive=True))}
+    killed, trackers = 0, []
+    for process in (part for pid, part in found.items() if pid not in own):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.status() == psutil.STATUS_ZOMBIE:
                 continue
             if _is_tracker(process.cmdline()):
                 trackers.append(process)
             else:
                 process.kill()
                 killed += 1
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # ended meanwhile, or another user's
     for process in psutil.wait_procs(trackers, timeout=_TRACKERS_TIME_S)[1]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

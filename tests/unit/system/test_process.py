@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from oci_cluster.system.process import Children, Signals, describe, exit_code, kill_group, sweep_marked
@@ -182,6 +183,22 @@ def test_output_and_errors_go_where_they_are_sent(children: Children, tmp_path: 
         os.close(descriptor)
     assert [code_of(children, pid) for pid in pids] == [0, 0]
     assert [path.read_text() for path in paths] == ["out\nerr\n", "out\n", "err\n"]
+
+
+def test_sweep_by_mark_finds_what_has_no_environment_any_more(tmp_path: Path) -> None:
+    """By who has started it: some programs write a title over theirs."""
+    mark = {"LAUNCH_ID": uuid.uuid4().hex}
+    said = tmp_path / "said"
+    hidden = f"env -i sleep 1000 & echo $! >{said}.new; mv {said}.new {said}; wait"
+    with subprocess.Popen(["bash", "-c", hidden], env={**os.environ, **mark}) as process:
+        pid = int(wait_for(said))
+        while sweep_marked(mark):
+            time.sleep(0.01)
+        assert process.wait(60) == -signal.SIGKILL
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 TRACKED = """
