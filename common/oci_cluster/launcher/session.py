@@ -134,7 +134,7 @@ class _Session:
         defaults = framework_defaults(framework_dir(plan.framework, PROJECT_ROOT))
         runs_on_all = defaults.get("ENTRY_ON") == "all" or defaults.get("GANG") == "1"
         if runs_on_all and len(plan.nodes) > 1:
-            msg = f"--workers: a session of {plan.framework} is main alone; workers are for --framework dask and those alike"
+            msg = f"--workers: a session of {plan.framework} is main alone; workers are for --framework dask"
             raise UsageError(msg)
 
     @contextlib.contextmanager
