@@ -111,9 +111,10 @@ lock: $(python_tools) ## lock requirements*.in and every framework's env.yaml ag
 audit: $(python_tools) $(audit_tools) ## look all that is locked up in osv.dev, the database of known vulnerabilities
 	.venv/bin/python tests/audit.py .venv/audit/bin/pip-audit $(OSV_URL)
 
-bench: $(python_tools) ## measure clusters beside bare Dask, bare torchrun and the bare SDK
+bench: $(python_tools) ## measure clusters beside bare Dask, bare torchrun, bare Ray and the bare SDK
 	.venv/bin/python tests/bench/bench_dask.py
 	.venv/bin/python tests/bench/bench_pytorch.py
+	.venv/bin/python tests/bench/bench_ray.py
 	.venv/bin/python tests/bench/bench_oci.py
 
 chaos: $(python_tools) ## random faults on real clusters: N= schedules, from the seed SEED=, of FRAMEWORKS= or BACKEND=
