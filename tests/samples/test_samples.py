@@ -26,6 +26,7 @@ CHECKOUT = SAMPLES.parents[1]
 EXTRA = {
     "dask": ("dask-ml==2025.1.0", "lightgbm==4.6.0", "xgboost-cpu==3.2.0"),
     "pytorch": ("lightning==2.6.6", "transformers==5.23.0"),
+    "ray": ("gymnasium==1.2.2", "dm-tree==0.1.10", "lz4==4.4.5", "ormsgpack==1.13.1"),
 }
 # The longest took 51 s on two busy CPUs. What installs gigabytes first does that before the launch.
 PATIENCE_S = 300.0
@@ -138,7 +139,8 @@ def image(project: Project, framework: str, python: Path) -> Mapping[str, object
 
 @pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 @pytest.mark.parametrize(
-    "path", ["dask/futures.py", "pytorch/sampler.py", "tensorflow/keras_fit.py", "horovod/pytorch_digits.py"]
+    "path",
+    ["dask/futures.py", "pytorch/sampler.py", "tensorflow/keras_fit.py", "horovod/pytorch_digits.py", "ray/tasks.py"],
 )
 def test_sample_runs_as_a_job(project: Project, tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
     """One of each framework on the stand-in for OCI; the script travels as an archive, and the logs come back."""
