@@ -40,11 +40,11 @@ def test_a_program_outside_takes_part_by_a_token_that_nothing_shows(project: Pro
     """The file that has it goes with the connection."""
     launch = project.launch("ray", "1", "--keep", "--detach", "--wait", "--name", "kept", **PORTS)
     assert launch.wait() == 0, launch.err
-    program = project.write("outside.py", COMPUTES)
+    program = project.code / project.write("outside.py", COMPUTES)
     with project.connected("kept", "--python") as line:
         given = dict(word.split("=", 1) for word in line.removeprefix("export ").split())
         environ = {**project.environ, **given}
-        words = [str(python), program]
+        words = [str(python), str(program)]
         done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120, check=False)
         assert done.stdout, done.stderr
         assert json.loads(done.stdout.splitlines()[-1]) == [["MAIN", "WORKER_1"], False, False]
