@@ -166,7 +166,8 @@ def test_a_pod_is_evicted_and_lives_again(site: Site, kubernetes: Cluster, node:
         lives = [line.split() for line in said if line.startswith("life ")]
         assert {life[2] for life in lives} == {site.launch_id}
         assert len(lives) >= 2, launch.out + launch.err  # a gang begins again as a whole
-        assert said.count("trained") == 1, launch.out + launch.err
+        # Main's end is the cluster's: a worker that its machine holds up is ended before it has seen the file.
+        assert said.count("trained") in ({1} if one == "MAIN" else {0, 1}), launch.out + launch.err
     site.assert_nothing_left()
 
 
