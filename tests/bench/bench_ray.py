@@ -9,7 +9,7 @@ only.
     connected   until the script has seen all three nodes, and a task on one of them has returned
     end         from the script's last line until the last process is gone; by hand TERM to the workers, then the head
 
-By hand there is the token that launch.sh gives, but no encryption.
+By hand there is the token that launch.sh gives, but no encryption; no two nodes want one port.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ def measure_bare(scratch: Scratch) -> dict[str, float]:
     address = f"{HEAD}:{ports['GCS_PORT']}"
     environ = scratch.environ(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token), RAY_ADDRESS=address)
     ray = [BIN / "ray", "start", "--block", "--disable-usage-stats", "--num-cpus", "1"]
+    # Else all nodes of this machine want port 52365, for which a worker tries some seconds.
+    ray += ["--dashboard-agent-listen-port", "0"]
 
     def start(name: str, *options: str) -> contextlib.AbstractContextManager[object]:
         own = ["--node-name", name, "--temp-dir", str(folder / name)]
