@@ -42,4 +42,6 @@ trainer = TorchTrainer(
     datasets={"train": data},
 )
 result = trainer.fit()
-print(f"epochs {result.metrics['epoch'] + 1} rows {result.metrics['rows']} loss below 0.05: {result.metrics['loss'] < 0.05}")
+print(
+    f"epochs {result.metrics['epoch'] + 1} rows {result.metrics['rows']} loss below 0.05: {result.metrics['loss'] < 0.05}"
+)
