@@ -16,10 +16,13 @@ from harness import PATIENCE_S, Launch, Project, parts_of, wait_until
 from port_table import SECURITY, Row, read_table
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Horovod's environment compiles it
-# Ports of their own, as other tests here have the usual ones.
+# Ports of their own, as other tests here have the usual ones, and these run beside each other. Two clusters of TensorFlow
+# that begin at the same time on one port get each other's calls: its servers share ports (SO_REUSEPORT).
 OWN_PORTS = {
     "tensorflow": {"TASK_PORT": 23345},
+    "tensorflow-ps": {"TASK_PORT": 23645},
     "horovod": {"SSH_PORT": 23445, "RENDEZVOUS_PORT": 23440},
+    "horovod-elastic": {"SSH_PORT": 23545, "RENDEZVOUS_PORT": 23540},
     "ray": {"GCS_PORT": 23379, "DASHBOARD_PORT": 23265, "RAY_CLIENT_PORT": 23001},
 }
 
@@ -189,7 +192,7 @@ CLUSTERS = {
 def test_sockets_are_those_of_the_table(project: Project, kind: str) -> None:
     """Every one is there, none else is; each on an address that no other machine reaches."""
     framework, job, script, arguments, nodes = CLUSTERS[kind]
-    given = OWN_PORTS.get(framework, {})
+    given = OWN_PORTS.get(kind, {})
     project.write("entry.py", script + STAYS)
     words = [word for name, port in given.items() for word in ("--env", f"{name}={port}")]
     launch = project.launch(framework, *arguments, "--entry", "entry.py", *words)
