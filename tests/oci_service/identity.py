@@ -80,6 +80,17 @@ class Identity:
             found.append(self.compartments.get(found[-1])["compartmentId"])
         return found
 
+    def own_filter(self, request: Request) -> tuple[str, ...]:
+        """Return the filter of a list: its compartment, or none for the tenancy with all below it.
+
+        Refused for other compartments, as the service does.
+        """
+        if request.query.get("compartmentIdInSubtree") != "true":
+            return ("compartmentId",)
+        if request.query["compartmentId"] != self.id:
+            raise invalid("compartmentIdInSubtree can be true for the root compartment alone")
+        return ()
+
     def compartment_of(self, statement: Statement, policy: Mapping[str, Any]) -> str:
         """Return the OCID of the compartment that a statement is about.
 
@@ -192,7 +203,8 @@ class Identity:
     def _lister(self, shelf: Shelf) -> Operation:
         def answer(request: Request) -> Answer:
             self.check_compartment(request.wanted("compartmentId"))
-            return shelf.list(request, ("compartmentId", "lifecycleState", "name"), self._controls.page_size)
+            filters = ("lifecycleState", "name", *self.own_filter(request))
+            return shelf.list(request, filters, self._controls.page_size)
 
         return answer
 

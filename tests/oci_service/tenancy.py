@@ -104,7 +104,7 @@ class Tenancy:
     def _lister(self, shelf: Shelf, *filters: str) -> Operation:
         def answer(request: Request) -> Answer:
             self.check_compartment(request.wanted("compartmentId"))
-            wanted = ("compartmentId", "lifecycleState", *filters)
+            wanted = ("lifecycleState", *self.identity.own_filter(request), *filters)
             return shelf.list(request, wanted, self._controls.page_size)
 
         return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from oci_cluster.backends.oci.needed import Needed, at
 from oci_cluster.contract.config import SettingsReader
@@ -24,6 +24,33 @@ _QUOTED = re.compile(r"[^'\"*{}\x00-\x1f]{1,255}")
 # may have blanks.
 _GROUP = re.compile(r"((?P<domain>[A-Za-z0-9._+ -]{1,100})/)?(?P<name>[A-Za-z0-9._+-]{1,100})")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where to look: OCIDs, and the namespace of ``WORK_DIR``; empty is not known, or there is none."""
+
+    jobs: str
+    images: str
+    network: str
+    subnet: str
+    log_group: str
+    namespace: str
+
+
+def places_of(given: Mapping[str, str]) -> Places:
+    """Return the places that the settings *given* name; :func:`needed_of` checks them."""
+    read = SettingsReader(given, _DEFAULTS)
+    jobs = read.text("COMPARTMENT_OCID")
+    work = _WORK_DIR.fullmatch(read.text("WORK_DIR"))
+    return Places(
+        jobs=jobs,
+        images=read.text("IMAGES_COMPARTMENT_OCID", jobs),
+        network=read.text("NETWORK_COMPARTMENT_OCID", jobs),
+        subnet=read.text("SUBNET_OCID"),
+        log_group=read.text("LOG_GROUP_OCID"),
+        namespace=work["namespace"] if work else "",
+    )
 
 
 def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) -> Needed:
