@@ -172,18 +172,19 @@ class Finder:
             f"look up SUBNET_OCID {self._places.subnet}", network.get_subnet, self._places.subnet
         )
         subnet = answer.data
+        attached = subnet.security_list_ids or []
         unused = None
         request = network.list_security_lists
         home = {"vcn_id": subnet.vcn_id, "display_name": SECURITY_LIST}
         for item in self._listed("list security lists", request, subnet.compartment_id, **home):
-            if item.id not in subnet.security_list_ids:
+            if item.id not in attached:
                 unused = self._security_list(item.id)
         return Subnet(
             id=subnet.id,
             cidr=subnet.cidr_block,
             vcn=subnet.vcn_id,
             compartment=subnet.compartment_id,
-            lists=[self._security_list(one) for one in subnet.security_list_ids],
+            lists=[self._security_list(one) for one in attached],
             unused=unused,
             etag=answer.headers["etag"],
         )
