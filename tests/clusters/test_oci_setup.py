@@ -15,6 +15,7 @@ from harness import PATIENCE_S, Project
 from oci_cloud import Cloud, environment_of
 from oci_service.handle import Service
 from oci_walk import Person, new_person
+from terraform import Terraform, as_lifecycle, as_rule, camel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
@@ -34,7 +35,7 @@ subnet=$(ocid network subnet create --compartment-id "$network" --vcn-id "$vcn" 
   --cidr-block 10.0.0.0/20 --prohibit-public-ip-on-vnic true --route-table-id "$routes" \
   --security-list-ids '["'$rules'"]')
 project=$(ocid data-science project create --compartment-id "$jobs" --display-name clusters)
-echo "COMPARTMENT_OCID=$jobs SUBNET_OCID=$subnet PROJECT_OCID=$project IMAGES_COMPARTMENT_OCID=$images"
+echo "COMPARTMENT_OCID=$jobs SUBNET_OCID=$subnet PROJECT_OCID=$project IMAGES_COMPARTMENT_OCID=$images network=$network"
 """
 FRAMEWORKS = ("dask",)
 # Finds something of identity by its name.
@@ -49,6 +50,7 @@ class Tenancy(Cloud):
         self.project, self.service = project, service
         self.administrator = Person(service, directory / "administrator")
         self.values = dict(re.findall(r"(\w+)=(ocid1\.\S+)", self.as_administrator(BEFORE)))
+        self.network = self.values.pop("network")
         self.user, self.reader = new_person(service, self.administrator, directory / "reader", "ada@example.com")
         self.environ = dict(self.reader.environ)
         self.config = project.path / "config.env"
@@ -136,6 +138,37 @@ def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> N
     launch = tenancy.project.launch("dask", "3", **{**tenancy.environ, "IMAGE": image})
     assert launch.wait(PATIENCE_S) == 0, launch.err
     assert tenancy.service.denials()[denied:] == []
+
+
+def test_terraform_makes_the_same(tenancy: Tenancy) -> None:
+    """What the templates make of the variables that setup.sh prints, and what --apply has made."""
+    cidr = {"SUBNET_CIDR": "10.0.0.0/20", "LOG_GROUP_OCID": "", "NETWORK_COMPARTMENT_OCID": tenancy.network}
+    tenancy.configure(**cidr)
+    values = json.loads(tenancy.setup(*FRAMEWORKS, "--tfvars"))
+    tenancy.configure()
+    made = Terraform(tenancy.project.path / "scripts" / "templates" / "terraform", values).resources()
+    for kind, operation, fields in (
+        ("oci_identity_group", "create_group", "compartmentId name description"),
+        ("oci_identity_dynamic_group", "create_dynamic_group", "compartmentId name description matchingRule"),
+        ("oci_identity_policy", "create_policy", "compartmentId name description statements"),
+        ("oci_objectstorage_bucket", "create_bucket", "compartmentId name"),
+        ("oci_artifacts_container_repository", "create_container_repository", "compartmentId displayName"),
+        ("oci_logging_log_group", "create_log_group", "compartmentId displayName"),
+    ):
+        asked = [{name: body[name] for name in fields.split()} for body in tenancy.bodies(operation)]
+        described = [{camel(name): value for name, value in one.items()} for one in made[kind]]
+        assert [{name: one[name] for name in fields.split()} for one in described] == asked
+    (kept,), (asked_kept,) = (
+        made["oci_objectstorage_object_lifecycle_policy"],
+        tenancy.bodies("put_object_lifecycle_policy"),
+    )
+    assert [as_lifecycle(rule) for rule in kept["rules"]] == asked_kept["items"]
+    (rules,) = made["oci_core_security_list"]
+    (asked_rules,) = [one for one in tenancy.bodies("create_security_list") if one["displayName"] == "oci-cluster"]
+    assert rules["compartment_id"] == asked_rules["compartmentId"]
+    for direction in ("ingress", "egress"):
+        asked = asked_rules[f"{direction}SecurityRules"]
+        assert [as_rule(rule) for rule in rules[f"{direction}_security_rules"]] == asked
 
 
 def test_what_is_lost_is_made_again_and_nothing_of_others_is_touched(tenancy: Tenancy) -> None:

@@ -15,9 +15,9 @@ _HTTPS = 443
 def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:
     """Return a security rule of a list: TCP ports *first* to *last*, ``ingress`` from *cidr* or ``egress`` to it."""
     end = "source" if direction == "ingress" else "destination"
-    ports = {"tcpOptions": {"destinationPortRange": {"min": first, "max": last}}} if (first, last) != ALL_TCP else {}
+    ports = {"destinationPortRange": {"min": first, "max": last}}
     place = {end: cidr, f"{end}Type": "CIDR_BLOCK"}
-    return {"description": description, **place, "protocol": "6", "isStateless": False, **ports}
+    return {"description": description, **place, "protocol": "6", "isStateless": False, "tcpOptions": ports}
 
 
 def node_ports(settings: Mapping[str, str]) -> list[tuple[int, int]]:
@@ -41,10 +41,9 @@ def security_rules(cidr: str, ports: Mapping[str, Sequence[tuple[int, int]]]) ->
         ports: Of each framework.
     """
     ingress, egress = [], []
-    for framework, ranges in ports.items():
+    for ranges in ports.values():
         for first, last in ranges:
-            what = "all TCP" if (first, last) == ALL_TCP else f"{first}" if first == last else f"{first}-{last}"
-            text = f"oci-cluster: {framework}, {what}"
+            text = f"oci-cluster: TCP {first}-{last} between nodes"
             ingress.append(rule("ingress", cidr, first, last, text))
             egress.append(rule("egress", cidr, first, last, text))
     egress.append(rule("egress", "0.0.0.0/0", _HTTPS, _HTTPS, "oci-cluster: storage, registry, logging"))

@@ -289,10 +289,8 @@ def _attached(subnet: Subnet, new: str) -> Step:
 
 def rule_line(rule: Mapping[str, Any]) -> str:
     """Return a security rule of ours for people: ``ingress, TCP 8786, from 10.0.0.0/20``."""
-    span = rule.get("tcpOptions", {}).get("destinationPortRange")
-    ports = (
-        f" {span['min']}" if span and span["min"] == span["max"] else f" {span['min']}-{span['max']}" if span else ""
-    )
+    span = rule["tcpOptions"]["destinationPortRange"]
+    ports = f"{span['min']}" if span["min"] == span["max"] else f"{span['min']}-{span['max']}"
     if "source" in rule:
-        return f"ingress, TCP{ports}, from {rule['source']}"
-    return f"egress, TCP{ports}, to {rule['destination']}"
+        return f"ingress, TCP {ports}, from {rule['source']}"
+    return f"egress, TCP {ports}, to {rule['destination']}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from oci_cluster.backends.oci.needed import Needed, lifecycle_rules, matching_rule, statements
 from oci_cluster.backends.oci.needed_settings import Places
 from oci_cluster.backends.oci.setup_steps import Found, Rules, Step, rule_line
+from oci_cluster.errors import SettingsError
 
 #: In what is printed without asking: who reads it knows.
 CIDR = "<CIDR of the subnet>"
@@ -56,8 +57,11 @@ CIDR_FOR_RULES = "192.0.2.0/24"
 
 def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Callable[[str], Rules]) -> str:
     """Return ``terraform.tfvars.json`` for ``scripts/templates/terraform``; what is not known is left out."""
+    if domains := [group for group in (needed.people, needed.nodes) if "/" in group]:
+        msg = f"{', '.join(domains)}: the templates for Terraform make groups of the identity domain Default alone"
+        raise SettingsError(f"{msg}; make these yourself, and use --print")
     ingress, _ = rules(cidr or CIDR_FOR_RULES)
-    spans = [rule.get("tcpOptions", {}).get("destinationPortRange", {"min": 1, "max": 65535}) for rule in ingress]
+    spans = [rule["tcpOptions"]["destinationPortRange"] for rule in ingress]
     found = {
         "tenancy_ocid": tenancy,
         "compartment_ocid": places.jobs,
@@ -72,8 +76,11 @@ def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Ca
         "prefix": needed.prefix,
         "keep_clusters_days": needed.keep_days,
         "repositories": list(needed.repositories),
+        "uses_logging": bool(needed.logs),
         "log_group_name": needed.log_group,
         "subnet_cidr": cidr,
         "node_ports": spans,
     }
-    return json.dumps({name: value for name, value in found.items() if value not in ("", None)}, indent=2)
+    return json.dumps(
+        {name: value for name, value in found.items() if value != "" or name == "log_group_name"}, indent=2
+    )
