@@ -209,10 +209,9 @@ def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
 
 
 def _is_same_rule(rule: JSON, other: Mapping[str, Any]) -> bool:
-    said = {name: value for name, value in other.items() if value not in (None, [], {})}
-    if isinstance(names := said.get("objectNameFilter"), Mapping):
-        said["objectNameFilter"] = {name: value for name, value in names.items() if value}
-    return said == rule
+    names = {name: value for name, value in (other.get("objectNameFilter") or {}).items() if value}
+    said = {**other, "objectNameFilter": names}
+    return {name: value for name, value in said.items() if value not in (None, {})} == rule
 
 
 def _lifecycle_line(rule: JSON) -> str:
