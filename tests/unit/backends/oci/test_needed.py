@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from oci_cluster.backends.oci.needed import Needed, at, lifecycle_rules, matching_rule, same_statement, statements
 from oci_cluster.backends.oci.needed_settings import needed_of, placed
+from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import SettingsError
 
 JOBS = "ocid1.compartment.oc1..aaaajobs"
@@ -45,6 +49,23 @@ def test_statements_are_bounded_to_prefix_and_repository() -> None:
         f"{people} read log-content in {where}",
         f"{people} manage repos in {where} where {repository}",
     ]
+
+
+def test_the_docs_have_the_same_statements() -> None:
+    """docs/oci.md, step 5: what an administrator does by hand is what setup.sh makes, but for the bucket's own rule."""
+    page = (PROJECT_ROOT / "docs" / "oci.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```text\n(allow .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    jobs = "compartment ds-clusters"
+    documented = replace(
+        needed(KEEP_CLUSTERS_DAYS="0"),
+        jobs=jobs,
+        bucket_in=jobs,
+        logs=jobs,
+        prefix="team-a",
+        network="compartment ds-network",
+        images="compartment ds-images",
+    )
+    assert block.splitlines() == texts(documented)
 
 
 def test_each_framework_has_a_statement_for_its_repository() -> None:
