@@ -84,7 +84,7 @@ class Tenancy(Cloud):
         return len(self.service.calls())
 
     def bodies(self, operation: str) -> list[dict[str, Any]]:
-        return [call["body"] for call in self.service.calls(operation) if call["status"] < 300]
+        return [call["body"] for call in self.service.calls(operation) if call["status"] < 300 and call["is_answered"]]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,14 @@ def test_a_difference_changes_nothing(tenancy: Tenancy) -> None:
 
 
 def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> None:
+    """The service is busy, and an answer is lost: oci-cli asks again, and nothing is made twice."""
+    busy = {"operation": "identity.create_dynamic_group", "kind": "429", "times": 1}
+    lost = {"operation": "identity.create_policy", "kind": "drop-after", "nth": 1}
+    tenancy.service.control({"faults": [busy, lost]})
     printed = tenancy.setup(*FRAMEWORKS, "--apply")
+    tenancy.service.control({"faults": []})
+    assert [call["status"] for call in tenancy.service.calls("create_dynamic_group")] == [429, 200]
+    assert [call["is_answered"] for call in tenancy.service.calls("create_policy")] == [False, True]
     (log_group,) = re.findall(r"^LOG_GROUP_OCID=(ocid1\.loggroup\.\S+)$", printed, re.MULTILINE)
     tenancy.values["LOG_GROUP_OCID"] = log_group
     tenancy.configure()

@@ -51,6 +51,7 @@ class Finder:
             jobs=places.jobs,
             images=places.images,
             namespace=namespace,
+            home_region=self._home_region(tenancy),
             has_people=self._has_people(tenancy),
             nodes_rule=self._nodes_rule(tenancy),
             policies=[policy for home in sorted(filter(None, homes)) for policy in self._policies(home)],
@@ -81,6 +82,10 @@ class Finder:
         while at.startswith("ocid1.compartment."):
             at = str(self._service.call(f"look up {at}", self._identity.get_compartment, at).data.compartment_id)
         return at
+
+    def _home_region(self, tenancy: str) -> str:
+        found = self._service.call("look up the home region", self._identity.list_region_subscriptions, tenancy).data
+        return next(str(item.region_name) for item in found if item.is_home_region)
 
     def _listed(self, what: str, request: Any, *args: Any, **kwargs: Any) -> list[Any]:
         found = self._service.all_pages(what, request, *args, **kwargs)

@@ -65,6 +65,7 @@ class Found:
         jobs: The OCID of the compartment of the Jobs.
         images: The OCID of the compartment of the repositories.
         namespace: That of Object Storage.
+        home_region: Where alone identity can be changed.
         has_people: Whether the group of people is there; None where it cannot be seen.
         nodes_rule: The matching rule of the dynamic group; empty where there is none, None where it cannot be seen.
         policies: Those of all compartments in question.
@@ -81,6 +82,7 @@ class Found:
     jobs: str
     images: str
     namespace: str
+    home_region: str
     has_people: bool | None = False
     nodes_rule: str | None = ""
     policies: Sequence[Policy] = ()
@@ -132,21 +134,26 @@ def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
 
 def _people(needed: Needed, found: Found) -> Iterator[Step]:
     if found.has_people is False:
-        words = ("iam", "group", "create", "--name", needed.people, "--description", "Launch clusters")
-        yield Step(f"group {needed.people}", ("nobody is in it yet: oci iam group add-user",), words)
+        about = ("--name", needed.people, "--description", "Launch clusters")
+        lines = ("nobody is in it yet: oci iam group add-user",)
+        yield Step(f"group {needed.people}", lines, _iam(found, "group", "create", *about))
 
 
 def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
     rule, item = matching_rule(found.jobs), f"dynamic group {needed.nodes}"
     if found.nodes_rule == "":
         about = ("--name", needed.nodes, "--description", "Job Runs of clusters", "--matching-rule", rule)
-        yield Step(item, (rule,), ("iam", "dynamic-group", "create", *about))
+        yield Step(item, (rule,), _iam(found, "dynamic-group", "create", *about))
     elif found.nodes_rule is not None and not _is_in_rule(rule, found.nodes_rule):
         problem = (
             f"{item} has another matching rule, {found.nodes_rule}, and other things may rely on it: set NODES_GROUP to"
             f" a name that is free, or have its rule say {rule}, too"
         )
         yield Step(item, (rule,), problem=problem)
+
+
+def _iam(found: Found, *words: str) -> tuple[str, ...]:
+    return ("iam", *words, "--region", found.home_region)
 
 
 def _is_in_rule(rule: str, given: str) -> bool:
@@ -164,12 +171,12 @@ def _policy(needed: Needed, found: Found) -> Iterator[Step]:
     own = next((p for p in found.policies if (p.name, p.compartment) == (needed.policy, found.tenancy)), None)
     if own is None:
         where = ("--compartment-id", found.tenancy, "--name", needed.policy, "--description", "Data Science clusters")
-        yield Step(item, tuple(lacking), ("iam", "policy", "create", *where, "--statements", json.dumps(lacking)))
+        yield Step(item, tuple(lacking), _iam(found, "policy", "create", *where, "--statements", json.dumps(lacking)))
     else:
         every = json.dumps([*own.statements, *lacking])
         # oci-cli wants a version together with statements; empty is the current one.
         words = ("--policy-id", own.id, "--statements", every, "--version-date", "", "--if-match", own.etag, "--force")
-        yield Step(item, tuple(lacking), ("iam", "policy", "update", *words))
+        yield Step(item, tuple(lacking), _iam(found, "policy", "update", *words))
 
 
 def _plain(text: str, policy: Policy, found: Found) -> str:

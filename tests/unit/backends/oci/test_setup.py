@@ -28,6 +28,7 @@ WHOLE = Found(
     jobs=JOBS,
     images=JOBS,
     namespace="ns",
+    home_region="home",
     has_people=True,
     nodes_rule=matching_rule(JOBS),
     policies=[Policy("p", "clusters", TENANCY, tuple(one.text for one in statements(NEEDED)), "e")],

@@ -64,6 +64,9 @@ class Answers:
         policy = item(id="p", name="clusters", compartment_id=TENANCY, statements=["allow old"])
         self.by_name: dict[str, Callable[..., Any]] = {
             "get_namespace": lambda: answer("ns"),
+            "list_region_subscriptions": lambda _: answer(
+                [item(region_name="far", is_home_region=False), item(region_name="home", is_home_region=True)]
+            ),
             "list_groups": lambda *_, **__: [item(name="data-scientists")],
             "list_dynamic_groups": lambda *_, **__: [item(matching_rule="rule")],
             "list_policies": lambda home: [policy] if home == TENANCY else [item(lifecycle_state="DELETED")],
@@ -139,6 +142,7 @@ def test_what_there_is_is_found() -> None:
     found = find(Answers())
     assert (found.tenancy, found.namespace, found.has_people, found.nodes_rule) == (TENANCY, "ns", True, "rule")
     assert [(one.statements, one.etag) for one in found.policies] == [(("allow new",), "newer")]
+    assert found.home_region == "home"
     assert found.paths == {"top": "c1", "top:in": "c2"}
     assert (found.bucket, found.lifecycle_etag, found.log_group) == ("home", "le", "lg")
     assert found.lifecycle == [

@@ -31,12 +31,13 @@ TEXTS = tuple(one.text for one in statements(NEEDED))
 RULES = security_rules(CIDR, {"dask": [(9999, 9999), (8700, 8800)]})
 LISTS = [SecurityList("list1", "default", [], [], "e1")]
 SUBNET = Subnet("subnet", CIDR, "vcn", JOBS, LISTS, etag="e0")
-EMPTY = Found(tenancy=TENANCY, jobs=JOBS, images=JOBS, namespace="ns")
+EMPTY = Found(tenancy=TENANCY, jobs=JOBS, images=JOBS, namespace="ns", home_region="home")
 WHOLE = Found(
     tenancy=TENANCY,
     jobs=JOBS,
     images=JOBS,
     namespace="ns",
+    home_region="home",
     has_people=True,
     nodes_rule=matching_rule(JOBS),
     policies=[Policy("p", "clusters", TENANCY, TEXTS, "e")],
@@ -76,6 +77,12 @@ def test_all_is_made_in_an_order_that_works() -> None:
         "network security-list create",
         "network subnet update",
     ]
+
+
+def test_identity_is_changed_in_the_home_region() -> None:
+    """OCI refuses that in another region, and everything else is made in the region of the clusters."""
+    for step in steps(replace(EMPTY, subnet=SUBNET)):
+        assert ("--region" in step.command) is (step.command[0] == "iam")
 
 
 def test_what_cannot_be_seen_is_not_made() -> None:
