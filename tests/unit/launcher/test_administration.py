@@ -84,3 +84,14 @@ def test_setup_is_what_the_door_opens(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(opening, "given_settings", lambda: {"OCI_CLI_AUTH": "nothing"})
     assert door.main(["setup", "dask", "--print"]) == 78
     assert "OCI_CLI_AUTH is 'nothing'" in capsys.readouterr().err
+
+
+def test_what_is_needed_is_printed_to_who_has_no_identity(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"OCI_CLI_AUTH": "nothing", "OCI_CLI_REGION": "eu-frankfurt-1", "REGISTRY": "fra.ocir.io/ns/t"}
+    given |= {"COMPARTMENT_OCID": "ocid1.compartment.oc1..a", "WORK_DIR": "oci://b@ns/w"}
+    monkeypatch.setattr(opening, "equip", lambda _: None)
+    monkeypatch.setattr(opening, "given_settings", lambda: given)
+    assert door.main(["setup", "dask", "--print"]) == 0
+    assert "allow service objectstorage-eu-frankfurt-1 to" in capsys.readouterr().out

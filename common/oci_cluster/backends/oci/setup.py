@@ -72,7 +72,7 @@ class Setup:
         self._given = given
         self._places = places_of(given)
         self._clock = clock
-        self.needed = needed_of(given, frameworks, service.region)
+        self.needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
         self.ports = {name: _ports_of(root, name, given) for name in frameworks}
 
     def rules(self, cidr: str) -> Rules:
