@@ -193,12 +193,12 @@ def test_sockets_are_those_of_the_table(project: Project, kind: str) -> None:
     project.write("entry.py", script + STAYS)
     words = [word for name, port in given.items() for word in ("--env", f"{name}={port}")]
     launch = project.launch(framework, *arguments, "--entry", "entry.py", *words)
-    for node in nodes:
-        wait_until(
-            lambda node=node: re.search(r"^(\[rank \d\] )?up", launch.log(node), re.MULTILINE),
-            f"{node}: {launch.err}",
-            1700,
-        )
+
+    def is_up(node: str) -> bool:
+        assert launch.process.poll() is None, launch.out + launch.err
+        return re.search(r"^(\[rank \d\] )?up", launch.log(node), re.MULTILINE) is not None
+
+    wait_until(lambda: all(map(is_up, nodes)), lambda: launch.out + launch.err, 1700)
     rows = [row for row in read_table() if row.framework == framework and row.when in {"", "while ranks connect", job}]
     assert (framework == "plain") == (not rows)
     # Metrics of a Dask worker, for one, listen some moments after it has come.

@@ -258,7 +258,8 @@ def test_no_call_is_answered_without_the_token(project: Project) -> None:
     done = run(CALLS, "Bearer " + "0" * 64, *ends)
     answers = json.loads(done.stdout)
     # GCS, Ray Client on two addresses; on both nodes two of the raylet and one of its agent; the driver and 3 actors.
-    assert len(answers) == 3 + 2 * 3 + 1 + 3, (sorted(answers), done.stderr)
+    # Where an actor's process came late, the raylet has started one more, which is idle.
+    assert len(answers) >= 3 + 2 * 3 + 1 + 3, (sorted(answers), done.stderr)
     for end, seen in answers.items():
         assert set(seen) == {"UNAUTHENTICATED", "UNIMPLEMENTED"}, (end, seen)
     main = launch.nodes()["MAIN"]["address"].replace("127.0.0.1", "127.1.0.1")
