@@ -124,6 +124,19 @@ def _of_kubernetes(verb: str) -> Callable[[Words], int]:
     return run
 
 
+def _setup(words: Words) -> int:
+    from oci_cluster.contract.config import PROJECT_ROOT
+    from oci_cluster.launcher import administration, cli, opening
+
+    line = administration.read_setup(words)
+    cli.heed_signals()
+    opening.equip(administration.TENANCY_BACKEND)
+    from oci_cluster.backends.oci import setup
+
+    out = setup.Out(print, say_to_stderr(program()))
+    return setup.run(line.words, line.given, opening.given_settings(), PROJECT_ROOT, out)
+
+
 VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "agent": (_agent, "be the agent of the node that the environment describes"),
     "launch": (_for_people("launch"), "run a cluster; scripts/launch.sh tells more"),
@@ -136,6 +149,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "connect": (_for_people("connect"), "make a port of a node reachable here; scripts/connect.sh tells more"),
     "quota": (_of_kubernetes("quota"), "show, make or hold the teams of a Kubernetes; scripts/quota.sh tells more"),
     "queue": (_of_kubernetes("queue"), "show who waits for what on a Kubernetes; scripts/queue.sh tells more"),
+    "setup": (_setup, "show what a tenancy lacks for clusters, or make it; scripts/setup.sh tells more"),
     "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),

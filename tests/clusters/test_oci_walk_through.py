@@ -16,6 +16,7 @@ from harness import PATIENCE_S, Project
 from oci_cloud import UNTIL_GO, Cloud
 from oci_service.handle import Service
 from oci_service.policies import parse_statement
+from oci_walk import PAGE as TEXT
 from oci_walk import Page, Person, filled, new_person
 from way_desk import Node, is_heard, why_not
 
@@ -24,7 +25,8 @@ from oci_cluster.errors import ClusterError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
-PAGE = Page()
+# The frameworks of the page need packages; the toy of these tests has an image that is a table's entry.
+PAGE = Page(TEXT.read_text(encoding="utf-8").replace("training/dask", "training/plain"))
 # Each with the next lower verb; empty where there is none.
 LOWER = [lower.text if (lower := parse_statement(text).lowered()) else "" for text in PAGE.statements]
 # Nodes that cannot use the bucket try for as long as TIMEOUT, and to say so for as long as HEARTBEAT_TIMEOUT. What
@@ -44,7 +46,6 @@ class Tenancy(Cloud):
         told = administrator.bash(*(filled(block, values) for block in PAGE.scripts["administrator"]))
         values |= dict(re.findall(r"(\w+)=(ocid1\.\S+)", told))
         values["namespace"] = re.search(r'"data": "([\w-]+)"', told)[1]  # type: ignore[index]
-        # The frameworks of the page need packages; the toy of these tests has an image that is a table's entry.
         printed = self.reader.bash(*(filled(block, values).replace("dask", "plain") for block in PAGE.scripts["you"]))
         values["PROJECT_OCID"] = re.search(r"ocid1\.datascienceproject\.\S+", printed)[0]  # type: ignore[index]
         registry = re.search(r"^make .*REGISTRY=(\S+)$", printed, re.MULTILINE)

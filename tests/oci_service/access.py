@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from oci_service.buckets import Bucket
 from oci_service.identity import Identity
 from oci_service.permissions import OPERATIONS, OTHER
-from oci_service.resources import JSON, Principal, Refusal, Request, Shelf, merged, not_found
+from oci_service.resources import JSON, REGION, Principal, Refusal, Request, Shelf, merged, not_found
 
 if TYPE_CHECKING:
     from oci_service.nodes import Plan
@@ -20,6 +20,9 @@ _STREAM = re.compile(r'"([^"]*)"')
 _IN_SUBNET = ("SUBNET_READ", "SUBNET_ATTACH", "VNIC_ATTACH", "VNIC_CREATE")
 _IN_BUCKET = {"bucket", "object"}
 SERVICE = Principal("service", "datascience", "")
+# Who deletes what a lifecycle policy says, and what that takes.
+STORAGE = Principal("service", f"objectstorage-{REGION}", "")
+_OF_LIFECYCLE = ("BUCKET_INSPECT", "BUCKET_READ", "OBJECT_INSPECT", "OBJECT_DELETE")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,17 @@ class Access(Rights):
             if not self._has(principal, operation, need):
                 self._deny(principal, operation, need)
                 raise self._refusal(principal, operation, request)
+        if operation == "object_storage.put_object_lifecycle_policy":
+            self._check_storage(operation, request.names["bucket"])
+
+    def _check_storage(self, operation: str, bucket: str) -> None:
+        """Refuse a lifecycle policy of a bucket in which Object Storage itself may not do what it says."""
+        named = self._in_bucket(bucket)
+        for permission in _OF_LIFECYCLE if named else ():
+            if not self._has(STORAGE, "lifecycle", need := Need((permission,), *named)):
+                self._deny(STORAGE, operation, need)
+                text = f"Permissions granted to the object storage service principal '{STORAGE.id}' to this bucket"
+                raise Refusal(400, "InsufficientServicePermissions", f"{text} are insufficient.")
 
     def _deny(self, principal: Principal, operation: str, need: Need) -> None:
         who = f"{principal.kind}:{principal.id}"

@@ -50,6 +50,8 @@ class Bucket:
     def __init__(self, fields: JSON) -> None:
         self.fields = fields
         self.etag = secrets.token_hex(16)
+        self.lifecycle: JSON | None = None
+        self.lifecycle_etag = ""
         self.objects: dict[str, Stored] = {}
         self.names: list[str] = []
 

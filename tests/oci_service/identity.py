@@ -23,6 +23,7 @@ from oci_service.resources import (
     Route,
     Shelf,
     invalid,
+    merged,
     not_found,
     now,
     ocid,
@@ -78,6 +79,17 @@ class Identity:
         while found[-1] != self.id:
             found.append(self.compartments.get(found[-1])["compartmentId"])
         return found
+
+    def own_filter(self, request: Request) -> tuple[str, ...]:
+        """Return the filter of a list: its compartment, or none for the tenancy with all below it.
+
+        Refused for other compartments, as the service does.
+        """
+        if request.query.get("compartmentIdInSubtree") != "true":
+            return ("compartmentId",)
+        if request.query["compartmentId"] != self.id:
+            raise invalid("compartmentIdInSubtree can be true for the root compartment alone")
+        return ()
 
     def compartment_of(self, statement: Statement, policy: Mapping[str, Any]) -> str:
         """Return the OCID of the compartment that a statement is about.
@@ -164,9 +176,13 @@ class Identity:
         return [
             ("GET", f"{base}/policies", "list_policies", self._lister(self.policies)),
             ("POST", f"{base}/policies", "create_policy", policy),
+            ("GET", f"{base}/policies/{{id}}", "get_policy", _getter(self.policies)),
+            ("PUT", f"{base}/policies/{{id}}", "update_policy", self._updater(self.policies)),
             ("DELETE", f"{base}/policies/{{id}}", "delete_policy", _remover(self.policies)),
             ("GET", f"{base}/dynamicGroups", "list_dynamic_groups", self._lister(self.dynamic_groups)),
             ("POST", f"{base}/dynamicGroups", "create_dynamic_group", dynamic_group),
+            ("GET", f"{base}/dynamicGroups/{{id}}", "get_dynamic_group", _getter(self.dynamic_groups)),
+            ("PUT", f"{base}/dynamicGroups/{{id}}", "update_dynamic_group", self._updater(self.dynamic_groups)),
             ("DELETE", f"{base}/dynamicGroups/{{id}}", "delete_dynamic_group", _remover(self.dynamic_groups)),
             ("GET", f"{base}/groups", "list_groups", self._lister(self.groups)),
             ("POST", f"{base}/groups", "create_group", self._creator(self.groups, *required)),
@@ -187,7 +203,8 @@ class Identity:
     def _lister(self, shelf: Shelf) -> Operation:
         def answer(request: Request) -> Answer:
             self.check_compartment(request.wanted("compartmentId"))
-            return shelf.list(request, ("compartmentId", "lifecycleState", "name"), self._controls.page_size)
+            filters = ("lifecycleState", "name", *self.own_filter(request))
+            return shelf.list(request, filters, self._controls.page_size)
 
         return answer
 
@@ -200,16 +217,33 @@ class Identity:
             self.check_compartment(body["compartmentId"])
             if any(item["name"] == body["name"] for item in shelf.all()):
                 raise Refusal(409, f"{shelf.kind.capitalize()}AlreadyExists", f"'{body['name']}' already exists")
-            statements = self._read_statements(body) if self._is_strict and shelf is self.policies else []
-            rule = self._read_rule(body) if self._is_strict and shelf is self.dynamic_groups else None
+            self._read(shelf, body)
             made = shelf.add(**body, lifecycleState="ACTIVE")
-            if rule is not None:
-                self._rules[made["id"]] = rule
-            if statements:
-                self._statements[made["id"]] = statements
+            self._read(shelf, made)
             return shelf.answer(made)
 
         return answer
+
+    def _updater(self, shelf: Shelf) -> Operation:
+        def answer(request: Request) -> Answer:
+            resource = shelf.matching(request.names["id"], request)
+            changed = {**resource, **merged(request.json())}
+            self._read(shelf, changed)
+            shelf.touch(resource, **changed)
+            return shelf.answer(resource)
+
+        return answer
+
+    def _read(self, shelf: Shelf, body: JSON) -> None:
+        """Refuse what is no policy or no rule; from now on one that has an OCID counts."""
+        if not self._is_strict:
+            return
+        if shelf is self.policies:
+            statements = self._read_statements(body)
+            self._statements |= {body["id"]: statements} if "id" in body else {}
+        if shelf is self.dynamic_groups:
+            rule = self._read_rule(body)
+            self._rules |= {body["id"]: rule} if "id" in body else {}
 
     def _read_rule(self, body: JSON) -> Condition:
         try:
@@ -256,6 +290,10 @@ class Identity:
         self.check_compartment(request.wanted("compartmentId"))
         name = "test:US-ASHBURN-AD-1"
         return Answer([{"id": ocid("availabilitydomain"), "name": name, "compartmentId": self.id}])
+
+
+def _getter(shelf: Shelf) -> Operation:
+    return lambda request: shelf.answer(shelf.get(request.names["id"]))
 
 
 def _remover(shelf: Shelf) -> Operation:

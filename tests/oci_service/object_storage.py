@@ -9,6 +9,9 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+import oci.object_storage.models as sdk  # type: ignore[import-untyped]
+
+from oci_service import models
 from oci_service.buckets import Bucket, Buckets, Stored
 from oci_service.faults import Controls
 from oci_service.resources import JSON, REGION, Answer, Refusal, Request, Route, invalid, not_found, now, page_of
@@ -41,6 +44,9 @@ class ObjectStorage:
             ("GET", bucket, "get_bucket", self._get_bucket),
             ("HEAD", bucket, "head_bucket", self._get_bucket),
             ("DELETE", bucket, "delete_bucket", self._delete_bucket),
+            ("GET", f"{bucket}/l", "get_object_lifecycle_policy", self._get_lifecycle),
+            ("PUT", f"{bucket}/l", "put_object_lifecycle_policy", self._put_lifecycle),
+            ("DELETE", f"{bucket}/l", "delete_object_lifecycle_policy", self._delete_lifecycle),
             ("GET", f"{bucket}/o", "list_objects", self._list_objects),
             ("PUT", item, "put_object", self._put_object),
             ("GET", item, "get_object", self._get_object),
@@ -91,6 +97,34 @@ class ObjectStorage:
                 name = request.names["bucket"]
                 raise Refusal(409, "BucketNotEmpty", f"Bucket named '{name}' is not empty. Delete all objects first.")
             self._buckets.remove(request.names["bucket"])
+        return Answer(status=204)
+
+    # --- Lifecycle policies, which are kept and do nothing
+
+    def _get_lifecycle(self, request: Request) -> Answer:
+        bucket = self._buckets.find(request)
+        if bucket.lifecycle is None:
+            name = request.names["bucket"]
+            raise Refusal(404, "LifecyclePolicyNotFound", f"The bucket '{name}' does not have a lifecycle policy")
+        return Answer(bucket.lifecycle, 200, {"etag": bucket.lifecycle_etag})
+
+    def _put_lifecycle(self, request: Request) -> Answer:
+        body = models.check("PutObjectLifecyclePolicyDetails", request.json(), package=sdk)
+        with self._buckets.lock:
+            bucket = self._buckets.find(request)
+            if request.headers.get("if-none-match") == "*" and bucket.lifecycle is not None:
+                raise Refusal(412, "IfNoneMatchFailed", "The bucket has a lifecycle policy")
+            if request.headers.get("if-match", bucket.lifecycle_etag) != bucket.lifecycle_etag:
+                raise Refusal(412, "IfMatchFailed", "The lifecycle policy does not have the entity tag of If-Match")
+            names = [rule["name"] for rule in body.get("items") or []]
+            if len(set(names)) < len(names):
+                raise invalid("The names of a lifecycle policy's rules must differ")
+            bucket.lifecycle, bucket.lifecycle_etag = {"timeCreated": now(), **body}, secrets.token_hex(16)
+        return Answer(bucket.lifecycle, 200, {"etag": bucket.lifecycle_etag})
+
+    def _delete_lifecycle(self, request: Request) -> Answer:
+        bucket = self._buckets.find(request)
+        bucket.lifecycle, bucket.lifecycle_etag = None, ""
         return Answer(status=204)
 
     # --- Objects

@@ -115,6 +115,9 @@ _STORAGE = {
     "get_bucket": "BUCKET_READ bucket",
     "head_bucket": "BUCKET_INSPECT bucket",
     "delete_bucket": "BUCKET_DELETE bucket",
+    "get_object_lifecycle_policy": "BUCKET_READ bucket",
+    "put_object_lifecycle_policy": "BUCKET_UPDATE bucket, OBJECT_CREATE bucket, OBJECT_DELETE bucket",
+    "delete_object_lifecycle_policy": "BUCKET_UPDATE bucket",
     "list_objects": "OBJECT_INSPECT bucket",
     "get_object": "OBJECT_READ object",
     "head_object": "OBJECT_INSPECT|OBJECT_READ object",
@@ -146,6 +149,9 @@ _NETWORK = {
     ),
     "list_subnets": "SUBNET_READ compartment",
     "get_subnet": "SUBNET_READ id",
+    "update_subnet": (
+        "SUBNET_UPDATE id, ROUTE_TABLE_ATTACH body.routeTableId, SECURITY_LIST_ATTACH body.securityListIds"
+    ),
 }
 _IDENTITY = {
     "list_compartments": "COMPARTMENT_INSPECT compartment",
@@ -153,9 +159,13 @@ _IDENTITY = {
     "create_compartment": "COMPARTMENT_CREATE compartment",
     "list_policies": "POLICY_READ compartment",
     "create_policy": "POLICY_CREATE compartment",
+    "get_policy": "POLICY_READ id",
+    "update_policy": "POLICY_UPDATE id",
     "delete_policy": "POLICY_DELETE id",
     "list_dynamic_groups": "DYNAMIC_GROUP_INSPECT tenancy",
     "create_dynamic_group": "DYNAMIC_GROUP_CREATE tenancy",
+    "get_dynamic_group": "DYNAMIC_GROUP_INSPECT tenancy",
+    "update_dynamic_group": "DYNAMIC_GROUP_UPDATE tenancy",
     "delete_dynamic_group": "DYNAMIC_GROUP_DELETE tenancy",
     "list_groups": "GROUP_INSPECT tenancy",
     "create_group": "GROUP_CREATE tenancy",

@@ -17,10 +17,13 @@ from oci_service.resources import (
     Route,
     Shelf,
     invalid,
+    merged,
     ocid,
     page_of,
 )
 
+# Source: OCI's documentation of security lists: "up to five security lists with a given subnet".
+_MOST_LISTS = 5
 _PROTOCOLS = {"all", "1", "6", "17", "58"}
 
 
@@ -92,12 +95,16 @@ class Tenancy:
                 ("POST", f"{base}/{plural}", f"create_{name}", getattr(self, f"_create_{name}")),
             ]
         update = f"{base}/securityLists/{{id}}"
-        return [*found, ("PUT", update, "update_security_list", self._update_security_list)]
+        return [
+            *found,
+            ("PUT", update, "update_security_list", self._update_security_list),
+            ("PUT", f"{base}/subnets/{{id}}", "update_subnet", self._update_subnet),
+        ]
 
     def _lister(self, shelf: Shelf, *filters: str) -> Operation:
         def answer(request: Request) -> Answer:
             self.check_compartment(request.wanted("compartmentId"))
-            wanted = ("compartmentId", "lifecycleState", *filters)
+            wanted = ("lifecycleState", *self.identity.own_filter(request), *filters)
             return shelf.list(request, wanted, self._controls.page_size)
 
         return answer
@@ -138,6 +145,20 @@ class Tenancy:
             self.route_tables.get(body["routeTableId"])
         _check_cidr("cidrBlock", body["cidrBlock"])
         return self.subnets.answer(self._add_subnet(body))
+
+    def _update_subnet(self, request: Request) -> Answer:
+        subnet = self.subnets.matching(request.names["id"], request)
+        body = self._body(request)
+        rules = body.get("securityListIds") or []
+        for one in rules:
+            if self.security_lists.get(one)["vcnId"] != subnet["vcnId"]:
+                raise invalid(f"security list {one} is of another VCN")
+        if len(rules) > _MOST_LISTS:
+            raise Refusal(400, "LimitExceeded", f"A subnet has {_MOST_LISTS} security lists at most")
+        if body.get("routeTableId"):
+            self.route_tables.get(body["routeTableId"])
+        self.subnets.touch(subnet, **merged(body))
+        return self.subnets.answer(subnet)
 
     def _create_security_list(self, request: Request) -> Answer:
         body = self._body(request, "compartmentId", "vcnId")

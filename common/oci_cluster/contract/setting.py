@@ -19,6 +19,7 @@ class Receiver(Enum):
     LAUNCHER = "the launcher alone"
     BACKEND = "the backend alone"
     IMAGES = "what builds and pushes images"
+    TENANCY = "what makes and checks a tenancy of OCI"
 
 
 @dataclass(frozen=True)

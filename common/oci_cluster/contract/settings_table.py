@@ -16,6 +16,7 @@ from oci_cluster.contract.backend_settings import BACKEND_SETTINGS
 from oci_cluster.contract.image_settings import IMAGE_SETTINGS
 from oci_cluster.contract.placed_settings import PLACED_SETTINGS
 from oci_cluster.contract.setting import Receiver, Setting
+from oci_cluster.contract.tenancy_settings import TENANCY_SETTINGS
 from oci_cluster.contract.values import (
     parse_address,
     parse_args,
@@ -310,6 +311,7 @@ _OTHERS = (
     ),
     *IMAGE_SETTINGS,
     *BACKEND_SETTINGS,
+    *TENANCY_SETTINGS,
 )
 
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (*_NODES, *_OTHERS)}

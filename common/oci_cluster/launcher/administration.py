@@ -1,4 +1,4 @@
-"""``quota.sh`` and ``queue.sh``: their command lines; what they do is the backend kubernetes' own."""
+"""``quota.sh``, ``queue.sh`` and ``setup.sh``: their command lines; what they do is one backend's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from oci_cluster.launcher.command_line import CommandLine, parse, usage
 
 BACKEND = "kubernetes"
+TENANCY_BACKEND = "oci"
 # The words of quota.sh, what each is followed by, and the options that are its alone.
 _WORDS = {"show": "", "apply": "teams.yaml", "hold": "TEAM", "resume": "TEAM"}
 _OF = {"--dry-run": "apply", "--prune": "apply", "--force": "apply", "--drain": "hold", "--json": "show"}
@@ -37,4 +38,21 @@ def read_words(verb: str, words: Sequence[str]) -> CommandLine:
     for option, its_action in _OF.items():
         if line.has(option) and action != its_action:
             raise usage(f"{option} belongs to {its_action}, not to {action}")
+    return line
+
+
+def read_setup(words: Sequence[str]) -> CommandLine:
+    """Return what *words* say to ``setup``.
+
+    Raises:
+        UsageError: something is wrong with them.
+    """
+    line = parse("setup", words)
+    if line.has("--backend") and line.value("--backend") != TENANCY_BACKEND:
+        raise usage(f"a tenancy is of the backend {TENANCY_BACKEND} alone, got --backend {line.value('--backend')}")
+    if "" in line.words:  # "$FRAMEWORK" that is not set: it must not mean all
+        raise usage("expected a framework, got an empty word")
+    modes = [name for name in ("--apply", "--print", "--tfvars") if line.has(name)]
+    if len(modes) > 1:
+        raise usage(f"one of --apply, --print and --tfvars, got {' and '.join(modes)}")
     return line

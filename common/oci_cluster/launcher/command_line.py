@@ -33,6 +33,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "connect": ("--port=", "--node=", "--open", "--python", "--check"),
     "quota": ("--dry-run", "--prune", "--force", "--drain", "--json"),
     "queue": ("--json",),
+    "setup": ("--apply", "--print", "--tfvars"),
 }
 
 

@@ -79,6 +79,15 @@ def test_docs_of_oci_tell_people_of_every_setting_of_that_backend() -> None:
         assert rows[name][1:] == [f"`{default}`" if default else row.computed_default, row.meaning]
 
 
+def test_docs_of_oci_tell_people_of_what_a_tenancy_has() -> None:
+    """docs/oci.md has the table's names, defaults and meanings, of setup.sh and check.sh."""
+    rows = table_rows("docs/oci.md", "### The short way: `setup.sh`")
+    table = {name: row for name, row in SETTINGS.items() if row.receiver is Receiver.TENANCY}
+    assert list(rows) == list(table)
+    for name, row in table.items():
+        assert rows[name][1:] == [default_cell(row), row.meaning]
+
+
 def test_the_makefile_hands_on_what_images_are_made_of() -> None:
     """A line of config.mk that sets one reaches the build."""
     chosen = re.search(r"^chosen := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)

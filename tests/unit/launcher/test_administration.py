@@ -1,4 +1,4 @@
-"""The command lines of quota.sh and queue.sh."""
+"""The command lines of quota.sh, queue.sh and setup.sh."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from oci_cluster import __main__ as door
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher import opening
-from oci_cluster.launcher.administration import read_words
+from oci_cluster.launcher.administration import read_setup, read_words
 
 KNOWN = "show, apply teams.yaml, hold TEAM, resume TEAM"
 WRONG = [
@@ -55,3 +55,43 @@ def test_what_is_right_is_taken(verb: str, words: list[str]) -> None:
     assert read_words(verb, words).words == [
         word for word in words if not word.startswith("--") and word != "kubernetes"
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--print", "--apply"], "one of --apply, --print and --tfvars, got --apply and --print"),
+        (["dask", ""], "expected a framework, got an empty word"),
+        (["--backend", "local"], "a tenancy is of the backend oci alone, got --backend local"),
+        (["--force"], "unknown option '--force'"),
+    ],
+)
+def test_a_wrong_setup_asks_nobody(
+    words: list[str], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(opening, "equip", lambda _: pytest.fail("nothing is installed for a wrong command line"))
+    assert door.main(["setup", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_setup_takes_frameworks() -> None:
+    assert read_setup(["dask", "ray", "--backend", "oci", "--apply"]).words == ["dask", "ray"]
+
+
+def test_setup_is_what_the_door_opens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verb begins, and ends with what a setting lacks; OCI is not asked."""
+    monkeypatch.setattr(opening, "equip", lambda _: None)
+    monkeypatch.setattr(opening, "given_settings", lambda: {"OCI_CLI_AUTH": "nothing"})
+    assert door.main(["setup", "dask", "--print"]) == 78
+    assert "OCI_CLI_AUTH is 'nothing'" in capsys.readouterr().err
+
+
+def test_what_is_needed_is_printed_to_who_has_no_identity(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"OCI_CLI_AUTH": "nothing", "OCI_CLI_REGION": "eu-frankfurt-1", "REGISTRY": "fra.ocir.io/ns/t"}
+    given |= {"COMPARTMENT_OCID": "ocid1.compartment.oc1..a", "WORK_DIR": "oci://b@ns/w"}
+    monkeypatch.setattr(opening, "equip", lambda _: None)
+    monkeypatch.setattr(opening, "given_settings", lambda: given)
+    assert door.main(["setup", "dask", "--print"]) == 0
+    assert "allow service objectstorage-eu-frankfurt-1 to" in capsys.readouterr().out

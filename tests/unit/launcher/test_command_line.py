@@ -131,7 +131,7 @@ def header_options(script: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("verb", [verb for verb in OPTIONS if verb not in {"quota", "queue"}])
+@pytest.mark.parametrize("verb", [verb for verb in OPTIONS if verb not in {"quota", "queue", "setup"}])
 def test_each_scripts_header_names_all_backends(verb: str) -> None:
     """One that is added is told of everywhere."""
     (said,) = re.findall(r"^#   --backend NAME +(.*)$", (SCRIPTS / f"{verb}.sh").read_text(), flags=re.MULTILINE)

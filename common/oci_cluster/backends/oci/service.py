@@ -163,6 +163,10 @@ class Service:
         """OCI Logging's groups and logs."""
         return self._client(oci.logging.LoggingManagementClient)
 
+    def client_of(self, kind: Any) -> Any:
+        """Return the client of another service, by the SDK's class."""
+        return self._client(kind)
+
     def _client(self, kind: Any) -> Any:
         config, signer = self.identity
         options: dict[str, Any] = {"signer": signer} if signer is not None else {}

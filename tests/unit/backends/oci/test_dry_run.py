@@ -349,7 +349,7 @@ def test_a_template_that_was_spoiled_ends_a_launch_before_anybody_is_asked(
     """Each of them is rendered when the plan is placed."""
     templates = tmp_path / "other" / "scripts" / "templates"
     templates.mkdir(parents=True)
-    for path in (checkout.root / "scripts" / "templates").iterdir():
+    for path in (checkout.root / "scripts" / "templates").glob("*.j2"):
         (templates / path.name).write_text("{ no JSON" if path.name == template else path.read_text())
     with pytest.raises(SettingsError, match=f"scripts/templates/{template} (makes no JSON|cannot be used): "):
         oci_requests.place(checkout.plan(), tmp_path / "other")

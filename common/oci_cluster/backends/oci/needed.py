@@ -1,0 +1,187 @@
+"""What a tenancy needs so that clusters run: statements, a matching rule, rules of the bucket, repositories.
+
+Nothing here asks anybody; security rules are in ``security_rules.py``, what settings say in ``needed_settings.py``.
+``setup.sh`` makes what is missing of it, and ``check.sh`` names it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+JSON = dict[str, Any]
+# The names of our rules in a bucket's lifecycle policy: by these they are found again.
+OLD_CLUSTERS, OLD_UPLOADS = "oci-cluster-old-clusters", "oci-cluster-old-uploads"
+# An upload in parts that is a week old has been given up: no node lives so long without a TTL of its own. Chosen.
+_UPLOAD_DAYS = 7
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a policy.
+
+    Attributes:
+        text: As a policy has it.
+        why: What does not work without it.
+        of: Whom it allows something: ``service``, ``nodes`` or ``people``.
+    """
+
+    text: str
+    why: str
+    of: str
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What clusters of a team need in a tenancy.
+
+    Attributes:
+        jobs: Where the Jobs are, as a statement says it: ``compartment clusters``, ``compartment id ocid1...``.
+        network: Where the subnet is.
+        images: Where the repositories are.
+        bucket_in: Where the bucket is.
+        logs: Where the log group is; empty where none is used.
+        people: The group of those who launch; ``domain/name`` in a domain of its own.
+        nodes: The dynamic group of the Job Runs.
+        bucket: The bucket of ``WORK_DIR``.
+        prefix: The beginning of the names of this team's objects, without the slash at its end; empty: all.
+        repositories: Their names, one for each framework.
+        region: Such as ``us-ashburn-1``.
+        keep_days: After how many days the bucket deletes old clusters; 0: never.
+        makes_logs: Whether the service makes a log for each node, as without ``LOG_OCID``.
+        policy: The name of the policy that has the statements.
+        log_group: The name of the log group, where no other is given; empty: none.
+    """
+
+    jobs: str
+    network: str
+    images: str
+    bucket_in: str
+    logs: str
+    people: str
+    nodes: str
+    bucket: str
+    prefix: str
+    repositories: tuple[str, ...]
+    region: str
+    keep_days: int = 0
+    makes_logs: bool = True
+    policy: str = "clusters"
+    log_group: str = ""
+
+
+def at(compartment: str) -> str:
+    """Return how a statement says that it is about *compartment*, an OCID."""
+    return "tenancy" if compartment.startswith("ocid1.tenancy.") else f"compartment id {compartment}"
+
+
+# --- Identity --------------------------------------------------------------------------------------------------------
+
+
+def matching_rule(compartment: str) -> str:
+    """Return the rule of the dynamic group of the Job Runs of *compartment*, an OCID.
+
+    Without the compartment, the Job Runs of every compartment could read and delete the team's objects.
+    """
+    return f"all {{resource.type = 'datasciencejobrun', resource.compartment.id = '{compartment}'}}"
+
+
+def statements(needed: Needed) -> list[Statement]:
+    """Return all statements, each with its reason: those of the services, of the nodes, and of people."""
+    return [*_of_services(needed), *_of_nodes(needed), *_of_people(needed)]
+
+
+def _of_services(needed: Needed) -> list[Statement]:
+    def say(service: str, what: str, why: str) -> Statement:
+        return Statement(f"allow service {service} to {what}", why, "service")
+
+    found = [
+        say("datascience", f"use virtual-network-family in {needed.network}", "the service puts nodes into the subnet")
+    ]
+    if needed.keep_days:
+        where = f"in {needed.bucket_in} where target.bucket.name = '{needed.bucket}'"
+        what = f"manage object-family {where}"
+        found.append(say(f"objectstorage-{needed.region}", what, "the bucket deletes old clusters by itself"))
+    return found
+
+
+def _of_nodes(needed: Needed) -> list[Statement]:
+    def say(what: str, why: str) -> Statement:
+        return Statement(f"allow dynamic-group {_named(needed.nodes)} to {what}", why, "nodes")
+
+    found = [say(f"read repos {_in_repository(needed, name)}", "a node gets its image") for name in needed.repositories]
+    found += [say(what, why) for what, why in _objects(needed)]
+    if needed.logs:
+        found.append(say(f"use log-content in {needed.logs}", "a node writes to OCI Logging"))
+        if needed.makes_logs:
+            found.append(say(f"manage log-groups in {needed.logs}", "the service makes a log for each node"))
+    return found
+
+
+def _of_people(needed: Needed) -> list[Statement]:
+    def say(what: str, why: str) -> Statement:
+        return Statement(f"allow group {_named(needed.people)} to {what}", why, "people")
+
+    found = [
+        say(f"manage data-science-family in {needed.jobs}", "people make Jobs and Job Runs"),
+        say(f"use virtual-network-family in {needed.network}", "people put Jobs into the subnet"),
+        *(say(what, why) for what, why in _objects(needed)),
+    ]
+    if needed.logs:
+        found += [
+            say(f"read log-groups in {needed.logs}", "a Job has a log group"),
+            say(f"read log-content in {needed.logs}", "logs.sh searches OCI Logging"),
+        ]
+    found += [say(f"manage repos {_in_repository(needed, name)}", "people push images") for name in needed.repositories]
+    return found
+
+
+def _objects(needed: Needed) -> list[tuple[str, str]]:
+    bucket = f"target.bucket.name = '{needed.bucket}'"
+    if not needed.prefix:
+        return [(f"manage objects in {needed.bucket_in} where {bucket}", "WORK_DIR is there")]
+    own = f"all {{{bucket}, target.object.name = '{needed.prefix}/*'}}"
+    return [
+        (f"manage objects in {needed.bucket_in} where {own}", "WORK_DIR is there"),
+        # As far as Oracle's pages tell, a list has no target.object.name.
+        (f"inspect objects in {needed.bucket_in} where {bucket}", "WORK_DIR is listed"),
+    ]
+
+
+def _in_repository(needed: Needed, name: str) -> str:
+    return f"in {needed.images} where target.repo.name = '{name}'"
+
+
+def _named(group: str) -> str:
+    """Return how a statement names a group, of another identity domain with that before it."""
+    domain, is_elsewhere, name = group.rpartition("/")
+    return f"'{domain}'/'{name}'" if is_elsewhere else name
+
+
+def same_statement(text: str) -> str:
+    """Return a statement so that two that say the same are equal, whatever their blanks and capitals."""
+    parts = re.split(r"('[^']*')", " ".join(text.split()))
+    return "".join(part if part.startswith("'") else part.lower() for part in parts)
+
+
+# --- Storage ---------------------------------------------------------------------------------------------------------
+
+
+def lifecycle_rules(needed: Needed) -> list[JSON]:
+    """Return our rules of the bucket's lifecycle policy: what is old is deleted, and uploads that were given up end."""
+    if not needed.keep_days:
+        return []
+    names = {"objectNameFilter": {"inclusionPrefixes": [f"{needed.prefix}/"]}} if needed.prefix else {}
+    usual: JSON = {"timeUnit": "DAYS", "isEnabled": True}
+    return [
+        {
+            "name": OLD_CLUSTERS,
+            "action": "DELETE",
+            "timeAmount": needed.keep_days,
+            "target": "objects",
+            **usual,
+            **names,
+        },
+        {"name": OLD_UPLOADS, "action": "ABORT", "timeAmount": _UPLOAD_DAYS, "target": "multipart-uploads", **usual},
+    ]

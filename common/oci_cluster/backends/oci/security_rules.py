@@ -1,0 +1,91 @@
+"""The rules that let nodes of a framework reach each other in a subnet, and whether those that are there do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, ip_network
+from typing import Any
+
+JSON = dict[str, Any]
+#: First and last port of all.
+ALL_TCP = (1, 65535)
+_HTTPS = 443
+
+
+def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:
+    """Return a security rule of a list: TCP ports *first* to *last*, ``ingress`` from *cidr* or ``egress`` to it."""
+    end = "source" if direction == "ingress" else "destination"
+    ports = {"destinationPortRange": {"min": first, "max": last}}
+    place = {end: cidr, f"{end}Type": "CIDR_BLOCK"}
+    return {"description": description, **place, "protocol": "6", "isStateless": False, "tcpOptions": ports}
+
+
+def node_ports(settings: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Return the ports on which nodes reach each other, by a framework's *settings*: its own with the user's over them.
+
+    ``NODE_PORTS`` names the settings that have them; without it all TCP ports are needed.
+    """
+    names = [name for name in settings.get("NODE_PORTS", "").split(",") if name]
+    found = []
+    for name in names:
+        first, _, last = settings.get(name, "").partition(":")
+        found.append((int(first), int(last or first)))
+    return found or [ALL_TCP]
+
+
+def security_rules(cidr: str, ports: Mapping[str, Sequence[tuple[int, int]]]) -> tuple[list[JSON], list[JSON]]:
+    """Return the rules for nodes in *cidr*, the subnet's addresses: those of ingress, and those of egress.
+
+    Args:
+        cidr: From where and to where nodes connect.
+        ports: Of each framework.
+    """
+    ingress, egress = [], []
+    for ranges in ports.values():
+        for first, last in ranges:
+            text = f"oci-cluster: TCP {first}-{last} between nodes"
+            ingress.append(rule("ingress", cidr, first, last, text))
+            egress.append(rule("egress", cidr, first, last, text))
+    egress.append(rule("egress", "0.0.0.0/0", _HTTPS, _HTTPS, "oci-cluster: storage, registry, logging"))
+    return _without_covered(ingress), _without_covered(egress)
+
+
+def _without_covered(rules: Sequence[JSON]) -> list[JSON]:
+    """Return *rules* without those that another one of them makes needless."""
+    found: list[JSON] = []
+    for number, one in enumerate(rules):
+        others = [*found, *rules[number + 1 :]]
+        wider = [other for other in others if allows(other, one)]
+        if not wider:
+            found.append(one)
+    return found
+
+
+def allows(given: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether the rule *given* lets through all that *wanted*, a rule of ours, does.
+
+    One that is stateless does not count: its answers would need a rule, too.
+    """
+    if given.get("isStateless") or given.get("protocol") not in {"all", "6"}:
+        return False
+    end = "source" if wanted.get("source") else "destination"
+    if (given.get(f"{end}Type") or "CIDR_BLOCK") != "CIDR_BLOCK" or not given.get(end):
+        return False
+    outer, inner = ip_network(str(given[end])), ip_network(str(wanted[end]))
+    if not (isinstance(outer, IPv4Network) and isinstance(inner, IPv4Network) and inner.subnet_of(outer)):
+        return False
+    options = given.get("tcpOptions") or {}
+    if options.get("sourcePortRange"):
+        return False
+    (low, high), (first, last) = _ports(given), _ports(wanted)
+    return low <= first and last <= high
+
+
+def _ports(given: Mapping[str, Any]) -> tuple[int, int]:
+    span = (given.get("tcpOptions") or {}).get("destinationPortRange") or {}
+    return int(span.get("min", ALL_TCP[0])), int(span.get("max", ALL_TCP[1]))
+
+
+def missing_rules(given: Sequence[Mapping[str, Any]], wanted: Sequence[JSON]) -> list[JSON]:
+    """Return those of *wanted* that none of the rules *given*, all of one direction, allows."""
+    return [one for one in wanted if not any(allows(other, one) for other in given)]

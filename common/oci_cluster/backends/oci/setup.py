@@ -1,0 +1,228 @@
+"""``setup.sh``: shows what is missing in a tenancy, and has oci-cli make it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oci_cluster.backends.oci import setup_texts
+from oci_cluster.backends.oci.needed import Needed
+from oci_cluster.backends.oci.needed_settings import needed_of, placed, places_of
+from oci_cluster.backends.oci.security_rules import node_ports, security_rules
+from oci_cluster.backends.oci.setup_steps import NEW_LIST, Found, Rules, Step, steps_of
+from oci_cluster.contract.config import framework_defaults, framework_dir, framework_words
+from oci_cluster.errors import (
+    BackendError,
+    ClusterError,
+    ExitCode,
+    NotPermittedError,
+    SettingsError,
+    TimedOutError,
+    UsageError,
+)
+from oci_cluster.system.console import Say
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.oci.service import Service
+
+# Until what was made is seen: a policy about objects may need several minutes, as Oracle's documentation has it.
+_PATIENCE_S = 300.0
+_PAUSE_S = 5.0
+# What passes by itself: the policy that allows it was made a moment ago.
+_PASSING = "InsufficientServicePermissions"
+# oci-cli: seconds to connect, between two bytes, and tries of what the service throttles or fails.
+_CLI_WORDS = ("--connection-timeout", "10", "--read-timeout", "60", "--max-retries", "4")
+
+
+@dataclass(frozen=True)
+class Out:
+    """Whom results are shown to, and whom the rest is said to."""
+
+    show: Say
+    say: Say
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds, and how to wait some; tests have their own."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Setup:
+    """What settings want of a tenancy, and what becomes of it."""
+
+    def __init__(
+        self, service: Service, given: Mapping[str, str], root: Path, frameworks: Sequence[str], clock: Clock
+    ) -> None:
+        """Read the settings *given* for *frameworks* of the checkout *root*.
+
+        Raises:
+            SettingsError: names every setting that is missing or wrong.
+        """
+        self._service = service
+        self._given = given
+        self._places = places_of(given)
+        self._clock = clock
+        self.needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
+        self.ports = {name: _ports_of(root, name, given) for name in frameworks}
+
+    def rules(self, cidr: str) -> Rules:
+        """Return the security rules for nodes in *cidr*."""
+        return security_rules(cidr, self.ports)
+
+    def look(self) -> tuple[Needed, Found, list[Step]]:
+        """Return what is needed at the places that were found, what there is, and what is missing."""
+        from oci_cluster.backends.oci.setup_found import Finder  # noqa: PLC0415 - the SDK, where OCI is asked
+
+        try:
+            finder = Finder(self._service, self.needed, self._places)
+            found = finder.found()
+            needed = placed(self.needed, bucket=found.bucket, logs=finder.log_group_home())
+        except ClusterError as error:
+            if error.exit_code != ExitCode.NOT_PERMITTED:
+                raise
+            msg = f"{error.reason}; this is for an administrator of the tenancy: give them what setup.sh --print prints"
+            raise NotPermittedError(msg) from error
+        if found.subnet:
+            needed = placed(needed, network=found.subnet.compartment)
+        rules = self.rules(found.subnet.cidr) if found.subnet else ([], [])
+        return needed, found, steps_of(needed, found, rules)
+
+    def apply(self, steps: Sequence[Step], say: Say) -> None:
+        """Have oci-cli make what is missing.
+
+        Raises:
+            SettingsError: some of it only a person can make; nothing was made.
+            BackendError: oci-cli has failed; what was made before stays, and a next time goes on there.
+            TimedOutError: not all of it is seen.
+        """
+        if problems := [step.problem for step in steps if step.problem]:
+            msg = "; ".join(problems)
+            raise SettingsError(msg)
+        new_list = ""
+        for step in steps:
+            words = [word.replace(NEW_LIST, new_list) for word in step.command]
+            printed = self._cli(step.item, words)
+            if step.command[:3] == ("network", "security-list", "create"):
+                new_list = str(json.loads(printed)["data"]["id"])
+            say(f"made: {step.item}")
+        self._wait_until_seen()
+
+    def _wait_until_seen(self) -> None:
+        deadline = self._clock.now() + _PATIENCE_S
+        while left := self.look()[2]:
+            if self._clock.now() >= deadline:
+                items = ", ".join(step.item for step in left)
+                msg = f"OCI does not show {items} {_PATIENCE_S:g} s after it was made; run setup.sh again"
+                raise TimedOutError(msg)
+            self._clock.sleep(_PAUSE_S)
+
+    def _cli(self, item: str, words: Sequence[str]) -> str:
+        """Run oci-cli with *words*; return what it prints."""
+        command = [str(Path(sys.executable).with_name("oci")), *_CLI_WORDS, *words]
+        deadline = self._clock.now() + _PATIENCE_S
+        while True:
+            done = subprocess.run(  # noqa: S603 - oci-cli of our own environment
+                command,
+                env={**self._service.environ, "OCI_CLI_SUPPRESS_FILE_PERMISSIONS_WARNING": "True"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode == 0:
+                return done.stdout
+            if _PASSING not in done.stderr or self._clock.now() >= deadline:
+                break
+            self._clock.sleep(_PAUSE_S)
+        msg = f"cannot make {item}: oci {shlex.join(words[:3])} ended with {done.returncode}: {_said(done.stderr)}"
+        raise BackendError(f"{msg}; what was made stays: mend it, and run setup.sh again")
+
+    def settings(self, found: Found) -> dict[str, str]:
+        """Return what ``config.env`` still lacks of what was found."""
+        wanted = {"LOG_GROUP_OCID": found.log_group}
+        return {name: text for name, text in wanted.items() if text and not self._given.get(name)}
+
+
+def run(
+    words: Sequence[str], options: Mapping[str, Sequence[str]], given: Mapping[str, str], root: Path, out: Out
+) -> int:
+    """Run ``setup``; return the exit code.
+
+    Args:
+        words: Frameworks; none: all of the checkout.
+        options: Options with their values.
+        given: Settings.
+        root: The checkout.
+        out: Where results go, and what is said besides.
+
+    Raises:
+        ClusterError: what is said to the person.
+    """
+    from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415 - the SDK
+
+    frameworks = list(dict.fromkeys(words)) or sorted(path.parent.name for path in root.glob("*/start-master.sh"))
+    for name in frameworks:
+        try:
+            framework_dir(name, root)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    service = Service(service_environ(given))
+    setup = Setup(service, given, root, frameworks, Clock())
+    places, cidr = places_of(given), given.get("SUBNET_CIDR", "")
+    if "--print" in options:
+        out.show(setup_texts.for_administrator(setup.needed, places, cidr, setup.rules))
+        return 0
+    if "--tfvars" in options:
+        tenancy = str(service.identity[0].get("tenancy", ""))
+        out.show(setup_texts.variables(setup.needed, places, tenancy, cidr, setup.rules))
+        return 0
+    needed, found, steps = setup.look()
+    out.show(setup_texts.difference(needed, found, steps))
+    if not steps:
+        _show_settings(setup, found, out)
+        return 0
+    if "--apply" not in options:
+        out.say(f"{len(steps)} missing; with --apply, setup.sh makes this")
+        return 0
+    setup.apply(steps, out.say)
+    _, found, _ = setup.look()
+    _show_settings(setup, found, out)
+    return 0
+
+
+def _show_settings(setup: Setup, found: Found, out: Out) -> None:
+    for name, text in setup.settings(found).items():
+        out.show(f"{name}={text}")
+
+
+def _ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int, int]]:
+    folder = root / name
+    names = framework_words(folder, "NODE_PORTS")
+    defaults = framework_defaults(folder)
+    own = {key: given.get(key) or defaults.get(key, "") for key in names}
+    try:
+        return node_ports({**own, "NODE_PORTS": ",".join(names)})
+    except ValueError as error:
+        said = ", ".join(f"{key}={text}" for key, text in own.items())
+        msg = f"{name}: {said}: {error}; ports are a number or first:last"
+        raise SettingsError(msg) from error
+
+
+def _said(text: str) -> str:
+    """Return what oci-cli says of a refusal: its message and code, else its last line."""
+    start = text.find("{")
+    try:
+        about = json.loads(text[start : text.rindex("}") + 1])
+        return f"{about['message']} ({about['status']} {about['code']}, request {about['opc-request-id']})"
+    except (ValueError, KeyError, TypeError):
+        return next(reversed([line.strip() for line in text.splitlines() if line.strip()]), "it has said nothing")

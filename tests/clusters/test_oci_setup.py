@@ -1,0 +1,266 @@
+"""``setup.sh`` on an empty tenancy of the stand-in: what it makes, and what it never does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import PATIENCE_S, Project
+from oci_cloud import Cloud, environment_of
+from oci_service.handle import Service
+from oci_walk import Person, new_person
+from terraform import Terraform, as_lifecycle, as_rule, camel
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
+
+# What an administrator has made before: compartments, a private subnet whose list has no rules, a project.
+BEFORE = """
+ocid() { oci "$@" --query data.id --raw-output; }
+jobs=$(ocid iam compartment create --compartment-id "$tenancy" --name ds-clusters --description 'Clusters')
+network=$(ocid iam compartment create --compartment-id "$tenancy" --name ds-network --description 'Their subnet')
+images=$(ocid iam compartment create --compartment-id "$tenancy" --name ds-images --description 'Their images')
+vcn=$(ocid network vcn create --compartment-id "$network" --cidr-block 10.0.0.0/16 --display-name clusters)
+gateway=$(ocid network nat-gateway create --compartment-id "$network" --vcn-id "$vcn" --display-name clusters)
+route='[{"destination": "0.0.0.0/0", "destinationType": "CIDR_BLOCK", "networkEntityId": "'$gateway'"}]'
+routes=$(ocid network route-table create --compartment-id "$network" --vcn-id "$vcn" --route-rules "$route")
+rules=$(ocid network security-list create --compartment-id "$network" --vcn-id "$vcn" --display-name default \
+  --ingress-security-rules '[]' --egress-security-rules '[]')
+subnet=$(ocid network subnet create --compartment-id "$network" --vcn-id "$vcn" --display-name clusters \
+  --cidr-block 10.0.0.0/20 --prohibit-public-ip-on-vnic true --route-table-id "$routes" \
+  --security-list-ids '["'$rules'"]')
+project=$(ocid data-science project create --compartment-id "$jobs" --display-name clusters)
+echo "COMPARTMENT_OCID=$jobs SUBNET_OCID=$subnet PROJECT_OCID=$project IMAGES_COMPARTMENT_OCID=$images network=$network"
+"""
+FRAMEWORKS = ("dask",)
+# Finds something of identity by its name.
+FIND = """found=$(oci iam {0} list --compartment-id "$tenancy" --query 'data[?name==`{1}`]|[0].id' --raw-output)"""
+CHANGING = {"POST", "PUT", "DELETE", "PATCH"}
+
+
+class Tenancy(Cloud):
+    """A tenancy that was empty, its administrator, and somebody who is in the group of those who launch."""
+
+    def __init__(self, project: Project, service: Service, directory: Path) -> None:
+        self.project, self.service = project, service
+        self.administrator = Person(service, directory / "administrator")
+        self.values = dict(re.findall(r"(\w+)=(ocid1\.\S+)", self.as_administrator(BEFORE)))
+        self.network = self.values.pop("network")
+        self.user, self.reader = new_person(service, self.administrator, directory / "reader", "ada@example.com")
+        self.environ = dict(self.reader.environ)
+        self.config = project.path / "config.env"
+        self.configure()
+
+    def configure(self, **more: str) -> None:
+        fixed = {
+            "BACKEND": "oci",
+            "WORK_DIR": "oci://clusters@stand-in/team-a/work",
+            "REGISTRY": "iad.ocir.io/stand-in/training",
+            "KEEP_CLUSTERS_DAYS": "30",
+        }
+        self.config.write_text("".join(f"{k}={v}\n" for k, v in {**fixed, **self.values, **more}.items()))
+
+    def setup(self, *words: str, code: int = 0, **environ: str) -> str:
+        """Run setup.sh as the administrator; return what it prints."""
+        done = self.project.run("setup", *words, **{**self.administrator.environ, **environ})
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    def as_administrator(self, *blocks: str) -> str:
+        """Run *blocks* of bash; ``$tenancy`` is there."""
+        return self.administrator.bash(f"tenancy={self.service.settings['TENANCY_OCID']}", *blocks)
+
+    def changes(self, since: int = 0) -> list[str]:
+        """Return the requests that change something."""
+        calls = self.service.calls(since=since)
+        return [call["operation"] for call in calls if call["method"] in CHANGING]
+
+    def count(self) -> int:
+        return len(self.service.calls())
+
+    def bodies(self, operation: str) -> list[dict[str, Any]]:
+        return [call["body"] for call in self.service.calls(operation) if call["status"] < 300 and call["is_answered"]]
+
+
+@pytest.fixture(scope="module")
+def tenancy(checkout_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenancy]:
+    """Return a tenancy that has compartments, a subnet and a project, and nothing else."""
+    directory = tmp_path_factory.mktemp("setup")
+    project = Project(checkout_copy, directory)
+    with Service(directory / "oci", python=sys.executable, empty=True) as service:
+        service.control({"cancel_grace_s": 0.5, "ingest_delay_s": 0})
+        try:
+            yield Tenancy(project, service, directory)
+        finally:
+            project.end_all()
+            (checkout_copy / "config.env").unlink(missing_ok=True)
+            shutil.rmtree(checkout_copy / ".clusters", ignore_errors=True)
+
+
+def test_a_difference_changes_nothing(tenancy: Tenancy) -> None:
+    before = tenancy.count()
+    shown = tenancy.setup(*FRAMEWORKS)
+    assert tenancy.changes(before) == []
+    items = re.findall(r"^\+ (.+)$", shown, re.MULTILINE)
+    assert items == [
+        "group data-scientists",
+        "dynamic group cluster-runs",
+        "repository training/dask",
+        "log group clusters",
+        "bucket clusters",
+        "policy clusters",
+        "lifecycle rules of bucket clusters",
+        "security list oci-cluster",
+        "security lists of the subnet",
+    ]
+    assert "    allow dynamic-group cluster-runs to read repos in compartment id ocid1.compartment." in shown
+
+
+def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> None:
+    """The service is busy, and an answer is lost: oci-cli asks again, and nothing is made twice."""
+    busy = {"operation": "identity.create_dynamic_group", "kind": "429", "times": 1}
+    lost = {"operation": "identity.create_policy", "kind": "drop-after", "nth": 1}
+    tenancy.service.control({"faults": [busy, lost]})
+    printed = tenancy.setup(*FRAMEWORKS, "--apply")
+    tenancy.service.control({"faults": []})
+    assert [call["status"] for call in tenancy.service.calls("create_dynamic_group")] == [429, 200]
+    assert [call["is_answered"] for call in tenancy.service.calls("create_policy")] == [False, True]
+    (log_group,) = re.findall(r"^LOG_GROUP_OCID=(ocid1\.loggroup\.\S+)$", printed, re.MULTILINE)
+    tenancy.values["LOG_GROUP_OCID"] = log_group
+    tenancy.configure()
+    before = tenancy.count()
+    assert tenancy.setup(*FRAMEWORKS, "--apply") == "= nothing is missing\n"
+    assert tenancy.changes(before) == []
+
+    add = f'oci iam group add-user --group-id "$found" --user-id {tenancy.user}'
+    tenancy.as_administrator(FIND.format("group", "data-scientists"), add)
+    image = "iad.ocir.io/stand-in/training/dask:1"
+    tenancy.service.push(tenancy.user, image, tenancy.image(environment_of(tenancy.project, "dask")))
+    denied = len(tenancy.service.denials())
+    launch = tenancy.project.launch("dask", "3", **{**tenancy.environ, "IMAGE": image})
+    assert launch.wait(PATIENCE_S) == 0, launch.err
+    assert tenancy.service.denials()[denied:] == []
+
+
+def test_terraform_makes_the_same(tenancy: Tenancy) -> None:
+    """What the templates make of the variables that setup.sh prints, and what --apply has made."""
+    cidr = {"SUBNET_CIDR": "10.0.0.0/20", "LOG_GROUP_OCID": "", "NETWORK_COMPARTMENT_OCID": tenancy.network}
+    tenancy.configure(**cidr)
+    values = json.loads(tenancy.setup(*FRAMEWORKS, "--tfvars"))
+    tenancy.configure()
+    made = Terraform(tenancy.project.path / "scripts" / "templates" / "terraform", values).resources()
+    for kind, operation, fields in (
+        ("oci_identity_group", "create_group", "compartmentId name description"),
+        ("oci_identity_dynamic_group", "create_dynamic_group", "compartmentId name description matchingRule"),
+        ("oci_identity_policy", "create_policy", "compartmentId name description statements"),
+        ("oci_objectstorage_bucket", "create_bucket", "compartmentId name"),
+        ("oci_artifacts_container_repository", "create_container_repository", "compartmentId displayName"),
+        ("oci_logging_log_group", "create_log_group", "compartmentId displayName"),
+    ):
+        asked = [{name: body[name] for name in fields.split()} for body in tenancy.bodies(operation)]
+        described = [{camel(name): value for name, value in one.items()} for one in made[kind]]
+        assert [{name: one[name] for name in fields.split()} for one in described] == asked
+    (kept,), (asked_kept,) = (
+        made["oci_objectstorage_object_lifecycle_policy"],
+        tenancy.bodies("put_object_lifecycle_policy"),
+    )
+    assert [as_lifecycle(rule) for rule in kept["rules"]] == asked_kept["items"]
+    (rules,) = made["oci_core_security_list"]
+    (asked_rules,) = [one for one in tenancy.bodies("create_security_list") if one["displayName"] == "oci-cluster"]
+    assert rules["compartment_id"] == asked_rules["compartmentId"]
+    for direction in ("ingress", "egress"):
+        asked = asked_rules[f"{direction}SecurityRules"]
+        assert [as_rule(rule) for rule in rules[f"{direction}_security_rules"]] == asked
+
+
+def test_what_is_lost_is_made_again_and_nothing_of_others_is_touched(tenancy: Tenancy) -> None:
+    """Two statements and a security rule are gone, and there are a statement and rules of somebody else."""
+    (policy,) = tenancy.bodies("create_policy")
+    (rules,) = [body for body in tenancy.bodies("create_security_list") if body["displayName"] == "oci-cluster"]
+    (lifecycle,) = tenancy.bodies("put_object_lifecycle_policy")
+    theirs = "allow group Administrators to read metrics in tenancy"
+    their_rule = {"protocol": "6", "source": "192.0.2.0/24", "sourceType": "CIDR_BLOCK", "isStateless": False}
+    their_item = {**lifecycle["items"][1], "name": "theirs"}
+    files = tenancy.administrator.directory
+    (files / "policy.json").write_text(json.dumps([*policy["statements"][2:], theirs]))
+    (files / "ingress.json").write_text(json.dumps([*rules["ingressSecurityRules"][1:], their_rule]))
+    (files / "items.json").write_text(json.dumps([their_item, lifecycle["items"][1]]))
+    policies = "oci iam policy update --policy-id \"$found\" --statements file://policy.json --version-date '' --force"
+    subnet = f"oci network subnet get --subnet-id {tenancy.values['SUBNET_OCID']}"
+    lists = f"rules=$({subnet} --query 'data.\"security-list-ids\"[-1]' --raw-output)"
+    update = 'oci network security-list update --security-list-id "$rules" --ingress-security-rules file://ingress.json'
+    items = "oci os object-lifecycle-policy put --bucket-name clusters --items file://items.json --force"
+    tenancy.as_administrator(FIND.format("policy", "clusters"), items, lists, f"{update} --force", policies)
+
+    before = tenancy.count()
+    shown = tenancy.setup(*FRAMEWORKS)
+    lost = rules["ingressSecurityRules"][0]["tcpOptions"]["destinationPortRange"]
+    assert shown.splitlines() == [
+        "+ policy clusters",
+        *(f"    {statement}" for statement in policy["statements"][:2]),
+        "+ lifecycle rules of bucket clusters",
+        "    oci-cluster-old-clusters: DELETE objects below team-a/work/ after 30 days",
+        "+ security list oci-cluster",
+        f"    ingress, TCP {lost['min']}-{lost['max']}, from 10.0.0.0/20",
+    ]
+    tenancy.setup(*FRAMEWORKS, "--apply")
+    assert tenancy.changes(before) == [
+        "identity.update_policy",
+        "object_storage.put_object_lifecycle_policy",
+        "virtual_network.update_security_list",
+    ]
+    assert set(tenancy.bodies("update_policy")[-1]["statements"]) == {*policy["statements"], theirs}
+    assert their_item in tenancy.bodies("put_object_lifecycle_policy")[-1]["items"]
+    mended = tenancy.bodies("update_security_list")[-1]
+    assert "192.0.2.0/24" in {rule["source"] for rule in mended["ingressSecurityRules"]}
+    assert len(mended["egressSecurityRules"]) == len(rules["egressSecurityRules"])
+
+
+def test_what_does_not_fit_is_named_before_anything_is_made(tenancy: Tenancy) -> None:
+    """A dynamic group that is somebody else's, and a repository in another compartment."""
+    root = tenancy.service.settings["TENANCY_OCID"]
+    rule = "all {resource.type = 'datasciencenotebooksession'}"
+    tenancy.as_administrator(
+        f'oci iam dynamic-group create --name theirs --description x --matching-rule "{rule}"',
+        f"oci artifacts container repository create --compartment-id {root} --display-name elsewhere/plain",
+    )
+    before = tenancy.count()
+    wrong = {"NODES_GROUP": "theirs", "REGISTRY": "iad.ocir.io/stand-in/elsewhere"}
+    said = tenancy.setup("plain", "--apply", code=78, **wrong)
+    assert f"dynamic group theirs has another matching rule, {rule}" in said
+    assert f"repository elsewhere/plain is in another compartment: set IMAGES_COMPARTMENT_OCID={root}" in said
+    assert tenancy.changes(before) == []
+
+
+def test_who_is_no_administrator_is_told_what_to_do(tenancy: Tenancy) -> None:
+    done = tenancy.project.run("setup", "plain", **tenancy.reader.environ)
+    assert done.returncode == 77
+    assert "this is for an administrator of the tenancy: give them what setup.sh --print prints" in done.stderr
+
+
+def test_all_that_is_needed_is_printed_without_a_request(tenancy: Tenancy) -> None:
+    before = tenancy.count()
+    printed = tenancy.setup("dask", "--print")
+    assert tenancy.count() == before
+    statements = [line for line in printed.splitlines() if line.startswith("allow ")]
+    assert len(statements) == 14
+    assert "ingress, TCP 8700-8800, from <CIDR of the subnet>" in printed
+    variables = json.loads(tenancy.setup("dask", "--tfvars"))
+    assert tenancy.count() == before
+    assert variables["tenancy_ocid"] == tenancy.service.settings["TENANCY_OCID"]
+
+
+def test_an_answer_that_is_lost_is_no_second_thing(tenancy: Tenancy) -> None:
+    """The list was made and nobody heard of it; the next time it is found, and put into the subnet."""
+    subnet = f"oci network subnet update --subnet-id {tenancy.values['SUBNET_OCID']} --force"
+    first = f"oci network subnet get --subnet-id {tenancy.values['SUBNET_OCID']}"
+    lists = f"rules=$({first} --query 'data.\"security-list-ids\"[0]' --raw-output)"
+    tenancy.as_administrator(lists, f"{subnet} --security-list-ids '[\"'$rules'\"]'")
+    before = tenancy.count()
+    tenancy.setup(*FRAMEWORKS, "--apply")
+    assert tenancy.changes(before) == ["virtual_network.update_subnet"]

@@ -1,0 +1,296 @@
+"""``setup.sh``: what it shows, what it has oci-cli do, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oci_cluster.backends.oci import setup, setup_found
+from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, statements
+from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.setup_steps import Found, Policy, Step
+from oci_cluster.backends.oci.setup_texts import difference
+from oci_cluster.contract.config import PROJECT_ROOT
+from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, TimedOutError, UsageError
+
+JOBS, TENANCY = "ocid1.compartment.oc1..jobs", "ocid1.tenancy.oc1..t"
+GIVEN = {"COMPARTMENT_OCID": JOBS, "WORK_DIR": "oci://b@ns/a/w", "REGISTRY": "iad.ocir.io/ns/t"}
+NEEDED = needed_of(GIVEN, ("dask",), "us-ashburn-1")
+WHOLE = Found(
+    tenancy=TENANCY,
+    jobs=JOBS,
+    images=JOBS,
+    namespace="ns",
+    home_region="home",
+    has_people=True,
+    nodes_rule=matching_rule(JOBS),
+    policies=[Policy("p", "clusters", TENANCY, tuple(one.text for one in statements(NEEDED)), "e")],
+    bucket=JOBS,
+    lifecycle=lifecycle_rules(NEEDED),
+    repositories={"t/dask": JOBS},
+    log_group="ocid1.loggroup.oc1..g",
+)
+REFUSAL = {"message": "Not yet", "status": 400, "code": "InsufficientServicePermissions", "opc-request-id": "r1"}
+
+
+class FakeService:
+    """What setup asks of the service: who it is, and where."""
+
+    def __init__(self) -> None:
+        self.environ = {"PATH": "/usr/bin:/bin"}
+        self.region = "us-ashburn-1"
+        self.identity = ({"tenancy": TENANCY}, None)
+
+
+class Tool:
+    """An oci-cli that notes its words, and answers what it is told to."""
+
+    def __init__(self, directory: Path) -> None:
+        self.words, self.answers = directory / "words", directory / "answers"
+        self.answers.mkdir()
+        program = directory / "oci"
+        program.write_text(
+            f"#!{sys.executable}\nimport json, pathlib, sys\n"
+            f"words = pathlib.Path({str(self.words)!r})\n"
+            "seen = words.read_text().splitlines() if words.exists() else []\n"
+            "words.write_text('\\n'.join([*seen, json.dumps(sys.argv[1:])]) + '\\n')\n"
+            f"answer = pathlib.Path({str(self.answers)!r}, str(len(seen)))\n"
+            "code, text = answer.read_text().split(' ', 1) if answer.exists() else ('0', '{}')\n"
+            "(sys.stderr if int(code) else sys.stdout).write(text)\nsys.exit(int(code))\n"
+        )
+        program.chmod(0o755)
+        self.python = str(directory / "python")
+
+    def answer(self, number: int, code: int, text: str) -> None:
+        (self.answers / str(number)).write_text(f"{code} {text}")
+
+    def seen(self) -> list[list[str]]:
+        lines = self.words.read_text().splitlines() if self.words.exists() else []
+        return [json.loads(line)[6:] for line in lines]
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    found = Tool(tmp_path)
+    monkeypatch.setattr(sys, "executable", found.python)
+    return found
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def clock(self) -> setup.Clock:
+        return setup.Clock(lambda: self.time, self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def made(
+    found: Sequence[Found], monkeypatch: pytest.MonkeyPatch, clock: Clock | None = None, **given: str
+) -> setup.Setup:
+    """Return a setup that finds these, one after the other, and the last one from then on."""
+    left = list(found)
+    home = "ocid1.compartment.oc1..logs"
+
+    class Finder:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def found(self) -> Found:
+            return left.pop(0) if len(left) > 1 else left[0]
+
+        def log_group_home(self) -> str:
+            return home if "LOG_GROUP_OCID" in given else ""
+
+    monkeypatch.setattr(setup_found, "Finder", Finder)
+    service: Any = FakeService()
+    return setup.Setup(service, {**GIVEN, **given}, PROJECT_ROOT, ["dask"], (clock or Clock()).clock())
+
+
+def test_what_lacks_is_made_in_order_and_looked_at_again(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = made([replace(WHOLE, bucket="", lifecycle=None), replace(WHOLE, lifecycle=None), WHOLE], monkeypatch)
+    said: list[str] = []
+    _, _, steps = one.look()
+    one.apply(steps, said.append)
+    assert [words[:3] for words in tool.seen()] == [
+        ["os", "bucket", "create"],
+        ["os", "object-lifecycle-policy", "put"],
+    ]
+    assert said == ["made: bucket b", "made: lifecycle rules of bucket b"]
+
+
+def test_the_new_security_list_is_named_to_the_subnet(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool.answer(0, 0, json.dumps({"data": {"id": "new-list"}}))
+    steps = [
+        Step("list", command=("network", "security-list", "create")),
+        Step("subnet", command=("network", "subnet", "update", f'["{setup.NEW_LIST}"]')),
+    ]
+    made([WHOLE], monkeypatch).apply(steps, print)
+    assert tool.seen()[1] == ["network", "subnet", "update", '["new-list"]']
+
+
+def test_nothing_is_made_where_a_person_is_needed(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [Step("a", command=("x",)), Step("b", problem="b is theirs"), Step("c", problem="c too")]
+    with pytest.raises(SettingsError, match=r"^b is theirs; c too$"):
+        made([WHOLE], monkeypatch).apply(steps, print)
+    assert tool.seen() == []
+
+
+def test_a_policy_that_does_not_count_yet_is_waited_for(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    tool.answer(0, 1, f"ServiceError:\n{json.dumps(REFUSAL)}\n")
+    made([WHOLE], monkeypatch, clock).apply([Step("rules", command=("os",))], print)
+    assert (len(tool.seen()), clock.time) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"ServiceError:\n{json.dumps({**REFUSAL, 'code': 'X'})}\n", "Not yet (400 X, request r1)"),
+        ("Usage: oci\n\nError: no such option\n", "Error: no such option"),
+        ("{broken}\n", "{broken}"),
+        ("", "it has said nothing"),
+    ],
+)
+def test_a_refusal_is_told_in_the_services_words(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    tool.answer(0, 1, text)
+    with pytest.raises(BackendError) as error:
+        made([WHOLE], monkeypatch).apply([Step("it", command=("os", "bucket", "create"))], print)
+    assert str(error.value) == (
+        f"cannot make it: oci os bucket create ended with 1: {said};"
+        " what was made stays: mend it, and run setup.sh again"
+    )
+
+
+def test_what_is_never_seen_is_no_success(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    one = made([replace(WHOLE, bucket="")], monkeypatch, clock)
+    with pytest.raises(TimedOutError, match="does not show bucket b 300 s after it was made"):
+        one.apply([Step("bucket b", command=("os",))], print)
+    assert clock.time == 300
+    assert len(tool.seen()) == 1
+
+
+def test_who_may_not_look_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = made([WHOLE], monkeypatch)
+
+    def refuse(*_: Any) -> Any:
+        raise ServiceError("cannot list policies: no (404 NotAuthorizedOrNotFound, request r); ask", exit_code=77)
+
+    monkeypatch.setattr(setup_found, "Finder", refuse)
+    with pytest.raises(NotPermittedError, match=r"cannot list policies: .*give them what setup.sh --print prints"):
+        one.look()
+
+
+def test_other_failures_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = made([WHOLE], monkeypatch)
+
+    def fail(*_: Any) -> Any:
+        raise ServiceError("no answer")
+
+    monkeypatch.setattr(setup_found, "Finder", fail)
+    with pytest.raises(ServiceError, match=r"^no answer$"):
+        one.look()
+
+
+def test_the_log_groups_own_compartment_is_in_the_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed, _, _ = made([WHOLE], monkeypatch, LOG_GROUP_OCID="ocid1.loggroup.oc1..x").look()
+    assert needed.logs == "compartment id ocid1.compartment.oc1..logs"
+
+
+def test_a_port_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match=r"dask: SCHEDULER_PORT=x, .* ports are a number or first:last"):
+        made([WHOLE], monkeypatch, SCHEDULER_PORT="x")
+
+
+def test_what_config_env_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert made([WHOLE], monkeypatch).settings(WHOLE) == {"LOG_GROUP_OCID": "ocid1.loggroup.oc1..g"}
+    assert made([WHOLE], monkeypatch).settings(replace(WHOLE, log_group="")) == {}
+
+
+# --- The whole verb -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def verb(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, list[str], list[str]]]:
+    """Return what runs the verb on what it finds, and returns its exit code, what is shown and what is said."""
+    from oci_cluster.backends.oci import service  # noqa: PLC0415 - replaced
+
+    monkeypatch.setattr(service, "Service", lambda _: FakeService())
+
+    def run(
+        found: Sequence[Found], *options: str, words: Sequence[str] = ("dask",)
+    ) -> tuple[int, list[str], list[str]]:
+        made(found, monkeypatch)
+        shown: list[str] = []
+        said: list[str] = []
+        given = {key: [""] for key in options}
+        code = setup.run(words, given, GIVEN, PROJECT_ROOT, setup.Out(shown.append, said.append))
+        assert tool is not None
+        return code, shown, said
+
+    return run
+
+
+def test_a_difference_is_shown_and_nothing_is_made(verb: Callable[..., Any], tool: Tool) -> None:
+    code, shown, said = verb([replace(WHOLE, bucket="")])
+    assert (code, shown[0].splitlines()[0]) == (0, "+ bucket b")
+    assert said == ["1 missing; with --apply, setup.sh makes this"]
+    assert tool.seen() == []
+
+
+def test_a_whole_tenancy_lacks_nothing(verb: Callable[..., Any]) -> None:
+    code, shown, said = verb([WHOLE])
+    assert (code, said) == (0, [])
+    assert shown[0].splitlines()[-1] == "= nothing is missing"
+    assert shown[1:] == ["LOG_GROUP_OCID=ocid1.loggroup.oc1..g"]
+
+
+def test_what_was_made_is_told(verb: Callable[..., Any]) -> None:
+    code, shown, said = verb([replace(WHOLE, bucket=""), WHOLE], "--apply")
+    assert (code, said) == (0, ["made: bucket b"])
+    assert shown[-1] == "LOG_GROUP_OCID=ocid1.loggroup.oc1..g"
+
+
+def test_what_is_needed_is_printed(verb: Callable[..., Any]) -> None:
+    _, (text,), _ = verb([WHOLE], "--print")
+    assert [line for line in text.splitlines() if line.startswith("allow ")] == [one.text for one in statements(NEEDED)]
+    _, (variables,), _ = verb([WHOLE], "--tfvars")
+    assert json.loads(variables)["tenancy_ocid"] == TENANCY
+
+
+def test_without_words_all_frameworks_count(verb: Callable[..., Any]) -> None:
+    _, (text,), _ = verb([WHOLE], "--print", words=())
+    assert "# Repositories in" in text
+    assert "t/dask, t/horovod, t/pytorch, t/ray, t/tensorflow" in text
+
+
+def test_an_unknown_framework_is_refused(verb: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="unknown framework 'spark'"):
+        verb([WHOLE], words=("spark",))
+
+
+def test_what_nobody_can_see_is_said() -> None:
+    found = replace(WHOLE, has_people=None, nodes_rule=None)
+    needed = replace(NEEDED, people="d/p", nodes="d/n")
+    step = Step("it", ("more",), problem="why")
+    assert difference(needed, found, [step]).splitlines() == [
+        "! it",
+        "    more",
+        "    why",
+        "? group d/p: groups of other identity domains are not shown here",
+        "? dynamic group d/n: likewise; its matching rule is to be:",
+        f"    {matching_rule(JOBS)}",
+        "? security rules: SUBNET_OCID is not set; OCI_JOB_STYLE=multinode alone needs none",
+    ]

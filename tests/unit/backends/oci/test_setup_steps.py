@@ -1,0 +1,215 @@
+"""What is missing in a tenancy, step by step: what is made, what is kept, and what only a person can do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, statements
+from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.security_rules import security_rules
+from oci_cluster.backends.oci.setup_steps import (
+    NEW_LIST,
+    Found,
+    Policy,
+    SecurityList,
+    Step,
+    Subnet,
+    rule_line,
+    steps_of,
+)
+
+JOBS, TENANCY, CIDR = "ocid1.compartment.oc1..jobs", "ocid1.tenancy.oc1..t", "10.0.0.0/20"
+NEEDED = needed_of(
+    {"COMPARTMENT_OCID": JOBS, "WORK_DIR": "oci://b@ns/a/w", "REGISTRY": "iad.ocir.io/ns/t"}, ("dask",), "r"
+)
+TEXTS = tuple(one.text for one in statements(NEEDED))
+RULES = security_rules(CIDR, {"dask": [(9999, 9999), (8700, 8800)]})
+LISTS = [SecurityList("list1", "default", [], [], "e1")]
+SUBNET = Subnet("subnet", CIDR, "vcn", JOBS, LISTS, etag="e0")
+EMPTY = Found(tenancy=TENANCY, jobs=JOBS, images=JOBS, namespace="ns", home_region="home")
+WHOLE = Found(
+    tenancy=TENANCY,
+    jobs=JOBS,
+    images=JOBS,
+    namespace="ns",
+    home_region="home",
+    has_people=True,
+    nodes_rule=matching_rule(JOBS),
+    policies=[Policy("p", "clusters", TENANCY, TEXTS, "e")],
+    paths={"ds": JOBS},
+    bucket=JOBS,
+    lifecycle=lifecycle_rules(NEEDED),
+    repositories={"t/dask": JOBS},
+    log_group="ocid1.loggroup.oc1..g",
+    subnet=replace(SUBNET, lists=[SecurityList("list1", "default", RULES[0], RULES[1])]),
+)
+
+
+def steps(found: Found, rules: Any = RULES) -> list[Step]:
+    return steps_of(NEEDED, found, rules)
+
+
+def word(step: Step, option: str) -> Any:
+    """Return what follows *option* in a step's command, read as JSON where it is."""
+    text = step.command[step.command.index(option) + 1]
+    return json.loads(text) if text[:1] in "[{" else text
+
+
+def test_nothing_is_missing_where_all_is_there() -> None:
+    assert steps(WHOLE) == []
+
+
+def test_all_is_made_in_an_order_that_works() -> None:
+    made = [" ".join(step.command[:3]).partition(" --")[0] for step in steps(replace(EMPTY, subnet=SUBNET))]
+    assert made == [
+        "iam group create",
+        "iam dynamic-group create",
+        "artifacts container repository",
+        "logging log-group create",
+        "os bucket create",
+        "iam policy create",
+        "os object-lifecycle-policy put",
+        "network security-list create",
+        "network subnet update",
+    ]
+
+
+def test_identity_is_changed_in_the_home_region() -> None:
+    """OCI refuses that in another region, and everything else is made in the region of the clusters."""
+    for step in steps(replace(EMPTY, subnet=SUBNET)):
+        assert ("--region" in step.command) is (step.command[0] == "iam")
+
+
+def test_what_cannot_be_seen_is_not_made() -> None:
+    found = replace(WHOLE, has_people=None, nodes_rule=None, subnet=None)
+    assert steps(found) == []
+
+
+# --- Identity -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_fine"),
+    [
+        (matching_rule(JOBS).replace(" = ", "  =  ").replace("all", "ALL"), True),
+        (f"any {{{matching_rule(JOBS)}, instance.compartment.id = 'x'}}", True),
+        (f"all {{{matching_rule(JOBS)}, resource.id = 'x'}}", False),
+        ("all {resource.type = 'datasciencejobrun'}", False),
+    ],
+)
+def test_a_dynamic_group_with_another_rule_is_left_alone(rule: str, *, is_fine: bool) -> None:
+    found = steps(replace(WHOLE, nodes_rule=rule))
+    assert [step.command for step in found] == ([] if is_fine else [()])
+    assert is_fine or f"has another matching rule, {rule}" in found[0].problem
+
+
+def test_statements_are_added_to_the_policy_and_none_is_taken_away() -> None:
+    theirs = "allow group x to read metrics in tenancy"
+    (step,) = steps(replace(WHOLE, policies=[Policy("p", "clusters", TENANCY, (*TEXTS[2:], theirs), "etag")]))
+    assert step.lines == TEXTS[:2]
+    assert word(step, "--statements") == [*TEXTS[2:], theirs, *TEXTS[:2]]
+    assert word(step, "--if-match") == "etag"
+
+
+def test_a_policy_of_that_name_elsewhere_is_another_one() -> None:
+    (step,) = steps(replace(WHOLE, policies=[Policy("p", "clusters", JOBS, TEXTS[1:], "etag")]))
+    assert step.command[2] == "create"
+    assert word(step, "--statements") == [TEXTS[0]]
+
+
+@pytest.mark.parametrize(
+    ("home", "path", "is_the_same"),
+    [
+        (TENANCY, "ds", True),
+        (TENANCY, "'DS'", True),
+        (TENANCY, "other", False),
+        (JOBS, "ds", True),
+        ("ocid1.compartment.oc1..top", "in", True),
+        ("ocid1.compartment.oc1..top", "ds", False),
+    ],
+)
+def test_a_compartment_may_be_named_in_a_statement(home: str, path: str, *, is_the_same: bool) -> None:
+    """By its path from the policy's own compartment, or by its own name in a policy of its own."""
+    named = tuple(text.replace(f"compartment id {JOBS}", f"compartment {path}") for text in TEXTS)
+    inner = JOBS if path == "in" else "ocid1.compartment.oc1..in"
+    paths = {"top": "ocid1.compartment.oc1..top", "top:in": inner, **({} if path == "in" else {"ds": JOBS})}
+    found = steps(replace(WHOLE, policies=[Policy("p", "x", home, named)], paths=paths))
+    assert (found == []) is is_the_same
+
+
+# --- Storage, registry ----------------------------------------------------------------------------------------------
+
+
+def test_rules_of_others_stay_in_the_bucket_and_ours_are_replaced() -> None:
+    ours, uploads = lifecycle_rules(NEEDED)
+    theirs = {**uploads, "name": "theirs"}
+    given = [{**ours, "timeAmount": 7}, theirs, {**uploads, "objectNameFilter": {"inclusionPrefixes": []}}]
+    (step,) = steps(replace(WHOLE, lifecycle=given, lifecycle_etag="e"))
+    assert step.lines == ("oci-cluster-old-clusters: DELETE objects below a/w/ after 90 days",)
+    assert word(step, "--items") == [theirs, given[2], ours]
+    assert word(step, "--if-match") == "e"
+
+
+def test_a_bucket_without_rules_gets_ours_if_nobody_is_faster() -> None:
+    (step,) = steps(replace(WHOLE, lifecycle=None))
+    assert word(step, "--items") == lifecycle_rules(NEEDED)
+    assert word(step, "--if-none-match") == "*"
+
+
+def test_a_repository_in_another_compartment_is_left_alone() -> None:
+    (step,) = steps(replace(WHOLE, repositories={"t/dask": TENANCY}))
+    assert step.problem == f"repository t/dask is in another compartment: set IMAGES_COMPARTMENT_OCID={TENANCY}"
+
+
+# --- Network --------------------------------------------------------------------------------------------------------
+
+
+def in_subnet(lists: Sequence[SecurityList], unused: SecurityList | None = None) -> list[Step]:
+    return steps(replace(WHOLE, subnet=replace(SUBNET, lists=lists, unused=unused)))
+
+
+def test_a_list_of_ours_is_made_and_the_subnets_own_stay() -> None:
+    made, attached = in_subnet(LISTS)
+    assert made.lines == tuple(map(rule_line, [*RULES[0], *RULES[1]]))
+    assert word(made, "--ingress-security-rules") == RULES[0]
+    assert word(attached, "--security-list-ids") == ["list1", NEW_LIST]
+    assert word(attached, "--if-match") == "e0"
+
+
+def test_a_rule_that_is_wider_is_enough() -> None:
+    wide = {"protocol": "all", "source": "10.0.0.0/8"}
+    out = {"protocol": "all", "destination": "0.0.0.0/0"}
+    assert in_subnet([SecurityList("list1", "default", [wide], [out])]) == []
+
+
+def test_what_our_list_has_lost_is_added_to_it() -> None:
+    theirs = {"protocol": "6", "source": "192.0.2.0/24"}
+    (step,) = in_subnet([*LISTS, SecurityList("ours", "oci-cluster", [theirs, RULES[0][0]], RULES[1], "e2")])
+    assert word(step, "--security-list-id") == "ours"
+    assert word(step, "--ingress-security-rules") == [theirs, *RULES[0]]
+    assert word(step, "--egress-security-rules") == RULES[1]
+    assert word(step, "--if-match") == "e2"
+
+
+def test_a_list_that_was_made_and_not_attached_is_used() -> None:
+    (step,) = in_subnet(LISTS, SecurityList("ours", "oci-cluster", *RULES, "e"))
+    assert word(step, "--security-list-ids") == ["list1", "ours"]
+    mended, attached = in_subnet(LISTS, SecurityList("ours", "oci-cluster", [], RULES[1], "e"))
+    assert word(mended, "--ingress-security-rules") == RULES[0]
+    assert word(attached, "--security-list-ids") == ["list1", "ours"]
+
+
+def test_a_subnet_that_is_full_is_left_to_a_person() -> None:
+    (step,) = in_subnet([replace(LISTS[0], name=f"n{number}") for number in range(5)])
+    assert "5 security lists, n0, n1, n2, n3, n4, and may have 5" in step.problem
+    assert step.command == ()
+
+
+def test_one_port_is_said_as_one() -> None:
+    assert rule_line(RULES[0][0]) == "ingress, TCP 9999, from 10.0.0.0/20"
+    assert rule_line(RULES[1][-1]) == "egress, TCP 443, to 0.0.0.0/0"
