@@ -16,8 +16,8 @@ from harness import PATIENCE_S, Launch, Project, parts_of, wait_until
 from port_table import SECURITY, Row, read_table
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Horovod's environment compiles it
-# Ports of their own, as other tests here have the usual ones, and these run beside each other. Two clusters of TensorFlow
-# that begin at the same time on one port get each other's calls: its servers share ports (SO_REUSEPORT).
+# Ports of their own, as other tests here have the usual ones, and these run beside each other. Two clusters of
+# TensorFlow that begin at the same time on one port get each other's calls: its servers share ports (SO_REUSEPORT).
 OWN_PORTS = {
     "tensorflow": {"TASK_PORT": 23345},
     "tensorflow-ps": {"TASK_PORT": 23645},
