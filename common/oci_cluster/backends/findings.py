@@ -1,0 +1,49 @@
+"""What ``check.sh`` finds out before anything costs: of each item a verdict, and what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from oci_cluster.contract.cluster import Plan
+
+
+class Verdict(str, Enum):
+    """What is known of an item. An answer that did not come is never taken for a good one."""
+
+    FINE = "fine"
+    FAILS = "fails"
+    UNKNOWN = "unknown"
+
+    def __str__(self) -> str:
+        """Return the word itself, in every version of Python."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    item: str
+    """What was looked at, in a word or two, as in the table of docs/check.md: ``bucket``, ``security rules``."""
+    verdict: Verdict
+    text: str
+    """What was seen, with its name and value; where the verdict is unknown, why it could not be seen."""
+    mend: str = ""
+    """Where it fails: the statement, the command or the place in the console that mends it, ready to be copied."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check is about: a launch that has not been made."""
+
+    framework: str
+    workers: int
+    root: Path
+    """The checkout, or the user's project."""
+    given: Mapping[str, str]
+    """Settings: the environment, then ``config.env``, then the backend's own defaults."""
+    plan: Plan | None
+    """The launch itself, not placed; None where settings are so wrong that there is none."""
