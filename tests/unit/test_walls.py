@@ -26,11 +26,14 @@ ROOMS = {
 # Single modules, or names in them, that a room may import besides.
 BESIDES = {
     "backends": ("images.records",),
-    "launcher": ("backends.base", "backends.open_backend", "backends.known_backends"),
+    "launcher": ("backends.base", "backends.findings", "backends.open_backend", "backends.known_backends"),
     "door": ("backends.base", "backends.open_backend", "backends.known_backends"),
 }
 # What several backends need.
-SHARED = ("backends.base", "backends.code", "backends.kept", "backends.stamped", "backends.stored_logs")
+SHARED = (
+    *("backends.base", "backends.code", "backends.findings", "backends.kept", "backends.stamped"),
+    "backends.stored_logs",
+)
 # A build's cache depends on these alone.
 INSTALL = ("errors", "system.console", "system.env_lock", "system.files", "system.pip_config", "system.python_env")
 
