@@ -239,6 +239,8 @@ for _ in range(40):
 weight, bias = (parameter.item() for parameter in model.parameters())
 print(f"{accelerator.num_processes} processes learned {weight:.1f} x + {bias:.1f}", flush=True)
 accelerator.wait_for_everyone()
+# Without it, PyTorch may abort a rank that is still ending when the rank that has the store is gone.
+accelerator.end_training()
 sys.exit(9 * accelerator.process_index)
 """
     entry = project.write("train.py", script)

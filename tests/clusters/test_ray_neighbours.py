@@ -97,10 +97,12 @@ def knock(end):
                     if way == "tls":
                         connection.settimeout(5)
                         connection = nobodys.wrap_socket(connection)
-                    connection.settimeout(0.7)
+                    # A process that computes may be slow to begin its answer; what follows it is there at once.
+                    connection.settimeout(10 if request else 0.7)
                     connection.sendall(request)
                     while data := connection.recv(65536):
                         answer += data
+                        connection.settimeout(0.7)
             except OSError as error:
                 said[f"{name}, {way}, error"] = str(error)
             said[f"{name}, {way}"] = answer.decode("latin1")

@@ -65,6 +65,7 @@ def _ended(findings: Findings, ended: Any, main: dict[str, Any], workers: list[d
     else:
         # One of them has failed, which says nothing of how the service ends those that have not.
         evidence = f"not main and a worker have left by themselves, but {' and '.join(left) or 'none'}"
+        evidence += f", of workers that saw {names(workers, 'seen')}"
         evidence, is_right = f"{evidence}; the run is {state}: {ended.data.lifecycle_details}", None
     findings.note("groups-end", is_right=is_right, evidence=evidence, request_id=request_id(ended))
     found = {group.name: group.lifecycle_state for group in ended.data.node_group_details_list or []}

@@ -17,7 +17,7 @@ import psutil
 started = time.time()
 files, path = fsspec.url_to_fs(os.environ["SMOKE_URL"])
 name = f"{os.environ['SMOKE_NAME']}-{uuid.uuid4().hex[:8]}"
-facts = {"started": started, "name": os.environ["SMOKE_NAME"]}
+facts = {"started": started, "name": os.environ["SMOKE_NAME"], "id": name}
 
 
 def tell(**more):
@@ -129,10 +129,14 @@ def group():
             time.sleep(0.5)
         tell(left=True)
         return
-    while len(told("worker")) < 2 and time.time() < until:
+    seen = told("worker")
+    while len(seen) < 2 and time.time() < until:
         time.sleep(0.2)
-    # Of two workers one is enough: the other stays, and is to be ended.
-    if min(node["started"] for node in told("worker")) != started:
+        seen = told("worker")
+    # Of two workers one is enough: the other stays, and is to be ended. Which it is, one look at both decides.
+    firsts = sorted((node["started"], node["id"]) for node in seen)
+    tell(seen=firsts)
+    if firsts[0][1] != name:
         stay(480)
     else:
         tell(left=True)
