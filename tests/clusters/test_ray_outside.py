@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import Project, processes_of, wait_until
+from harness import PATIENCE_S, Project, processes_of, wait_until
 from session_client import assert_kept_secret, tab, token_of, url_of
 from users_python import Program, blocks
 
@@ -17,6 +17,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "python.md").read_text()
 # Ray listens on all addresses, so a cluster beside these needs other ports.
 PORTS = {"GCS_PORT": "26479", "DASHBOARD_PORT": "28365", "RAY_CLIENT_PORT": "20101"}
+# Ray 2's proxy of clients asks for the command line of the server that it has just started, and fails where that has
+# ended: seen once, on a busy machine. Whoever connects again is served.
+RAYS_RACE = "psutil.ZombieProcess"
 COMPUTES = """
 import json, os
 import ray
@@ -66,10 +69,17 @@ def test_what_the_page_shows_of_ray_runs_as_it_stands(project: Project, python: 
     """Ray is imported before the variables are there; nothing is left."""
     (text,) = [block for block in blocks(PAGE) if "import ray" in block]
     program = Program(python, project.code, {**project.environ, **PORTS})
-    out, _ = program.run(f"import sys\nsys.path.append({str(project.path / 'common')!r})\n{text}")
+    whole = f"import sys\nsys.path.append({str(project.path / 'common')!r})\n{text}"
+    process = program.start(whole)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    if RAYS_RACE in err:
+        out, _ = program.run(whole)
+    else:
+        assert process.returncode == 0, f"{out}\n{err}"
     assert out.splitlines()[-1] == "285"
-    (launch_id,) = [directory.name.rpartition("-")[2] for directory in project.cluster_dirs()]
-    wait_until(lambda: not processes_of(launch_id), "its end")
+    for directory in project.cluster_dirs():
+        launch_id = directory.name.rpartition("-")[2]
+        wait_until(lambda: not processes_of(launch_id), "its end")  # noqa: B023 - it is waited for here
 
 
 def test_a_notebook_on_main_computes_on_all_nodes(project: Project, tmp_path: Path) -> None:
