@@ -88,6 +88,8 @@ class Node:
     def import_image(self, archive: Path) -> None:
         """Load an archive as ``docker save`` writes it."""
         self.ctr("images", "import", "-", stdin=archive)
+        # Pods run what was unpacked. The layers themselves, as large again on each machine, go.
+        self.ctr("content", "prune", "references")
 
     def routes(self, others: Iterable[Machine]) -> list[str]:
         """Return the commands that lead the other machines to this one's pods."""
