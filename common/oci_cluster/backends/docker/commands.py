@@ -64,12 +64,7 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
         SettingsError: something in *plan* cannot be run, or there is no image.
         EngineError: the engine does not answer.
     """
-    if plan.python:
-        msg = "--python works with the backend local only; containers use the Python of their image; leave it out"
-        raise UsageError(msg)
-    check_packages(plan)
-    settings = settings_of(plan.settings)
-    _check_published(settings["PUBLISH"], plan.limits.exposed)
+    settings = check(plan)
     machine = engine.machine()
     image, user = _image_of(plan, root, engine)
     count = len(plan.nodes)
@@ -99,6 +94,22 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
         work_dir=work_dir(plan.cluster_id),
         placed={"image": image, "code": code},
     )
+
+
+def check(plan: Plan) -> dict[str, str]:
+    """Return the backend's settings of *plan*, checked, where it asks for nothing that containers cannot be given.
+
+    Raises:
+        UsageError: something on the command line is not for this backend.
+        SettingsError: names every setting that is wrong.
+    """
+    if plan.python:
+        msg = "--python works with the backend local only; containers use the Python of their image; leave it out"
+        raise UsageError(msg)
+    check_packages(plan)
+    settings = settings_of(plan.settings)
+    _check_published(settings["PUBLISH"], plan.limits.exposed)
+    return settings
 
 
 def preview(plan: Plan, root: Path, engine: Engine, *, as_json: bool) -> str:
