@@ -66,7 +66,7 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
     """
     settings = check(plan)
     machine = engine.machine()
-    image, user = _image_of(plan, root, engine)
+    image, user = image_of(plan, root, engine)
     count = len(plan.nodes)
     shares = {
         "NODE_CPUS": str(max(1, int(float(settings["CPUS"]) if settings["CPUS"] else machine.cpus / count))),
@@ -238,8 +238,13 @@ def memory_bytes(text: str) -> int:
     return int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text)
 
 
-def _image_of(plan: Plan, root: Path, engine: Engine) -> tuple[str, str]:
-    """Return the image of the nodes, and its user."""
+def image_of(plan: Plan, root: Path, engine: Engine) -> tuple[str, str]:
+    """Return the image of the nodes of *plan*, and its user.
+
+    Raises:
+        SettingsError: none is named or was built in *root*, or the engine has it not; says how to get it.
+        EngineError: the engine does not answer.
+    """
     framework = plan.framework
     image = plan.settings["IMAGE"].replace("{framework}", framework)
     if image:
