@@ -18,7 +18,8 @@ OBJECTS = (
     f"allow dynamic-group cluster-runs to manage objects in compartment id {JOBS} where all "
     "{target.bucket.name = 'clusters', target.object.name = 'team-a/work/*'}"
 )
-LIST = f"allow dynamic-group cluster-runs to inspect objects in compartment id {JOBS} where target.bucket.name = 'clusters'"
+IN_BUCKET = "target.bucket.name = 'clusters'"
+LIST = f"allow dynamic-group cluster-runs to inspect objects in compartment id {JOBS} where {IN_BUCKET}"
 JOB = f"allow group data-scientists to manage data-science-family in compartment id {JOBS}"
 NETWORK = f"allow service datascience to use virtual-network-family in compartment id {JOBS}"
 GROUP, X = "dynamic-group cluster-runs", "target.bucket.name = 'x'"
