@@ -367,3 +367,73 @@ def test_each_statement_that_is_missing_is_named(checks: Checks, which: int) -> 
     named = [one["mend"] for one in found if one["verdict"] == "fails"]
     assert named == [one for n, one in enumerate(checks.statements) if n % 2 == which]
     checks.until_fine(found)
+
+
+def test_groups_that_are_missing_or_of_something_else(checks: Checks) -> None:
+    """The dynamic group has the Job Runs of another compartment; then there is none; and no group of people."""
+    groups = FIND.format("dynamic-group", "cluster-runs")
+    other = "all {resource.type = 'datasciencejobrun', resource.compartment.id = 'ocid1.compartment.oc1..other'}"
+    update = f'oci iam dynamic-group update --dynamic-group-id "$found" --matching-rule "{other}" --force'
+    checks.tenancy.as_administrator(groups, update)
+    _, found = checks.check()
+    assert set(failed(found)) == {"dynamic group"}
+    assert "does not match the Job Runs" in failed(found)["dynamic group"][0]
+    checks.until_fine(found)
+    checks.tenancy.as_administrator(groups, 'oci iam dynamic-group delete --dynamic-group-id "$found" --force')
+    _, found = checks.check()
+    assert failed(found) == {
+        "dynamic group": ["there is no dynamic group cluster-runs, nor another one with these Job Runs"]
+    }
+    checks.until_fine(found)
+
+
+def test_what_a_person_may_not_do_is_found_by_trying(checks: Checks) -> None:
+    """Somebody who reads no policies, and has lost the right to write; to list; to see Jobs, subnet and log group."""
+    reader = checks.tenancy.reader.environ
+    before = checks.statements
+    for what, item in (
+        ("group data-scientists to manage objects", "bucket"),
+        ("group data-scientists to inspect objects", "bucket"),
+        ("group data-scientists to manage data-science-family", "compartment"),
+        ("group data-scientists to use virtual-network-family", "subnet"),
+        ("group data-scientists to read log-groups", "log group"),
+    ):
+        (missing,) = [one for one in before if what in one]
+        checks.tenancy.service.set_statements([one for one in before if one != missing])
+        code, found = checks.check(reader)
+        assert (code, item in failed(found)) == (1, True), (what, found)
+        (mend,) = [one["mend"] for one in found if one["item"] == item]
+        assert missing in mend
+        checks.begin()
+        checks.tenancy.service.set_statements(before)
+    assert checks.check(reader)[0] == 3
+
+
+# --- Who asks -------------------------------------------------------------------------------------------------------
+
+
+def test_credentials_that_are_refused_or_not_there(checks: Checks) -> None:
+    checks.tenancy.service.control({"expire_tokens": "api-key"})
+    try:
+        code, found = checks.check()
+    finally:
+        checks.tenancy.service.control({"expire_tokens": ""})
+    assert code == 1
+    assert set(failed(found)) == {"credentials"}
+    assert [one["item"] for one in found][-2:] == ["credentials", "tenancy"]
+    code, found = checks.check(OCI_CLI_PROFILE="NOBODY")
+    assert (code, set(failed(found))) == (1, {"credentials"})
+    (mend,) = [one["mend"] for one in found if one["verdict"] == "fails"]
+    assert "oci setup config" in mend
+    assert checks.check()[0] == 0
+
+
+def test_a_service_that_does_not_answer_is_not_known(checks: Checks) -> None:
+    """Neither for good nor for bad; and the rest is looked at."""
+    checks.tenancy.service.control({"faults": [{"operation": "virtual_network.get_route_table", "kind": "503"}]})
+    try:
+        code, found = checks.check()
+    finally:
+        checks.tenancy.service.control({"faults": []})
+    assert code == 3
+    assert [one["item"] for one in found if one["verdict"] == "unknown"] == ["route"]
