@@ -94,7 +94,7 @@ def _asking(url: str) -> Iterator[None]:
 
 
 def _fetch_folder(url: str, target: Path) -> None:
-    """Copy what is at *url*, a folder with all that is in it or a single file, into *target*; no hash says what it is."""
+    """Copy the folder at *url*, or the single file, into *target*; no hash says what it is."""
     target.mkdir()
     with _asking(url):
         fs, path = _open(url)
