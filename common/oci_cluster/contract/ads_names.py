@@ -23,8 +23,8 @@ class AdsName:
     """Our setting, which takes the same value; empty: there is none."""
     reason: str = ""
     """Why there is none."""
-    is_lost: bool = False
-    """Whether that changes what somebody gets, and not only how."""
+    effect: str = ""
+    """What that means for somebody: nothing (empty), they get something ``else``, or it is ``lost``."""
     frameworks: tuple[str, ...] = ()
     """Where it means this; empty: everywhere."""
 
@@ -34,7 +34,7 @@ def _no_need(names: str, reason: str, *frameworks: str) -> list[AdsName]:
 
 
 def _lost(names: str, reason: str, *frameworks: str) -> list[AdsName]:
-    return [AdsName(name, reason=reason, is_lost=True, frameworks=frameworks) for name in names.split()]
+    return [AdsName(name, reason=reason, effect="lost", frameworks=frameworks) for name in names.split()]
 
 
 _NAMES = (
@@ -55,9 +55,9 @@ _NAMES = (
         " OCI__CERTIFICATE_KEY_DOWNLOAD_LOCATION OCI__CA_DOWNLOAD_LOCATION",
         "Dask's connections are encrypted anyway, with a certificate made for each launch (CLUSTER_TLS=1)",
     ),
-    *_lost(
-        "WORKSPACE WORKSPACE_PREFIX",
-        "outputs go to <WORK_DIR>/<cluster>/outputs; to the cluster's dir only, where stop.sh --delete finds them",
+    *(
+        AdsName(name, reason="outputs go to <WORK_DIR>/<cluster>/outputs, and to no place of their own", effect="else")
+        for name in ("WORKSPACE", "WORKSPACE_PREFIX")
     ),
     *_lost("PROFILE PROFILE_CMD", "nothing is put before the script's command; start the profiler in the script"),
     *_lost("NP", "all slots of all nodes get a rank; SLOTS and the number of workers say how many", "horovod"),
@@ -215,8 +215,10 @@ def code_uri(kind: str, uri: str, branch: str, commit: str) -> str:
 
 
 def inside_code(path: str, code_dir: str = CODE_DIR) -> str:
-    """Return the script *path* as it is called inside the code, where it is named by where ADS's image has the code."""
-    for folder in dict.fromkeys((code_dir, CODE_DIR)):
-        if path.startswith(f"{folder.rstrip('/')}/"):
-            return path.removeprefix(f"{folder.rstrip('/')}/")
+    """Return *path* as it is called inside the code, where it is named by where ADS's image has the code."""
+    for folder in dict.fromkeys((code_dir.rstrip("/"), CODE_DIR)):
+        if path.rstrip("/") == folder:
+            return "."
+        if path.startswith(f"{folder}/"):
+            return path.removeprefix(f"{folder}/")
     return path

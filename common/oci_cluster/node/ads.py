@@ -7,6 +7,7 @@ they found what was left of the first, and ended with 0 without having run anyth
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,12 +15,10 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from oci_cluster.contract import ads_names
-from oci_cluster.contract.config import PROJECT_ROOT, framework_words
 from oci_cluster.contract.settings import read_settings
-from oci_cluster.contract.values import parse_args, parse_named_args
+from oci_cluster.contract.values import parse_args, parse_named_args, parse_switch
 from oci_cluster.errors import SettingsError
 from oci_cluster.node.rank import claim_rank
 
@@ -43,14 +42,14 @@ def as_own(environ: Mapping[str, str]) -> Mapping[str, str]:
     return with_own_rank(own)
 
 
-def with_own_names(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> dict[str, str]:
+def with_own_names(environ: Mapping[str, str]) -> dict[str, str]:
     """Return *environ* with settings of ours for all of ADS's that have a counterpart; the log tells of the others.
 
     A setting of ours that is there already wins.
     """
     # ADS writes a field that its YAML lacks as the text None.
     given = {name: text for name, text in environ.items() if not (name.startswith("OCI__") and text == "None")}
-    found = _Found(given, root)
+    found = _Found(given)
     found.name_the_cluster()
     found.translate_variables()
     found.translate_start_options()
@@ -92,9 +91,8 @@ def with_own_rank(
 class _Found:
     """What a node has been given, on its way to settings of ours."""
 
-    def __init__(self, environ: dict[str, str], root: Path) -> None:
+    def __init__(self, environ: dict[str, str]) -> None:
         self.environ = environ
-        self._root = root
         self._framework = (environ.get("FRAMEWORK") or environ.get("OCI__CLUSTER_TYPE", "")).lower()
         self._set("FRAMEWORK", self._framework)
         if environ.get("OCI__CLUSTER_TYPE", self._framework).lower() != self._framework:
@@ -122,7 +120,7 @@ class _Found:
             elif row := ads_names.find(name, self._framework):
                 if row.own:
                     self._set(row.own, self.environ[name])
-                elif row.is_lost and self.environ[name]:
+                elif row.effect and self.environ[name]:
                     log.warning("%s has no counterpart: %s", name, row.reason)
         for own, name in _IDENTITY.items():
             self._set(own, self.environ.get(name, ""))
@@ -170,9 +168,8 @@ class _Found:
         self.environ["CODE_URI"] = uri
 
     def keep_ephemeral(self) -> None:
-        """Leave a framework ephemeral whose cluster ends with its script in any case; ADS took each text for true."""
-        text = self.environ.get("OCI__EPHEMERAL", "")
-        if not text or self.environ.get("EPHEMERAL"):
-            return
-        if "EPHEMERAL" in framework_words(self._root / self._framework, "UNUSED_SETTINGS"):
-            del self.environ["OCI__EPHEMERAL"]
+        """Have the script run, and the cluster end with it: ADS took each text for true."""
+        text = self.environ.pop("OCI__EPHEMERAL", "")
+        with contextlib.suppress(ValueError):
+            if text and not self.environ.get("EPHEMERAL") and not parse_switch(text):
+                log.warning("OCI__EPHEMERAL: the script runs, and the cluster ends, as in ADS; EPHEMERAL=0 keeps it")

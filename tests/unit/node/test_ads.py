@@ -27,10 +27,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / framework).mkdir()
         for script in ("start-master.sh", "start-worker.sh"):
             (tmp_path / framework / script).touch()
-        unused = "PS_COUNT" if framework == "dask" else "EPHEMERAL"
-        (tmp_path / framework / "settings.env").write_text(f"UNUSED_SETTINGS={unused}\n")
     monkeypatch.setattr("oci_cluster.contract.settings.read_settings.__defaults__", (tmp_path,))
-    monkeypatch.setattr("oci_cluster.node.ads.with_own_names.__defaults__", (tmp_path,))
     return tmp_path
 
 
@@ -150,14 +147,12 @@ def test_a_runtime_that_nobody_knows_ends_the_node(root: Path, given: Mapping[st
         with_own_names(of_ads(root, **given))
 
 
-@pytest.mark.parametrize(
-    ("framework", "text", "ephemeral"),
-    [("DASK", "False", False), ("DASK", "None", True), ("PYTORCH", "False", True), ("DASK", "1", True)],
-)
-def test_ephemeral_is_what_somebody_meant(root: Path, framework: str, text: str, *, ephemeral: bool) -> None:
-    """In ADS each text was true."""
-    assert settings(root, OCI__CLUSTER_TYPE=framework, OCI__EPHEMERAL=text).ephemeral is ephemeral
-    assert settings(root, OCI__CLUSTER_TYPE=framework, OCI__EPHEMERAL=text, EPHEMERAL="1").ephemeral
+@pytest.mark.parametrize("text", ["False", "None", "0", "1", "maybe"])
+def test_the_script_runs_whatever_ephemeral_says(root: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In ADS each text is true; a cluster that stays would run no script."""
+    assert settings(root, OCI__EPHEMERAL=text).ephemeral
+    assert len(caplog.records) == (text in {"False", "0"})
+    assert not settings(root, OCI__EPHEMERAL=text, EPHEMERAL="0").ephemeral
 
 
 @pytest.mark.parametrize(("framework", "count"), [("DASK", 1), ("TENSORFLOW", 0)])
