@@ -46,7 +46,7 @@ from_ads() { "${PROJECT}/scripts/from-ads.sh" "$@"; }
   assert_output "'${PROJECT}/scripts/launch.sh' dask 2 --name first"
   assert_stderr --partial "from-ads.sh: 4 fields of train.yaml are taken: dask, workers: 2"
   run -0 cat "${PROJECT}/config.env"
-  assert_line "CODE_DIR=${PWD}"
+  assert_line "CODE_DIR='${PWD}'"
   assert_line "ARGS='[\"--name\", \"a b\"]'"
 }
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 
-# Frameworks whose cluster can outlive its script; for the others `ephemeral: false` has no meaning.
-SERVICES = ("dask", "ray")
 # Where the code is in ADS's images, and where nodes put what they fetch.
 CODE_DIR = "/code"
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 
 from oci_cluster.contract import ads_names
+from oci_cluster.contract.config import framework_dir, framework_words
 from oci_cluster.contract.values import parse_count
 from oci_cluster.errors import SettingsError
 from oci_cluster.moving.conversion import Conversion, Kind
 from oci_cluster.moving.fields import Field
 
-FRAMEWORKS = ("dask", "horovod", "pytorch", "tensorflow", "ray")
 _ROLES = ("main", "worker", "ps")
 # Of a cluster's name, with which the launch id goes.
 _LONGEST_NAME = 100
@@ -38,9 +38,11 @@ def convert_cluster(found: Conversion, cluster: Field, display_name: Field | Non
         msg = f"{cluster.where}: a cluster of ADS's has kind, the framework, and spec; give the YAML of ads opctl run"
         raise SettingsError(msg)
     found.framework = outer["kind"].text().strip().lower()
-    if found.framework not in FRAMEWORKS:
-        msg = f"{outer['kind'].where}: unknown framework '{found.framework}'; ADS has: {', '.join(FRAMEWORKS)}"
-        raise SettingsError(msg)
+    try:
+        framework_dir(found.framework)
+    except ValueError as error:
+        msg = f"{outer['kind'].where}: {error}"
+        raise SettingsError(msg) from error
     fields = found.open(outer["spec"], "name", "image", "workDir", "ephemeral", "config", "certificate", *_ROLES)
     roles = {role: found.open(fields[role], "name", "image", "replicas", "config") for role in _ROLES if role in fields}
     _take_name(found, fields.get("name"), display_name)
@@ -91,8 +93,8 @@ def _take_images(found: Conversion, images: list[Field], built: str) -> None:
 
 def _take_ephemeral(found: Conversion, ephemeral: Field) -> None:
     """Take it as ADS does, where each text is true: the script runs, and the cluster ends with it."""
-    stays = found.framework in ads_names.SERVICES
-    way = "; for a cluster that stays, without a script: launch.sh --keep" if stays else ""
+    never_stays = "EPHEMERAL" in framework_words(framework_dir(found.framework), "UNUSED_SETTINGS")
+    way = "" if never_stays else "; for a cluster that stays, without a script: launch.sh --keep"
     found.note(Kind.NO_NEED, ephemeral, f"the cluster ends with its script, as in ADS, whatever stands here{way}")
 
 

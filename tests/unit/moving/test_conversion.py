@@ -356,7 +356,5 @@ def test_a_field_of_another_type_ends_it(tmp_path: Path, section: str, lines: st
 
 
 def test_an_unknown_framework_ends_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingsError, match="unknown framework 'spark'; ADS has: dask, horovod, pytorch, tensorflow, ray"
-    ):
+    with pytest.raises(SettingsError, match=r"spec\.cluster\.kind: unknown framework 'spark'; this checkout has: dask"):
         converted(tmp_path, framework="Spark")
