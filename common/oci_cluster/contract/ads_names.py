@@ -42,7 +42,11 @@ _NAMES = (
     AdsName("START_TIMEOUT", "TIMEOUT", frameworks=("horovod",)),
     AdsName("OCI__TIMEOUT", "TIMEOUT"),
     AdsName("OCI__LIFE_SPAN", "TTL"),
-    AdsName("OCI__SYNC_DIR", "OUTPUT_DIR"),
+    AdsName(
+        "OCI__SYNC_DIR",
+        reason="the script gets a folder of its node's by this name, and as OUTPUT_DIR; ask it, and name no path",
+        effect="else",
+    ),
     AdsName("SYNC_SLEEP", "OUTPUT_INTERVAL"),
     *_no_need("SYNC_ARTIFACTS", "what the script writes to OUTPUT_DIR (OCI__SYNC_DIR) is always kept"),
     *_no_need("POST_PROCESSING_WAIT", "the last upload is waited for, however long it takes"),

@@ -15,6 +15,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from oci_cluster.contract import ads_names
 from oci_cluster.contract.settings import read_settings
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 # What ADS's nodes call a Job where there is none, as on somebody's own machine.
 _NO_JOB = "Undefined"
+_OUTPUTS = "OCI__SYNC_DIR"
 # Who somebody is who runs a node outside OCI: ADS's names, by those of ocifs.
 _IDENTITY = {"OCIFS_IAM_TYPE": "OCI_IAM_TYPE", "OCIFS_CONFIG_PROFILE": "OCI_CONFIG_PROFILE"}
 
@@ -55,6 +57,7 @@ def with_own_names(environ: Mapping[str, str]) -> dict[str, str]:
     found.translate_start_options()
     found.translate_arguments()
     found.translate_code()
+    found.find_outputs()
     found.keep_ephemeral()
     return found.environ
 
@@ -117,7 +120,7 @@ class _Found:
         for name in sorted(self.environ):
             if ads_names.is_unknown(name):
                 log.warning("%s is not known here, and is left alone", name)
-            elif row := ads_names.find(name, self._framework):
+            elif (row := ads_names.find(name, self._framework)) and name != _OUTPUTS:
                 if row.own:
                     self._set(row.own, self.environ[name])
                 elif row.effect and self.environ[name]:
@@ -166,6 +169,22 @@ class _Found:
         folder = self.environ.pop("OCI__CODE_DIR", "") or ads_names.CODE_DIR
         self._set("ENTRY_POINT", ads_names.inside_code(get("OCI__ENTRY_SCRIPT", ""), folder))
         self.environ["CODE_URI"] = uri
+
+    def find_outputs(self) -> None:
+        """Leave the place of the outputs to the node where the one that is named cannot be made: nodes are not root."""
+        given = self.environ.get(_OUTPUTS, "")
+        if not given or self.environ.get("OUTPUT_DIR"):
+            return
+        try:
+            Path(given).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            log.warning(
+                "%s: %s cannot be made: %s; the script gets another folder by this name",
+                _OUTPUTS,
+                given,
+                error.strerror,
+            )
+            del self.environ[_OUTPUTS]
 
     def keep_ephemeral(self) -> None:
         """Have the script run, and the cluster end with it: ADS took each text for true."""

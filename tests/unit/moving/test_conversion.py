@@ -38,7 +38,7 @@ TAKEN = [
     ("cluster", "image: iad.ocir.io/ns/team/dask:dev", {"REGISTRY": "iad.ocir.io/ns/team"}),
     ("cluster", "main: {image: 'localhost:5000/x/dask'}", {"REGISTRY": "localhost:5000/x"}),
     ("cluster", "config: {env: [{name: OCI__TIMEOUT, value: 900}]}", {"TIMEOUT": "900"}),
-    ("cluster", "config: {env: [{name: OCI__SYNC_DIR, value: /opt/ml}]}", {"OUTPUT_DIR": "/opt/ml"}),
+    ("cluster", "config: {env: [{name: OCI__SYNC_DIR, value: /opt/ml}]}", {}),
     ("cluster", "config: {env: [{name: SYNC_SLEEP, value: 30}]}", {"OUTPUT_INTERVAL": "30"}),
     (
         "cluster",

@@ -27,6 +27,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / framework).mkdir()
         for script in ("start-master.sh", "start-worker.sh"):
             (tmp_path / framework / script).touch()
+        (tmp_path / framework / "settings.env").touch()
     monkeypatch.setattr("oci_cluster.contract.settings.read_settings.__defaults__", (tmp_path,))
     return tmp_path
 
@@ -153,6 +154,14 @@ def test_the_script_runs_whatever_ephemeral_says(root: Path, text: str, caplog: 
     assert settings(root, OCI__EPHEMERAL=text).ephemeral
     assert len(caplog.records) == (text in {"False", "0"})
     assert not settings(root, OCI__EPHEMERAL=text, EPHEMERAL="0").ephemeral
+
+
+def test_a_place_of_outputs_that_cannot_be_made_is_the_nodes_own(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """ADS's nodes are root, and ours are not: its usual /opt/ml cannot be made."""
+    assert settings(root, OCI__SYNC_DIR=f"{root}/opt/ml").output_dir == f"{root}/opt/ml"
+    assert settings(root, OCI__SYNC_DIR=f"{root}/dask/settings.env").output_dir == ""
+    assert "settings.env cannot be made: File exists; the script gets another folder" in caplog.text
+    assert settings(root, OCI__SYNC_DIR=f"{root}/dask/settings.env", OUTPUT_DIR="/own").output_dir == "/own"
 
 
 @pytest.mark.parametrize(("framework", "count"), [("DASK", 1), ("TENSORFLOW", 0)])
