@@ -137,6 +137,27 @@ def _setup(words: Words) -> int:
     return setup.run(line.words, line.given, opening.given_settings(), PROJECT_ROOT, out)
 
 
+def _from_ads(words: Words) -> int:
+    from oci_cluster.contract.config import PROJECT_ROOT
+    from oci_cluster.launcher import administration, cli, opening
+
+    line = administration.read_from_ads(words)
+    cli.heed_signals()
+    opening.use_own_environment()  # it has what reads YAML
+    from oci_cluster.moving import from_ads
+
+    asked = from_ads.Asked(
+        yaml=Path(line.words[0]).expanduser(),
+        backend=line.value("--backend", administration.TENANCY_BACKEND),
+        code=line.value("--code"),
+        output=Path(line.value("--output")).expanduser() if line.has("--output") else None,
+        merge=line.has("--merge"),
+        force=line.has("--force"),
+        dry_run=line.has("--dry-run"),
+    )
+    return from_ads.run(asked, PROJECT_ROOT, print, say_to_stderr(program()))
+
+
 VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "agent": (_agent, "be the agent of the node that the environment describes"),
     "launch": (_for_people("launch"), "run a cluster; scripts/launch.sh tells more"),
@@ -151,6 +172,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "quota": (_of_kubernetes("quota"), "show, make or hold the teams of a Kubernetes; scripts/quota.sh tells more"),
     "queue": (_of_kubernetes("queue"), "show who waits for what on a Kubernetes; scripts/queue.sh tells more"),
     "setup": (_setup, "show what a tenancy lacks for clusters, or make it; scripts/setup.sh tells more"),
+    "from-ads": (_from_ads, "make config.env of the YAML of ads opctl run; scripts/from-ads.sh tells more"),
     "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),

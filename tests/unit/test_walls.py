@@ -22,6 +22,7 @@ ROOMS = {
     "backends": ("errors", "system", "contract"),
     "launcher": ("errors", "system", "contract"),
     "door": ("errors", "system", "contract", "launcher"),
+    "moving": ("errors", "system", "contract"),
 }
 # Single modules, or names in them, that a room may import besides.
 BESIDES = {
@@ -133,6 +134,7 @@ FORBIDDEN = [
     ("node.agent", "from oci_cluster.door.cluster import Cluster"),
     ("door.place", "from oci_cluster.backends.oci.service import Service"),
     ("door.cluster", "from oci_cluster.node.agent import run_agent"),
+    ("moving.from_ads", "from oci_cluster.launcher.planning import make_plan"),
 ]
 
 

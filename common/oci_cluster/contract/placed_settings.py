@@ -18,7 +18,8 @@ PLACED_SETTINGS = (
     Setting(
         "CODE_URI",
         Receiver.PLACED,
-        "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>` or `git+<URL>@<ref>`",
+        "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>`, `git+<URL>@<ref>`, or"
+        " `folder+<fsspec URL of a folder>`, which no hash checks",
         example="git+https://example.com/me/project@v1",
     ),
     Setting(

@@ -1,9 +1,10 @@
-"""``quota.sh``, ``queue.sh`` and ``setup.sh``: their command lines; what they do is one backend's own."""
+"""Command lines of the scripts that are no launcher's: quota.sh, queue.sh, setup.sh and from-ads.sh."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oci_cluster.backends import known_backends
 from oci_cluster.launcher.command_line import CommandLine, parse, usage
 
 BACKEND = "kubernetes"
@@ -55,4 +56,20 @@ def read_setup(words: Sequence[str]) -> CommandLine:
     modes = [name for name in ("--apply", "--print", "--tfvars") if line.has(name)]
     if len(modes) > 1:
         raise usage(f"one of --apply, --print and --tfvars, got {' and '.join(modes)}")
+    return line
+
+
+def read_from_ads(words: Sequence[str]) -> CommandLine:
+    """Return what *words* say to ``from-ads``.
+
+    Raises:
+        UsageError: something is wrong with them.
+    """
+    line = parse("from-ads", words)
+    if len(line.words) != 1 or not line.words[0]:
+        raise usage(f"expected one file, the YAML of ads opctl run; got {len([w for w in line.words if w])} of them")
+    if line.has("--merge") and line.has("--force"):
+        raise usage("one of --merge, which keeps what config.env has, and --force, which does not; got both")
+    if (backend := line.value("--backend", TENANCY_BACKEND)) not in (known := known_backends()):
+        raise usage(f"unknown backend '{backend}'; there is: {' '.join(known)}")
     return line

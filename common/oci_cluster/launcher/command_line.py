@@ -38,6 +38,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "quota": ("--dry-run", "--prune", "--force", "--drain", "--json"),
     "queue": ("--json",),
     "setup": ("--apply", "--print", "--tfvars"),
+    "from-ads": ("--code=", "--output=", "--merge", "--force", "--dry-run"),
 }
 
 

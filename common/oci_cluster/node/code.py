@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ from oci_cluster.system.redaction import redact
 _TAR_URI = re.compile(r"(?P<url>[^#]+)#sha256=(?P<digest>[0-9a-f]{64})")
 # A ref begins with a letter or digit: one that begins with a dash would be an option to git.
 _GIT_URI = re.compile(r"git\+(?P<url>.+)@(?P<ref>[A-Za-z0-9][A-Za-z0-9._/-]*)")
+_FOLDER_URI = re.compile(r"folder\+(?P<url>[a-z][a-z0-9+.-]*://.+)")
 _WITH_LOGIN = re.compile(r"(?P<scheme>https?://)(?P<user>[^/@:\s]*)(:(?P<password>[^/@\s]*))?@(?P<rest>.*)", re.DOTALL)
 # What says that there is no such archive, or no package for such a URL.
 _FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ImportError, ValueError)
@@ -36,7 +38,8 @@ def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeou
     """Put the code that *uri* names into the directory *target*, which must be empty or absent.
 
     Args:
-        uri: ``<fsspec URL of a tar>#sha256=<hex>`` (compressed or not), or ``git+<URL>@<branch, tag or commit>``.
+        uri: ``<fsspec URL of a tar>#sha256=<hex>`` (compressed or not), ``git+<URL>@<branch, tag or commit>``, or
+            ``folder+<fsspec URL of a folder or file>``, which is taken as it is.
         target: Where it goes. Nothing is put there before all of it has been fetched and checked.
         environ: What git runs in.
         git_timeout_s: Longest time for git. Source of the default: design document 5.2, TIMEOUT.
@@ -61,19 +64,25 @@ def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeou
             _fetch_tar(tar["url"], tar["digest"], fetched)
         elif git := _GIT_URI.fullmatch(uri):
             _fetch_git(git["url"], git["ref"], fetched, environ, git_timeout_s)
+        elif folder := _FOLDER_URI.fullmatch(uri):
+            _fetch_folder(folder["url"], fetched)
         else:
-            msg = f"CODE_URI '{uri}' is neither <URL of a tar>#sha256=<64 hex digits> nor git+<URL>@<ref>"
+            msg = (
+                f"CODE_URI '{uri}' is neither <URL of a tar>#sha256=<64 hex digits> nor git+<URL>@<ref>"
+                " nor folder+<URL of a folder>"
+            )
             raise SettingsError(msg)
         for path in fetched.iterdir():
             path.rename(target / path.name)
 
 
-def _fetch_tar(url: str, digest: str, target: Path) -> None:
-    archive = target.with_suffix(".tar")
+@contextlib.contextmanager
+def _asking(url: str) -> Iterator[None]:
+    """Raise what a file system says of *url* as our own errors."""
     try:
-        fs, path = _open(url)
-        fs.get_file(path, str(archive))
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        yield
+    except ClusterError:
+        raise
     except Exception as error:  # whatever the file system raises: see ClusterDir._ask
         what = "" if isinstance(error, RequestFailedError) else f"{type(error).__name__}: "
         msg = f"CODE_URI {url}: {what}{error}"
@@ -82,6 +91,53 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
         if isinstance(error, PermissionError):
             raise NotPermittedError(msg) from error
         raise StorageError(msg) from error
+
+
+def _fetch_folder(url: str, target: Path) -> None:
+    """Copy the folder at *url*, or the single file, into *target*; no hash says what it is."""
+    target.mkdir()
+    with _asking(url):
+        fs, path = _open(url)
+        path = path.rstrip("/")
+        if _copy_folder(fs, path, target):
+            return
+        if fs.info(path)["type"] != "file":
+            msg = f"{path} has no files"
+            raise FileNotFoundError(msg)
+        fs.get_file(path, str(target / _base_name(path)))
+
+
+def _copy_folder(fs: Any, path: str, target: Path) -> int:
+    """Return how many files the folder *path* of *fs* has, all of which are in *target* then."""
+    count = 0
+    for item in fs.ls(path, detail=True):
+        name = item["name"].rstrip("/")
+        if name == path.rstrip("/"):  # some file systems list the folder, or the file, itself
+            continue
+        place = target / _base_name(name)
+        if item["type"] == "directory":
+            place.mkdir(exist_ok=True)
+            count += _copy_folder(fs, name, place)
+        else:
+            fs.get_file(name, str(place))
+            count += 1
+    return count
+
+
+def _base_name(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if name in {"", ".", ".."} or "\0" in name:
+        msg = f"CODE_URI: {path!r} cannot be the name of a file; give it another name there"
+        raise SettingsError(msg)
+    return name
+
+
+def _fetch_tar(url: str, digest: str, target: Path) -> None:
+    archive = target.with_suffix(".tar")
+    with _asking(url):
+        fs, path = _open(url)
+        fs.get_file(path, str(archive))
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != digest:
         msg = f"CODE_URI {url} has sha256 {found}, expected {digest}; upload it again or correct the URI"
         raise SettingsError(msg)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
@@ -43,8 +43,42 @@ def with_own_rank(
     settings = read_settings({**environ, "NODE_RANK": "1"})
     if settings.is_main:
         return environ
+    ranks = [*_ranks(settings, told)]
+    taken = (
+        f"all {len(ranks)} ranks of {settings.mode} are taken: the service has started more nodes than the launch asked"
+        " for, or one of them again; launch again"
+    )
+    rank = claim_rank(settings, ranks, uuid.uuid4().hex, taken=taken, clock=clock, sleep=sleep)
+    log.info("rank %d of group %s; the service's number is %s", rank, settings.node_group, told or "not given")
+    return {**environ, "NODE_RANK": str(rank)}
+
+
+def claim_rank(
+    settings: NodeSettings,
+    ranks: Sequence[int],
+    holder: str,
+    *,
+    taken: str,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Return the first of *ranks* that no other node has; from now on none can have it.
+
+    Args:
+        settings: The node's, but for its rank.
+        ranks: Those that it may have, the likeliest first.
+        holder: Names this node, and no other.
+        taken: Said where other nodes have all of them.
+        clock: Monotonic seconds.
+        sleep: Waits.
+
+    Raises:
+        SettingsError: all are taken.
+        StorageError: storage has not answered within ``TIMEOUT``.
+        TimedOutError: no main has told within ``TIMEOUT`` which life this is.
+        StoppedError: the launch is over.
+    """
     cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
-    holder = uuid.uuid4().hex
     arrival = Arrival(cluster_dir, f"{settings.mode}-{holder}")
     give_up_at = clock() + settings.timeout_s
     for delay in poll_delays(settings.poll_ceiling_s):
@@ -56,15 +90,16 @@ def with_own_rank(
                     raise TimedOutError(msg)
                 sleep(delay)
                 continue
-            rank = _claim(cluster_dir, settings, [*_ranks(settings, told)], holder)
+            rank = _claim(cluster_dir, settings, ranks, holder)
         except StorageError as error:
             if clock() >= give_up_at:
                 raise
             log.warning("no rank yet: %s; trying again", error)
             sleep(delay)
             continue
-        log.info("rank %d of group %s; the service's number is %s", rank, settings.node_group, told or "not given")
-        return {**environ, "NODE_RANK": str(rank)}
+        if rank is None:
+            raise SettingsError(f"{taken} ({cluster_dir.url})")
+        return rank
     raise AssertionError  # poll_delays never ends
 
 
@@ -94,8 +129,8 @@ def _ranks(settings: NodeSettings, told: str) -> Iterator[int]:
     yield from (first + (start + step) % count for step in range(count))
 
 
-def _claim(cluster_dir: ClusterDir, settings: NodeSettings, ranks: list[int], holder: str) -> int:
-    """Return the first of *ranks* that nobody has; it is this node's now."""
+def _claim(cluster_dir: ClusterDir, settings: NodeSettings, ranks: Sequence[int], holder: str) -> int | None:
+    """Return the first of *ranks* that nobody has; it is this node's now. None: all are taken."""
     for rank in ranks:
         name = claim_file(node_name(settings.mode, rank), cluster_dir.life)
         try:
@@ -108,8 +143,4 @@ def _claim(cluster_dir: ClusterDir, settings: NodeSettings, ranks: list[int], ho
             if claim is None or claim.get("holder") != holder:
                 continue
         return rank
-    msg = (
-        f"all {len(ranks)} ranks of {settings.mode} are taken: the service has started more nodes than the launch asked"
-        f" for, or one of them again; launch again ({cluster_dir.url})"
-    )
-    raise SettingsError(msg)
+    return None

@@ -39,6 +39,10 @@ def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
 
 
 def _run(environ: Mapping[str, str], logs: Path | None) -> int:
+    if environ.get("OCI__MODE") and not (environ.get("MODE") or environ.get("JOB_COMPLETION_INDEX")):
+        from oci_cluster.node.ads import as_own  # noqa: PLC0415 - where ADS, or what was made for it, starts the nodes
+
+        environ = as_own(environ)
     if environ.get("NODE_GROUP"):
         from oci_cluster.node.rank import with_own_rank  # noqa: PLC0415 - where the service starts the nodes
 

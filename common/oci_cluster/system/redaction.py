@@ -18,8 +18,10 @@ _SECRET_NAME = re.compile(
 # A launch makes the first anew, as a dry run does: what that shows is the key of no cluster. The second says whether
 # nodes get a token, and is 0 or 1.
 _NO_SECRETS = ("LAUNCH_KEY", "CLIENT_TOKEN")
-# What stands before an @ in a URL's authority. An oci:// URL has its bucket there.
-_USER_INFO = re.compile(r"\b(?P<scheme>(?!oci:)[a-z][a-z0-9+.-]*)://(?P<user>[^\s/?#'\"<>]*)@", re.IGNORECASE)
+# What stands before an @ in a URL's authority. An oci:// URL has its bucket there, also as the folder of CODE_URI.
+_USER_INFO = re.compile(
+    r"\b(?P<scheme>(?!(?:folder\+)?oci:)[a-z][a-z0-9+.-]*)://(?P<user>[^\s/?#'\"<>]*)@", re.IGNORECASE
+)
 # Schemes by which a name alone is a login that everybody has: git@, or the user of a database.
 _NAMED = re.compile(r"(git\+)?ssh|s?ftp|rsync|[a-z]*sql.*|postgres.*|mongodb.*|rediss?|amqps?", re.IGNORECASE)
 _PARAMETER = re.compile(

@@ -236,6 +236,8 @@ def test_a_code_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         "git+https://example.org/r@main:refs/heads/x",
         "git+https://example.org/r@main\n",
         "git+@main",
+        "folder+/code",
+        "folder+file://",
         "",
     ],
 )
@@ -246,6 +248,7 @@ def test_a_uri_of_another_form_is_refused(target: Path, uri: str, monkeypatch: p
         fetch(uri, target)
     assert str(caught.value) == (
         f"CODE_URI '{uri}' is neither <URL of a tar>#sha256=<64 hex digits> nor git+<URL>@<ref>"
+        " nor folder+<URL of a folder>"
     )
     assert list(target.iterdir()) == []
 

@@ -74,7 +74,14 @@ def test_a_url_is_told_without_what_opens_it(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("oci://bucket@namespace/folder", "file:///tmp/a@b", "https://host/a@b", "git+ssh://git@host/r@main", "a@b.c"),
+        *(
+            "oci://bucket@namespace/folder",
+            "folder+oci://b@n/src",
+            "file:///tmp/a@b",
+            "https://host/a@b",
+            "git+ssh://git@host/r@main",
+            "a@b.c",
+        ),
         *("https://host/x?page=2&key_frames=3", "https://host/p/x/n/y", "redis://host?db=1", "s3://bucket/key=1"),
         *("git+https://host/r@v1", "postgresql://me@db/x", "me:hunter2@host is no URL"),
     ],

@@ -1,0 +1,164 @@
+"""Fields of a YAML file that somebody has been given: each with its path and line, and with the text as it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.text import printable
+
+# Of a description of a cluster that is 100 times as long as those of ADS's documentation. They bound what is read of a
+# file that was made to take memory and time.
+_MOST_BYTES, _MOST_FIELDS, _DEEPEST = 200_000, 5_000, 20
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field: a text, a mapping or a list of fields."""
+
+    path: str
+    """Such as ``spec.cluster.spec.config.env[0].name``."""
+    line: int
+    """Of the file, from 1."""
+    value: str | dict[str, Field] | list[Field]
+
+    @property
+    def where(self) -> str:
+        """Its path and line, for people."""
+        return f"line {self.line}, {self.path or 'the file'}"
+
+    def mapping(self) -> dict[str, Field]:
+        """Return its fields.
+
+        Raises:
+            SettingsError: it has none.
+        """
+        if isinstance(self.value, dict):
+            return self.value
+        raise self._other("fields of its own")
+
+    def items(self) -> list[Field]:
+        """Return the items of its list.
+
+        Raises:
+            SettingsError: it has none.
+        """
+        if isinstance(self.value, list):
+            return self.value
+        raise self._other("a list")
+
+    def text(self) -> str:
+        """Return its text: of a number or a switch too, as it is written.
+
+        Raises:
+            SettingsError: it has none.
+        """
+        if isinstance(self.value, str):
+            return self.value
+        raise self._other("a text or a number")
+
+    def _other(self, wanted: str) -> SettingsError:
+        found = {str: "a text", dict: "fields", list: "a list"}[type(self.value)]
+        return SettingsError(f"{self.where}: expected {wanted}, found {found}")
+
+
+def read_yaml(path: Path) -> Field:
+    """Return what is in the file *path*; a field without a value is as if it were not there.
+
+    No object is made of what stands in it: tags are not looked at.
+
+    Raises:
+        SettingsError: it cannot be read, is no YAML, or is larger or deeper than any description of a cluster.
+    """
+    # The launcher's own environment has it: who has only Python gets that first.
+    import yaml  # noqa: PLC0415
+
+    try:
+        with path.open("rb") as file:
+            body = file.read(_MOST_BYTES + 1)
+        if len(body) > _MOST_BYTES:
+            msg = (
+                f"{path} has more than {_MOST_BYTES} bytes: no description of a cluster; give the YAML of ads opctl run"
+            )
+            raise SettingsError(msg)
+        root = yaml.compose(body.decode("utf-8"), Loader=yaml.SafeLoader)
+        if root is None:
+            msg = f"{path} is empty; give the YAML of ads opctl run"
+            raise SettingsError(msg)
+        return _Reader().field(root, "", 0)
+    except OSError as error:
+        msg = f"{path} cannot be read: {error.strerror}; give the YAML of ads opctl run"
+        raise SettingsError(msg) from error
+    except RecursionError as error:
+        msg = f"{path}: fields are deeper than {_DEEPEST} in one another; give the YAML of ads opctl run"
+        raise SettingsError(msg) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        msg = f"{path} is no YAML: {printable(' '.join(str(error).split()), 300)}"
+        raise SettingsError(msg) from error
+
+
+class _Reader:
+    """Makes fields of the parser's nodes. What an alias names again is read, and counted, again."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def field(self, node: Any, path: str, depth: int) -> Field:
+        """Return the *node* of the parser, which is called *path*."""
+        import yaml  # noqa: PLC0415 - see read_yaml
+
+        line = self._count_one(node, depth)
+        if isinstance(node, yaml.MappingNode):
+            return Field(path, line, self._fields(node, path, depth))
+        if isinstance(node, yaml.SequenceNode):
+            items = [self.field(item, f"{path}[{number}]", depth + 1) for number, item in enumerate(node.value)]
+            return Field(path, line, items)
+        return Field(path, line, str(node.value))
+
+    def _count_one(self, node: Any, depth: int) -> int:
+        line = int(node.start_mark.line) + 1
+        self._count += 1
+        if self._count > _MOST_FIELDS or depth > _DEEPEST:
+            limit = f"{_DEEPEST} fields in one another" if depth > _DEEPEST else f"{_MOST_FIELDS} fields"
+            msg = f"line {line}: more than {limit}: no description of a cluster; give the YAML of ads opctl run"
+            raise SettingsError(msg)
+        return line
+
+    def _fields(self, node: Any, path: str, depth: int) -> dict[str, Field]:
+        import yaml  # noqa: PLC0415 - see read_yaml
+
+        merged: dict[str, Field] = {}
+        own: dict[str, Field | None] = {}
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":  # <<: *others
+                merged = {**self._merged(value, path, depth + 1), **merged}
+                continue
+            line = int(key.start_mark.line) + 1
+            if not isinstance(key, yaml.ScalarNode):
+                msg = f"line {line}: the name of a field is a text"
+                raise SettingsError(msg)
+            name = printable(key.value, 100)
+            if name in own:
+                msg = f"line {line}: {path or 'the file'} has {name} twice; keep one of them"
+                raise SettingsError(msg)
+            is_empty = isinstance(value, yaml.ScalarNode) and value.tag == "tag:yaml.org,2002:null"
+            found = None if is_empty else self.field(value, f"{path}.{name}" if path else name, depth + 1)
+            own[name] = found and Field(found.path, line, found.value)
+        return {name: found for name, found in {**merged, **own}.items() if found is not None}
+
+    def _merged(self, node: Any, path: str, depth: int) -> dict[str, Field]:
+        """Return the fields of a mapping, or of several of which the first wins."""
+        import yaml  # noqa: PLC0415 - see read_yaml
+
+        line = self._count_one(node, depth)
+        if isinstance(node, yaml.MappingNode):
+            return self._fields(node, path, depth)
+        if not isinstance(node, yaml.SequenceNode):
+            msg = f"line {line}: what is merged with << is a field with fields of its own"
+            raise SettingsError(msg)
+        found: dict[str, Field] = {}
+        for item in node.value:
+            found = {**self._merged(item, path, depth + 1), **found}
+        return found

@@ -1,0 +1,160 @@
+"""Moving from ADS: its YAML becomes a cluster, and nodes run that its variables alone have started, on the stand-in."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Launch
+from oci_cloud import Cloud, environment_of, image_of, wait
+from oci_user import User
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
+
+YAMLS = Path(__file__).resolve().parents[1] / "ads"
+# What main of each framework prints, by the YAML's own script.
+RESULTS = {
+    "dask": r"dask workers 2 cv 5 sum 41654167500",
+    "pytorch": r"pytorch world size 2 total 12",
+    "tensorflow": r"tensorflow \w+ 0 replicas 2 data data/",
+    "horovod": r"horovod ranks 2 total 3",
+}
+# What the YAMLs name, and the tenancy of the stand-in has under other names.
+OCIDS = {
+    "ocid1.datascienceproject.oc1.iad.aaaa": "PROJECT_OCID",
+    "ocid1.compartment.oc1..aaaa": "COMPARTMENT_OCID",
+    "ocid1.loggroup.oc1.iad.aaaa": "LOG_GROUP_OCID",
+    "ocid1.log.oc1.iad.aaaa": "LOG_OCID",
+    "ocid1.subnet.oc1.iad.aaaa": "SUBNET_OCID",
+}
+
+
+@pytest.fixture
+def user(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
+    """Return somebody who makes Jobs by the SDK, as ADS does."""
+    for name, value in cloud.service.environ.items():
+        monkeypatch.setenv(name, value)
+    return User(cloud.service)
+
+
+@pytest.fixture
+def settings_of_the_checkout(cloud: Cloud) -> Iterator[Path]:
+    path = cloud.project.path / "config.env"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def moved(cloud: Cloud, framework: str) -> str:
+    """Have the user's folder hold the YAML and the script; return the command that from-ads.sh prints."""
+    for file in (YAMLS / framework).iterdir():
+        shutil.copy(file, cloud.project.code)
+    text = (YAMLS / framework / "train.yaml").read_text()
+    for ocid, name in OCIDS.items():
+        text = text.replace(ocid, cloud.service.settings[name])
+    cloud.project.write("train.yaml", text)
+    done = cloud.project.run("from-ads", "train.yaml")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(900)  # on a bare machine Horovod is still being compiled
+@pytest.mark.parametrize("framework", RESULTS)
+def test_a_yaml_of_ads_becomes_a_cluster(cloud: Cloud, settings_of_the_checkout: Path, framework: str) -> None:
+    """With nothing but what it has written, and the image that `make push` would know."""
+    cloud.add_image(framework, environment_of(cloud.project, framework))
+    script, *words = shlex.split(moved(cloud, framework))
+    assert script == str(cloud.project.path / "scripts" / "launch.sh")
+    launch: Launch = cloud.project.launch(*words, **cloud.service.environ, IMAGE=image_of(framework))
+    assert wait(launch) == 0, launch.err + launch.out
+    assert re.search(rf"\| {RESULTS[framework]}$", launch.out, re.MULTILINE), launch.out
+    (job,) = cloud.service.jobs()
+    assert job["displayName"] == words[words.index("--name") + 1]
+    cloud.assert_nothing_runs()
+
+
+# --- Nodes that ADS's variables alone have started ------------------------------------------------------------------
+
+
+def of_ads(framework: str, **more: str) -> dict[str, str]:
+    """Return the variables that `ads opctl run` gives the Job of these YAMLs."""
+    own = {
+        "dask": {"OCI__ENTRY_SCRIPT": "train.py", "OCI__ENTRY_SCRIPT_KWARGS": "--cv 5", "DEFAULT_N_SAMPLES": "5000"},
+        "pytorch": {"OCI__ENTRY_SCRIPT_ARGS": "--total_epochs 3", "CASE": "pytorch"},
+        "tensorflow": {"OCI__ENTRY_SCRIPT_ARGS": "--data-dir data/", "WORKER_PORT": "12356"},
+        "horovod": {"OCI__ENTRY_SCRIPT_ARGS": "--epochs 2", "WORKER_PORT": "12366", "HOROVOD_ARGS": "--gloo"},
+        "plain": {},
+    }
+    return {
+        "OCI__WORK_DIR": f"oci://clusters@stand-in/{framework}",
+        "OCI__EPHEMERAL": "None",
+        "OCI__CLUSTER_TYPE": framework.upper(),
+        "OCI__WORKER_COUNT": "1",
+        "OCI__START_ARGS": "",
+        "OCI__ENTRY_SCRIPT": "train.py",
+        **own[framework],
+        **more,
+    }
+
+
+def job_of(user: User, framework: str, variables: Mapping[str, str]) -> str:
+    container: dict[str, Any] = {"jobEnvironmentType": "OCIR_CONTAINER", "image": image_of(framework)}
+    configuration = {"jobType": "DEFAULT", "environmentVariables": dict(variables)}
+    details = user.job_details(jobEnvironmentConfigurationDetails=container, jobConfigurationDetails=configuration)
+    return str(user.science.create_job(details).data.id)
+
+
+def runs_of(user: User, job: str, roles: str) -> dict[str, str]:
+    """Start the runs as ADS does, main first; parameter servers get no rank. Return their OCIDs."""
+    found = {}
+    for rank, role in enumerate(roles.split()):
+        ranked = {} if role == "PS" else {"RANK": str(rank)}
+        start = {"OCI__START_ARGS": "--port 8796"} if role == "MAIN" else {"OCI__START_ARGS": "--nthreads 1"}
+        found[f"{role}_{rank}"] = user.run(job, OCI__MODE=role, **ranked, **start)
+    return found
+
+
+def ended(user: User, runs: Mapping[str, str]) -> dict[str, str]:
+    return {name: user.service.wait(run)["lifecycleDetails"] for name, run in runs.items()}
+
+
+@pytest.mark.timeout(900)  # on a bare machine Horovod is still being compiled
+@pytest.mark.parametrize("framework", RESULTS)
+def test_adss_variables_alone_make_a_cluster(cloud: Cloud, user: User, framework: str) -> None:
+    """Code that nodes fetch from a bucket, the options of the roles, and not one variable of ours."""
+    cloud.add_image(framework, environment_of(cloud.project, framework))
+    user.files.pipe_file("clusters@stand-in/src/train.py", (YAMLS / framework / "train.py").read_bytes())
+    code = {"OCI__RUNTIME_TYPE": "remote", "OCI__RUNTIME_URI": "oci://clusters@stand-in/src", "OCI__CODE_DIR": "/code"}
+    count = 2 if framework == "dask" else 1
+    variables = of_ads(framework, OCI__WORKER_COUNT=str(count), SCHEDULER_PORT="8796", **code)
+    job = job_of(user, framework, variables)
+    runs = runs_of(user, job, "MAIN" + " WORKER" * count)
+    assert {user.service.wait(run)["lifecycleState"] for run in runs.values()} == {"SUCCEEDED"}, logs(user, runs)
+    assert re.search(rf"^{RESULTS[framework]}$", logs(user, runs), re.MULTILINE), logs(user, runs)
+    assert f"{framework}/{job}/MAIN_config.json" in user.service.objects(f"{framework}/{job}/")
+
+
+def test_runs_of_the_same_job_again_say_so(cloud: Cloud, user: User) -> None:
+    """ADS's own find the end of the first ones, and succeed without having run anything."""
+    (cloud.project.code / "train.py").write_text("import os\nprint('ran', os.environ['OCI__PS_COUNT'])\n")
+    variables = of_ads("plain", OCI__CODE_DIR=str(cloud.project.code), OCI__PS_COUNT="1", OCI__READY_TIMEOUT="1")
+    cloud.add_image("plain", Path(sys.executable))
+    job = job_of(user, "plain", variables)
+    runs = runs_of(user, job, "MAIN WORKER PS")
+    assert {user.service.wait(run)["lifecycleState"] for run in runs.values()} == {"SUCCEEDED"}, logs(user, runs)
+    assert "\nran 1\n" in logs(user, runs)
+    assert "OCI__READY_TIMEOUT is not known here" in logs(user, runs)
+
+    again = runs_of(user, job, "MAIN WORKER PS")
+    assert all("exit code 78." in text for text in ended(user, again).values())
+    assert logs(user, again).count("the runs of one Job make one cluster, once; create a new Job") == 3
+    assert "ran 1" not in logs(user, again)
+
+
+def logs(user: User, runs: Mapping[str, str]) -> str:
+    return "\n".join(user.service.log(run) for run in runs.values())

@@ -1,0 +1,82 @@
+#!/usr/bin/env bats
+# scripts/from-ads.sh: its command line, its exit codes, and which stream has what.
+
+load test_helper.bash
+load project.bash
+
+setup() {
+  isolate
+  make_project
+  cat >train.yaml <<'END'
+kind: distributed
+apiVersion: v1.0
+spec:
+  cluster:
+    kind: dask
+    spec:
+      name: first
+      worker: {replicas: 2}
+  runtime:
+    kind: python
+    spec: {entryPoint: train.py, args: [--name, a b]}
+END
+  touch train.py
+}
+
+from_ads() { "${PROJECT}/scripts/from-ads.sh" "$@"; }
+
+@test "from-ads: the header comment is the help" {
+  assert_help from-ads.sh
+}
+
+@test "from-ads: a wrong command line reads nothing" {
+  assert_usage_error "expected one file, the YAML of ads opctl run; got 0 of them" from-ads.sh
+  assert_usage_error "one of --merge, which keeps what config.env has, and --force, which does not; got both" \
+    from-ads.sh train.yaml --merge --force
+  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" from-ads.sh train.yaml --backend cloud
+}
+
+@test "from-ads: no Python, or one that is too old, is named" {
+  assert_needs_python from-ads.sh train.yaml
+}
+
+@test "from-ads: stdout is the command alone, and the settings are a file that a launch can read (needs .venv)" {
+  use_tools
+  run -0 --separate-stderr from_ads train.yaml --backend stub
+  assert_output "'${PROJECT}/scripts/launch.sh' dask 2 --name first"
+  assert_stderr --partial "from-ads.sh: 4 fields of train.yaml are taken: dask, workers: 2"
+  run -0 cat "${PROJECT}/config.env"
+  assert_line "CODE_DIR='${PWD}'"
+  assert_line "ARGS='[\"--name\", \"a b\"]'"
+}
+
+@test "from-ads: an unknown field is named with its line, and has a code of its own (needs .venv)" {
+  use_tools
+  echo '    image: x' >>train.yaml
+  run -3 --separate-stderr from_ads train.yaml --dry-run
+  assert_stderr --partial "not a field of ADS's: train.yaml:12: spec.runtime.image: ADS does not read it either"
+  assert [ ! -e "${PROJECT}/config.env" ]
+}
+
+@test "from-ads: a config.env that is there stays (needs .venv)" {
+  use_tools
+  echo 'TTL=3d' >"${PROJECT}/config.env"
+  run -78 --separate-stderr from_ads train.yaml
+  assert_output ""
+  assert_stderr --partial "-TTL=3d"
+  assert_stderr --partial "config.env is there, and stays as it is; --merge adds what it lacks, --force replaces it"
+  run -0 cat "${PROJECT}/config.env"
+  assert_output 'TTL=3d'
+  run -0 from_ads train.yaml --merge
+  run -0 head -1 "${PROJECT}/config.env"
+  assert_output 'TTL=3d'
+}
+
+@test "from-ads: what is no YAML of ADS's is refused (needs .venv)" {
+  use_tools
+  echo 'kind: job' >job.yaml
+  run -78 --separate-stderr from_ads job.yaml
+  assert_stderr "from-ads.sh: error: line 1, kind: expected kind: distributed, of ads opctl run, got 'job'; ads.jobs is not read"
+  run -78 --separate-stderr from_ads nowhere.yaml
+  assert_stderr --partial "nowhere.yaml cannot be read: No such file or directory"
+}
