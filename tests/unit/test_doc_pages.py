@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
+from cluster_life import PICTURE, drawing
 from doc_pages import ROOT
 
+from oci_cluster.backends.oci import refusals
+from oci_cluster.backends.oci.needed import statements
+from oci_cluster.backends.oci.needed_settings import needed_of
 from oci_cluster.backends.oci.security_rules import ALL_TCP, node_ports
 from oci_cluster.backends.oci.setup import framework_words
+from oci_cluster.contract.cluster import State
 from oci_cluster.contract.config import framework_defaults
 
 
@@ -46,3 +53,39 @@ def test_rules_between_nodes_are_those_that_setup_makes() -> None:
     assert {name: (found["names"] or "", found["ports"]) for name, found in told.items() if found} == {
         name: ports_of(folder) for name, folder in folders.items()
     }
+
+
+def test_the_picture_of_a_clusters_life_has_the_words_of_the_package() -> None:
+    """docs/images/cluster-life.svg is what tests/cluster_life.py draws of them; that file says how to draw it anew."""
+    assert PICTURE.read_text(encoding="utf-8") == drawing()
+
+
+def test_every_file_and_state_of_the_picture_is_one_of_the_contract() -> None:
+    """As common/README.md has the files, and status.sh the states."""
+    contract = (ROOT / "common" / "README.md").read_text(encoding="utf-8")
+    texts = [(one.get("class"), one.text or "") for one in ElementTree.fromstring(drawing()).iter() if one.tag.endswith("text")]
+    words = {word.replace("WORKER_1", "<node>") for kind, word in texts if kind == "word"}
+    assert len(words) > 6
+    assert {word for word in words if f"`{word}`" not in contract and word.replace("MAIN", "<node>") not in contract} == set()
+    assert [State(word) for kind, word in texts if kind == "state"]
+
+
+def test_each_statement_of_a_policy_has_its_row() -> None:
+    """docs/policies.md: what stands in a policy, whom it is of, and what does not work without it."""
+    wanted = needed_of(
+        {"COMPARTMENT_OCID": "ocid1.compartment.oc1..a", "WORK_DIR": "oci://b@n/team/work", "REGISTRY": "iad.ocir.io/n/t"},
+        ("dask",),
+        "us-ashburn-1",
+    )
+    found = [(re.split(r" to | in ", one.text)[1], one.of, one.why) for one in statements(wanted)]
+    told = rows("docs/policies.md", "## What each statement is for")
+    assert [(statement.strip("`"), of, why) for statement, of, why, _ in told] == found
+
+
+def test_what_each_command_asks_for_is_what_refusals_name() -> None:
+    """docs/policies.md names those permissions that a message asks for, too."""
+    messages = inspect.getsource(refusals)
+    for _, asked in rows("docs/policies.md", "## Narrower: what each command asks for"):
+        permissions = re.findall(r"`([a-z]+ [a-z-]+)`", asked)
+        assert permissions
+        assert [one for one in permissions if one not in messages] == []
