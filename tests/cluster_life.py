@@ -1,7 +1,8 @@
 """Draws docs/images/cluster-life.svg: the life of a cluster, in the words of the contract.
 
-Run ``PYTHONPATH=tests:common .venv/bin/python tests/cluster_life.py`` after a change here, or of one of these words: they
-come from the package, so the picture cannot say others. ``tests/unit/test_doc_pages.py`` compares the file with this.
+Run ``PYTHONPATH=tests:common .venv/bin/python tests/cluster_life.py`` after a change here, or of one of these words:
+they come from the package, so the picture cannot say others. ``tests/unit/test_doc_pages.py`` compares the file with
+this.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ TIP = (
 
 def text(x: float, y: float, said: str, kind: str = "") -> str:
     """Return a line of text at *x* and *y*."""
-    return f'<text x="{x:g}" y="{y:g}"{f" class={kind!r}".replace(chr(39), chr(34)) if kind else ""}>{escape(said)}</text>'
+    return (
+        f'<text x="{x:g}" y="{y:g}"{f" class={kind!r}".replace(chr(39), chr(34)) if kind else ""}>{escape(said)}</text>'
+    )
 
 
 def box(lane: str, y: float, *lines: str, kind: str = "middle") -> list[str]:
@@ -105,7 +108,9 @@ def drawing() -> str:
     why = f"{int(ExitCode.STOPPED)} after stop.sh or Ctrl-C, {int(ExitCode.TIMED_OUT)} when a time is over, "
     why += f"{int(ExitCode.LOST)} when main or a needed worker is lost."
     parts += [
-        text(20, HEIGHT - 38, f"Whatever ends a cluster, it ends this way: {STOP} has the code and the reason.", "small"),
+        text(
+            20, HEIGHT - 38, f"Whatever ends a cluster, it ends this way: {STOP} has the code and the reason.", "small"
+        ),
         text(20, HEIGHT - 18, f"The code is that of the entry point, or {why}", "small"),
     ]
     head = (

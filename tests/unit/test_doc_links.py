@@ -59,16 +59,16 @@ def test_anchors_are_those_of_github() -> None:
 def test_pages_that_the_code_names_are_there() -> None:
     """In messages, help and comments of what users get: `docs/oci.md`, `common/README.md`."""
     here = pages()
-    roots = {name.partition("/")[0] for name in here if "/" in name}
-    missing = []
-    for path in files():
-        name = path.relative_to(ROOT).as_posix()
-        if path.suffix not in CODE or name.startswith("tests/"):
-            continue
-        for page in PAGE_IN_CODE.findall(path.read_text(encoding="utf-8")):
-            if (page.partition("/")[0] in roots or page in ("SECURITY.md", "CONTRIBUTING.md")) and page not in here:
-                missing.append(f"{name}: {page}")
-    assert missing == []
+    folders = tuple(f"{name.partition('/')[0]}/" for name in here if "/" in name)
+    of_users = [path for path in files() if path.suffix in CODE and not path.is_relative_to(ROOT / "tests")]
+    named = {
+        (path.relative_to(ROOT).as_posix(), page)
+        for path in of_users
+        for page in PAGE_IN_CODE.findall(path.read_text(encoding="utf-8"))
+        if page.startswith(folders) or page in {"SECURITY.md", "CONTRIBUTING.md"}
+    }
+    assert len(named) > 10
+    assert {one for one in named if one[1] not in here} == set()
 
 
 def test_every_page_of_docs_is_in_the_index() -> None:
