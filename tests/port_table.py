@@ -1,4 +1,4 @@
-"""The table of ports in SECURITY.md, for tests that compare it with sockets."""
+"""The table of ports in docs/network.md, for tests that compare it with sockets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-SECURITY = Path(__file__).resolve().parents[1] / "SECURITY.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "network.md"
 PORT = re.compile(r"(?:(\d+)(?:-(\d+))? `(\w+)`|any)(?:, (.*))?")
 
 
@@ -36,7 +36,7 @@ class Row:
 
 def read_table() -> list[Row]:
     """Return the lines of the table of ports."""
-    section = SECURITY.read_text().partition("\n## Ports\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("\n## Ports\n")[2].partition("\n## ")[0]
     rows = []
     for line in re.findall(r"^\| (.*) \|$", section, re.MULTILINE)[2:]:
         framework, nodes, program, port, address, *_ = line.split(" | ")

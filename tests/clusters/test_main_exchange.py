@@ -228,7 +228,7 @@ def test_an_interrupted_cluster_begins_again(launch: Launch) -> None:
 
 
 def test_main_listens_on_its_port_and_nobody_else_on_anything(launch: Launch) -> None:
-    """As the row of the table of ports in SECURITY.md says that is about any framework."""
+    """As the row of the table of ports in docs/network.md says that is about any framework."""
     (row,) = [row for row in read_table() if row.framework == "any"]
     assert (row.roles, row.program, row.when, row.address) == (("MAIN",), "agent", "with main://", "the node's")
     nodes = launch(UNTIL_GO)

@@ -1,4 +1,4 @@
-"""What a cluster listens on is what the table in SECURITY.md says: real clusters, looked at from outside."""
+"""What a cluster listens on is what the table in docs/network.md says: real clusters, looked at from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from harness import PATIENCE_S, Launch, Project, parts_of, wait_until
-from port_table import SECURITY, Row, read_table
+from port_table import PAGE, Row, read_table
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Horovod's environment compiles it
 # Ports of their own, as other tests here have the usual ones, and these run beside each other. Two clusters of
@@ -215,7 +215,7 @@ def test_sockets_are_those_of_the_table(project: Project, kind: str) -> None:
 
 def test_table_has_every_framework_and_every_port_that_is_a_setting() -> None:
     """And no more ports than there are."""
-    root = SECURITY.parent
+    root = PAGE.parents[1]
     frameworks = {path.parent.name for path in root.glob("*/start-master.sh")}
     rows = read_table()
     # "any": what there is with each, as test_main_exchange.py looks at it.

@@ -160,7 +160,7 @@ def room(project: Project) -> Iterator[Path]:
 
 @needs_another_user
 def test_another_user_gets_metrics_and_a_page(project: Project, room: Path) -> None:
-    """No file, no socket, no environment; on each port, in each of its words, nothing but what SECURITY.md says."""
+    """No file, no socket, no environment; on each port, in each of its words, nothing but what docs/network.md says."""
     launch = launch_ray(project)
     key = json.loads((launch.directory / "cluster.json").read_bytes())["environment"]["LAUNCH_KEY"]
     token = client_token(key, launch.launch_id)

@@ -1,6 +1,6 @@
 """A neighbour: a host of the subnet that is no node, and sends to every port that it reaches what it can think of.
 
-What it gets is said by the table of ports in SECURITY.md. None of its pickles runs anywhere.
+What it gets is said by the table of ports in docs/network.md. None of its pickles runs anywhere.
 """
 
 from __future__ import annotations

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doc_pages import ROOT, files
 
-ROOT = Path(__file__).resolve().parents[2]
 LINES = 400
 LIMITS = {ast.FunctionDef: 60, ast.AsyncFunctionDef: 60, ast.ClassDef: 300}
 SHELL = (".sh", ".bash", ".bats")
-
-
-def files() -> list[Path]:
-    """Return every file that git knows or could add."""
-    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
-    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
 
 
 def is_shell(path: Path) -> bool:

@@ -1,0 +1,96 @@
+"""What pages say in numbers and names, held to the code that decides it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+from cluster_life import PICTURE, drawing
+from doc_pages import ROOT
+
+from oci_cluster.backends.oci import refusals
+from oci_cluster.backends.oci.needed import statements
+from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.security_rules import ALL_TCP, node_ports
+from oci_cluster.backends.oci.setup import framework_words
+from oci_cluster.contract.cluster import State
+from oci_cluster.contract.config import framework_defaults
+
+
+def section(page: str, heading: str) -> str:
+    """Return what stands below *heading*, a whole line, up to the next heading of any level."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return text.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the first table below *heading*."""
+    table = re.search(r"(?:^\|.*\n)+", section(page, heading), re.MULTILINE)
+    assert table, heading
+    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table[0].splitlines()[2:]]
+
+
+def ports_of(folder: Path) -> tuple[str, str]:
+    """Return names and numbers of the ports that nodes need of each other, as the page writes them."""
+    names = framework_words(folder, "NODE_PORTS")
+    given = framework_defaults(folder)
+    found = node_ports({**given, "NODE_PORTS": ",".join(names)})
+    if found == [ALL_TCP]:
+        return "", "all"
+    return " ".join(names), ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def test_rules_between_nodes_are_those_that_setup_makes() -> None:
+    """docs/network.md: every framework, with the ports of its settings.env."""
+    told = {
+        name: re.fullmatch(r"(?:`(?P<names>.*)`: )?(?P<ports>.*)", cell)
+        for names, cell in rows("docs/network.md", "## Rules between nodes")
+        for name in names.lower().split(", ")
+    }
+    folders = {path.parent.name: path.parent for path in ROOT.glob("*/start-master.sh")}
+    assert {name: (found["names"] or "", found["ports"]) for name, found in told.items() if found} == {
+        name: ports_of(folder) for name, folder in folders.items()
+    }
+
+
+def test_the_picture_of_a_clusters_life_has_the_words_of_the_package() -> None:
+    """docs/images/cluster-life.svg is what tests/cluster_life.py draws of them; that file says how to draw it anew."""
+    assert PICTURE.read_text(encoding="utf-8") == drawing()
+
+
+def test_every_file_and_state_of_the_picture_is_one_of_the_contract() -> None:
+    """As common/README.md has the files, and status.sh the states."""
+    contract = (ROOT / "common" / "README.md").read_text(encoding="utf-8")
+    texts = re.findall(r'<text [^>]*class="(\w+)">(.*?)</text>', drawing())
+    words = {word.replace("WORKER_1", "<node>") for kind, word in texts if kind == "word"}
+    assert len(words) > 6
+    assert {
+        word for word in words if f"`{word}`" not in contract and word.replace("MAIN", "<node>") not in contract
+    } == set()
+    assert [State(word) for kind, word in texts if kind == "state"]
+
+
+def test_each_statement_of_a_policy_has_its_row() -> None:
+    """docs/policies.md: what stands in a policy, whom it is of, and what does not work without it."""
+    wanted = needed_of(
+        {
+            "COMPARTMENT_OCID": "ocid1.compartment.oc1..a",
+            "WORK_DIR": "oci://b@n/team/work",
+            "REGISTRY": "iad.ocir.io/n/t",
+        },
+        ("dask",),
+        "us-ashburn-1",
+    )
+    found = [(re.split(r" to | in ", one.text)[1], one.of, one.why) for one in statements(wanted)]
+    told = rows("docs/policies.md", "## What each statement is for")
+    assert [(statement.strip("`"), of, why) for statement, of, why, _ in told] == found
+
+
+def test_what_each_command_asks_for_is_what_refusals_name() -> None:
+    """docs/policies.md names those permissions that a message asks for, too."""
+    messages = inspect.getsource(refusals)
+    for _, asked in rows("docs/policies.md", "## Narrower: what each command asks for"):
+        permissions = re.findall(r"`([a-z]+ [a-z-]+)`", asked)
+        assert permissions
+        assert [one for one in permissions if one not in messages] == []
