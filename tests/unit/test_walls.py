@@ -20,6 +20,7 @@ ROOMS = {
     "node": ("errors", "system", "contract"),
     "images": ("errors", "system", "contract"),
     "backends": ("errors", "system", "contract"),
+    "project": ("errors", "system", "contract"),
     "launcher": ("errors", "system", "contract"),
     "door": ("errors", "system", "contract", "launcher"),
 }
@@ -125,6 +126,8 @@ FORBIDDEN = [
     ("images.build", "from oci_cluster.launcher import cli"),
     ("images.install", "from oci_cluster.system.engine import Engine"),
     ("images.install", "from oci_cluster.images import records"),
+    ("project.updating", "from oci_cluster.launcher import command_line"),
+    ("launcher.cli", "from oci_cluster.project import updating"),
     ("errors", "from oci_cluster.system import text"),
     ("launcher.cli", "from oci_cluster.door.cluster import Cluster"),
     ("node.agent", "from oci_cluster.door.cluster import Cluster"),

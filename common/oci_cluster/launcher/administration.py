@@ -1,4 +1,4 @@
-"""``quota.sh``, ``queue.sh`` and ``setup.sh``: their command lines; what they do is one backend's own."""
+"""Command lines of scripts without a cluster: ``quota.sh``, ``queue.sh``, ``setup.sh``, ``new.sh``, ``update.sh``."""
 
 from __future__ import annotations
 
@@ -55,4 +55,36 @@ def read_setup(words: Sequence[str]) -> CommandLine:
     modes = [name for name in ("--apply", "--print", "--tfvars") if line.has(name)]
     if len(modes) > 1:
         raise usage(f"one of --apply, --print and --tfvars, got {' and '.join(modes)}")
+    return line
+
+
+def read_new(words: Sequence[str], backends: Sequence[str]) -> CommandLine:
+    """Return what *words* say to ``new``; *backends* are those that there are.
+
+    Raises:
+        UsageError: something is wrong with them.
+    """
+    line = parse("new", words)
+    if len(line.words) < 2 or "" in line.words:
+        raise usage(f"expected <framework...> <dir>, got {' '.join(map(repr, line.words)) or 'nothing'}")
+    if line.has("--backend") and line.value("--backend") not in backends:
+        raise usage(f"unknown backend '{line.value('--backend')}'; there is: {' '.join(backends)}")
+    if line.has("--code") and not line.has("--entry"):
+        raise usage(f"--code {line.value('--code')} needs the script in it that is run: --entry FILE")
+    return line
+
+
+def read_update(words: Sequence[str]) -> CommandLine:
+    """Return what *words* say to ``update``.
+
+    Raises:
+        UsageError: something is wrong with them.
+    """
+    line = parse("update", words)
+    if line.has("--backend"):
+        raise usage("an update is the same for all backends; leave --backend out")
+    if "" in line.words:  # "$VERSION" that is not set: it must not mean where the last one came from
+        raise usage("expected a version, got an empty word")
+    if len(line.words) > 2:
+        raise usage(f"expected VERSION [REF], got {len(line.words)} words")
     return line

@@ -34,6 +34,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "quota": ("--dry-run", "--prune", "--force", "--drain", "--json"),
     "queue": ("--json",),
     "setup": ("--apply", "--print", "--tfvars"),
+    "new": ("--code=", "--entry=", "--dry-run"),
+    "update": ("--base=", "--dry-run"),
 }
 
 
