@@ -137,7 +137,19 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str], arguments: li
 
 VERBS = {
     *("agent", "launch", "session", "status", "list", "logs", "scale", "stop", "connect", "images"),
-    *("prepare", "queue", "quota", "requirements", "setup", "upload-outputs", "fetch-outputs", "runner", "orphan"),
+    *(
+        "prepare",
+        "queue",
+        "quota",
+        "requirements",
+        "setup",
+        "new",
+        "update",
+        "upload-outputs",
+        "fetch-outputs",
+        "runner",
+        "orphan",
+    ),
 }
 
 

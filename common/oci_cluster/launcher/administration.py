@@ -81,8 +81,6 @@ def read_update(words: Sequence[str]) -> CommandLine:
         UsageError: something is wrong with them.
     """
     line = parse("update", words)
-    if line.has("--backend"):
-        raise usage("an update is the same for all backends; leave --backend out")
     if "" in line.words:  # "$VERSION" that is not set: it must not mean where the last one came from
         raise usage("expected a version, got an empty word")
     if len(line.words) > 2:

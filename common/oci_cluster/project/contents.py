@@ -21,7 +21,7 @@ class Contents:
 
     Attributes:
         places: Folders and files that go, and where to.
-        left_out: Of these, the folders and files that do not.
+        left_out: Of what is in these folders, what does not go.
         starters: Files that ``new.sh`` puts at the first of several names that nothing has, and ``update.sh`` never.
     """
 
@@ -40,7 +40,7 @@ class Contents:
         found = {}
         for place, goal in self.places:
             for source, target in zip(_each(place, frameworks), _each(goal, frameworks), strict=True):
-                if source in files and not self._is_left_out(source):
+                if source in files:
                     found[target] = source
                 if source.endswith("/"):
                     inside = [name for name in files if name.startswith(source) and not self._is_left_out(name)]
