@@ -17,8 +17,8 @@ from oci_cluster.system.text import printable
 # git's own words for the kinds of files that there are.
 PLAIN, EXECUTABLE, LINK = "100644", "100755", "120000"
 
-# What tools and builds make again, in folders that are copied. ``extra-env-*`` are lent to builds.
-_RUBBISH_NAMES = frozenset({"__pycache__", "node_modules"})
+# What tools and builds make again, in folders that are copied. ``extra-env-*``, too, are lent to builds.
+_RUBBISH_NAMES = frozenset({"__pycache__", "node_modules", "Dockerfile.dockerignore"})
 _RUBBISH_ENDS = (".pyc", "~", ".orig", ".rej", ".swp")
 _KEPT_HIDDEN = frozenset({".dockerignore", ".gitattributes"})
 
