@@ -41,14 +41,14 @@ if [[ ${#frameworks[@]} -eq 0 ]]; then
     frameworks+=("${file##*/}")
   done
 fi
-for framework in "${frameworks[@]}"; do
+for framework in ${frameworks[@]+"${frameworks[@]}"}; do
   [[ -f "${root}/scripts/templates/smoke/with_${framework}.py" ]] ||
     usage_error "there is no scripts/templates/smoke/with_${framework}.py; write one, or name other frameworks"
 done
 
 scratch="$(mktemp -d)"
 trap 'rm -rf "${scratch}"' EXIT
-for framework in "${frameworks[@]}"; do
+for framework in ${frameworks[@]+"${frameworks[@]}"}; do
   began="${SECONDS}"
   log "${framework}: a cluster with one worker"
   code=0

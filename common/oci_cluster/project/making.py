@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -56,19 +57,21 @@ def run(
     frameworks, root = _asked(words, checkout, cwd)
     wanted = _settings({name: values[-1] for name, values in given.items() if values})
     is_dry = "--dry-run" in given
-    version = open_folder(checkout)
+    version, say_again = open_folder(checkout), say
     if is_dry or not root.is_dir():
-        _plan(root, frameworks, version, wanted, show=show, say=say)  # all checks before the first effect
+        changes = _plan(root, frameworks, version, wanted, say=say)  # all checks before the first effect
+        _show(changes, show, in_full=is_dry)
         if is_dry:
             return 0
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise not_writable(root, error) from error
-        show = _nothing
+        show = say_again = _nothing
     with alone(root):
         finish_changes(root, say)
-        changes = _plan(root, frameworks, version, wanted, show=show, say=_nothing if show is _nothing else say)
+        changes = _plan(root, frameworks, version, wanted, say=say_again)
+        _show(changes, show, in_full=False)
         make_changes(root, changes)
     _say_next(root, cwd, changes, frameworks, say)
     return 0
@@ -115,10 +118,9 @@ def _plan(
     version: Version,
     wanted: Mapping[str, str],
     *,
-    show: Callable[[str], object],
     say: Say,
 ) -> list[Change]:
-    """Return what is to be changed in the project *root*, checked, and show it."""
+    """Return what is to be changed in the project *root*, checked; say what people should know of it."""
     contents = read_contents(version.files, version.origin)
     record = read_record(root)
     if record:
@@ -130,8 +132,6 @@ def _plan(
     known = dict(record.files) if record else {}
     changes = _new_files(root, {name: file for name, file in files.items() if name not in known})
     changes += _additions(root, version.files, wanted)
-    for change in changes:
-        _show(change, show, is_whole=change.name in files)
     new = Record(version.name, version.commit, version.origin, all_frameworks, came(files, sources))
     changes += _records(root, new, files, record)
     check_changes(root, changes)
@@ -286,14 +286,20 @@ def _records(root: Path, record: Record, files: Files, old: Record | None) -> li
     return changes
 
 
-def _show(change: Change, show: Callable[[str], object], *, is_whole: bool) -> None:
-    if change.before is None:
-        show(f"new    {printable(change.name)}")
-    elif change.after and not is_whole:
-        show(f"lines  {printable(change.name)}, behind its own:")
-        added = change.after.content[len(change.before.content) :].decode(errors="replace")
-        for line in added.splitlines():
-            if line:
+def _show(changes: Sequence[Change], show: Callable[[str], object], *, in_full: bool) -> None:
+    """Show what is made, of folders only how much unless *in_full*, and which lines are added to a user's files."""
+    made = [change.name for change in changes if change.before is None and change.name not in {RECORD, COPY}]
+    counts = Counter(name.partition("/")[0] for name in made if "/" in name and not in_full)
+    for folder, count in sorted(counts.items()):
+        show(f"new    {printable(folder)}/  {count} files")
+    for name in made:
+        if in_full or "/" not in name:
+            show(f"new    {printable(name)}")
+    for change in changes:
+        if change.before and change.after and change.name not in {RECORD, COPY}:
+            show(f"lines  {printable(change.name)}, behind its own:")
+            added = change.after.content[len(change.before.content) :].decode(errors="replace")
+            for line in filter(None, added.splitlines()):
                 show(f"         + {printable(line)}")
 
 
