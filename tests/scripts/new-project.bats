@@ -11,7 +11,8 @@ setup() {
   mine="${PWD}/my own"
 }
 
-new() { "${PROJECT}/scripts/new.sh" dask "${mine}" "$@"; }
+# Make the project, without a word.
+make_mine() { "${PROJECT}/scripts/new.sh" dask "${mine}" >/dev/null 2>&1; }
 
 @test "new, update, smoke: the header comment is the help" {
   assert_help new.sh
@@ -44,7 +45,7 @@ new() { "${PROJECT}/scripts/new.sh" dask "${mine}" "$@"; }
 }
 
 @test "new, update: neither needs .venv, and both work from anywhere, in a path with blanks" {
-  run -0 --separate-stderr new --code src --entry train.py
+  run -0 --separate-stderr "${PROJECT}/scripts/new.sh" dask "${mine}" --code src --entry train.py
   assert [ ! -e "${PROJECT}/.venv" ]
   assert [ -x "${mine}/scripts/launch.sh" ]
   assert_equal "$(tail -n 2 "${mine}/config.env")" $'CODE_DIR=src\nENTRY_POINT=train.py'
@@ -62,7 +63,7 @@ new() { "${PROJECT}/scripts/new.sh" dask "${mine}" "$@"; }
 }
 
 @test "update: a conflict ends with 1, and names the file" {
-  new >/dev/null 2>&1
+  make_mine
   cp -R "${PROJECT}" newer
   printf 'mine\n' >>"${mine}/dask/start-worker.sh"
   printf 'newer\n' >>newer/dask/start-worker.sh
@@ -103,7 +104,7 @@ make_there() { # target...
   mkdir -p "${mine}/app" "${mine}/my app"
   : >"${mine}/app/Dockerfile"
   : >"${mine}/my app/Dockerfile"
-  new >/dev/null 2>&1
+  make_mine
   make_there
   assert_output --regexp $'(^|\n)  build +build the images of all frameworks'
   make_there build push
@@ -116,7 +117,7 @@ make_there() { # target...
   mkdir "${mine}"
   # shellcheck disable=SC2016 # the text of a Makefile
   printf '%s\n' 'X := a' 'CFLAGS:=b' 'all: test' $'\techo all $(X)' 'test build:' $'\techo mine $@' 'push-%:' $'\techo mine' >"${mine}/Makefile"
-  new >/dev/null 2>&1
+  make_mine
   make_there --silent
   assert_output $'mine test\nall a'
   make_there --silent build
@@ -134,7 +135,7 @@ make_there() { # target...
 @test "make: our line may stand first, and a project may have none of our frameworks any more" {
   mkdir "${mine}"
   printf '%s\n' 'include scripts/clusters.mk' 'all:' $'\techo all' >"${mine}/Makefile"
-  new >/dev/null 2>&1
+  make_mine
   make_there --silent
   assert_output "all"
   rm -r "${mine}/dask"
