@@ -18,42 +18,17 @@ python_files = $(call files,'*.py')
 shell_files = $(shell .venv/bin/shfmt -f $(files)) # by extension or first line
 yaml_files = $(call files,'*.yaml' '*.yml')
 
-# Those that images can be built of, here or in a project that has some of the folders.
-frameworks := $(patsubst %/Dockerfile,%,$(wildcard */Dockerfile))
-builds := $(frameworks:%=build-%)
-pushes := $(frameworks:%=push-%)
 # What a line of config.mk sets for images; what the command line sets is exported anyway.
 chosen := REGISTRY TAG CODE_DIR EXTRA_ENV TORCH ENV_FILE SYSTEM_PACKAGES BASE_IMAGE RUN_AS PLATFORM DOCKER BUILD_FLAGS
 $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
-# `make build push` without what a push needs stops before the build.
-to_push := $(if $(filter push%,$(MAKECMDGOALS)),--to-push)
 
-# dask/ and tests/ are folders: without .PHONY make calls such targets "up to date".
-.PHONY: build push pull-check pin-base size $(builds) $(pushes) help test test-quick test-unit test-scripts test-clusters test-kubernetes test-samples lint format lock audit bench chaos demo-oci screenshots smoke-oci coverage clean
+include scripts/clusters.mk # build push pull-check pin-base size
+
+# tests/ is a folder: without .PHONY make calls such a target "up to date".
+.PHONY: help test test-quick test-unit test-scripts test-clusters test-kubernetes test-samples lint format lock audit bench chaos demo-oci screenshots smoke-oci coverage clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-
-build: ## build the images of all frameworks; build-dask one
-	@./scripts/images.sh build $(frameworks) $(to_push)
-
-push: build ## push them to REGISTRY, and record their digests; push-dask one
-	@./scripts/images.sh push $(frameworks)
-
-pull-check: ## pull back what was pushed: is it what was built, and does it start?
-	@./scripts/images.sh pull-check
-
-pin-base: ## print the base image by the digest that its registry has now, as a line for config.env
-	@./scripts/images.sh pin-base
-
-size: ## print the layers of the images
-	@./scripts/images.sh size
-
-$(builds): build-%:
-	@./scripts/images.sh build $* $(to_push)
-
-$(pushes): push-%: build-%
-	@./scripts/images.sh push $*
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^clusters-help/ {sub(/^clusters-/, "", $$1); printf "  %-16s %s\n", $$1, $$2}' scripts/clusters.mk $(firstword $(MAKEFILE_LIST))
 
 test: $(python_tools) $(node_tools) ## run all four rings of tests; installs what they need
 	./tests/run.sh

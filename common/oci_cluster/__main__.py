@@ -158,6 +158,27 @@ def _from_ads(words: Words) -> int:
     return from_ads.run(asked, PROJECT_ROOT, print, say_to_stderr(program()))
 
 
+def _new(words: Words) -> int:
+    from oci_cluster.backends import known_backends
+    from oci_cluster.contract.config import PROJECT_ROOT
+    from oci_cluster.launcher import administration
+    from oci_cluster.project import making
+
+    line = administration.read_new(words, known_backends())
+    say = say_to_stderr(program())
+    return making.run(line.words, line.given, checkout=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
+
+
+def _update(words: Words) -> int:
+    from oci_cluster.contract.config import PROJECT_ROOT
+    from oci_cluster.launcher import administration
+    from oci_cluster.project import updating
+
+    line = administration.read_update(words)
+    say = say_to_stderr(program())
+    return updating.run(line.words, line.given, root=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
+
+
 VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "agent": (_agent, "be the agent of the node that the environment describes"),
     "launch": (_for_people("launch"), "run a cluster; scripts/launch.sh tells more"),
@@ -173,6 +194,8 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "queue": (_of_kubernetes("queue"), "show who waits for what on a Kubernetes; scripts/queue.sh tells more"),
     "setup": (_setup, "show what a tenancy lacks for clusters, or make it; scripts/setup.sh tells more"),
     "from-ads": (_from_ads, "make config.env of the YAML of ads opctl run; scripts/from-ads.sh tells more"),
+    "new": (_new, "put the templates into a user's own project; scripts/new.sh tells more"),
+    "update": (_update, "bring a project to a newer version of them; scripts/update.sh tells more"),
     "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),

@@ -12,8 +12,7 @@ setup() {
   cp "${ROOT}/Makefile" "${project}"
   ln -s "${ROOT}/common" "${project}/common"
   ln -s "${ROOT}/scripts" "${project}/scripts"
-  : >"${project}/dask/Dockerfile"
-  : >"${project}/pytorch/Dockerfile"
+  touch "${project}"/{dask,pytorch}/{Dockerfile,start-master.sh}
   calls="${PWD}/calls"
   stub docker 'case "$1" in info) echo "{}" ;; *) echo "it does not build" >&2; exit 9 ;; esac'
   export PATH="${PWD}/bin:${PATH}"
@@ -37,6 +36,7 @@ use_copies() {
 @test "images: make passes on all frameworks that have a Dockerfile, and whether a push follows" {
   rm "${project}/scripts"
   mkdir "${project}/scripts"
+  cp "${ROOT}/scripts/clusters.mk" "${project}/scripts"
   printf '#!/bin/sh\necho "$*"\n' >"${project}/scripts/images.sh"
   chmod +x "${project}/scripts/images.sh"
   run -0 --separate-stderr make --no-print-directory -C "${project}" build

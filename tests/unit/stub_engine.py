@@ -54,7 +54,8 @@ class Checkout:
         self.stub.mkdir()
         for framework in ("dask", "pytorch"):
             (self.root / framework).mkdir(parents=True)
-            (self.root / framework / "Dockerfile").touch()
+            for name in ("Dockerfile", "start-master.sh"):
+                (self.root / framework / name).touch()
         self.engine = self.stub / engine
         self.engine.write_text(STUB)
         self.engine.chmod(0o755)

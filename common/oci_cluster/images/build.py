@@ -18,6 +18,7 @@ from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.images import records, registry
 from oci_cluster.images.choices import Choices, read_choices, revision, source, with_dockerfile
 from oci_cluster.images.client import Client
+from oci_cluster.images.ignored import ignore_file
 from oci_cluster.images.layers import size_table
 from oci_cluster.images.sbom import sbom
 from oci_cluster.system.console import Say
@@ -146,8 +147,14 @@ def _build(client: Client, choices: Choices, framework: str, arguments: Mapping[
     with locked(directory / f".{framework}.lock"), tempfile.TemporaryDirectory() as scratch:
         id_file = Path(scratch, "id")
         started = time.monotonic()
-        with _extra_env(choices.extra_env, client.root / framework):
+        needed = [choices.env_file] if choices.env_file else []
+        with (
+            _extra_env(choices.extra_env, client.root / framework),
+            ignore_file(client.root, framework, needed) as ignored,
+        ):
             command = build_command(client, choices, framework, arguments=arguments, secrets=secrets, id_file=id_file)
+            if client.engine.is_podman and ignored:  # the others look for it themselves
+                command[1:1] = ["--ignorefile", str(ignored)]
             client.run(framework, *command)
         found = records.read(framework, client.root) or {}
         image_id = id_file.read_text().strip()

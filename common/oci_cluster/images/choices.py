@@ -95,8 +95,9 @@ def source(root: Path) -> str:
 
 
 def with_dockerfile(root: Path) -> list[str]:
-    """Return the frameworks of the checkout *root* that images can be built of."""
-    return sorted(path.parent.name for path in root.glob("*/Dockerfile"))
+    """Return the frameworks of *root* that images can be built of; other folders may have a Dockerfile of their own."""
+    found = (path.parent for path in root.glob("*/Dockerfile"))
+    return sorted(folder.name for folder in found if (folder / "start-master.sh").exists())
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Command lines of the scripts that are no launcher's: quota.sh, queue.sh, setup.sh and from-ads.sh."""
+"""Command lines of scripts that are about no cluster: ``setup.sh``, ``quota.sh``, ``queue.sh``, ``new.sh`` and others."""
 
 from __future__ import annotations
 
@@ -72,4 +72,34 @@ def read_from_ads(words: Sequence[str]) -> CommandLine:
         raise usage("one of --merge, which keeps what config.env has, and --force, which does not; got both")
     if (backend := line.value("--backend", TENANCY_BACKEND)) not in (known := known_backends()):
         raise usage(f"unknown backend '{backend}'; there is: {' '.join(known)}")
+    return line
+
+
+def read_new(words: Sequence[str], backends: Sequence[str]) -> CommandLine:
+    """Return what *words* say to ``new``; *backends* are those that there are.
+
+    Raises:
+        UsageError: something is wrong with them.
+    """
+    line = parse("new", words)
+    if len(line.words) < 2 or "" in line.words:
+        raise usage(f"expected <framework...> <dir>, got {' '.join(map(repr, line.words)) or 'nothing'}")
+    if line.has("--backend") and line.value("--backend") not in backends:
+        raise usage(f"unknown backend '{line.value('--backend')}'; there is: {' '.join(backends)}")
+    if line.has("--code") and not line.has("--entry"):
+        raise usage(f"--code {line.value('--code')} needs the script in it that is run: --entry FILE")
+    return line
+
+
+def read_update(words: Sequence[str]) -> CommandLine:
+    """Return what *words* say to ``update``.
+
+    Raises:
+        UsageError: something is wrong with them.
+    """
+    line = parse("update", words)
+    if "" in line.words:  # "$VERSION" that is not set: it must not mean where the last one came from
+        raise usage("expected a version, got an empty word")
+    if len(line.words) > 2:
+        raise usage(f"expected VERSION [REF], got {len(line.words)} words")
     return line

@@ -12,8 +12,10 @@ from oci_cluster.system.console import program
 
 T = TypeVar("T")
 
-# Options that every verb takes, and those of each verb; a name that ends with = takes a value.
+# Options that nearly every verb takes, and those of each verb; a name that ends with = takes a value.
 _EVERY = ("--backend=",)
+NO_BACKEND = frozenset({"update"})
+"""Verbs that are the same wherever clusters run."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "launch": (
         *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with=", "--env=", "--env-file="),
@@ -39,6 +41,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "queue": ("--json",),
     "setup": ("--apply", "--print", "--tfvars"),
     "from-ads": ("--code=", "--output=", "--merge", "--force", "--dry-run"),
+    "new": ("--code=", "--entry=", "--dry-run"),
+    "update": ("--base=", "--dry-run"),
 }
 
 
@@ -95,7 +99,8 @@ def parse(verb: str, words: Sequence[str]) -> CommandLine:
     Raises:
         UsageError: an option is not known, or lacks its value.
     """
-    known = {name.rstrip("="): name.endswith("=") for name in (*_EVERY, *OPTIONS[verb])}
+    every = () if verb in NO_BACKEND else _EVERY
+    known = {name.rstrip("="): name.endswith("=") for name in (*every, *OPTIONS[verb])}
     line = CommandLine()
     left = list(words)
     while left:

@@ -18,29 +18,8 @@ from typing import Any, Protocol
 from pathspec import GitIgnoreSpec, PathSpec
 
 from oci_cluster.errors import SettingsError
+from oci_cluster.system.never_sent import NEVER_SENT
 
-# Names that leave the machine in no archive and no image, whatever an ignore file says: keys, settings with passwords,
-# what is hidden (.env, .netrc, .oci, .ssh, .git), and what tools make again. .dockerignore has
-# the same; a test compares.
-NEVER_SENT = (
-    ".*",
-    "__pycache__",
-    "node_modules",
-    "config.env",
-    "config.mk",
-    "_netrc",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "*.pfx",
-    "*.ppk",
-    "*.jks",
-    "*.keystore",
-    "id_rsa*",
-    "id_dsa*",
-    "id_ecdsa*",
-    "id_ed25519*",
-)
 # What tools make is not worth a word.
 _MADE_BY_TOOLS = (".*", "__pycache__", "node_modules")
 _GIT, _DOCKER = ".gitignore", ".dockerignore"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from oci_cluster import __main__ as door
@@ -95,3 +97,35 @@ def test_what_is_needed_is_printed_to_who_has_no_identity(
     monkeypatch.setattr(opening, "given_settings", lambda: given)
     assert door.main(["setup", "dask", "--print"]) == 0
     assert "allow service objectstorage-eu-frankfurt-1 to" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "why"),
+    [
+        ("new", [], "expected <framework...> <dir>, got nothing"),
+        ("new", ["dask"], "expected <framework...> <dir>, got 'dask'"),
+        ("new", ["dask", ""], "expected <framework...> <dir>, got 'dask' ''"),
+        ("new", ["dask", "p", "--backend", "aws"], "unknown backend 'aws'; there is: "),
+        ("new", ["dask", "p", "--code", "src"], "--code src needs the script in it that is run: --entry FILE"),
+        ("new", ["dask", "p", "--force"], "unknown option '--force'"),
+        ("update", [""], "expected a version, got an empty word"),
+        ("update", ["a", "b", "c"], "expected VERSION [REF], got 3 words"),
+        ("update", ["a", "--backend", "oci"], "unknown option '--backend'"),
+    ],
+)
+def test_a_wrong_project_is_told_before_anything_is_looked_at(
+    verb: str, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert door.main([verb, *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_new_and_update_are_what_the_door_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert door.main(["new", "dask", "my project", "--backend=docker"]) == 0
+    assert "new    dask/  " in capsys.readouterr().out
+    assert (tmp_path / "my project" / "config.env").read_text().endswith("BACKEND=docker\n")
+    assert door.main(["update"]) == 78  # this checkout has no record of its own
+    assert "has no .launch-templates" in capsys.readouterr().err

@@ -1,0 +1,144 @@
+#!/usr/bin/env bats
+# scripts/new.sh, update.sh and smoke.sh: their command lines, and `make` in a project that new.sh has made.
+
+load test_helper.bash
+load project.bash
+
+setup() {
+  isolate
+  make_project
+  cp "${ROOT}/LICENSE" "${ROOT}/config.env.example" "${ROOT}/.dockerignore" "${PROJECT}"
+  mine="${PWD}/my own"
+}
+
+# Make the project, without a word.
+make_mine() { "${PROJECT}/scripts/new.sh" dask "${mine}" >/dev/null 2>&1; }
+
+@test "new, update, smoke: the header comment is the help" {
+  assert_help new.sh
+  assert_help update.sh
+  assert_help smoke.sh
+}
+
+@test "new: a wrong command line makes nothing" {
+  assert_usage_error "expected <framework...> <dir>, got 'dask'" new.sh dask
+  assert_usage_error "unknown option '--force'" new.sh dask "${mine}" --force
+  assert_refused 2 "new.sh: error: unknown framework 'spark'; this checkout has: dask" "${PROJECT}/scripts/new.sh" spark "${mine}"
+  assert [ ! -e "${mine}" ]
+}
+
+@test "update: a wrong command line, or a folder that new.sh has not made, changes nothing" {
+  assert_usage_error "expected a version, got an empty word" update.sh ""
+  assert_refused 78 "update.sh: error: ${PROJECT} has no .launch-templates" "${PROJECT}/scripts/update.sh" /
+}
+
+@test "smoke: a wrong command line starts nothing" {
+  assert_usage_error "'spark' is no framework of this project" smoke.sh spark
+  assert_usage_error "unknown option '--force'" smoke.sh --force
+  rm "${PROJECT}/scripts/templates/smoke/with_dask.py"
+  assert_usage_error "there is no scripts/templates/smoke/with_dask.py; write one, or name other frameworks" smoke.sh
+}
+
+@test "new, update: no Python, or one that is too old, is named" {
+  assert_needs_python new.sh dask "${mine}"
+  assert_needs_python update.sh
+}
+
+@test "new, update: neither needs .venv, and both work from anywhere, in a path with blanks" {
+  run -0 --separate-stderr "${PROJECT}/scripts/new.sh" dask "${mine}" --code src --entry train.py
+  assert [ ! -e "${PROJECT}/.venv" ]
+  assert [ -x "${mine}/scripts/launch.sh" ]
+  assert_equal "$(tail -n 2 "${mine}/config.env")" $'CODE_DIR=src\nENTRY_POINT=train.py'
+  printf 'mine\n' >>"${mine}/dask/start-worker.sh"
+  cp -R "${PROJECT}" newer
+  printf '# newer\n' >>newer/common/lib.sh
+  run -0 --separate-stderr "${mine}/scripts/update.sh" newer
+  assert_output "updated   common/lib.sh"
+  assert_equal "$(tail -n 1 "${mine}/dask/start-worker.sh")" mine
+  run -0 --separate-stderr "${mine}/scripts/update.sh" newer
+  assert_output ""
+  assert_regex "${stderr}" "nothing to change"
+  # git or not: the machine's own is all that was there.
+  PATH="$(path_without git)" run -0 "${mine}/scripts/update.sh" newer
+}
+
+@test "update: a conflict ends with 1, and names the file" {
+  make_mine
+  cp -R "${PROJECT}" newer
+  printf 'mine\n' >>"${mine}/dask/start-worker.sh"
+  printf 'newer\n' >>newer/dask/start-worker.sh
+  run -1 --separate-stderr "${mine}/scripts/update.sh" newer
+  assert_output --partial "CONFLICT  dask/start-worker.sh"
+  assert_regex "${stderr}" "these need you: dask/start-worker.sh"
+}
+
+# A launch that notes its words, prints what is given, and ends as is given.
+stub_launch() { # code, text
+  printf '#!/bin/sh\necho "$*" >>"%s/launched"\necho "%s"\nexit %s\n' "${STUB_DIR}" "$2" "$1" >"${PROJECT}/scripts/launch.sh"
+}
+
+@test "smoke: all frameworks are launched on this machine, and a cluster that fails is told with its logs" {
+  stub_launch 0 'MAIN | smoke: all nodes take part: 1'
+  run -0 --separate-stderr "${PROJECT}/scripts/smoke.sh"
+  assert_output --regexp '^dask: clusters run here; [0-9]+ s$'
+  assert_equal "$(cat "${STUB_DIR}/launched")" \
+    "dask 1 --backend local --code ${PROJECT}/scripts/templates/smoke --entry with_dask.py --ttl 10m"
+  stub_launch 7 'MAIN | it broke'
+  run -7 --separate-stderr "${PROJECT}/scripts/smoke.sh" dask
+  assert_output ""
+  assert_regex "${stderr}" "it broke.*error: dask: the cluster ended with 7; its logs are above"
+  stub_launch 0 'MAIN | nothing'
+  run -1 "${PROJECT}/scripts/smoke.sh" dask
+}
+
+# --- make ---------------------------------------------------------------------------------------------------------------
+
+# What images.sh was asked, in a project of the user's own with a Makefile, if one is given.
+make_there() { # target...
+  printf '#!/bin/sh\necho "images $*"\n' >"${mine}/scripts/images.sh"
+  run -0 --separate-stderr make --no-print-directory -C "${mine}" "$@"
+  assert_equal "${stderr}" ""
+}
+
+@test "make: a new project builds and pushes as the checkout does, and lists its targets" {
+  mkdir -p "${mine}/app" "${mine}/my app"
+  : >"${mine}/app/Dockerfile"
+  : >"${mine}/my app/Dockerfile"
+  make_mine
+  make_there
+  assert_output --regexp $'(^|\n)  build +build the images of all frameworks'
+  make_there build push
+  assert_output $'images build dask --to-push\nimages push dask'
+  make_there build-dask size
+  assert_output $'images build dask\nimages size'
+}
+
+@test "make: targets of the user's own stay, and ours have another name" {
+  mkdir "${mine}"
+  # shellcheck disable=SC2016 # the text of a Makefile
+  printf '%s\n' 'X := a' 'CFLAGS:=b' 'all: test' $'\techo all $(X)' 'test build:' $'\techo mine $@' 'push-%:' $'\techo mine' >"${mine}/Makefile"
+  make_mine
+  make_there --silent
+  assert_output $'mine test\nall a'
+  make_there --silent build
+  assert_output "mine build"
+  make_there --silent push-dask
+  assert_output "mine"
+  make_there clusters-build pull-check
+  assert_output $'images build dask\nimages pull-check'
+  make_there push
+  assert_output $'images build dask --to-push\nimages push dask'
+  make_there clusters-push-dask
+  assert_output $'images build dask --to-push\nimages push dask'
+}
+
+@test "make: our line may stand first, and a project may have none of our frameworks any more" {
+  mkdir "${mine}"
+  printf '%s\n' 'include scripts/clusters.mk' 'all:' $'\techo all' >"${mine}/Makefile"
+  make_mine
+  make_there --silent
+  assert_output "all"
+  rm -r "${mine}/dask"
+  make_there size
+  assert_output "images size"
+}

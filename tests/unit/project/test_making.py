@@ -1,0 +1,279 @@
+"""new.sh: what is put into a project, and what is left as it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from unit.project.user_project import ROOT, UserProject, write
+
+from oci_cluster.contract.config import read_settings_file
+from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
+from oci_cluster.project import making
+from oci_cluster.project.record import COPY, RECORD, read_copy, read_record
+from oci_cluster.project.sources import open_folder
+
+
+def test_a_new_project_has_what_it_needs_and_nothing_else(project: UserProject) -> None:
+    assert project.new("dask", code="src", entry="train.py") == 0
+    assert set(project.everything()) == {
+        *(".dockerignore", ".gitignore", RECORD, COPY, "Makefile", "README.md", "config.env", "config.env.example"),
+        *("common/.gitattributes", "common/LICENSE", "common/lib.sh"),
+        *("dask/.gitattributes", "dask/example/train.py", "dask/start-master.sh"),
+        *("scripts/.gitattributes", "scripts/clusters.mk", "scripts/launch.sh", "scripts/update.sh"),
+    }
+    assert read_settings_file(project.root / "config.env") == {"CODE_DIR": "src", "ENTRY_POINT": "train.py"}
+    assert os.access(project.root / "scripts" / "launch.sh", os.X_OK)
+    assert not os.access(project.root / "common" / "lib.sh", os.X_OK)
+    assert project.said == [
+        f"{project.root} has what it needs; next: cd 'my project' && ./scripts/smoke.sh dask",
+    ]
+    folders = ("new    common/  3 files", "new    dask/  3 files", "new    scripts/  4 files")
+    assert project.shown[:4] == [*folders, "new    .dockerignore"]
+
+
+def test_the_record_says_which_version_it_is_with_a_hash_for_each_file(project: UserProject) -> None:
+    project.new("dask", "ray")
+    record = read_record(project.root)
+    assert record is not None
+    assert (record.frameworks, record.origin) == (["dask", "ray"], str(project.checkout))
+    assert record.files["common/LICENSE"].source == "LICENSE"
+    assert set(record.files) == set(project.everything()) - {RECORD, COPY, "Makefile", ".gitignore", "config.env"}
+    assert set(read_copy(project.root, record)) == set(record.files)
+
+
+def test_a_second_run_changes_nothing(project: UserProject) -> None:
+    project.new(code="src", entry="train.py", backend="docker")
+    before = project.everything()
+    assert project.new(code="src", entry="train.py", backend="docker") == 0
+    assert project.everything() == before
+    assert project.said == [f"{project.root} has all of this already"]
+
+
+def test_what_is_there_stays(project: UserProject) -> None:
+    """Of its own files a project gets lines in three, which are shown; other folders and READMEs do not change."""
+    own = {
+        "Makefile": "all:\n\techo mine",
+        ".gitignore": "*.csv\n.venv\n",
+        "config.env": "REGISTRY='a b'\n",
+        "README.rst": "mine",
+        "tests/test_a.py": "mine",
+        "scripts/mine.sh": "mine",
+        ".dockerignore": "data",
+    }
+    for name, text in own.items():
+        project.yours(name, text)
+    assert project.new(code="src", entry="my train.py") == 0
+    assert project.text("Makefile") == "all:\n\techo mine\n\ninclude scripts/clusters.mk\n"
+    assert project.text(".gitignore").startswith("*.csv\n.venv\n\n# Training")
+    assert project.text(".gitignore").splitlines().count(".venv") == 1
+    assert project.text("config.env") == "REGISTRY='a b'\nCODE_DIR=src\nENTRY_POINT='my train.py'\n"
+    for name in ("README.rst", "tests/test_a.py", "scripts/mine.sh", ".dockerignore"):
+        assert project.text(name) == own[name]
+    assert "include" not in project.text("CLUSTERS.md")[:10]
+    assert not (project.root / "README.md").exists()
+    shown = project.shown.index("lines  Makefile, behind its own:")
+    assert project.shown[shown + 1] == "         + include scripts/clusters.mk"
+    assert any("scripts is there already" in line for line in project.said)
+    before = project.everything()
+    project.new(code="src", entry="my train.py")
+    assert project.everything() == before
+
+
+@pytest.mark.parametrize("line", ["include scripts/clusters.mk", "-include  ./scripts/clusters.mk # ours"])
+def test_a_makefile_that_includes_ours_gets_no_second_line(project: UserProject, line: str) -> None:
+    project.yours("GNUmakefile", f"all:\n{line}\n")
+    project.new()
+    assert project.text("GNUmakefile") == f"all:\n{line}\n"
+    assert not (project.root / "Makefile").exists()
+
+
+def test_lines_end_as_the_others_of_the_file_do(project: UserProject) -> None:
+    project.yours("Makefile", "all:\r\n\techo\r\n")
+    project.new()
+    assert project.text("Makefile") == "all:\r\n\techo\r\n\r\ninclude scripts/clusters.mk\r\n"
+
+
+def test_a_file_of_the_same_name_stops_all_before_anything_is_done(project: UserProject) -> None:
+    """All such files are named."""
+    project.yours("scripts/launch.sh", "mine\n")
+    project.yours("dask/start-master.sh", "mine too\n")
+    before = project.everything()
+    with pytest.raises(SettingsError, match=r"other files .*: dask/start-master.sh, scripts/launch.sh; rename yours"):
+        project.new()
+    assert project.everything() == before
+
+
+def test_many_files_in_the_way_are_counted(project: UserProject) -> None:
+    for number in range(12):
+        project.ours(f"dask/f{number:02}", "ours")
+        project.yours(f"dask/f{number:02}", "yours")
+    with pytest.raises(SettingsError, match=r"dask/f09 and 2 more; rename"):
+        project.new()
+
+
+def test_a_copy_that_somebody_made_by_hand_is_taken_over(project: UserProject) -> None:
+    project.yours("common/lib.sh", (project.checkout / "common/lib.sh").read_bytes())
+    assert project.new() == 0
+    record = read_record(project.root)
+    assert record is not None
+    assert "common/lib.sh" in record.files
+
+
+@pytest.mark.parametrize("name", ["common", "scripts", "dask"])
+def test_nothing_is_written_through_a_link(project: UserProject, tmp_path: Path, name: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    project.root.mkdir()
+    (project.root / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SettingsError, match=f"{name} is a link, and a folder of the templates belongs there"):
+        project.new()
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["Makefile", ".gitignore", "config.env"])
+def test_no_line_is_written_through_a_link(project: UserProject, tmp_path: Path, name: str) -> None:
+    elsewhere = write(tmp_path / "elsewhere", "A=1\n")
+    project.root.mkdir()
+    (project.root / name).symlink_to(elsewhere)
+    with pytest.raises(SettingsError, match=f"{name} is a link, through which nothing is written; put there"):
+        project.new(code="src", entry="train.py")
+    assert elsewhere.read_text() == "A=1\n"
+    elsewhere.write_text("CODE_DIR=src\nENTRY_POINT=train.py\n")
+    if name == "config.env":
+        assert project.new(code="src", entry="train.py") == 0
+
+
+def test_a_setting_that_is_another_one_is_named(project: UserProject) -> None:
+    project.yours("config.env", "CODE_DIR=lib\n")
+    with pytest.raises(SettingsError, match=r"config.env sets CODE_DIR to 'lib', not 'src'; change it there"):
+        project.new(code="src", entry="train.py")
+
+
+def test_a_file_where_a_folder_belongs_is_named(project: UserProject) -> None:
+    project.yours("common", "a file")
+    with pytest.raises(SettingsError, match=r"common is a file, and a folder of the templates belongs there"):
+        project.new()
+
+
+def test_a_folder_where_a_file_belongs_is_named(project: UserProject) -> None:
+    project.yours("common/lib.sh/mine", "a file")
+    with pytest.raises(SettingsError, match=r"lib.sh is a folder, where a file of the templates belongs; rename it"):
+        project.new()
+
+
+def test_a_framework_is_added_later(project: UserProject) -> None:
+    """What was edited or removed meanwhile stays so."""
+    project.new("dask")
+    project.yours("dask/example/train.py", "mine\n")
+    (project.root / "README.md").unlink()
+    assert project.new("ray") == 0
+    record = read_record(project.root)
+    assert record is not None
+    assert record.frameworks == ["dask", "ray"]
+    assert project.text("dask/example/train.py") == "mine\n"
+    assert (project.root / "ray" / "start-master.sh").exists()
+    assert not (project.root / "README.md").exists()
+    assert set(read_copy(project.root, record)) == set(record.files)
+
+
+def test_a_framework_of_another_version_is_not_added(project: UserProject) -> None:
+    project.new("dask")
+    project.next_version()
+    project.ours("common/lib.sh", "newer\n")
+    with pytest.raises(
+        SettingsError, match=r"bring it up to date first: cd '.*my project' && ./scripts/update.sh '.*v2'"
+    ):
+        project.new("ray")
+
+
+def test_a_dry_run_changes_nothing(project: UserProject) -> None:
+    assert project.new(dry_run="") == 0
+    assert not project.root.exists()
+    assert "new    common/lib.sh" in project.shown
+    project.yours("scripts/launch.sh", "mine\n")
+    with pytest.raises(SettingsError):
+        project.new(dry_run="")
+
+
+def test_an_environment_of_the_projects_own_is_told_of(project: UserProject) -> None:
+    (project.root / ".venv").mkdir(parents=True)
+    project.new()
+    assert any(".venv is there already" in line for line in project.said)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["spark", "x"], "unknown framework 'spark'; this checkout has: dask, ray"),
+        (["dask", "templates v1/ray"], "is a folder of the templates; name your project behind"),
+        (["dask", "templates v1/scripts/x"], "is a folder of the templates"),
+        (["dask", "templates v1"], "is, or holds, the templates themselves"),
+        (["dask", "."], "is, or holds, the templates themselves"),
+        (["dask", "templates v1/LICENSE"], "is a file; name a folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_refused(project: UserProject, words: list[str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        making.run(words, {}, checkout=project.checkout, cwd=project.place, show=print, say=print)
+
+
+@pytest.mark.parametrize("path", ["/src", "~/src", "../src", "a/../../b", "a\nb"])
+def test_code_outside_the_project_is_refused(project: UserProject, path: str) -> None:
+    with pytest.raises(UsageError, match="is no path inside the project"):
+        project.new(code=path, entry="train.py")
+
+
+def test_a_project_may_be_in_the_checkout(project: UserProject) -> None:
+    project.root = project.checkout / "my project"
+    given = {"--dry-run": [""]}
+    words = ["dask", "my project"]
+    assert making.run(words, {}, checkout=project.checkout, cwd=project.checkout, show=print, say=print) == 0
+    assert making.run(words, given, checkout=project.checkout, cwd=project.checkout, show=print, say=print) == 0
+    assert (project.root / "dask" / "start-master.sh").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is done; as root everything can be."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(NotPermittedError, match="cannot be written: Permission denied; allow writing there"):
+        project.new()
+    assert not project.root.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(NotPermittedError, match="my project cannot be written"):
+        project.new()
+
+
+# --- What this checkout itself puts there -----------------------------------------------------------------------------
+
+
+def test_this_checkout_puts_nothing_of_its_tests_linters_and_ci_into_a_project(tmp_path: Path) -> None:
+    frameworks = ["dask", "horovod", "pytorch", "ray", "tensorflow"]
+    words = [*frameworks, str(tmp_path / "p")]
+    assert making.run(words, {}, checkout=ROOT, cwd=tmp_path, show=lambda _: None, say=lambda _: None) == 0
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == sorted(
+        [
+            *(*frameworks, "common", "scripts", ".dockerignore", ".gitignore", RECORD, COPY, "Makefile", "README.md"),
+            *("config.env", "config.env.example"),
+        ]
+    )
+    names = {path.relative_to(tmp_path / "p").as_posix() for path in (tmp_path / "p").rglob("*")}
+    assert {"scripts/smoke.sh", "scripts/update.sh", "scripts/launch.sh", "scripts/clusters.mk"} <= names
+    assert not {"scripts/new.sh", "scripts/dev-setup.sh", "scripts/templates/project"} & names
+    assert {f"scripts/templates/smoke/with_{name}.py" for name in frameworks} <= names
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_a_project_is_a_version_too(project: UserProject) -> None:
+    """What was made of a version has its name, so that a project can be brought up to date with another one's list."""
+    project.new("dask")
+    (project.root / "scripts/templates/project").mkdir(parents=True)
+    list_file = project.root / "scripts/templates/project/contents.txt"
+    list_file.write_bytes((project.checkout / "scripts/templates/project/contents.txt").read_bytes())
+    assert open_folder(project.root).name == "unknown"
