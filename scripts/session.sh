@@ -10,7 +10,7 @@
 #   NAME                its name, as --name
 #   --framework NAME    whose packages it has: dask (default), horovod, pytorch, ray, tensorflow
 #   --workers N         N workers for Client() of Dask; default 0: main computes alone, and scale.sh adds workers
-#   --in NAME           a session beside the cluster NAME: jupyter on this machine, where Client() connects to that one;
+#   --in CLUSTER        a session beside another cluster: jupyter on this machine, where Client() connects to that one;
 #                       tensorboard on its outputs, also when it has ended
 #   --idle DURATION     end it when nobody has used it for so long; default 1h; 0 never
 #   --ttl DURATION      end it after this time; default 8h
