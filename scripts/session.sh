@@ -34,6 +34,11 @@
 #   --version           the release or the commit that this is
 #   -h, --help          this text
 #
+# Examples:
+#   session.sh jupyter --workers 3      JupyterLab on main of a Dask cluster
+#   session.sh ssh desk --key ~/.ssh/id_ed25519.pub --backend oci
+#   session.sh tensorboard --in mine --open
+#
 # stdout: what the session's server prints; with --detach only the session's name. The address with its token goes to
 # the terminal; where stderr is none, to a file that only you can read. docs/sessions.md is the guide.
 # Exit: 0 idle, or ended from inside; 2 wrong usage; 69 backend unavailable; 75 its TTL is over; 77 not permitted, also by
