@@ -9,7 +9,11 @@ _oci_cluster_program='from oci_cluster.launcher.completion import main; main()'
 [[ -n "${_oci_cluster_checkouts+set}" ]] || _oci_cluster_checkouts=()
 
 _oci_cluster_add() { # checkout, name of a script...
-  _oci_cluster_checkouts+=("$1")
+  local known
+  for known in ${_oci_cluster_checkouts[@]+"${_oci_cluster_checkouts[@]}"}; do
+    [[ "${known}" != "$1" ]] || break
+  done
+  [[ "${known:-}" == "$1" ]] || _oci_cluster_checkouts+=("$1")
   shift
   # A path in quotes ends with one: bash looks for the name as it is typed.
   complete -o default -F _oci_cluster_complete "$@" "${@/%/\"}" "${@/%/\'}"
@@ -41,23 +45,24 @@ _oci_cluster_ask() { # checkout, word...
 }
 
 _oci_cluster_complete() { # command, what is replaced
-  local checkout name found line kind
+  local checkout name found kind word
   COMPREPLY=()
   checkout="$(_oci_cluster_checkout_of "$1")" || return 0
   name="${1##*/}"
   found="$(_oci_cluster_ask "${checkout}" "${name//${_oci_cluster_quotes}/}" "$2" "${COMP_WORDS[@]:1:COMP_CWORD}")" || return 0
-  kind="${found%%$'\n'*}"
-  while IFS= read -r line; do
-    line="${line%%$'\t'*}"
-    [[ -z "${line}" || "${line}" != "$2"* ]] || COMPREPLY+=("${line}")
-  done <<<"${found:${#kind}+1}"
+  {
+    IFS= read -r kind
+    while IFS=$'\t' read -r word _; do # the rest is what the word means
+      [[ -z "${word}" || "${word}" != "$2"* ]] || COMPREPLY+=("${word}")
+    done
+  } <<<"${found}"
   # A bash of macOS has no compopt: there it is files, where nothing else is known.
   type compopt >/dev/null 2>&1 || return 0
   case "${kind}" in
     folders)
       compopt -o filenames
-      while IFS= read -r line; do
-        [[ -z "${line}" ]] || COMPREPLY+=("${line}")
+      while IFS= read -r word; do
+        COMPREPLY+=("${word}")
       done < <(compgen -d -- "$2")
       ;;
     files) ;; # readline's own, which it takes where nothing is offered here
