@@ -234,14 +234,16 @@ def status_text(found: Mapping[str, Any], screen: Screen = WHOLE) -> str:
     what = f"{found['framework'] or '?'} on {found['backend']}"
     life = f"life {found['life']}, " if "life" in found else ""
     head = f"{found['name']}  {what}, {_ending(found)}, {life}started {_ago(found['created'])} ago"
-    told = [head, *([f"reason: {printable(found['reason'])}"] if found["reason"] else [])]
-    told += [printable(found["queue"], 1000)] if "queue" in found else []
-    told += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
-    told += [f"exposed: {' '.join(map(str, found['exposed']))}"] if "exposed" in found else []
-    told += [f"unreadable: {printable(found['unreadable'])}"] if "unreadable" in found else []
-    told += [f"ignored: {name}: {why}" for name, why in found.get("refused", {}).items()]
-    # The directory is one line, also where its name has blanks: it is there to be copied.
-    lines = [line for text in told for line in screen.lines(text)] + [f"files: {found['directory']}", ""]
+    lines = screen.lines(head)
+    lines += screen.lines(f"reason: {printable(found['reason'])}") if found["reason"] else []
+    lines += screen.lines(printable(found["queue"], 1000)) if "queue" in found else []
+    # Facts and the directory are lines of their own however long they are: they are there to be copied.
+    lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
+    lines += [f"exposed: {' '.join(map(str, found['exposed']))}"] if "exposed" in found else []
+    lines += screen.lines(f"unreadable: {printable(found['unreadable'])}") if "unreadable" in found else []
+    for name, why in found.get("refused", {}).items():
+        lines += screen.lines(f"ignored: {name}: {why}")
+    lines += [f"files: {found['directory']}", ""]
     rows = [
         [
             n["node"],

@@ -87,7 +87,7 @@ def test_an_empty_list_has_its_head() -> None:
 
 @pytest.mark.usefixtures("_a_minute_later")
 def test_what_is_long_fits_a_terminal_of_80_columns() -> None:
-    """Both ends of a name, the beginning of what is said; paths are whole, as people copy them."""
+    """Both ends of a name, the beginning of what is said; paths are whole, and facts, as people copy them."""
     name, why = (
         "team-vision-resnet-50-imagenet-sweep-17",
         "0/5 nodes are available: 5 Insufficient nvidia.com/gpu. " * 3,
@@ -98,11 +98,13 @@ def test_what_is_long_fits_a_terminal_of_80_columns() -> None:
         backend="kubernetes",
         framework="tensorflow",
         reason=why,
+        facts={"connect": "client = Client(" + "'tls://10.0.0.1:8786', " * 5 + ")"},
         directory="/data/" + "long/" * 20,
         nodes=[{**waiting, "phase": f"waiting for 3m: {why}", "waiting_s": 180}],
     )
     lines = status_text(found, Screen(80)).splitlines()
-    assert [line for line in lines if len(line) > 80] == [f"files: {found['directory']}"]
+    copied = [f"connect: {found['facts']['connect']}", f"files: {found['directory']}"]
+    assert [line for line in lines if len(line) > 80] == copied
     assert lines[:3] == [
         f"{name}  tensorflow on kubernetes, IN_PROGRESS,",
         "  started 1m ago",
