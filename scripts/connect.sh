@@ -17,6 +17,12 @@
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #
+# Examples:
+#   connect.sh                          the dashboard of the only cluster that runs
+#   connect.sh mine --port 6006 --open  a server of your own (EXPOSE=6006), in the browser
+#   connect.sh mine --node WORKER_1 --port 8080:9000
+#   connect.sh mine --python            what Client() or ray.init() here needs
+#
 # stdout: the URL; with several ports, each after the port's name. Exit: 0 ended by Ctrl-C, or with the cluster; 2 wrong
 # usage, or no such cluster, node or port; 69 no way there; 77 not permitted; 78 bad settings.
 set -Eeuo pipefail

@@ -7,6 +7,11 @@
 #   node    install the packages of package-lock.json into node_modules, with npm
 #   go      install Go into .venv/go, to build the Kubernetes of tests with; a Go on PATH that is new enough will do
 #
+# Examples:
+#   dev-setup.sh
+#   PYTHON=python3.12 dev-setup.sh python
+#   dev-setup.sh go
+#
 # PYTHON (default: python3) makes .venv where it does not exist. `make` runs this script when a lock file has changed.
 # Exit: 0 installed, 2 wrong usage, 69 a tool or a package is not available, 78 PYTHON is too old.
 set -Eeuo pipefail

@@ -11,6 +11,11 @@
 #   size         print the layers of the images that were built last
 #   -h, --help   this text
 #
+# Examples:
+#   images.sh build dask pytorch
+#   images.sh push dask                 REGISTRY says where to
+#   images.sh size
+#
 # Settings, from the environment or config.env: REGISTRY TAG CODE_DIR EXTRA_ENV TORCH ENV_FILE SYSTEM_PACKAGES BASE_IMAGE
 # RUN_AS PLATFORM DOCKER BUILD_FLAGS. config.env.example explains each.
 #

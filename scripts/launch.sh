@@ -31,6 +31,12 @@
 #   --version           the release or the commit that this is
 #   -h, --help          this text
 #
+# Examples:
+#   launch.sh dask 3                                      the example, on three workers
+#   launch.sh pytorch 2 --entry train.py -- --epochs 10   your own script, and its arguments
+#   launch.sh dask 3 --keep --detach --ttl 2h             a cluster for a notebook, for two hours
+#   launch.sh ray 4 --backend oci --dry-run               what would be sent to OCI
+#
 # A value may also follow its option's =, as in --name=mine.
 # Options win over environment variables, environment variables over config.env, and config.env over the defaults.
 # config.env.example lists all settings.

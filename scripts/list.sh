@@ -9,6 +9,11 @@
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #
+# Examples:
+#   list.sh
+#   list.sh --all --backend oci
+#   list.sh --json >clusters.json
+#
 # stdout: the list. Exit: 0 shown, 2 wrong usage.
 set -Eeuo pipefail
 # A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just

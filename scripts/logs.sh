@@ -13,6 +13,11 @@
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #
+# Examples:
+#   logs.sh -f --node MAIN              what main prints, as it comes
+#   logs.sh --tail 20 mine
+#   logs.sh --backend oci mine >mine.log
+#
 # stdout: the logs. Exit: 0 shown; 2 wrong usage, or no such cluster or node.
 set -Eeuo pipefail
 # A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just

@@ -9,6 +9,10 @@
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #
+# Examples:
+#   queue.sh
+#   queue.sh vision --json
+#
 # Settings: KUBECONFIG and KUBE_CONTEXT say which Kubernetes, NAMESPACE where your clusters are.
 #
 # stdout: the clusters, those that run first. Exit: 0 shown; 2 wrong usage; 69 Kubernetes did not answer, or has no Kueue;

@@ -19,6 +19,12 @@
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #
+# Examples:
+#   quota.sh show
+#   quota.sh apply teams.yaml --dry-run
+#   quota.sh hold vision --drain
+#   quota.sh resume vision
+#
 # Settings: KUBECONFIG and KUBE_CONTEXT say which Kubernetes.
 #
 # stdout: what is shown, or changes. Exit: 0 done; 2 wrong usage; 69 Kubernetes did not answer, or refused; 77 you may not;

@@ -10,6 +10,10 @@
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #
+# Examples:
+#   scale.sh mine +1                    one more, or one in the place of a lost one
+#   scale.sh mine 8 --backend oci
+#
 # stdout: the new number of workers. Exit: 0 done; 2 wrong usage, or the cluster has ended; 69 no room.
 set -Eeuo pipefail
 # A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just

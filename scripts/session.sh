@@ -10,7 +10,7 @@
 #   NAME                its name, as --name
 #   --framework NAME    whose packages it has: dask (default), horovod, pytorch, ray, tensorflow
 #   --workers N         N workers for Client() of Dask; default 0: main computes alone, and scale.sh adds workers
-#   --in NAME           a session beside the cluster NAME: jupyter on this machine, where Client() connects to that one;
+#   --in CLUSTER        a session beside another cluster: jupyter on this machine, where Client() connects to that one;
 #                       tensorboard on its outputs, also when it has ended
 #   --idle DURATION     end it when nobody has used it for so long; default 1h; 0 never
 #   --ttl DURATION      end it after this time; default 8h
@@ -33,6 +33,11 @@
 #                       wait there for so long at most, such as 2h; default: as long as it takes (kubernetes)
 #   --version           the release or the commit that this is
 #   -h, --help          this text
+#
+# Examples:
+#   session.sh jupyter --workers 3      JupyterLab on main of a Dask cluster
+#   session.sh ssh desk --key ~/.ssh/id_ed25519.pub --backend oci
+#   session.sh tensorboard --in mine --open
 #
 # stdout: what the session's server prints; with --detach only the session's name. The address with its token goes to
 # the terminal; where stderr is none, to a file that only you can read. docs/sessions.md is the guide.

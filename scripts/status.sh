@@ -10,6 +10,11 @@
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #
+# Examples:
+#   status.sh
+#   status.sh mine --backend kubernetes
+#   status.sh mine --json >mine.json
+#
 # stdout: the report. Exit: 0 shown; 2 wrong usage, or no such cluster.
 set -Eeuo pipefail
 # A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just

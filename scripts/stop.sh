@@ -14,6 +14,11 @@
 #   --version              the release or the commit that this is
 #   -h, --help             this text
 #
+# Examples:
+#   stop.sh                             the only cluster that runs
+#   stop.sh --delete mine other
+#   stop.sh --delete --ended --older-than 7d
+#
 # stdout: the clusters' names. Exit: 0 stopped; 2 wrong usage, or no such cluster: then none is stopped.
 set -Eeuo pipefail
 # A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just

@@ -83,7 +83,8 @@ finish_ring() { # ring, exit status of its runner, passed, failed, skipped
 # Run pytest, measured where that is asked for; add what it did to passed, failed, skipped, status and not_applicable.
 count_pytest() { # argument...
   local out="${scratch}/pytest" color=no code=0 measure=()
-  [[ ! -t 1 ]] || color=yes # pytest itself sees only the pipe
+  # pytest itself sees only the pipe; see https://no-color.org.
+  [[ ! -t 1 || -n "${NO_COLOR:-}" || "${TERM:-}" == dumb ]] || color=yes
   # The script's path, not `-m pytest`: coverage would put the working directory on sys.path.
   [[ -z "${is_measured}" ]] || measure=(-m coverage run)
   isolated ${measure[@]+"${measure[@]}"} .venv/bin/pytest --color="${color}" "$@" </dev/null 2>&1 | tee "${out}" || code=$?

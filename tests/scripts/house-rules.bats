@@ -178,6 +178,8 @@ command_faults() { # file...
     [[ "$(sed -n 1p "${file}")" == '#!/usr/bin/env bash' ]] || echo "${file}: line 1 is not #!/usr/bin/env bash"
     [[ "$(sed -n 2p "${file}")" == "# Usage: $(basename "${file}")"* ]] || echo "${file}: line 2 is not '# Usage: $(basename "${file}") ...'"
     grep -qx 'set -Eeuo pipefail' "${file}" || echo "${file}: no 'set -Eeuo pipefail'"
+    sed -n '/^# Examples:$/,/^#$/p;/^set /q' "${file}" | grep -qE "^#   .*$(basename "${file}")" ||
+      echo "${file}: its header has no part '# Examples:' that calls it"
   done
 }
 
@@ -202,6 +204,10 @@ library_faults() { # file...
   assert_line "bad.sh: line 1 is not #!/usr/bin/env bash"
   assert_line "bad.sh: line 2 is not '# Usage: bad.sh ...'"
   assert_line "bad.sh: no 'set -Eeuo pipefail'"
+  assert_line "bad.sh: its header has no part '# Examples:' that calls it"
+  printf '%s\n' '# Examples:' '#' '#   bad.sh' 'set -e' '# Examples:' '#   bad.sh' >bad.sh
+  run -0 command_faults bad.sh
+  assert_line "bad.sh: its header has no part '# Examples:' that calls it"
 }
 
 @test "house rules: what is sourced is no command and sets no option" {

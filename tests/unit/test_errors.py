@@ -8,14 +8,37 @@ import pytest
 from oci_cluster import errors
 from oci_cluster.errors import ClusterError, ExitCode
 
-README = Path(__file__).resolve().parents[2] / "common" / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+# A launch whose reader goes is told by SIGPIPE's code, as a shell tells it: 128 + 13.
+READER_GONE = 141
+
+
+def codes_in(path: str, heading: str) -> set[int]:
+    """Return the codes in the table below *heading*."""
+    table = (ROOT / path).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
 
 
 def test_exit_codes_are_the_contracts() -> None:
     """The table "Exit codes" of the contract and ExitCode name the same codes; 1 is the entry point's own."""
-    table = README.read_text(encoding="utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
-    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
-    assert documented | {1} == {int(code) for code in ExitCode}
+    assert codes_in("common/README.md", "Exit codes") | {1} == {int(code) for code in ExitCode}
+
+
+def test_the_readme_tells_people_of_every_exit_code_of_the_launcher() -> None:
+    """What is no script's own: all codes but success and the entry point's."""
+    assert codes_in("README.md", "How it ends") == {int(code) for code in ExitCode} - {0, 1} | {READER_GONE}
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.sh")), ids=lambda path: path.name)
+def test_the_help_of_a_script_names_codes_that_there_are(script: Path) -> None:
+    """Those of the launcher; what is below 64 is each script's own."""
+    header = re.match(r"(?:#.*\n)+", script.read_text(encoding="utf-8"))
+    assert header
+    told = re.search(r"\bExit: ((?:.*\n# )*.*)", header[0])
+    assert told
+    codes = {int(code) for code in re.findall(r"(?:^|[;,] )(\d+) ", told[1].replace("\n# ", " "))}
+    assert codes & {0, 2}
+    assert {code for code in codes if code >= 64} <= {int(code) for code in ExitCode} | {READER_GONE}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from oci_cluster.images.sbom import sbom
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, write_whole
 from oci_cluster.system.pip_config import pip_settings
+from oci_cluster.system.screen import screen_of
 from oci_cluster.system.text import now
 
 ACTIONS = ("build", "push", "pull-check", "pin-base", "size")
@@ -79,7 +80,7 @@ def run(
         base = choices.base_image or default_base(root / frameworks[0] / "Dockerfile")
         sys.stdout.write(f"{registry.pinned_base(client, base)}\n")
     else:
-        sys.stdout.write(f"{size_table(client, frameworks)}\n")
+        sys.stdout.write(f"{size_table(client, frameworks, screen_of(sys.stdout, environ))}\n")
     return 0
 
 

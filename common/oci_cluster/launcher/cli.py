@@ -29,6 +29,7 @@ from oci_cluster.launcher.variables import variables_of
 from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr
 from oci_cluster.system.python_env import ensure_tools
 from oci_cluster.system.redaction import redact
+from oci_cluster.system.screen import screen_of
 
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend, LogCopy
@@ -246,7 +247,7 @@ def _status(line: CommandLine) -> int:
     if line.has("--json"):
         print(_status_json(lifecycle, backend, cluster))
     else:
-        print(status_text(_describe(lifecycle, backend, cluster)))
+        print(status_text(_describe(lifecycle, backend, cluster), screen_of(sys.stdout, os.environ)))
     return 0
 
 
@@ -277,7 +278,7 @@ def _list(line: CommandLine) -> int:
         except ClusterError as error:
             found.append(unreadable(backend, cluster, of_it, str(error)))
     shown = [cluster for cluster in found if line.has("--all") or cluster["exit_code"] is None]
-    print(json.dumps(shown, indent=2) if line.has("--json") else list_text(shown))
+    print(json.dumps(shown, indent=2) if line.has("--json") else list_text(shown, screen_of(sys.stdout, os.environ)))
     return 0
 
 

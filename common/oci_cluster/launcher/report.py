@@ -24,6 +24,7 @@ from oci_cluster.contract.lives import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError
 from oci_cluster.system.redaction import redact
+from oci_cluster.system.screen import WHOLE, Screen
 from oci_cluster.system.text import printable, seconds_since, span
 
 # What a node is that was ended alone, on purpose; the other words are the backend's.
@@ -228,17 +229,20 @@ def waiting_s(state: NodeState) -> int:
     return seconds_since(state.accepted)
 
 
-def status_text(found: Mapping[str, Any]) -> str:
-    """Return what ``status.sh`` shows of a cluster that :func:`describe_cluster` has described."""
+def status_text(found: Mapping[str, Any], screen: Screen = WHOLE) -> str:
+    """Return what ``status.sh`` shows on *screen* of a cluster that :func:`describe` has described."""
     what = f"{found['framework'] or '?'} on {found['backend']}"
     life = f"life {found['life']}, " if "life" in found else ""
     head = f"{found['name']}  {what}, {_ending(found)}, {life}started {_ago(found['created'])} ago"
-    lines = [head, *([f"reason: {printable(found['reason'])}"] if found["reason"] else [])]
-    lines += [printable(found["queue"], 1000)] if "queue" in found else []
+    lines = screen.lines(head)
+    lines += screen.lines(f"reason: {printable(found['reason'])}") if found["reason"] else []
+    lines += screen.lines(printable(found["queue"], 1000)) if "queue" in found else []
+    # Facts and the directory are lines of their own however long they are: they are there to be copied.
     lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
     lines += [f"exposed: {' '.join(map(str, found['exposed']))}"] if "exposed" in found else []
-    lines += [f"unreadable: {printable(found['unreadable'])}"] if "unreadable" in found else []
-    lines += [f"ignored: {name}: {why}" for name, why in found.get("refused", {}).items()]
+    lines += screen.lines(f"unreadable: {printable(found['unreadable'])}") if "unreadable" in found else []
+    for name, why in found.get("refused", {}).items():
+        lines += screen.lines(f"ignored: {name}: {why}")
     lines += [f"files: {found['directory']}", ""]
     rows = [
         [
@@ -250,11 +254,11 @@ def status_text(found: Mapping[str, Any]) -> str:
         ]
         for n in found["nodes"]
     ]
-    return "\n".join([*lines, table(["NODE", "ADDRESS", "STATE", "EXIT", "PHASE"], rows)])
+    return "\n".join([*lines, screen.table(["NODE", "ADDRESS", "STATE", "EXIT", "PHASE"], rows)])
 
 
-def list_text(clusters: Sequence[Mapping[str, Any]]) -> str:
-    """Return what ``list.sh`` shows."""
+def list_text(clusters: Sequence[Mapping[str, Any]], screen: Screen = WHOLE) -> str:
+    """Return what ``list.sh`` shows on *screen*."""
     rows = [
         [
             c["name"],
@@ -267,24 +271,15 @@ def list_text(clusters: Sequence[Mapping[str, Any]]) -> str:
         ]
         for c in clusters
     ]
-    shown = table(["NAME", "FRAMEWORK", "BACKEND", "STATE", "EXIT", "NODES", "AGE"], rows)
-    return "\n".join(
-        [shown, *(f"{c['name']}: unreadable: {printable(c['unreadable'])}" for c in clusters if "unreadable" in c)]
-    )
+    shown = screen.table(["NAME", "FRAMEWORK", "BACKEND", "STATE", "EXIT", "NODES", "AGE"], rows)
+    notes = [f"{c['name']}: unreadable: {printable(c['unreadable'])}" for c in clusters if "unreadable" in c]
+    return "\n".join([shown, *(line for note in notes for line in screen.lines(note))])
 
 
 def _count(nodes: Sequence[Mapping[str, Any]]) -> str:
     """Return how many nodes there are, and how many of them have not started, and for how long."""
     waits = [node["waiting_s"] for node in nodes if "waiting_s" in node]
     return f"{len(nodes)} ({len(waits)} waiting for {span(max(waits))})" if waits else str(len(nodes))
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return *rows* under *head* in columns, two blanks apart."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
-    )
 
 
 def _ending(found: Mapping[str, Any]) -> str:

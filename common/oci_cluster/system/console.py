@@ -17,8 +17,8 @@ Say = Callable[[str], None]
 
 
 def is_terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return whether colour is wanted on *stream*: a terminal, and no ``NO_COLOR`` (no-color.org)."""
-    return stream.isatty() and not environ.get("NO_COLOR")
+    """Return whether colour is wanted on *stream*: a terminal that knows it, and no ``NO_COLOR`` (no-color.org)."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def program() -> str:

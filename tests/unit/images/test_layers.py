@@ -9,6 +9,7 @@ import pytest
 from unit.stub_engine import Checkout
 
 from oci_cluster.errors import SettingsError
+from oci_cluster.system.screen import Screen
 
 SIZES = ["localhost/oci-cluster/dask:v1  2.0 MB", "     2.000 MB  apt", "     0.002 MB  COPY a /code"]
 
@@ -19,6 +20,15 @@ def test_sizes_show_the_layers_that_have_files(checkout: Checkout) -> None:
     assert checkout.images(TAG="v2").sizes(["dask"]).splitlines() == SIZES
     with pytest.raises(SettingsError, match="make build-pytorch"):
         checkout.images().sizes(["dask", "pytorch"])
+
+
+def test_on_a_terminal_a_layer_is_one_line(tmp_path: Path) -> None:
+    """A RUN of a page ends in an ellipsis."""
+    checkout = Checkout(tmp_path, "podman")
+    checkout.set(history=json.dumps([{"size": 1500, "CreatedBy": "RUN apt-get install " + "package " * 30}]))
+    checkout.images().build(["dask"])
+    line = checkout.images().sizes(["dask"], Screen(40)).splitlines()[1]
+    assert line == "     0.002 MB  apt-get install package…"
 
 
 def test_podman_tells_exact_sizes_as_json(tmp_path: Path) -> None:

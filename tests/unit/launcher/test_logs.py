@@ -182,11 +182,13 @@ class Terminal(io.StringIO):
         (Terminal(), {}, True),
         (Terminal(), {"NO_COLOR": ""}, True),
         (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"TERM": "xterm-256color"}, True),
+        (Terminal(), {"TERM": "dumb"}, False),
         (io.StringIO(), {}, False),
     ],
 )
 def test_colour_is_for_terminals(stream: io.StringIO, environ: dict[str, str], colour: bool) -> None:  # noqa: FBT001
-    """Colour goes to terminals only, and to none where NO_COLOR has a value (no-color.org)."""
+    """Colour goes to terminals only, and to none that is dumb, or where NO_COLOR has a value (no-color.org)."""
     assert is_terminal(stream, environ) is colour
 
 

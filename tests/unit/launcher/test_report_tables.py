@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from unit.fake_backend import CREATED
 
-from oci_cluster.launcher.report import list_text, status_text, table
+from oci_cluster.launcher.report import list_text, status_text
 from oci_cluster.system import text
+from oci_cluster.system.screen import Screen
 
 
 def described(**changes: Any) -> dict[str, Any]:
@@ -84,9 +85,38 @@ def test_an_empty_list_has_its_head() -> None:
     assert list_text([]) == "NAME  FRAMEWORK  BACKEND  STATE  EXIT  NODES  AGE"
 
 
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    """Cells stand under their head, two blanks apart, and no line ends in blanks."""
-    assert table(["A", "LONG", "C"], [["wide", "x", ""], ["", "", "z"]]) == "A     LONG  C\nwide  x\n            z"
+@pytest.mark.usefixtures("_a_minute_later")
+def test_what_is_long_fits_a_terminal_of_80_columns() -> None:
+    """Both ends of a name, the beginning of what is said; paths are whole, and facts, as people copy them."""
+    name, why = (
+        "team-vision-resnet-50-imagenet-sweep-17",
+        "0/5 nodes are available: 5 Insufficient nvidia.com/gpu. " * 3,
+    )
+    waiting = {"node": "WORKER_1", "address": "10.0.0.2", "state": "NEEDS_ATTENTION", "exit_code": None}
+    found = described(
+        name=name,
+        backend="kubernetes",
+        framework="tensorflow",
+        reason=why,
+        facts={"connect": "client = Client(" + "'tls://10.0.0.1:8786', " * 5 + ")"},
+        directory="/data/" + "long/" * 20,
+        nodes=[{**waiting, "phase": f"waiting for 3m: {why}", "waiting_s": 180}],
+    )
+    lines = status_text(found, Screen(80)).splitlines()
+    copied = [f"connect: {found['facts']['connect']}", f"files: {found['directory']}"]
+    assert [line for line in lines if len(line) > 80] == copied
+    assert lines[:3] == [
+        f"{name}  tensorflow on kubernetes, IN_PROGRESS,",
+        "  started 1m ago",
+        "reason: 0/5 nodes are available: 5 Insufficient nvidia.com/gpu. 0/5 nodes are",
+    ]
+    assert lines[-1] == "WORKER_1  10.0.0.2  NEEDS_ATTENTION        waiting for 3m: 0/5 nodes are availa…"
+    assert list_text([found], Screen(80)).splitlines() == [
+        "NAME              FRAMEWORK   BACKEND     STATE        EXIT  NODES           AGE",
+        "team-vis…weep-17  tensorflow  kubernetes  IN_PROGRESS        1 (1 waiting…   1m",
+    ]
+    assert list_text([found], Screen(120)) == list_text([found])
+    assert name in list_text([found])
 
 
 @pytest.mark.parametrize(

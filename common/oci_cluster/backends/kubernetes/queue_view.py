@@ -153,6 +153,8 @@ def _order(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 HEAD = ("TEAM", "QUEUE", "CLUSTER", "OWNER", "STATE", "PLACE", "NODES", "GPUS", "PRIORITY", "FOR", "WHY")
+BELOW = frozenset({"QUEUE", "OWNER", "GPUS", "PRIORITY", "WHY"})
+"""What stands under a row where a terminal is too narrow: the reason, and what is asked for once a place is known."""
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -129,6 +129,8 @@ def described(queues: Sequence[Object], counts: Mapping[str, tuple[int, int]]) -
 
 
 HEAD = ("TEAM", "STATE", "RUNNING", "WAITING", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "LENT")
+BELOW = frozenset({"STATE", "RUNNING", "WAITING"})
+"""What stands under a row where a terminal is too narrow: it is each team's once."""
 
 
 def rows(teams: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -15,16 +15,18 @@ from oci_cluster.backends.kubernetes.team_table import Table, read_table
 from oci_cluster.backends.kubernetes.teams import NO_QUEUE
 from oci_cluster.errors import BackendError
 from oci_cluster.system.console import Say
+from oci_cluster.system.screen import WHOLE, Screen
 
 Options = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Out:
-    """Whom results are shown to, and whom the rest is said to."""
+    """Whom results are shown to, and on what; and whom the rest is said to."""
 
     show: Say
     say: Say
+    screen: Screen = WHOLE
 
 
 def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, str], out: Out) -> int:
@@ -65,12 +67,12 @@ def _show(service: Service, options: Options, out: Out) -> None:
     if quota.has_kueue(service):
         queues = quota.cluster_queues(service)
         teams = usage.described(queues, quota.counts(service, queues))
-        _print(teams, usage.HEAD, usage.rows(teams), options, out)
+        _print(teams, out.screen.table(usage.HEAD, usage.rows(teams), usage.BELOW), options, out)
         return
     out.say(NO_QUEUE)
     quotas = usage.plain_rows(quota.resource_quotas(service))
     head = ("TEAM", "NAMESPACE", "RESOURCE", "NOMINAL", "USED")
-    _print(quotas, head, [list(one.values()) for one in quotas], options, out)
+    _print(quotas, out.screen.table(head, [list(one.values()) for one in quotas]), options, out)
 
 
 def _apply(service: Service, table: Table, file: str, options: Options, out: Out) -> None:
@@ -117,13 +119,9 @@ def _queue(service: Service, team: str, options: Options, out: Out) -> None:
     rows = queue_view.described(view, team)
     for note in view.notes:
         out.say(note)
-    _print(rows, queue_view.HEAD, queue_view.table(rows), options, out)
+    table = out.screen.table(queue_view.HEAD, queue_view.table(rows), queue_view.BELOW)
+    _print(rows, table, options, out)
 
 
-def _print(found: object, head: Sequence[str], rows: Sequence[Sequence[str]], options: Options, out: Out) -> None:
-    if "--json" in options:
-        out.show(json.dumps(found, indent=2))
-        return
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        out.show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+def _print(found: object, table: str, options: Options, out: Out) -> None:
+    out.show(json.dumps(found, indent=2) if "--json" in options else table)

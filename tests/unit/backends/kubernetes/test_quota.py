@@ -12,6 +12,7 @@ from unit.backends.kubernetes.fake_api import KUEUE, FakeApi, forbidden
 
 from oci_cluster.backends.kubernetes import verbs
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, UsageError
+from oci_cluster.system.screen import WHOLE, Screen
 
 TABLE = """\
 priorities: {low: 1}
@@ -35,13 +36,13 @@ def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setattr(verbs, "Service", lambda _: api.service())
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: str, table: str = TABLE) -> tuple[str, str]:
+    def run(*words: str, table: str = TABLE, screen: Screen = WHOLE) -> tuple[str, str]:
         Path("t.yaml").write_text(table)
         shown: list[str] = []
         said: list[str] = []
         options = {word: [""] for word in words if word.startswith("--")}
         plain = [word for word in words if not word.startswith("--")]
-        assert verbs.run(plain[0], plain[1:], options, {}, verbs.Out(shown.append, said.append)) == 0
+        assert verbs.run(plain[0], plain[1:], options, {}, verbs.Out(shown.append, said.append, screen)) == 0
         return "\n".join(shown), "\n".join(said)
 
     return run
@@ -261,6 +262,19 @@ def test_the_queue_has_those_that_run_and_then_those_that_wait_by_their_places(b
     table = run("queue")[0]
     assert "1 of 2" in table
     assert "there is no LocalQueue nix" in table
+    assert run("queue", screen=Screen(200))[0] == table
+
+
+def test_on_a_narrow_terminal_reasons_stand_under_their_rows(busy: FakeApi, run: Run) -> None:
+    """Queue and quota fit 80 columns, and nothing is lost."""
+    shown = run("queue", screen=Screen(80))[0].splitlines()
+    assert shown[0].split() == ["TEAM", "CLUSTER", "STATE", "PLACE", "NODES", "FOR"]
+    assert shown[2].startswith("  queue: a/nix; ")
+    assert "why: there is no LocalQueue nix; ask" in " ".join(line.strip() for line in shown)
+    quota = run("quota", "show", screen=Screen(70))[0].splitlines()
+    assert quota[0].split() == ["TEAM", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "LENT"]
+    assert quota[2].strip() == "state: unknown; running: 1; waiting: 2"
+    assert [line for line in [*shown, *quota] if len(line) > 80] == []
 
 
 def test_without_the_visibility_api_there_are_no_places(busy: FakeApi, run: Run) -> None:
