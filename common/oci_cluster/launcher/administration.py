@@ -1,4 +1,4 @@
-"""Command lines of scripts that are about no cluster: ``setup.sh``, ``quota.sh``, ``queue.sh``, ``new.sh`` and others."""
+"""Command lines of scripts that are about no cluster: ``setup.sh``, ``quota.sh``, ``queue.sh``, ``new.sh``, ..."""
 
 from __future__ import annotations
 
