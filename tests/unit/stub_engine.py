@@ -30,7 +30,12 @@ case "$1 $2" in
   create*) echo a-container ;;
   cp*) echo 'dask==1.0' >"$last" ;;
   rm*) ;;
-  "image inspect") case "$*" in *RepoDigests*) cat "$STUB/digests" ;; *Architecture*) cat "$STUB/platform" ;; *) cat "$STUB/pulled" ;; esac ;;
+  "image inspect")
+    case "$*" in
+      *RepoDigests*) cat "$STUB/digests" ;;
+      *Architecture*) cat "$STUB/platform" ;;
+      *) cat "$STUB/pulled" ;;
+    esac ;;
   pull*) [ ! -e "$STUB/fails" ] || { echo 'manifest unknown' >&2; exit 1; } ;;
   run*) [ ! -e "$STUB/does-not-start" ] || { echo 'exec format error' >&2; exit 125; } ;;
   history*)
