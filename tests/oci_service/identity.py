@@ -22,11 +22,13 @@ from oci_service.resources import (
     Request,
     Route,
     Shelf,
+    getter,
     invalid,
     merged,
     not_found,
     now,
     ocid,
+    remover,
 )
 
 ADMINISTRATORS = "Administrators"
@@ -176,17 +178,19 @@ class Identity:
         return [
             ("GET", f"{base}/policies", "list_policies", self._lister(self.policies)),
             ("POST", f"{base}/policies", "create_policy", policy),
-            ("GET", f"{base}/policies/{{id}}", "get_policy", _getter(self.policies)),
+            ("GET", f"{base}/policies/{{id}}", "get_policy", getter(self.policies)),
             ("PUT", f"{base}/policies/{{id}}", "update_policy", self._updater(self.policies)),
-            ("DELETE", f"{base}/policies/{{id}}", "delete_policy", _remover(self.policies)),
+            ("DELETE", f"{base}/policies/{{id}}", "delete_policy", remover(self.policies)),
             ("GET", f"{base}/dynamicGroups", "list_dynamic_groups", self._lister(self.dynamic_groups)),
             ("POST", f"{base}/dynamicGroups", "create_dynamic_group", dynamic_group),
-            ("GET", f"{base}/dynamicGroups/{{id}}", "get_dynamic_group", _getter(self.dynamic_groups)),
+            ("GET", f"{base}/dynamicGroups/{{id}}", "get_dynamic_group", getter(self.dynamic_groups)),
             ("PUT", f"{base}/dynamicGroups/{{id}}", "update_dynamic_group", self._updater(self.dynamic_groups)),
-            ("DELETE", f"{base}/dynamicGroups/{{id}}", "delete_dynamic_group", _remover(self.dynamic_groups)),
+            ("DELETE", f"{base}/dynamicGroups/{{id}}", "delete_dynamic_group", remover(self.dynamic_groups)),
             ("GET", f"{base}/groups", "list_groups", self._lister(self.groups)),
             ("POST", f"{base}/groups", "create_group", self._creator(self.groups, *required)),
+            ("GET", f"{base}/groups/{{id}}", "get_group", getter(self.groups)),
             ("POST", f"{base}/userGroupMemberships", "add_user_to_group", self._add_user_to_group),
+            ("GET", f"{base}/userGroupMemberships", "list_user_group_memberships", self._list_memberships),
             ("GET", f"{base}/compartments", "list_compartments", self._lister(self.compartments)),
             ("POST", f"{base}/compartments", "create_compartment", self._creator(self.compartments, *required)),
             ("GET", f"{base}/compartments/{{id}}", "get_compartment", self._get_compartment),
@@ -257,6 +261,10 @@ class Identity:
         self.groups.get(str(body.get("groupId")))
         return self._memberships.answer(self._memberships.add(**body, compartmentId=self.id, lifecycleState="ACTIVE"))
 
+    def _list_memberships(self, request: Request) -> Answer:
+        self.check_compartment(request.wanted("compartmentId"))
+        return self._memberships.list(request, ("userId", "groupId"), self._controls.page_size)
+
     def _upload_api_key(self, request: Request) -> Answer:
         user = self.users.get(request.names["id"])["id"]
         text = str(request.json().get("key"))
@@ -290,15 +298,3 @@ class Identity:
         self.check_compartment(request.wanted("compartmentId"))
         name = "test:US-ASHBURN-AD-1"
         return Answer([{"id": ocid("availabilitydomain"), "name": name, "compartmentId": self.id}])
-
-
-def _getter(shelf: Shelf) -> Operation:
-    return lambda request: shelf.answer(shelf.get(request.names["id"]))
-
-
-def _remover(shelf: Shelf) -> Operation:
-    def answer(request: Request) -> Answer:
-        shelf.remove(shelf.matching(request.names["id"], request)["id"])
-        return Answer(status=204)
-
-    return answer

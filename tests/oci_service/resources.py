@@ -215,3 +215,18 @@ class Shelf:
         page, headers = page_of(found, query, maximum)
         fields = set(only)
         return Answer([{k: v for k, v in item.items() if not fields or k in fields} for item in page], 200, headers)
+
+
+def getter(shelf: Shelf) -> Operation:
+    """Return the operation that answers with a resource of *shelf*."""
+    return lambda request: shelf.answer(shelf.get(request.names["id"]))
+
+
+def remover(shelf: Shelf) -> Operation:
+    """Return the operation that takes a resource from *shelf*."""
+
+    def answer(request: Request) -> Answer:
+        shelf.remove(shelf.matching(request.names["id"], request)["id"])
+        return Answer(status=204)
+
+    return answer

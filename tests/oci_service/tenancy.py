@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from oci_service.faults import Controls
@@ -16,10 +17,13 @@ from oci_service.resources import (
     Request,
     Route,
     Shelf,
+    getter,
     invalid,
     merged,
+    not_found,
     ocid,
     page_of,
+    remover,
 )
 
 # Source: OCI's documentation of security lists: "up to five security lists with a given subnet".
@@ -42,6 +46,8 @@ class Tenancy:
         self.nat_gateways = Shelf("natgateway", lock)
         self.route_tables = Shelf("routetable", lock)
         self.repositories = Shelf("containerrepo", lock)
+        #: What a route may lead to; others add theirs.
+        self.gateways = [self.nat_gateways]
         self.compartment: str = self.id if is_empty else self.identity.add_compartment("clusters")
 
     @property
@@ -60,7 +66,11 @@ class Tenancy:
         outside = {"protocol": "all", "destination": "0.0.0.0/0", "destinationType": "CIDR_BLOCK", "isStateless": False}
         rules = {"ingressSecurityRules": [inside], "egressSecurityRules": [outside]}
         rules_id = self.security_lists.add(**common, **rules, displayName="cluster", vcnId=vcn["id"])["id"]
+        gateway = self.nat_gateways.add(**common, displayName="nat", vcnId=vcn["id"], blockTraffic=False)["id"]
+        route = {"destination": "0.0.0.0/0", "destinationType": "CIDR_BLOCK", "networkEntityId": gateway}
+        routes = self.route_tables.add(**common, displayName="cluster", vcnId=vcn["id"], routeRules=[route])["id"]
         subnet = {"cidrBlock": cidr, "vcnId": vcn["id"], "displayName": "cluster", "securityListIds": [rules_id]}
+        subnet["routeTableId"] = routes
         return str(self._add_subnet({**common, **subnet})["id"])
 
     def _add_subnet(self, fields: JSON) -> JSON:
@@ -90,8 +100,8 @@ class Tenancy:
             (self.route_tables, "routeTables", "route_table"),
         ):
             found += [
-                ("GET", f"{base}/{plural}", f"list_{name}s", self._lister(shelf, "vcnId", "displayName")),
-                ("GET", f"{base}/{plural}/{{id}}", f"get_{name}", _getter(shelf)),
+                ("GET", f"{base}/{plural}", f"list_{name}s", self.lister(shelf, "vcnId", "displayName")),
+                ("GET", f"{base}/{plural}/{{id}}", f"get_{name}", getter(shelf)),
                 ("POST", f"{base}/{plural}", f"create_{name}", getattr(self, f"_create_{name}")),
             ]
         update = f"{base}/securityLists/{{id}}"
@@ -101,7 +111,9 @@ class Tenancy:
             ("PUT", f"{base}/subnets/{{id}}", "update_subnet", self._update_subnet),
         ]
 
-    def _lister(self, shelf: Shelf, *filters: str) -> Operation:
+    def lister(self, shelf: Shelf, *filters: str) -> Operation:
+        """Return the operation that lists what is on *shelf*, by these *filters*."""
+
         def answer(request: Request) -> Answer:
             self.check_compartment(request.wanted("compartmentId"))
             wanted = ("lifecycleState", *self.identity.own_filter(request), *filters)
@@ -131,19 +143,38 @@ class Tenancy:
     def _create_route_table(self, request: Request) -> Answer:
         body = self._body(request, "compartmentId", "vcnId", "routeRules")
         self.vcns.get(body["vcnId"])
-        for rule in body["routeRules"]:
-            self.nat_gateways.get(str(rule.get("networkEntityId")))
-            _check_cidr("destination", rule.get("destination"))
+        self.check_routes(body["routeRules"])
         return self.route_tables.answer(self.route_tables.add(**body, lifecycleState="AVAILABLE"))
+
+    def check_routes(self, rules: Sequence[JSON]) -> None:
+        """Refuse routes to what is not there, or from what is no network; a service gateway's have a name instead."""
+        for rule in rules:
+            gateway = str(rule.get("networkEntityId"))
+            if not any(item["id"] == gateway for shelf in self.gateways for item in shelf.all()):
+                raise not_found()
+            if rule.get("destinationType", "CIDR_BLOCK") == "CIDR_BLOCK":
+                _check_cidr("destination", rule.get("destination"))
+
+    def _check_block(self, body: JSON, vcn: JSON, own: str = "") -> None:
+        """Refuse a subnet's *cidrBlock* that is not inside its VCN, or that another subnet has."""
+        _check_cidr("cidrBlock", body["cidrBlock"])
+        block = ipaddress.IPv4Network(body["cidrBlock"])
+        outer = [ipaddress.IPv4Network(text) for text in vcn.get("cidrBlocks") or [vcn["cidrBlock"]]]
+        if not any(block.subnet_of(one) for one in outer):
+            raise invalid(f"The subnet CIDR {block} is not a subset of the CIDR of its VCN")
+        for other in self.subnets.all():
+            is_of_vcn = (other["vcnId"], other["id"] == own) == (vcn["id"], False)
+            if is_of_vcn and block.overlaps(ipaddress.IPv4Network(other["cidrBlock"])):
+                raise invalid(f"The subnet CIDR {block} overlaps with that of {other['id']}, {other['cidrBlock']}")
 
     def _create_subnet(self, request: Request) -> Answer:
         body = self._body(request, "compartmentId", "vcnId", "cidrBlock")
-        self.vcns.get(body["vcnId"])
+        vcn = self.vcns.get(body["vcnId"])
         for rules in body.get("securityListIds") or []:
             self.security_lists.get(rules)
         if body.get("routeTableId"):
             self.route_tables.get(body["routeTableId"])
-        _check_cidr("cidrBlock", body["cidrBlock"])
+        self._check_block(body, vcn)
         return self.subnets.answer(self._add_subnet(body))
 
     def _update_subnet(self, request: Request) -> Answer:
@@ -157,6 +188,8 @@ class Tenancy:
             raise Refusal(400, "LimitExceeded", f"A subnet has {_MOST_LISTS} security lists at most")
         if body.get("routeTableId"):
             self.route_tables.get(body["routeTableId"])
+        if body.get("cidrBlock"):
+            self._check_block(body, self.vcns.get(subnet["vcnId"]), subnet["id"])
         self.subnets.touch(subnet, **merged(body))
         return self.subnets.answer(subnet)
 
@@ -197,7 +230,7 @@ class Tenancy:
             return Answer({"items": page, "remainingItemsCount": len(found) - len(page)}, 200, headers)
 
         def repositories(request: Request) -> Answer:
-            answer = self._lister(self.repositories, "displayName")(request)
+            answer = self.lister(self.repositories, "displayName")(request)
             counts = {"repositoryCount": len(self.repositories.all()), "imageCount": len(self._controls.images)}
             return Answer(
                 {"items": answer.content, "layerCount": 0, "layersSizeInBytes": 0, **counts}, 200, answer.headers
@@ -206,8 +239,8 @@ class Tenancy:
         return [
             ("POST", f"{base}/repositories", "create_container_repository", create),
             ("GET", f"{base}/repositories", "list_container_repositories", repositories),
-            ("GET", f"{base}/repositories/{{id}}", "get_container_repository", _getter(self.repositories)),
-            ("DELETE", f"{base}/repositories/{{id}}", "delete_container_repository", _remover(self.repositories)),
+            ("GET", f"{base}/repositories/{{id}}", "get_container_repository", getter(self.repositories)),
+            ("DELETE", f"{base}/repositories/{{id}}", "delete_container_repository", remover(self.repositories)),
             ("GET", f"{base}/images", "list_container_images", images),
         ]
 
@@ -218,18 +251,6 @@ def _image(entry: tuple[str, dict[str, Any]]) -> JSON:
     repository = path.split("/", 2)[2]
     about = {"displayName": f"{repository}:{version}", "repositoryName": repository, "version": version}
     return {**about, "id": entry[0], "digest": entry[1].get("digest"), "lifecycleState": "AVAILABLE"}
-
-
-def _getter(shelf: Shelf) -> Operation:
-    return lambda request: shelf.answer(shelf.get(request.names["id"]))
-
-
-def _remover(shelf: Shelf) -> Operation:
-    def answer(request: Request) -> Answer:
-        shelf.remove(shelf.matching(request.names["id"], request)["id"])
-        return Answer(status=204)
-
-    return answer
 
 
 def _check_cidr(name: str, text: object) -> None:
