@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from oci_cluster.contract.cluster import Plan
+from oci_cluster.errors import ClusterError
 
 
 class Verdict(str, Enum):
@@ -47,3 +48,23 @@ class Checked:
     """Settings: the environment, then ``config.env``, then the backend's own defaults."""
     plan: Plan | None
     """The launch itself, not placed; None where settings are so wrong that there is none."""
+
+
+def fine(item: str, text: str) -> Finding:
+    """Return that *item* is as it must be."""
+    return Finding(item, Verdict.FINE, text)
+
+
+def fails(item: str, text: str, mend: str) -> Finding:
+    """Return that a launch will fail for *item*, and what mends it."""
+    return Finding(item, Verdict.FAILS, text, mend)
+
+
+def unknown(item: str, text: str, mend: str = "") -> Finding:
+    """Return that nothing is known of *item*, and why."""
+    return Finding(item, Verdict.UNKNOWN, text, mend)
+
+
+def refused(item: str, error: ClusterError) -> Finding:
+    """Return that a launch will fail for *item*, in the words of the *error* that the launch would end with."""
+    return Finding(item, Verdict.FAILS, error.reason, error.next_step)

@@ -123,7 +123,7 @@ def by_limit(limits: Iterable[str], machines: Sequence[Machines]) -> list[Wanted
     return found
 
 
-def machines_of(counts: Mapping[str, int], machines: Mapping[str, Mapping[str, object]]) -> list[Machines]:
+def counted(counts: Mapping[str, int], machines: Mapping[str, Mapping[str, object]]) -> list[Machines]:
     """Return the nodes of all roles, those of one shape and size together.
 
     Args:

@@ -1,0 +1,190 @@
+"""Whether the image of a launch is where nodes get it, is what was pushed, and runs on their machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import oci
+
+from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
+from oci_cluster.backends.oci.looking import Answer, Tenancy
+from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.registry import Image, Registry, region_of
+from oci_cluster.backends.oci.settings import machines_of
+from oci_cluster.backends.oci.shape_limits import platform_of
+from oci_cluster.contract.config import SettingsReader
+from oci_cluster.images import records
+
+REGISTRY, REPOSITORY, IMAGE, PLATFORM = "registry", "repository", "image", "image platform"
+_NAME = re.compile(
+    r"(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<namespace>[a-z0-9_-]+)/(?P<repository>[a-z0-9._/-]+)"
+    r":(?P<tag>[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+# Codes of the OCI Distribution Specification: there is no such repository, or nothing of that tag or digest in it.
+_NO_REPOSITORY, _NO_IMAGE = "NAME_UNKNOWN", "MANIFEST_UNKNOWN"
+
+
+@dataclass(frozen=True)
+class _Name:
+    """The parts of an image's name."""
+
+    host: str
+    namespace: str
+    repository: str
+    tag: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.namespace}/{self.repository}:{self.tag}"
+
+
+def findings(checked: Checked, tenancy: Tenancy) -> Iterator[Finding]:
+    """Yield what is found of the image: its registry, repository, tag, digest and platform."""
+    name = _name_of(checked)
+    if name is None:
+        yield unknown(IMAGE, "which image is wanted is not known, as settings are wrong or none was pushed from here")
+        return
+    if wrong := _registry_of(name, checked.framework, tenancy):
+        yield wrong
+        return
+    answer = _looked_up(name, checked.framework, tenancy)
+    if isinstance(answer, Finding):
+        yield answer
+        return
+    image: Image = answer.value
+    yield _image_of(name, image, checked.framework)
+    yield _platform_of(name, image, checked)
+
+
+def _name_of(checked: Checked) -> _Name | None:
+    """Return the image that a launch runs; None where there is none."""
+    wanted = (checked.plan.settings if checked.plan else checked.given).get("IMAGE", "")
+    wanted = wanted.replace("{framework}", checked.framework)
+    found = _NAME.fullmatch(records.pushed_image(wanted, checked.framework, checked.root))
+    parts = ("host", "namespace", "repository", "tag", "digest")
+    return _Name(*(found[part] or "" for part in parts)) if found else None
+
+
+def _registry_of(name: _Name, framework: str, tenancy: Tenancy) -> Finding | None:
+    """Return what is wrong with the registry of *name*, by its host's name alone."""
+    region, own = tenancy.service.region, region_of(name.host)
+    if own == region:
+        return None
+    keys = {long: short for short, long in oci.regions_definitions.REGIONS_SHORT_NAMES.items()}
+    there = f"{keys.get(region, region)}.ocir.io"
+    namespace = name.namespace
+    if not own and tenancy.namespace.is_given:
+        namespace = tenancy.namespace.value
+    moved = replace(name, host=there, namespace=namespace, digest="")
+    mend = f"IMAGE={moved}\nafter it was pushed there: {_push(moved, framework)}"
+    if not own:
+        return fails(REGISTRY, f"{name.host} is no registry of OCI, and Data Science takes images of no other", mend)
+    if own not in keys:
+        return unknown(REGISTRY, f"{name.host} is of {own}, which this version of the SDK does not know")
+    return fails(REGISTRY, f"{name.host} is the registry of {own}, and the Jobs are in {region}", mend)
+
+
+# --- Repository, tag and digest --------------------------------------------------------------------------------------
+
+
+def _looked_up(name: _Name, framework: str, tenancy: Tenancy) -> Answer | Finding:
+    """Return what the registry has of *name*, else what OCI lists of it, or the finding that it is not there."""
+    registry = Registry(name.host, tenancy.client(oci.artifacts.ArtifactsClient))
+    answer = tenancy.ask(f"look up the image {name}", registry.image, f"{name.namespace}/{name.repository}", name.tag)
+    error = answer.refusal
+    code = error.code if isinstance(error, ServiceError) and answer.is_refused else ""
+    if answer.is_given:
+        return answer
+    if code == _NO_REPOSITORY:
+        return _no_repository(name, framework, tenancy)
+    return _no_image(name, framework) if code == _NO_IMAGE else _listed(name, framework, tenancy, answer.why)
+
+
+def _listed(name: _Name, framework: str, tenancy: Tenancy, why: str) -> Answer | Finding:
+    """Return what OCI lists of *name*, which its registry does not show: *why*."""
+    client = tenancy.client(oci.artifacts.ArtifactsClient)
+    home, what = tenancy.places.images, f"look up the repository {name.repository}"
+    repositories = tenancy.ask(what, client.list_container_repositories, home, display_name=name.repository)
+    if not repositories.is_given:
+        see = (
+            f"allow group <yours> to read repos in compartment <its name> where target.repo.name = '{name.repository}'"
+        )
+        return unknown(IMAGE, why, f"to have it looked at: {see}")
+    if not repositories.value.items:
+        return _no_repository(name, framework, tenancy)
+    request, about = client.list_container_images, {"repository_name": name.repository, "version": name.tag}
+    images = tenancy.ask(f"look up the image {name} in a list", request, home, **about)
+    if not images.is_given:
+        return unknown(IMAGE, images.why)
+    return Answer(Image(images.value.items[0].digest or "", ())) if images.value.items else _no_image(name, framework)
+
+
+def _other_namespace(name: _Name, tenancy: Tenancy) -> Finding | None:
+    own = tenancy.namespace
+    if not own.is_given or own.value == name.namespace:
+        return None
+    text = f"{name} is not there: {name.namespace} is not the namespace of this tenancy, which is {own.value}"
+    return fails(REPOSITORY, text, f"IMAGE={name.host}/{own.value}/{name.repository}:{name.tag}")
+
+
+def _no_repository(name: _Name, framework: str, tenancy: Tenancy) -> Finding:
+    if other := _other_namespace(name, tenancy):
+        return other
+    home = tenancy.places.images or "<the compartment of the images>"
+    make = "oci artifacts container repository create"
+    mend = f"{make} --compartment-id {home} --display-name {name.repository}\n{_push(name, framework)}"
+    return fails(REPOSITORY, f"there is no repository {name.repository} in {name.host}/{name.namespace}", mend)
+
+
+def _no_image(name: _Name, framework: str) -> Finding:
+    return fails(
+        IMAGE, f"there is no {name.tag} in the repository {name.repository} of {name.host}", _push(name, framework)
+    )
+
+
+def _push(name: _Name, framework: str) -> str:
+    """Return the command that pushes what *name* says: one of ours, or of an image that somebody else has built."""
+    folder, _, last = f"{name.host}/{name.namespace}/{name.repository}".rpartition("/")
+    return f"make push-{framework} REGISTRY={folder} TAG={name.tag}" if last == framework else f"docker push {name}"
+
+
+def _image_of(name: _Name, image: Image, framework: str) -> Finding:
+    if not name.digest or name.digest == image.digest:
+        return fine(IMAGE, f"{name}@{image.digest}" if image.digest else f"{name} is there")
+    if not image.digest:
+        return unknown(IMAGE, f"{name} is there, and {name.host} does not tell its digest; {name.digest} is wanted")
+    text = f"{name} is {image.digest} now, and {name.digest} is wanted, as IMAGE or .images/{framework}.json say"
+    mend = f"IMAGE={name}@{image.digest}\nor push what was built here: {_push(name, framework)}"
+    return fails(IMAGE, text, mend)
+
+
+# --- Platform --------------------------------------------------------------------------------------------------------
+
+
+def _platform_of(name: _Name, image: Image, checked: Checked) -> Finding:
+    wanted = _wanted(checked)
+    there, told_by = image.platforms, name.host
+    if not there:
+        record = records.read(checked.framework, checked.root) or {}
+        is_it = record.get("digest", "") in {image.digest, name.digest} - {""} or record.get("image") == str(name)
+        own = records.platform_of(record) if is_it else ""
+        if not own:
+            text = f"neither {name.host} nor .images/{checked.framework}.json tells what {name} runs on"
+            return unknown(PLATFORM, f"{text}; make build-{checked.framework} writes it, if it was built here")
+        there, told_by = (own,), f".images/{checked.framework}.json"
+    lacking = [platform for platform in wanted if platform not in {"/".join(one.split("/")[:2]) for one in there}]
+    if not lacking:
+        return fine(PLATFORM, f"{', '.join(wanted)}, as {told_by} says")
+    text = f"{name} is for {', '.join(there)}, as {told_by} says, and the machines need {', '.join(lacking)}"
+    return fails(PLATFORM, text, f"PLATFORM={','.join(wanted)} {_push(name, checked.framework)}")
+
+
+def _wanted(checked: Checked) -> list[str]:
+    """Return the platforms that the machines need."""
+    if checked.plan is None:
+        return ["linux/amd64"]
+    machines = machines_of(SettingsReader(checked.plan.settings))
+    roles = {node.role for node in checked.plan.nodes}
+    return sorted({platform_of(str(machines[role]["shape"])) for role in roles})
