@@ -8,9 +8,9 @@ from oci_cluster.backends.oci.shape_limits import (
     Machines,
     Unit,
     by_limit,
+    counted,
     family_of,
     gpus_of,
-    machines_of,
     platform_of,
     unit_of,
 )
@@ -88,8 +88,8 @@ def test_what_one_node_takes_that_nobody_knows_is_no_amount() -> None:
 def test_roles_with_the_same_machine_are_counted_together() -> None:
     one, other = {"shape": E4, "ocpus": 4, "memory_gbs": 64}, {"shape": E4, "ocpus": 8, "memory_gbs": 64.5}
     machines = {"MAIN": one, "WORKER": one, "PS": other}
-    assert machines_of({"MAIN": 1, "WORKER": 3, "PS": 0}, machines) == [Machines(E4, 4, 4, 64)]
-    assert machines_of({"MAIN": 1, "WORKER": 3, "PS": 2}, machines) == [
+    assert counted({"MAIN": 1, "WORKER": 3, "PS": 0}, machines) == [Machines(E4, 4, 4, 64)]
+    assert counted({"MAIN": 1, "WORKER": 3, "PS": 2}, machines) == [
         Machines(E4, 4, 4, 64),
         Machines(E4, 2, 8, 64.5),
     ]
