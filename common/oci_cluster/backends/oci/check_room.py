@@ -61,6 +61,7 @@ class _Left:
         quota: What quotas leave of it in the compartment of the Jobs; None where there is no quota.
         used: What the compartment uses of it.
         why: Why nothing is known.
+        mend: What lets it be known.
     """
 
     place: str
@@ -69,6 +70,7 @@ class _Left:
     quota: float | None = None
     used: float = 0.0
     why: str = ""
+    mend: str = ""
 
 
 class _Room:
@@ -147,7 +149,7 @@ class _Room:
         what = f"look up what is left of {limit}"
         answer = tenancy.ask(what, client.get_resource_availability, _SERVICE, limit, tenancy.places.jobs, **place)
         if not answer.is_given:
-            return replace(row, why=answer.why)
+            return replace(row, why=answer.why, mend=_SEE_LIMITS)
         told = answer.value
         used = told.used or 0.0
         quota = None if told.effective_quota_value is None else max(told.effective_quota_value - used, 0.0)
@@ -175,8 +177,8 @@ class _Room:
         elif best >= need:
             yield fine(LIMIT, f"{take}, and {name} leaves {sum(lefts):g} of {value:g}{where}")
         elif len(lefts) < len(rows):
-            why = next(row.why for row in rows if row.amount is None)
-            yield unknown(LIMIT, f"{take} of {value:g} that {name} allows{where}: {why}", _SEE_LIMITS)
+            row = next(row for row in rows if row.amount is None)
+            yield unknown(LIMIT, f"{take} of {value:g} that {name} allows{where}: {row.why}", row.mend)
         else:
             text = f"{take}, and {name} leaves {sum(lefts):g}{where}, {best:g} in one of them at most"
             yield unknown(LIMIT, f"{text}: in which of them nodes are placed is not told")
