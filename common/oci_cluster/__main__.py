@@ -146,6 +146,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "logs": (_for_people("logs"), "show the nodes' logs, merged; scripts/logs.sh tells more"),
     "scale": (_for_people("scale"), "add workers, or end some; scripts/scale.sh tells more"),
     "stop": (_for_people("stop"), "end a cluster; scripts/stop.sh tells more"),
+    "check": (_for_people("check"), "find what would fail of a launch; scripts/check.sh tells more"),
     "connect": (_for_people("connect"), "make a port of a node reachable here; scripts/connect.sh tells more"),
     "quota": (_of_kubernetes("quota"), "show, make or hold the teams of a Kubernetes; scripts/quota.sh tells more"),
     "queue": (_of_kubernetes("queue"), "show who waits for what on a Kubernetes; scripts/queue.sh tells more"),

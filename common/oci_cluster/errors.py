@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -114,6 +115,20 @@ class SettingsError(ClusterError):
     """A setting, or a file that configures a node, is missing or wrong."""
 
     exit_code = ExitCode.SETTINGS
+    _problems: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, problems: Sequence[str], explained: str = "config.env.example explains each") -> SettingsError:
+        """Return the error that names all *problems*; *explained* says where a person reads about them, if anywhere."""
+        told = "; ".join(problems)
+        error = cls(f"bad settings: {told} ({explained})" if explained else told)
+        error._problems = tuple(problems)
+        return error
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Each thing that is wrong; most begin with the setting's name."""
+        return self._problems or (str(self),)
 
 
 class StoppedError(ClusterError):

@@ -72,3 +72,12 @@ def test_an_error_has_its_reason_and_the_next_step_apart(text: str, reason: str,
 def test_a_failed_cluster_has_the_reason_of_its_nodes() -> None:
     error = errors.ClusterFailedError("mine ended with 7 (x); see logs()", exit_code=7, reason="x", node="MAIN")
     assert (error.exit_code, error.reason, error.node, error.next_step) == (7, "x", "MAIN", "see logs()")
+
+
+def test_wrong_settings_can_be_told_one_by_one() -> None:
+    """As they were found; an error that was made of one text is one problem."""
+    error = errors.SettingsError.of(["A is not set", "B: wrong; mend it"])
+    assert str(error) == "bad settings: A is not set; B: wrong; mend it (config.env.example explains each)"
+    assert error.problems == ("A is not set", "B: wrong; mend it")
+    assert errors.SettingsError("C: wrong").problems == ("C: wrong",)
+    assert str(errors.SettingsError.of(["A", "B"], "")) == "A; B"

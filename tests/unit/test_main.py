@@ -137,6 +137,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str], arguments: li
 
 VERBS = {
     *("agent", "launch", "session", "status", "list", "logs", "scale", "stop", "connect", "images"),
+    "check",
     *("prepare", "queue", "quota", "requirements", "setup", "upload-outputs", "fetch-outputs", "runner", "orphan"),
 }
 

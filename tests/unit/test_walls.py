@@ -26,7 +26,10 @@ ROOMS = {
 # Single modules, or names in them, that a room may import besides.
 BESIDES = {
     "backends": ("images.records",),
-    "launcher": ("backends.base", "backends.findings", "backends.open_backend", "backends.known_backends"),
+    "launcher": (
+        *("backends.base", "backends.findings", "backends.open_backend", "backends.known_backends"),
+        "backends.check_of",
+    ),
     "door": ("backends.base", "backends.open_backend", "backends.known_backends"),
 }
 # What several backends need.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend, IsStopped
+    from oci_cluster.backends.findings import Checked, Finding
+    from oci_cluster.system.console import Say
 
 
 def known_backends() -> list[str]:
@@ -31,3 +33,17 @@ def open_backend(name: str, root: Path, given: Mapping[str, str], is_stopped: Is
     module = importlib.import_module(f"oci_cluster.backends.{name}.backend")
     backend: Backend = module.open_backend(root, given, is_stopped)
     return backend
+
+
+def check_of(name: str) -> Callable[[Checked, Say], Iterator[Finding]]:
+    """Return what looks whether a launch can work on the backend *name*, importing it and no other.
+
+    It yields a finding as soon as it has one, and is told whom to tell what is waited for. What the other side answers
+    is a finding, too, and no error.
+
+    Args:
+        name: One of :func:`known_backends`.
+    """
+    module = importlib.import_module(f"oci_cluster.backends.{name}.check")
+    findings: Callable[[Checked, Say], Iterator[Finding]] = module.findings
+    return findings

@@ -334,7 +334,7 @@ def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
         exposed=read.value("EXPOSE", parse_ports, ()),
     )
     if read.problems:
-        raise SettingsError("; ".join(read.problems))
+        raise SettingsError.of(read.problems, "")
     return limits
 
 

@@ -171,8 +171,7 @@ class SettingsReader:
     def check(self) -> None:
         """Raise one :class:`SettingsError` that holds every problem noted so far, if there are any."""
         if self.problems:
-            msg = "bad settings: " + "; ".join(self.problems) + " (common/README.md lists them all)"
-            raise SettingsError(msg)
+            raise SettingsError.of(self.problems, "common/README.md lists them all")
 
 
 def framework_dir(name: str, root: Path = PROJECT_ROOT) -> Path:

@@ -61,8 +61,8 @@ def _prepared(wanted: Wanted, place: Place, backend: Backend, lifecycle: Lifecyc
     """Return the placed plan, when all that can be refused has been, and what its nodes need is there."""
     request = request_of(wanted, place, say)
     environ = {**os.environ, **{name: text for name, text in place.own.items() if name in os.environ}}
-    where = {"root": place.root, "cwd": Path.cwd()}
-    plan = make_plan(request, environ, **where, max_workers=backend.max_workers, say=say)
+    most = backend.max_workers
+    plan = make_plan(request, environ, root=place.root, cwd=Path.cwd(), max_workers=most, say=say)
     backend.check()
     backend.check(plan)
     plan = backend.place(plan, say)

@@ -74,8 +74,7 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
         flags=read.value("BUILD_FLAGS", shlex.split, list[str]()),
     )
     if read.problems:
-        msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
-        raise SettingsError(msg)
+        raise SettingsError.of(read.problems)
     return choices
 
 

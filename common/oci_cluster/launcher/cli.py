@@ -68,6 +68,7 @@ def run(verb: str, words: Sequence[str]) -> int:
         "stop": _stop,
         "scale": _scale,
         "connect": _connect,
+        "check": _check,
     }
     return verbs[verb](line)
 
@@ -184,6 +185,16 @@ def _run(
 
 
 def _plan(line: CommandLine, backend: Backend) -> Plan:
+    request, most, say = request_of(line, backend.name), backend.max_workers, say_to_stderr(program())
+    return make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
+
+
+def request_of(line: CommandLine, backend: str) -> Request:
+    """Return the launch that *line* asks for, on *backend*.
+
+    Raises:
+        UsageError: an option cannot be used.
+    """
     settings = {setting: line.value(option) for option, setting in _SETTINGS.items() if line.has(option)}
     if line.has("--keep"):
         settings["EPHEMERAL"] = "0"
@@ -191,9 +202,7 @@ def _plan(line: CommandLine, backend: Backend) -> Plan:
     environment = variables_of(line.typed, os.environ, Path.cwd())
     python = line.value("--python")
     packages = packages_of(line.given.get("--with", []), python)
-    request = Request(framework, workers, backend.name, settings, environment, line.rest, python, packages)
-    where = {"root": PROJECT_ROOT, "cwd": Path.cwd()}
-    return make_plan(request, os.environ, **where, max_workers=backend.max_workers, say=say_to_stderr(program()))
+    return Request(framework, workers, backend, settings, environment, line.rest, python, packages)
 
 
 def _follow(
@@ -335,6 +344,12 @@ def _session(line: CommandLine) -> int:
     from oci_cluster.launcher.session import run_session
 
     return run_session(line)
+
+
+def _check(line: CommandLine) -> int:
+    from oci_cluster.launcher.checking import check
+
+    return check(line)
 
 
 def _connect(line: CommandLine) -> int:

@@ -20,6 +20,10 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("--name=", "--ps=", "--ttl=", "--keep", "--detach", "--wait", "--dry-run", "--json"),
         *("--queue=", "--priority=", "--wait-for-quota="),
     ),
+    "check": (
+        *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with=", "--env=", "--env-file="),
+        *("--name=", "--ps=", "--ttl=", "--keep", "--queue=", "--priority=", "--wait-for-quota=", "--json"),
+    ),
     "session": (
         *("--framework=", "--workers=", "--in=", "--idle=", "--key=", "--open"),
         *("--code=", "--python=", "--with=", "--env=", "--env-file=", "--name=", "--ttl="),
@@ -35,6 +39,11 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "queue": ("--json",),
     "setup": ("--apply", "--print", "--tfvars"),
 }
+
+
+# Verbs that take what a launch takes: the words, and behind -- the entry point's arguments.
+_OF_A_LAUNCH = ("launch", "check")
+_A_NAME = "a cluster's name"
 
 
 @dataclass
@@ -90,16 +99,16 @@ def parse(verb: str, words: Sequence[str]) -> CommandLine:
     left = list(words)
     while left:
         word = left.pop(0)
-        if word == "--" and verb == "launch":
+        if word == "--" and verb in _OF_A_LAUNCH:
             line.rest = left
             break
         # A number that begins with a sign is a word: -1 worker.
-        if not word.startswith("-") or (word[1:].isdecimal() and verb in {"launch", "scale"}):
+        if not word.startswith("-") or (word[1:].isdecimal() and verb in {*_OF_A_LAUNCH, "scale"}):
             line.words.append(word)
             continue
         name, is_joined, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if name not in known:
-            advice = f"; if it is your script's, write -- before it: ... -- {name}" if verb == "launch" else ""
+            advice = f"; if it is your script's, write -- before it: ... -- {name}" if verb in _OF_A_LAUNCH else ""
             raise usage(f"unknown option '{name}'{advice}")
         values = line.given.setdefault(name, [])
         if not known[name]:
@@ -124,8 +133,8 @@ def check_words(verb: str, line: CommandLine) -> None:
     wanted = {"launch": "<framework> <workers>", "scale": "NAME WORKERS"}
     names = line.words if verb == "stop" else line.words[:1]
     if verb != "launch" and "" in names:  # "$CLUSTER" that is not set: it must not mean the only cluster
-        raise usage("expected a cluster's name, got an empty word")
-    if verb == "launch" and len(line.words) > 2:
+        raise usage(f"expected {'a framework' if verb == 'check' else _A_NAME}, got an empty word")
+    if verb in _OF_A_LAUNCH and len(line.words) > 2:
         advice = "a script is given with --entry FILE, its arguments behind --"
         raise usage(f"unexpected '{line.words[2]}' after {' '.join(line.words[:2])}; {advice}")
     if verb in wanted and len(line.words) != 2:
@@ -138,7 +147,7 @@ def check_words(verb: str, line: CommandLine) -> None:
         raise usage(f"the name is given twice: '{line.words[1]}' and --name {line.value('--name')}")
     if verb == "launch" and line.has("--wait") and not line.has("--detach"):
         raise usage("--wait belongs to --detach; without these, launch.sh follows the cluster to its end")
-    if verb not in {*wanted, "stop", "session"} and len(line.words) > 1:
+    if verb not in {*wanted, "check", "stop", "session"} and len(line.words) > 1:
         raise usage(f"one name at a time, got '{line.words[0]}' and '{line.words[1]}'")
     if verb == "list" and line.words:
         raise usage(f"unexpected '{line.words[0]}'")

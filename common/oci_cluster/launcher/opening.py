@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +39,19 @@ def opened(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
 def open_named(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
     """Return the backend that was asked for, on the command line or in a setting."""
     given = given_settings()
+    return open_backend(backend_named(line, given), PROJECT_ROOT, given, is_stopped)
+
+
+def backend_named(line: CommandLine, given: Mapping[str, str]) -> str:
+    """Return the name of the backend that *line* asks for, else that of the settings *given*, else ``local``.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
     name = line.value("--backend") if line.has("--backend") else given.get("BACKEND") or "local"
     if name not in (known := known_backends()):
         raise usage(f"unknown backend '{name}'; there is: {' '.join(known)}")
-    return open_backend(name, PROJECT_ROOT, given, is_stopped)
+    return name
 
 
 def equip(backend: str) -> None:

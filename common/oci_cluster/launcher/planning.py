@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oci_cluster.contract.cluster import Node, Plan, limits_of
+from oci_cluster.contract.cluster import Limits, Node, Plan, limits_of
 from oci_cluster.contract.config import (
     SettingsReader,
     framework_defaults,
@@ -56,7 +56,14 @@ class Request:
 
 
 def make_plan(
-    request: Request, environ: Mapping[str, str], *, root: Path, cwd: Path, max_workers: int, say: Say = lambda _: None
+    request: Request,
+    environ: Mapping[str, str],
+    *,
+    root: Path,
+    cwd: Path,
+    max_workers: int,
+    say: Say = lambda _: None,
+    problems: list[str] | None = None,
 ) -> Plan:
     """Return the cluster that *request* describes.
 
@@ -67,6 +74,8 @@ def make_plan(
         cwd: Where relative paths start.
         max_workers: What the backend can take.
         say: Is told of what may be a mistake.
+        problems: Where given, what is wrong with settings is added here, and not raised. The plan then has defaults in
+            its place, and is no plan to launch.
 
     Raises:
         UsageError, SettingsError: an option, or a setting, is wrong; names the value, the limit and the next step.
@@ -86,7 +95,7 @@ def make_plan(
     passed_on = _passed_on(given, read, folder, workers, bounds)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
-    _complain(read.problems, request)
+    _complain(read.problems, request, problems)
     environment = {
         **passed_on,
         **{key: text for key, text in extra.items() if key not in {"MIN_WORKERS", "MIN_NODES"}},
@@ -107,7 +116,7 @@ def make_plan(
         nodes=_nodes(workers, servers),
         environment=environment,
         settings=backend_settings,
-        limits=limits_of(environment, folder),
+        limits=_limits(environment, folder, problems),
         work_dir=work_dir,
         code_dir=str(code_dir) if read.text("CODE_DIR") or ephemeral else "",
         code_uri=given.text("CODE_URI") or backend_settings.get("CODE_URI", ""),
@@ -115,6 +124,36 @@ def make_plan(
         provision_timeout_s=provision_timeout_s,
         packages=tuple(request.packages),
     )
+
+
+def settings_given(request: Request, environ: Mapping[str, str], root: Path) -> dict[str, str]:
+    """Return all settings of *request*: of flags, ``--env``, *environ* and ``config.env``, then the backend's defaults.
+
+    Raises:
+        UsageError, SettingsError: an ``--env`` is no variable, or a file cannot be used.
+    """
+    try:
+        typed = dict(_pair(text) for text in request.environment)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    given, found = _sources(
+        [request.settings, typed, environ, read_config(root)], request.backend, root, lambda _: None
+    )
+    for source in reversed(given.sources):
+        found |= {name: text for name, text in source.items() if text}
+    return found
+
+
+def _limits(environment: Mapping[str, str], folder: Path, problems: list[str] | None) -> Limits:
+    """Return the limits that *environment* sets; with *problems*, wrong ones go there, and count as not given."""
+    try:
+        return limits_of(environment, folder)
+    except SettingsError as error:
+        if problems is None:
+            raise
+        problems += (text for text in error.problems if text not in problems)
+        wrong = {text.replace(":", " ").partition(" ")[0] for text in error.problems}
+        return limits_of({name: text for name, text in environment.items() if name not in wrong}, folder)
 
 
 def _typed(request: Request, root: Path, cwd: Path) -> tuple[Path, dict[str, str], str]:
@@ -316,15 +355,22 @@ def _cluster_name(text: str) -> str:
     return parse_name(text)
 
 
-def _complain(problems: Sequence[str], request: Request) -> None:
-    """Raise for *problems*. If an option gave the value, raise UsageError and name the option."""
+def _complain(found: Sequence[str], request: Request, problems: list[str] | None) -> None:
+    """Raise for what was *found* wrong, or add it to *problems*; name the option in a UsageError where one gave it."""
+    said = _told(found, request)
+    if problems is not None:
+        problems += said
+    elif any(text.startswith("--") for text in said):
+        raise UsageError("; ".join(said))
+    elif said:
+        raise SettingsError.of(said)
+
+
+def _told(problems: Sequence[str], request: Request) -> list[str]:
+    """Return *problems*, each with the option in the place of the setting, where an option gave the value."""
     said = []
     for problem in problems:
         name = problem.replace(":", " ").partition(" ")[0]
         flag = FLAGS.get(name) if name in request.settings else None
         said.append(problem.replace(name, flag, 1) if flag else problem)
-    if any(text.startswith("--") for text in said):
-        raise UsageError("; ".join(said))
-    if said:
-        msg = f"bad settings: {'; '.join(said)} (config.env.example explains each)"
-        raise SettingsError(msg)
+    return said

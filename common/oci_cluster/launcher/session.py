@@ -99,9 +99,8 @@ class _Session:
             packages_of(line.given.get("--with", []), python),
             self._given_to_main(environment),
         )
-        where = {"root": PROJECT_ROOT, "cwd": Path.cwd()}
-        say = say_to_stderr(program())
-        plan = make_plan(request, os.environ, **where, max_workers=backend.max_workers, say=say)
+        say, most = say_to_stderr(program()), backend.max_workers
+        plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
         self._check_workers(plan)
         check_policy(plan, PROJECT_ROOT)
         self.name = plan.name

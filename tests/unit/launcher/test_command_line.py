@@ -62,7 +62,7 @@ def test_an_option_without_a_value_leaves_the_next_word_alone(verb: str, option:
 def test_what_is_no_option_of_the_verb_is_named(verb: str, word: str) -> None:
     """Nothing is guessed; its value, which may be a secret of the script's, is not shown."""
     name = word.partition("=")[0]
-    advice = f"; if it is your script's, write -- before it: ... -- {name}" if verb == "launch" else ""
+    advice = f"; if it is your script's, write -- before it: ... -- {name}" if verb in {"launch", "check"} else ""
     assert refusal(verb, "demo", word) == f"unknown option '{name}'{advice} (oci_cluster --help tells more)"
 
 
@@ -109,9 +109,9 @@ def test_without_two_dashes_nothing_is_said_of_arguments() -> None:
     assert parse("launch", ["dask", "2"]).rest is None
 
 
-@pytest.mark.parametrize("verb", [verb for verb in OPTIONS if verb != "launch"])
+@pytest.mark.parametrize("verb", [verb for verb in OPTIONS if verb not in {"launch", "check"}])
 def test_two_dashes_are_launchs_alone(verb: str) -> None:
-    """No other verb has arguments of an entry point."""
+    """Only a launch, and the check of one, have arguments of an entry point."""
     assert refusal(verb, "--", "demo").startswith("unknown option '--'")
 
 

@@ -137,8 +137,7 @@ def settings_of(given: Mapping[str, str]) -> dict[str, str]:
         "PUBLISH": read.value("PUBLISH", _ports, ""),
     }
     if read.problems:
-        msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
-        raise SettingsError(msg)
+        raise SettingsError.of(read.problems)
     return settings
 
 

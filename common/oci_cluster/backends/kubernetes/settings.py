@@ -59,8 +59,7 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
         read.problems[at] += f", and none was pushed from here: make push-{plan.framework} REGISTRY=<registry>"
     read.problems += _problems(plan, found)
     if read.problems:
-        msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
-        raise SettingsError(msg)
+        raise SettingsError.of(read.problems)
     ttl_s = plan.limits.ttl_s
     way = "stored" if is_stored(plan.work_dir) else "told"
     found["deadline_s"] = math.ceil(ttl_s + _AFTER_TTL_S) if ttl_s else 0

@@ -371,8 +371,7 @@ def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
     read = SettingsReader(plan.settings)
     torch, files = read.setting("TORCH"), read.value("EXTRA_ENV", parse_files, list[Path]())
     if read.problems:
-        msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
-        raise SettingsError(msg)
+        raise SettingsError.of(read.problems)
     return torch, [*files, *session_packages(plan.environment, root)]
 
 

@@ -85,8 +85,7 @@ def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) 
         log_group=own_group,
     )
     if read.problems:
-        msg = f"bad settings: {'; '.join(read.problems)} (config.env.example explains each)"
-        raise SettingsError(msg)
+        raise SettingsError.of(read.problems)
     return found
 
 

@@ -57,10 +57,7 @@ def place(plan: Plan, root: Path, say: Say = lambda _: None) -> Plan:
         UsageError: it asks for what is possible on one machine only.
         SettingsError: it cannot be sent.
     """
-    if plan.python:
-        msg = "--python works with the backend local only; nodes on OCI use the Python of their image; leave it out"
-        raise UsageError(msg)
-    check_packages(plan)
+    check_options(plan)
     settings = settings_of(plan, root)
     with tempfile.TemporaryDirectory() as scratch:
         code = code_of(plan, Path(scratch))
@@ -80,6 +77,23 @@ def place(plan: Plan, root: Path, say: Say = lambda _: None) -> Plan:
     return placed
 
 
+def check_options(plan: Plan) -> None:
+    """Check that *plan* asks for nothing that nodes on OCI cannot be given.
+
+    Raises:
+        UsageError: it does.
+    """
+    if plan.python:
+        msg = "--python works with the backend local only; nodes on OCI use the Python of their image; leave it out"
+        raise UsageError(msg)
+    check_packages(plan)
+
+
+def characters_of(environment: Mapping[str, str]) -> int:
+    """Return how many characters of *environment* count, with the little that each run has of its own."""
+    return sum(len(name) + len(text) for name, text in environment.items()) + 100  # MODE, NODE_RANK
+
+
 def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str, str]:
     """Return what all nodes of *plan* are given, as the Job's environment.
 
@@ -95,7 +109,7 @@ def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str
         # No node reads them: a run that is added later, from any checkout, gets the same tags.
         **{name: text for name in _TAG_SETTINGS if (text := plan.settings[name])},
     }
-    size = sum(len(name) + len(text) for name, text in environment.items()) + 100  # a run's own: MODE, NODE_RANK
+    size = characters_of(environment)
     if size > MAX_ENVIRONMENT_CHARACTERS:
         longest = max(environment, key=lambda name: len(environment[name]))
         msg = (

@@ -61,25 +61,27 @@ _OWN_TAG = re.compile(r"oci-cluster(-.*)?", re.IGNORECASE)
 def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
     """Return the backend's settings of *plan*, checked, under the names that the templates use.
 
-    Args:
-        plan: The launch.
-        root: The checkout, which knows by its digest what it has pushed.
+    The checkout *root* knows by its digest what it has pushed.
 
     Raises:
         SettingsError: names every setting that is missing or wrong.
     """
+    found, problems = read_settings(plan, root)
+    if problems:
+        raise SettingsError.of(problems)
+    return found
+
+
+def read_settings(plan: Plan, root: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings as :func:`settings_of` does, and what is wrong: of that the value is of no use."""
     # One setting for the images of all frameworks.
-    image_name = plan.settings["IMAGE"].replace("{framework}", plan.framework)
-    image_name = pushed_image(image_name, plan.framework, root)
+    image_name = pushed_image(plan.settings["IMAGE"].replace("{framework}", plan.framework), plan.framework, root)
     read = SettingsReader({**plan.settings, "IMAGE": image_name})
     found = _read_settings(read, plan.limits.ttl_s)
     if not image_name:
         at = read.problems.index("IMAGE is not set")
         read.problems[at] += f", and none was pushed from here: make push-{plan.framework} REGISTRY=<registry>"
-    if problems := [*read.problems, *_problems(plan, found, read.problems)]:
-        msg = f"bad settings: {'; '.join(problems)} (config.env.example explains each)"
-        raise SettingsError(msg)
-    return found
+    return found, [*read.problems, *_problems(plan, found, read.problems)]
 
 
 def tags_given(texts: Mapping[str, str]) -> dict[str, Any]:
