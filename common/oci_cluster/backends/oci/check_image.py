@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import oci
 
@@ -12,12 +12,11 @@ from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
 from oci_cluster.backends.oci.looking import Answer, Tenancy
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.registry import Image, Registry, region_of
-from oci_cluster.backends.oci.settings import machines_of
+from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.backends.oci.shape_limits import platform_of
-from oci_cluster.contract.config import SettingsReader
 from oci_cluster.images import records
 
-REGISTRY, REPOSITORY, IMAGE, PLATFORM = "registry", "repository", "image", "image platform"
+REPOSITORY, IMAGE, PLATFORM = "repository", "image", "image platform"
 _NAME = re.compile(
     r"(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<namespace>[a-z0-9_-]+)/(?P<repository>[a-z0-9._/-]+)"
     r":(?P<tag>[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
@@ -41,13 +40,15 @@ class _Name:
 
 
 def findings(checked: Checked, tenancy: Tenancy) -> Iterator[Finding]:
-    """Yield what is found of the image: its registry, repository, tag, digest and platform."""
+    """Yield what is found of the image: its repository, tag, digest and platform."""
     name = _name_of(checked)
     if name is None:
         yield unknown(IMAGE, "which image is wanted is not known, as settings are wrong or none was pushed from here")
         return
-    if wrong := _registry_of(name, checked.framework, tenancy):
-        yield wrong
+    if region_of(name.host) != tenancy.service.region:
+        yield unknown(
+            IMAGE, f"{name.host} was not asked for {name}: it is not the registry of {tenancy.service.region}"
+        )
         return
     answer = _looked_up(name, checked.framework, tenancy)
     if isinstance(answer, Finding):
@@ -65,25 +66,6 @@ def _name_of(checked: Checked) -> _Name | None:
     found = _NAME.fullmatch(records.pushed_image(wanted, checked.framework, checked.root))
     parts = ("host", "namespace", "repository", "tag", "digest")
     return _Name(*(found[part] or "" for part in parts)) if found else None
-
-
-def _registry_of(name: _Name, framework: str, tenancy: Tenancy) -> Finding | None:
-    """Return what is wrong with the registry of *name*, by its host's name alone."""
-    region, own = tenancy.service.region, region_of(name.host)
-    if own == region:
-        return None
-    keys = {long: short for short, long in oci.regions_definitions.REGIONS_SHORT_NAMES.items()}
-    there = f"{keys.get(region, region)}.ocir.io"
-    namespace = name.namespace
-    if not own and tenancy.namespace.is_given:
-        namespace = tenancy.namespace.value
-    moved = replace(name, host=there, namespace=namespace, digest="")
-    mend = f"IMAGE={moved}\nafter it was pushed there: {_push(moved, framework)}"
-    if not own:
-        return fails(REGISTRY, f"{name.host} is no registry of OCI, and Data Science takes images of no other", mend)
-    if own not in keys:
-        return unknown(REGISTRY, f"{name.host} is of {own}, which this version of the SDK does not know")
-    return fails(REGISTRY, f"{name.host} is the registry of {own}, and the Jobs are in {region}", mend)
 
 
 # --- Repository, tag and digest --------------------------------------------------------------------------------------
@@ -185,6 +167,6 @@ def _wanted(checked: Checked) -> list[str]:
     """Return the platforms that the machines need."""
     if checked.plan is None:
         return ["linux/amd64"]
-    machines = machines_of(SettingsReader(checked.plan.settings))
+    machines = read_settings(checked.plan, checked.root)[0]["machines"]
     roles = {node.role for node in checked.plan.nodes}
     return sorted({platform_of(str(machines[role]["shape"])) for role in roles})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +13,15 @@ import oci
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
 from oci_cluster.backends.oci.looking import Tenancy
-from oci_cluster.backends.oci.settings import machines_of
+from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.backends.oci.shape_limits import Machines, Unit, Wanted, by_limit, counted, family_of
-from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.values import parse_bounds
 
-SHAPE, LIMIT, QUOTA, CAPACITY = "shape", "service limit", "quota", "capacity"
+SHAPE, LIMIT, QUOTA, CAPACITY = "shape there", "service limit", "quota", "capacity"
 # Source: OCI's list of services with limits (`oci limits service list`), as ADS names it: DATA_SCIENCE_SERVICE_NAME.
 _SERVICE = "data-science"
+# What is wrong with these settings: then which machines are wanted is not known.
+_OF_MACHINES = re.compile(r"([A-Z]+_)?(SHAPE|OCPUS|MEMORY_GBS)\b")
 _IN_CONSOLE = "Console > Governance & Administration > Limits, Quotas and Usage > service Data Science"
 # Source: OCI's documentation: "Let a group view service limits"; the resource type's `read` has what is left of one.
 _SEE_LIMITS = "to have it looked at: allow group <yours> to read resource-availability in tenancy"
@@ -35,16 +37,15 @@ def findings(checked: Checked, tenancy: Tenancy) -> Iterator[Finding]:
     if checked.plan is None:
         yield unknown(LIMIT, "which machines are wanted is not known, as settings are wrong; mend these first")
         return
-    read = SettingsReader(checked.plan.settings)
-    every = machines_of(read)
-    if read.problems:
-        yield unknown(LIMIT, f"which machines are wanted is not known: {'; '.join(read.problems)}")
+    settings, problems = read_settings(checked.plan, checked.root)
+    if wrong := [text for text in problems if _OF_MACHINES.match(text)]:
+        yield unknown(LIMIT, f"which machines are wanted is not known: {'; '.join(wrong)}")
         return
     counts = Counter(node.role for node in checked.plan.nodes)
     if adapt := checked.plan.environment.get("ADAPT", ""):
         counts["WORKER"] = max(counts["WORKER"], parse_bounds(adapt)[1])
     room = _Room(checked, tenancy)
-    machines = yield from room.shapes(counted(counts, every))
+    machines = yield from room.shapes(counted(counts, settings["machines"]))
     yield from room.limits(machines)
     for one in machines:
         yield from room.hosts(one)

@@ -51,8 +51,12 @@ def region_of(host: str) -> str:
     found = re.fullmatch(r"([a-z0-9-]+)\.ocir\.io|ocir\.([a-z0-9-]+)\.oci\.[a-z0-9.-]+", host)
     if not found:
         return ""
-    word = found[1] or found[2]
-    return str(oci.regions_definitions.REGIONS_SHORT_NAMES.get(word, word))
+    return region_named(found[1] or found[2])
+
+
+def region_named(word: str) -> str:
+    """Return the region that *word* names, by its key or its name: ``us-ashburn-1`` for ``IAD``."""
+    return str(oci.regions.REGIONS_SHORT_NAMES.get(word.lower(), word.lower()))
 
 
 class Registry:

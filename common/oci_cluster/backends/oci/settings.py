@@ -149,7 +149,7 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
         "subnet": read.value("SUBNET_OCID", _ocid, ""),
         "bastion": read.value("BASTION_ID", _bastion, ""),
         "jump": read.value("SSH_JUMP", _jump, _NO_JUMP),
-        "machines": machines_of(read),
+        "machines": _machines(read),
         "storage_gbs": read.value("STORAGE_GBS", lambda text: parse_count(text, minimum=50, maximum=10240)),
         "capacity_reservation": read.value("CAPACITY_RESERVATION_OCID", _ocid, ""),
         "log_group": read.value("LOG_GROUP_OCID", _ocid, ""),
@@ -223,7 +223,7 @@ def _tag_problems(found: Mapping[str, Any]) -> list[str]:
 # --- Machines -------------------------------------------------------------------------------------------------------
 
 
-def machines_of(read: SettingsReader) -> dict[str, Any]:
+def _machines(read: SettingsReader) -> dict[str, Any]:
     """Return the machine of each role: what ``<role>_SHAPE`` and its like say, else ``SHAPE`` and its like."""
     every = _machine(read, "", {})
     return {role: _machine(read, f"{role}_", every) for role in ROLES}

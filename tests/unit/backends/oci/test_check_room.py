@@ -70,7 +70,7 @@ def test_a_launch_for_which_there_is_room_is_fine(look: Any) -> None:
     found = look(service)
     assert {finding.verdict for finding in found} == {Verdict.FINE}
     assert [(finding.item, finding.mend) for finding in found] == [
-        ("shape", ""),
+        ("shape there", ""),
         ("service limit", ""),
         ("capacity", ""),
     ]
@@ -97,7 +97,7 @@ def test_a_shape_that_is_not_there_is_named_with_one_that_is(look: Any) -> None:
     """It has no limit and no hosts to be asked for; that of a role has a setting of its own."""
     service = answers()
     (one,) = look(service, SHAPE="VM.Standard.E9.Flex")
-    assert (one.verdict, one.item, one.mend) == (Verdict.FAILS, "shape", f"SHAPE={E4}")
+    assert (one.verdict, one.item, one.mend) == (Verdict.FAILS, "shape there", f"SHAPE={E4}")
     found = look(service, SHAPE=E4, MAIN_SHAPE="VM.Standard2.5")
     assert [(finding.verdict, finding.mend) for finding in found[:2]] == [
         (Verdict.FAILS, "MAIN_SHAPE=VM.Standard2.4"),
