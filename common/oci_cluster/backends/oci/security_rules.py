@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, ip_network
+from pathlib import Path
 from typing import Any
+
+from oci_cluster.contract.config import framework_defaults, framework_words
+from oci_cluster.errors import SettingsError
 
 JSON = dict[str, Any]
 #: First and last port of all.
@@ -31,6 +35,24 @@ def node_ports(settings: Mapping[str, str]) -> list[tuple[int, int]]:
         first, _, last = settings.get(name, "").partition(":")
         found.append((int(first), int(last or first)))
     return found or [ALL_TCP]
+
+
+def ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Return the ports on which nodes of the framework *name* reach each other, by the settings *given*.
+
+    Raises:
+        SettingsError: one of these settings has no ports.
+    """
+    folder = root / name
+    names = framework_words(folder, "NODE_PORTS")
+    defaults = framework_defaults(folder)
+    own = {key: given.get(key) or defaults.get(key, "") for key in names}
+    try:
+        return node_ports({**own, "NODE_PORTS": ",".join(names)})
+    except ValueError as error:
+        said = ", ".join(f"{key}={text}" for key, text in own.items())
+        msg = f"{name}: {said}: {error}; ports are a number or first:last"
+        raise SettingsError(msg) from error
 
 
 def security_rules(cidr: str, ports: Mapping[str, Sequence[tuple[int, int]]]) -> tuple[list[JSON], list[JSON]]:

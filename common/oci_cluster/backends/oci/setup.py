@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from oci_cluster.backends.oci import setup_texts
 from oci_cluster.backends.oci.needed import Needed
 from oci_cluster.backends.oci.needed_settings import needed_of, placed, places_of
-from oci_cluster.backends.oci.security_rules import node_ports, security_rules
+from oci_cluster.backends.oci.security_rules import ports_of, security_rules
 from oci_cluster.backends.oci.setup_steps import NEW_LIST, Found, Rules, Step, steps_of
-from oci_cluster.contract.config import framework_defaults, framework_dir, framework_words
+from oci_cluster.contract.config import framework_dir
 from oci_cluster.errors import (
     BackendError,
     ClusterError,
@@ -73,7 +73,7 @@ class Setup:
         self._places = places_of(given)
         self._clock = clock
         self.needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
-        self.ports = {name: _ports_of(root, name, given) for name in frameworks}
+        self.ports = {name: ports_of(root, name, given) for name in frameworks}
 
     def rules(self, cidr: str) -> Rules:
         """Return the security rules for nodes in *cidr*."""
@@ -203,19 +203,6 @@ def run(
 def _show_settings(setup: Setup, found: Found, out: Out) -> None:
     for name, text in setup.settings(found).items():
         out.show(f"{name}={text}")
-
-
-def _ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int, int]]:
-    folder = root / name
-    names = framework_words(folder, "NODE_PORTS")
-    defaults = framework_defaults(folder)
-    own = {key: given.get(key) or defaults.get(key, "") for key in names}
-    try:
-        return node_ports({**own, "NODE_PORTS": ",".join(names)})
-    except ValueError as error:
-        said = ", ".join(f"{key}={text}" for key, text in own.items())
-        msg = f"{name}: {said}: {error}; ports are a number or first:last"
-        raise SettingsError(msg) from error
 
 
 def _said(text: str) -> str:

@@ -43,7 +43,7 @@ class Finder:
         if places.namespace not in {"", namespace}:
             msg = f"WORK_DIR is in the namespace {places.namespace}, and this tenancy has {namespace}"
             raise SettingsError(f"{msg}; set oci://{needed.bucket}@{namespace}/...")
-        subnet = self._subnet() if places.subnet else None
+        subnet = self.subnet() if places.subnet else None
         bucket, lifecycle, etag = self._bucket(namespace)
         homes = {tenancy, places.jobs, places.images, bucket, places.network, subnet.compartment if subnet else ""}
         return Found(
@@ -147,7 +147,7 @@ class Finder:
             if error.code == "LifecyclePolicyNotFound":
                 return home, None, ""
             raise
-        return home, [_as_sent(storage, item) for item in answer.data.items], answer.headers["etag"]
+        return home, [as_sent(storage, item) for item in answer.data.items], answer.headers["etag"]
 
     def _repositories(self, tenancy: str) -> dict[str, str]:
         found = {}
@@ -171,7 +171,12 @@ class Finder:
 
     # --- Network
 
-    def _subnet(self) -> Subnet:
+    def subnet(self) -> Subnet:
+        """Return the subnet that a setting names.
+
+        Raises:
+            ServiceError: OCI does not answer, or does not show it.
+        """
         network = self._network
         answer = self._service.call(
             f"look up SUBNET_OCID {self._places.subnet}", network.get_subnet, self._places.subnet
@@ -196,12 +201,12 @@ class Finder:
 
     def _security_list(self, list_id: str) -> SecurityList:
         answer = self._service.call(f"read security list {list_id}", self._network.get_security_list, list_id)
-        ingress = [_as_sent(self._network, rule) for rule in answer.data.ingress_security_rules]
-        egress = [_as_sent(self._network, rule) for rule in answer.data.egress_security_rules]
+        ingress = [as_sent(self._network, rule) for rule in answer.data.ingress_security_rules]
+        egress = [as_sent(self._network, rule) for rule in answer.data.egress_security_rules]
         return SecurityList(list_id, answer.data.display_name, ingress, egress, answer.headers["etag"])
 
 
-def _as_sent(client: Any, model: Any) -> dict[str, Any]:
+def as_sent(client: Any, model: Any) -> dict[str, Any]:
     """Return a model of the SDK as its JSON, without what is not set."""
     found: Mapping[str, Any] = client.base_client.sanitize_for_serialization(model)
     return {name: value for name, value in found.items() if value is not None}

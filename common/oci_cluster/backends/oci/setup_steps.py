@@ -125,7 +125,7 @@ def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
         *_bucket(needed, found),
         *_policy(needed, found),
         *_lifecycle(needed, found),
-        *_network(found, rules),
+        *(network_steps(found.subnet, rules) if found.subnet else ()),
     ]
 
 
@@ -245,10 +245,8 @@ def _log_group(needed: Needed, found: Found) -> Iterator[Step]:
 # --- Network --------------------------------------------------------------------------------------------------------
 
 
-def _network(found: Found, rules: Rules) -> Iterator[Step]:
-    subnet = found.subnet
-    if subnet is None:
-        return
+def network_steps(subnet: Subnet, rules: Rules) -> Iterator[Step]:
+    """Yield what makes the security lists of *subnet* have the *rules* of ingress and egress that they lack."""
     ingress = missing_rules([rule for one in subnet.lists for rule in one.ingress], list(rules[0]))
     egress = missing_rules([rule for one in subnet.lists for rule in one.egress], list(rules[1]))
     if not ingress and not egress:

@@ -1,0 +1,219 @@
+"""Whether statements that are there allow what one of ours would: by a wider verb, type, place or condition, too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from oci_cluster.backends.oci.conditions import (
+    Condition,
+    Known,
+    all_of,
+    any_of,
+    equalities,
+    holds,
+    parse_condition,
+)
+from oci_cluster.backends.oci.looking import Ancestor
+
+VERBS = ("inspect", "read", "use", "manage")
+# Types that our statements, or others in their place, may name. Source: OCI's policy reference of each service.
+FAMILIES: Mapping[str, frozenset[str]] = {
+    "object-family": frozenset({"objectstorage-namespaces", "buckets", "objects"}),
+    "logging-family": frozenset({"log-groups", "log-content", "unified-configuration"}),
+    "virtual-network-family": frozenset(
+        {"vcns", "subnets", "route-tables", "security-lists", "network-security-groups", "private-ips", "vnics"}
+    ),
+    "data-science-family": frozenset(
+        {"data-science-projects", "data-science-jobs", "data-science-job-runs", "data-science-work-requests"}
+    ),
+}
+_NAME = r"(?:'[^']*'|[^\s,/'{}]+)"
+_SUBJECT = re.compile(rf"(?:id\s+(?P<id>\S+)|(?:(?P<domain>{_NAME})\s*/\s*)?(?P<name>{_NAME}))", re.IGNORECASE)
+_STATEMENT = re.compile(
+    r"(?P<effect>allow|deny)\s+(?P<kind>any-user|any-group|service|dynamic-group|group)(?P<subjects>\s.*?)?\s+"
+    r"to\s+(?:(?P<verb>[a-z]+)\s+(?P<resource>[a-z-]+)|\{(?P<permissions>[^}]*)\})\s+"
+    r"in\s+(?:(?P<tenancy>tenancy)|compartment\s+(?:id\s+(?P<id>\S+)|(?P<path>\S+)))"
+    r"(?:\s+where\s+(?P<condition>.+))?",
+    re.IGNORECASE | re.DOTALL,
+)
+# What stands for any name below a prefix: no pattern but a * takes it.
+_ANY_NAME = "\N{BULLET}"
+Chain = Callable[[str], Sequence[Ancestor]]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A statement.
+
+    Attributes:
+        is_denial: Whether it takes a permission away.
+        kind: ``any-user``, ``any-group``, ``group``, ``dynamic-group`` or ``service``.
+        names: Of whom, in lower case; of another identity domain ``domain/name``.
+        ids: OCIDs of whom.
+        verb: Empty where single permissions are listed.
+        resource: A type or a family.
+        compartment: An OCID, ``tenancy``, or empty with a *path*.
+        path: Names of compartments from the policy's own on, in lower case.
+        condition: None without one.
+        is_read: Whether the condition could be read.
+    """
+
+    is_denial: bool
+    kind: str
+    names: frozenset[str]
+    ids: frozenset[str]
+    verb: str
+    resource: str
+    compartment: str
+    path: tuple[str, ...]
+    condition: Condition | None
+    is_read: bool = True
+
+
+@dataclass(frozen=True)
+class Given:
+    """A statement that is there, and the OCID of the compartment that its policy is in."""
+
+    text: str
+    home: str
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whom a statement must be about, and what is known of their requests.
+
+    Attributes:
+        kind: ``group``, ``dynamic-group`` or ``service``.
+        names: All that the caller is in, as in :class:`Parsed`.
+        ids: The same, by OCID.
+        values: What conditions can ask about the caller.
+    """
+
+    kind: str
+    names: frozenset[str]
+    ids: frozenset[str] = frozenset()
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_statement(text: str) -> Parsed | None:
+    """Return the statement that *text* is; None where it is none that allows or denies something here."""
+    found = _STATEMENT.fullmatch(" ".join(text.split()))
+    given = (found["subjects"] or "").strip() if found else ""
+    parts = [_SUBJECT.fullmatch(part.strip()) for part in given.split(",")] if given else []
+    if found is None or None in parts:
+        return None
+    condition, is_read = None, True
+    if found["condition"]:
+        try:
+            condition = parse_condition(found["condition"])
+        except ValueError:
+            is_read = False
+    return Parsed(
+        is_denial=found["effect"].lower() == "deny",
+        kind=found["kind"].lower(),
+        names=frozenset(group_name(p["name"], p["domain"] or "") for p in parts if p and p["name"]),
+        ids=frozenset(part["id"] for part in parts if part and part["id"]),
+        verb=(found["verb"] or "").lower(),
+        resource=(found["resource"] or "").lower(),
+        compartment="tenancy" if found["tenancy"] else found["id"] or "",
+        path=tuple(name.strip("'").lower() for name in (found["path"] or "").split(":") if name),
+        condition=condition,
+        is_read=is_read,
+    )
+
+
+def group_name(name: str, domain: str = "") -> str:
+    """Return how a group is compared: in lower case, and with its identity domain where that is not ``Default``."""
+    plain, place = (part.strip().strip("'").lower() for part in (name, domain))
+    return plain if place in {"", "default"} else f"{place}/{plain}"
+
+
+def allowed(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, chain: Chain) -> Known:
+    """Return whether the statements that are *there* allow *caller* what *wanted*, a statement of ours, would.
+
+    None: one of them may, and its text does not tell; or one may take it away.
+
+    Args:
+        wanted: The text of a statement as ``needed.py`` writes it.
+        caller: Whom it is about.
+        there: Statements.
+        tenancy: Its OCID.
+        chain: A compartment and those that it is in.
+    """
+    own = parse_statement(wanted)
+    assert own is not None  # noqa: S101 - ours
+    place = chain(tenancy if own.compartment == "tenancy" else own.compartment)
+    asked = _Asked(own, caller, place)
+    found: list[Known] = []
+    may_be_denied = False
+    for given in there:
+        parsed = parse_statement(given.text)
+        if parsed is None:
+            if any(name in given.text.lower() for name in caller.names):
+                found.append(None)
+        elif parsed.is_denial:
+            may_be_denied = may_be_denied or asked.is_about(parsed, given.home) is not False
+        else:
+            found.append(asked.is_allowed_by(parsed, given.home))
+    verdict = any_of(found)
+    return None if verdict and may_be_denied else verdict
+
+
+class _Asked:
+    """One request, as far as one of our statements tells of it."""
+
+    def __init__(self, own: Parsed, caller: Caller, place: Sequence[Ancestor]) -> None:
+        self._own, self._caller, self._place = own, caller, place
+        wanted = {name: value.replace("*", _ANY_NAME) for name, value in equalities(own.condition).items()}
+        about = {"target.compartment.id": place[0].id} if place else {}
+        self._values = {**caller.values, **about, **wanted}
+        # As far as Oracle's pages tell, a list has no target.object.name.
+        self._absent = {"target.object.name"} - set(wanted) if own.resource == "objects" else set()
+
+    def is_allowed_by(self, given: Parsed, home: str) -> Known:
+        verb: Known = VERBS.index(given.verb) >= VERBS.index(self._own.verb) if given.verb in VERBS else None
+        condition = holds(given.condition, self._values, self._absent) if given.is_read else None
+        return all_of([self.is_about(given, home), verb, condition])
+
+    def is_about(self, given: Parsed, home: str) -> Known:
+        return all_of([self._is_caller(given), self._is_type(given), self._is_place(given, home)])
+
+    def _is_caller(self, given: Parsed) -> Known:
+        caller = self._caller
+        if given.kind in {"any-user", "any-group"}:
+            is_sure = caller.kind == "group" or (caller.kind == "dynamic-group" and given.kind == "any-user")
+            return True if is_sure else None
+        return given.kind == caller.kind and bool(given.names & caller.names or given.ids & caller.ids)
+
+    def _is_type(self, given: Parsed) -> Known:
+        own = self._own.resource
+        if not given.resource:
+            return None  # single permissions, whose types their names tell to people alone
+        if given.resource in {own, "all-resources"} or own in FAMILIES.get(given.resource, ()):
+            return True
+        return None if given.resource in FAMILIES.get(own, ()) else False
+
+    def _is_place(self, given: Parsed, home: str) -> Known:
+        place = self._place
+        ids = [one.id for one in place]
+        unknown: Known = False if place and place[-1].is_root else None
+        if home not in ids:
+            return unknown
+        if given.compartment == "tenancy":
+            return True
+        if given.compartment:
+            return True if given.compartment in ids else unknown
+        at = ids.index(home)
+        if len(given.path) == 1 and place[at].name == given.path[0]:
+            return True  # a policy of a compartment may name that compartment
+        below = [one.name for one in reversed(place[:at])][: len(given.path)]
+        if len(below) < len(given.path):
+            return False
+        return all_of(None if not name else name == wanted for name, wanted in zip(below, given.path, strict=True))
+
+
+def names_of(groups: Collection[str]) -> frozenset[str]:
+    """Return names of settings, such as ``data-scientists`` or ``domain/name``, as they are compared."""
+    return frozenset(group_name(name.rpartition("/")[2], name.rpartition("/")[0]) for name in groups if name)
