@@ -11,7 +11,7 @@ import oci
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
 from oci_cluster.backends.oci.looking import Answer, Tenancy
 from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.registry import Image, Registry, region_of
+from oci_cluster.backends.oci.registry import Image, Registry, region_named, region_of
 from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.backends.oci.shape_limits import platform_of
 from oci_cluster.images import records
@@ -45,10 +45,8 @@ def findings(checked: Checked, tenancy: Tenancy) -> Iterator[Finding]:
     if name is None:
         yield unknown(IMAGE, "which image is wanted is not known, as settings are wrong or none was pushed from here")
         return
-    if region_of(name.host) != tenancy.service.region:
-        yield unknown(
-            IMAGE, f"{name.host} was not asked for {name}: it is not the registry of {tenancy.service.region}"
-        )
+    if region_of(name.host) != (region := region_named(tenancy.service.region)):
+        yield unknown(IMAGE, f"{name.host} was not asked for {name}: it is not the registry of {region}")
         return
     answer = _looked_up(name, checked.framework, tenancy)
     if isinstance(answer, Finding):

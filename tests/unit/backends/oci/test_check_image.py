@@ -115,6 +115,12 @@ def test_another_registry_is_not_asked(checkout: Checkout, shown: Shown, host: s
     assert shown.asked == []
 
 
+def test_a_region_may_be_named_by_its_key(checkout: Checkout, shown: Shown) -> None:
+    service = listed()
+    service.region = "IAD"
+    assert told(look(checkout, service)) == [("fine", "image"), ("fine", "image platform")]
+
+
 def test_an_image_of_somebody_else_is_pushed_by_its_name(checkout: Checkout, shown: Shown) -> None:
     shown.found = of_registry(404, "MANIFEST_UNKNOWN")
     image = "iad.ocir.io/ns/theirs:3"
