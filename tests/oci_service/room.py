@@ -26,7 +26,8 @@ from oci_service.resources import (
 from oci_service.tenancy import Tenancy
 
 SERVICE = "data-science"
-# Names, scopes and values. That of GPUs is ADS's; the others are a guess: built like those of Compute.
+# Names, scopes and values. That of GPUs is ADS's; the others are a guess: built like those of Compute. None is of the
+# family of VM.GPU2.1.
 _LIMITS = {
     "notebook-session-count": ("REGION", 20),
     "ds-standard2-core-count": ("REGION", 500),
@@ -34,7 +35,6 @@ _LIMITS = {
     "ds-standard-e4-core-count": ("REGION", 1000),
     "ds-standard-e4-memory-count": ("REGION", 16000),
     "ds-standard-e5-core-count": ("REGION", 1000),
-    "ds-gpu2-count": ("AD", 8),
     "ds-gpu3-count": ("AD", 8),
     "ds-gpu-a10-count": ("AD", 16),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import oci
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
 from oci_cluster.backends.oci.looking import Answer, Tenancy
+from oci_cluster.backends.oci.needed import Needed, for_people
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.registry import Image, Registry, region_named, region_of
 from oci_cluster.backends.oci.settings import read_settings
@@ -39,7 +40,7 @@ class _Name:
         return f"{self.host}/{self.namespace}/{self.repository}:{self.tag}"
 
 
-def findings(checked: Checked, tenancy: Tenancy) -> Iterator[Finding]:
+def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
     """Yield what is found of the image: its repository, tag, digest and platform."""
     name = _name_of(checked)
     if name is None:
@@ -48,7 +49,7 @@ def findings(checked: Checked, tenancy: Tenancy) -> Iterator[Finding]:
     if region_of(name.host) != (region := region_named(tenancy.service.region)):
         yield unknown(IMAGE, f"{name.host} was not asked for {name}: it is not the registry of {region}")
         return
-    answer = _looked_up(name, checked.framework, tenancy)
+    answer = _Place(checked, tenancy, needed).look(name)
     if isinstance(answer, Finding):
         yield answer
         return
@@ -69,59 +70,58 @@ def _name_of(checked: Checked) -> _Name | None:
 # --- Repository, tag and digest --------------------------------------------------------------------------------------
 
 
-def _looked_up(name: _Name, framework: str, tenancy: Tenancy) -> Answer | Finding:
-    """Return what the registry has of *name*, else what OCI lists of it, or the finding that it is not there."""
-    registry = Registry(name.host, tenancy.client(oci.artifacts.ArtifactsClient))
-    answer = tenancy.ask(f"look up the image {name}", registry.image, f"{name.namespace}/{name.repository}", name.tag)
-    error = answer.refusal
-    code = error.code if isinstance(error, ServiceError) and answer.is_refused else ""
-    if answer.is_given:
-        return answer
-    if code == _NO_REPOSITORY:
-        return _no_repository(name, framework, tenancy)
-    return _no_image(name, framework) if code == _NO_IMAGE else _listed(name, framework, tenancy, answer.why)
+@dataclass(frozen=True)
+class _Place:
+    """Where the image of one launch is looked for."""
 
+    checked: Checked
+    tenancy: Tenancy
+    needed: Needed
 
-def _listed(name: _Name, framework: str, tenancy: Tenancy, why: str) -> Answer | Finding:
-    """Return what OCI lists of *name*, which its registry does not show: *why*."""
-    client = tenancy.client(oci.artifacts.ArtifactsClient)
-    home, what = tenancy.places.images, f"look up the repository {name.repository}"
-    repositories = tenancy.ask(what, client.list_container_repositories, home, display_name=name.repository)
-    if not repositories.is_given:
-        see = (
-            f"allow group <yours> to read repos in compartment <its name> where target.repo.name = '{name.repository}'"
-        )
-        return unknown(IMAGE, why, f"to have it looked at: {see}")
-    if not repositories.value.items:
-        return _no_repository(name, framework, tenancy)
-    request, about = client.list_container_images, {"repository_name": name.repository, "version": name.tag}
-    images = tenancy.ask(f"look up the image {name} in a list", request, home, **about)
-    if not images.is_given:
-        return unknown(IMAGE, images.why)
-    return Answer(Image(images.value.items[0].digest or "", ())) if images.value.items else _no_image(name, framework)
+    def look(self, name: _Name) -> Answer | Finding:
+        """Return what the registry has of *name*, else what OCI lists of it, or the finding that it is not there."""
+        tenancy = self.tenancy
+        registry = Registry(name.host, tenancy.client(oci.artifacts.ArtifactsClient))
+        path = f"{name.namespace}/{name.repository}"
+        answer = tenancy.ask(f"look up the image {name}", registry.image, path, name.tag)
+        error = answer.refusal
+        code = error.code if isinstance(error, ServiceError) and answer.is_refused else ""
+        if answer.is_given:
+            return answer
+        if code == _NO_REPOSITORY:
+            return self._no_repository(name)
+        return self._no_image(name) if code == _NO_IMAGE else self._listed(name, answer.why)
 
+    def _listed(self, name: _Name, why: str) -> Answer | Finding:
+        """Return what OCI lists of *name*, which its registry does not show: *why*."""
+        tenancy, home = self.tenancy, self.tenancy.places.images
+        client, what = tenancy.client(oci.artifacts.ArtifactsClient), f"look up the repository {name.repository}"
+        repositories = tenancy.ask(what, client.list_container_repositories, home, display_name=name.repository)
+        if not repositories.is_given:
+            see = f"read repos in {self.needed.images} where target.repo.name = '{name.repository}'"
+            return unknown(IMAGE, why, f"# lets it be seen:\n{for_people(self.needed, see)}")
+        if not repositories.value.items:
+            return self._no_repository(name)
+        request, about = client.list_container_images, {"repository_name": name.repository, "version": name.tag}
+        images = tenancy.ask(f"look up the image {name} in a list", request, home, **about)
+        if not images.is_given:
+            return unknown(IMAGE, images.why)
+        found = images.value.items
+        return Answer(Image(found[0].digest or "", ())) if found else self._no_image(name)
 
-def _other_namespace(name: _Name, tenancy: Tenancy) -> Finding | None:
-    own = tenancy.namespace
-    if not own.is_given or own.value == name.namespace:
-        return None
-    text = f"{name} is not there: {name.namespace} is not the namespace of this tenancy, which is {own.value}"
-    return fails(REPOSITORY, text, f"IMAGE={name.host}/{own.value}/{name.repository}:{name.tag}")
+    def _no_repository(self, name: _Name) -> Finding:
+        own = self.tenancy.namespace
+        if own.is_given and own.value != name.namespace:
+            text = f"{name} is not there: {name.namespace} is not the namespace of this tenancy, which is {own.value}"
+            return fails(REPOSITORY, text, f"IMAGE={replace(name, namespace=own.value)}")
+        home = self.tenancy.places.images or "<the compartment of the images>"
+        make = f"oci artifacts container repository create --compartment-id {home} --display-name {name.repository}"
+        text = f"there is no repository {name.repository} in {name.host}/{name.namespace}"
+        return fails(REPOSITORY, text, f"{make}\n{_push(name, self.checked.framework)}")
 
-
-def _no_repository(name: _Name, framework: str, tenancy: Tenancy) -> Finding:
-    if other := _other_namespace(name, tenancy):
-        return other
-    home = tenancy.places.images or "<the compartment of the images>"
-    make = "oci artifacts container repository create"
-    mend = f"{make} --compartment-id {home} --display-name {name.repository}\n{_push(name, framework)}"
-    return fails(REPOSITORY, f"there is no repository {name.repository} in {name.host}/{name.namespace}", mend)
-
-
-def _no_image(name: _Name, framework: str) -> Finding:
-    return fails(
-        IMAGE, f"there is no {name.tag} in the repository {name.repository} of {name.host}", _push(name, framework)
-    )
+    def _no_image(self, name: _Name) -> Finding:
+        text = f"there is no {name.tag} in the repository {name.repository} of {name.host}"
+        return fails(IMAGE, text, _push(name, self.checked.framework))
 
 
 def _push(name: _Name, framework: str) -> str:
@@ -136,7 +136,7 @@ def _image_of(name: _Name, image: Image, framework: str) -> Finding:
     if not image.digest:
         return unknown(IMAGE, f"{name} is there, and {name.host} does not tell its digest; {name.digest} is wanted")
     text = f"{name} is {image.digest} now, and {name.digest} is wanted, as IMAGE or .images/{framework}.json say"
-    mend = f"IMAGE={name}@{image.digest}\nor push what was built here: {_push(name, framework)}"
+    mend = f"IMAGE={name}@{image.digest}\n# or push what was built here: {_push(name, framework)}"
     return fails(IMAGE, text, mend)
 
 

@@ -11,28 +11,27 @@ from typing import Any
 
 import oci
 
-from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
-from oci_cluster.backends.oci.looking import Tenancy
+from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
+from oci_cluster.backends.oci import quotas
+from oci_cluster.backends.oci.looking import Answer, Tenancy
+from oci_cluster.backends.oci.needed import Needed, for_people
 from oci_cluster.backends.oci.settings import read_settings
-from oci_cluster.backends.oci.shape_limits import Machines, Unit, Wanted, by_limit, counted, family_of
+from oci_cluster.backends.oci.shape_limits import Machines, Unit, Wanted, by_limit, counted, family_of, platform_of
 from oci_cluster.contract.values import parse_bounds
 
 SHAPE, LIMIT, QUOTA, CAPACITY = "shape there", "service limit", "quota", "capacity"
-# Source: OCI's list of services with limits (`oci limits service list`), as ADS names it: DATA_SCIENCE_SERVICE_NAME.
-_SERVICE = "data-science"
 # What is wrong with these settings: then which machines are wanted is not known.
 _OF_MACHINES = re.compile(r"([A-Z]+_)?(SHAPE|OCPUS|MEMORY_GBS)\b")
 _IN_CONSOLE = "Console > Governance & Administration > Limits, Quotas and Usage > service Data Science"
-# Source: OCI's documentation: "Let a group view service limits"; the resource type's `read` has what is left of one.
-_SEE_LIMITS = "to have it looked at: allow group <yours> to read resource-availability in tenancy"
-# Source: OCI's documentation of capacity reports.
-_SEE_HOSTS = "to have it looked at: allow group <yours> to manage compute-capacity-reports in tenancy"
-_SEE_RESERVATION = (
-    "to have it looked at: allow group <yours> to read compute-capacity-reservations in compartment <its name>"
-)
+# What people may be allowed besides what a launch needs, so that all of this is seen. Source: OCI's documentation, "Let
+# a group view service limits" (`inspect` is for lists, `read` for what is left), and of capacity reports.
+_SEE_LIMITS = "read resource-availability in tenancy"
+_SEE_HOSTS = "manage compute-capacity-reports in tenancy"
+_SEE_DOMAINS = "inspect compartments in tenancy"
+_SEE_RESERVATION = "read compute-capacity-reservations in tenancy"
 
 
-def findings(checked: Checked, tenancy: Tenancy) -> Iterator[Finding]:
+def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
     """Yield what is found of shapes, limits, quotas and hosts for the launch that is *checked*."""
     if checked.plan is None:
         yield unknown(LIMIT, "which machines are wanted is not known, as settings are wrong; mend these first")
@@ -44,7 +43,7 @@ def findings(checked: Checked, tenancy: Tenancy) -> Iterator[Finding]:
     counts = Counter(node.role for node in checked.plan.nodes)
     if adapt := checked.plan.environment.get("ADAPT", ""):
         counts["WORKER"] = max(counts["WORKER"], parse_bounds(adapt)[1])
-    room = _Room(checked, tenancy)
+    room = _Room(checked, tenancy, needed)
     machines = yield from room.shapes(counted(counts, settings["machines"]))
     yield from room.limits(machines)
     for one in machines:
@@ -77,11 +76,16 @@ class _Left:
 class _Room:
     """What there is for one launch."""
 
-    def __init__(self, checked: Checked, tenancy: Tenancy) -> None:
+    def __init__(self, checked: Checked, tenancy: Tenancy, needed: Needed) -> None:
         self._checked = checked
+        self._needed = needed
         self._tenancy = tenancy
         self._settings = checked.plan.settings if checked.plan else {}
+        self._there: list[str] = []
         self._is_adaptive = bool(checked.plan and checked.plan.environment.get("ADAPT"))
+
+    def _see(self, *what: str) -> str:
+        return "\n".join(["# lets it be seen:", *(for_people(self._needed, one) for one in what)])
 
     # --- Shapes
 
@@ -93,7 +97,7 @@ class _Room:
             yield unknown(SHAPE, answer.why)
             return list(machines)
         there = {item.name: item for item in answer.value}
-        found = []
+        self._there, found = list(there), []
         for one in machines:
             if one.shape in there:
                 own = there[one.shape]
@@ -104,15 +108,18 @@ class _Room:
             if shape in there:
                 yield fine(SHAPE, f"{shape} is there for Jobs in {region}")
             else:
-                yield fails(SHAPE, f"{shape} is no shape for Jobs in {region}", self._other_shape(shape, [*there]))
+                yield fails(SHAPE, f"{shape} is no shape for Jobs in {region}", self._other_shape(shape))
         return found
 
-    def _other_shape(self, shape: str, there: Sequence[str]) -> str:
-        alike = [name for name in there if name.endswith(".Flex") == shape.endswith(".Flex")] or there
-        close = difflib.get_close_matches(shape, alike, n=1, cutoff=0.0)
-        roles = [name for name, text in self._settings.items() if name.endswith("_SHAPE") and text == shape]
-        names = roles or ["SHAPE"]
-        return "\n".join(f"{name}={close[0] if close else '<a shape for Jobs>'}" for name in names)
+    def _other_shape(self, shape: str) -> str:
+        alike = [name for name in self._there if name.endswith(".Flex") == shape.endswith(".Flex")] or self._there
+        close = [*difflib.get_close_matches(shape, alike, n=1, cutoff=0.0), "<a shape for Jobs>"]
+        return "\n".join(f"{name}={close[0]}" for name in self._settings_of(shape))
+
+    def _settings_of(self, shape: str) -> list[str]:
+        """Return the settings that say *shape*."""
+        of_roles = [name for name, text in self._settings.items() if name.endswith("_SHAPE") and text == shape]
+        return of_roles or ["SHAPE"]
 
     # --- Limits and quotas
 
@@ -122,9 +129,11 @@ class _Room:
         if not machines:
             return
         client = tenancy.client(oci.limits.LimitsClient)
-        listed = tenancy.ask_all("list the limits of Data Science", client.list_limit_values, tenancy.id, _SERVICE)
+        listed = tenancy.ask_all(
+            "list the limits of Data Science", client.list_limit_values, tenancy.id, quotas.SERVICE
+        )
         if not listed.is_given:
-            yield unknown(LIMIT, listed.why, _SEE_LIMITS)
+            yield unknown(LIMIT, listed.why, self._see(_SEE_LIMITS))
             return
         rows: dict[str, list[_Left]] = {}
         for item in listed.value:
@@ -148,9 +157,11 @@ class _Room:
         client = tenancy.client(oci.limits.LimitsClient)
         place = {"availability_domain": row.place} if row.place else {}
         what = f"look up what is left of {limit}"
-        answer = tenancy.ask(what, client.get_resource_availability, _SERVICE, limit, tenancy.places.jobs, **place)
+        answer = tenancy.ask(
+            what, client.get_resource_availability, quotas.SERVICE, limit, tenancy.places.jobs, **place
+        )
         if not answer.is_given:
-            return replace(row, why=answer.why, mend=_SEE_LIMITS)
+            return replace(row, why=answer.why, mend=self._see(_SEE_LIMITS))
         told = answer.value
         used = told.used or 0.0
         quota = None if told.effective_quota_value is None else max(told.effective_quota_value - used, 0.0)
@@ -164,9 +175,9 @@ class _Room:
             yield unknown(LIMIT, text)
             return
         take = f"{_nodes(wanted)} {'take' if _count(wanted) > 1 else 'takes'} {need:g} {wanted.unit.value}"
-        quotas = [row.quota for row in rows if row.quota is not None]
+        capped = [row.quota for row in rows if row.quota is not None]
         value = sum(row.value for row in rows)
-        if len(quotas) == len(rows) and sum(quotas) < need <= value:
+        if len(capped) == len(rows) and sum(capped) < need <= value:
             yield self._quota_fails(wanted, rows, take)
             return
         lefts = [row.amount for row in rows if row.amount is not None]
@@ -183,31 +194,29 @@ class _Room:
         else:
             text = f"{take}, and {name} leaves {sum(lefts):g}{where}, {best:g} in one of them at most"
             yield unknown(LIMIT, f"{text}: in which of them nodes are placed is not told")
-        if quotas and len(quotas) == len(rows):
-            yield fine(QUOTA, f"{take}, and quotas on {name} leave {sum(quotas):g} in the compartment of the Jobs")
+        if capped and len(capped) == len(rows):
+            yield fine(QUOTA, f"{take}, and quotas on {name} leave {sum(capped):g} in the compartment of the Jobs")
 
     def _quota_fails(self, wanted: Wanted, rows: Sequence[_Left], take: str) -> Finding:
         left = sum(row.quota or 0.0 for row in rows)
-        at_least = sum(row.used for row in rows) + wanted.amount
-        home = self._tenancy.compartment(self._tenancy.places.jobs)
-        compartment = home.value.name if home.is_given else "<its name>"
-        own = f"set {_SERVICE} quota {wanted.limit} to {at_least:g} in compartment {compartment}"
-        console = "an administrator adds it behind all others: Console > Governance & Administration > Quota Policies"
-        mend = "\n".join([own, f"({console})", *self._fewer(wanted, left)])
-        return fails(QUOTA, f"{take}, and quotas on {wanted.limit} leave {left:g} in compartment {compartment}", mend)
+        at_least, place = sum(row.used for row in rows) + wanted.amount, quotas.place_of(self._tenancy)
+        lines = [*quotas.more(self._tenancy, wanted.limit, at_least, place), *self._fewer(wanted, left)]
+        text = f"{take}, and quotas on {wanted.limit} leave {left:g} in {place}"
+        return fails(QUOTA, text, "\n".join(lines))
 
     def _more(self, wanted: Wanted, at_least: float, best: float) -> str:
-        ask = f"{_IN_CONSOLE} > {wanted.limit} > Request a service limit increase to at least {at_least:g}"
+        ask = f"# {_IN_CONSOLE} > {wanted.limit} > Request a service limit increase, to at least {at_least:g}"
         return "\n".join([ask, *self._fewer(wanted, best)])
 
     def _fewer(self, wanted: Wanted, left: float) -> list[str]:
         """Return what to launch within what is *left*: fewer workers, where all nodes have one machine."""
-        if len(wanted.machines) > 1 or self._is_adaptive:
-            return ["or choose another SHAPE"]
-        (one,) = wanted.machines
-        workers = self._checked.workers - one.nodes + int(left // one.each(wanted.unit))
-        less = [f"or fewer workers: ./scripts/launch.sh {self._checked.framework} {workers}"] if workers > 0 else []
-        return [*less, "or choose another SHAPE"]
+        workers = 0
+        if len(wanted.machines) == 1 and not self._is_adaptive:
+            (one,) = wanted.machines
+            workers = self._checked.workers - one.nodes + int(left // one.each(wanted.unit))
+        if workers < 1:
+            return ["# or set another SHAPE"]
+        return ["# or fewer workers, or another SHAPE:", f"./scripts/launch.sh {self._checked.framework} {workers}"]
 
     # --- Hosts
 
@@ -220,41 +229,73 @@ class _Room:
         request = tenancy.identity.list_availability_domains
         domains = tenancy.ask_all("list the availability domains", request, tenancy.id)
         if not domains.is_given:
-            yield unknown(CAPACITY, domains.why)
+            yield unknown(CAPACITY, domains.why, self._see(_SEE_DOMAINS, _SEE_HOSTS))
             return
-        reports = {domain.name: self._report(machines, domain.name) for domain in domains.value}
-        if silent := next((answer for answer in reports.values() if not answer.is_given), None):
-            yield unknown(CAPACITY, silent.why, _SEE_HOSTS)
+        names = [domain.name for domain in domains.value]
+        reports = [self._report([machines], name) for name in names]
+        if silent := next((answer for answer in reports if not answer.is_given), None):
+            yield unknown(CAPACITY, silent.why, self._see(_SEE_HOSTS))
             return
-        told = [item for answer in reports.values() for item in answer.value.shape_availabilities or []]
-        yield _judged(machines, told, len(reports))
+        found = _judged(machines, _told(reports), len(reports))
+        yield replace(found, mend=self._elsewhere(machines, names)) if found.verdict is Verdict.FAILS else found
 
-    def _report(self, machines: Machines, domain: str) -> Any:
+    def _elsewhere(self, machines: Machines, domains: Sequence[str]) -> str:
+        """Return what else to do where there are no hosts for *machines*: another shape that is told to have some."""
+        otherwise = "# or another region, or later; or reserve hosts, and set CAPACITY_RESERVATION_OCID"
+        others = [other for other in self._others(machines) if other != machines]
+        told = _told([self._report(others, name) for name in domains]) if others else []
+        for other in others:
+            own = [item for item in told if item.instance_shape == other.shape]
+            if _judged(other, own, len(domains)).verdict is Verdict.FINE:
+                return "\n".join([f"{name}={other.shape}" for name in self._settings_of(machines.shape)] + [otherwise])
+        return otherwise.replace("# or another", "# another SHAPE, or another")
+
+    def _others(self, machines: Machines) -> list[Machines]:
+        """Return what *machines* could be instead: of other shapes of their kind, flexible as they are."""
+        alike = (family_of(machines.shape).startswith("gpu"), machines.shape.endswith(".Flex"))
+        near = difflib.get_close_matches(machines.shape, self._there, n=max(len(self._there), 1), cutoff=0.0)
+        return [
+            replace(machines, shape=shape)
+            for shape in near
+            if (family_of(shape).startswith("gpu"), shape.endswith(".Flex")) == alike
+            and platform_of(shape) == platform_of(machines.shape)
+        ]
+
+    def _report(self, machines: Sequence[Machines], domain: str) -> Answer:
         models = oci.core.models
-        size = models.CapacityReportInstanceShapeConfig(ocpus=machines.ocpus, memory_in_gbs=machines.memory_gbs)
-        of_shape = models.CreateCapacityReportShapeAvailabilityDetails(
-            instance_shape=machines.shape,
-            instance_shape_config=size if machines.shape.endswith(".Flex") else None,
-        )
         details = models.CreateComputeCapacityReportDetails(
-            compartment_id=self._tenancy.id, availability_domain=domain, shape_availabilities=[of_shape]
+            compartment_id=self._tenancy.id,
+            availability_domain=domain,
+            shape_availabilities=[_as_asked(one) for one in machines],
         )
         request = self._tenancy.client(oci.core.ComputeClient).create_compute_capacity_report
-        return self._tenancy.ask(f"ask for hosts for {machines.shape}", request, details)
+        return self._tenancy.ask(f"ask for hosts for {', '.join(one.shape for one in machines)}", request, details)
 
     def _reserved(self, machines: Machines, reservation: str) -> Finding:
         request = self._tenancy.client(oci.core.ComputeClient).get_compute_capacity_reservation
         answer = self._tenancy.ask(f"look up CAPACITY_RESERVATION_OCID {reservation}", request, reservation)
         if not answer.is_given:
-            return unknown(CAPACITY, answer.why, _SEE_RESERVATION)
+            return unknown(CAPACITY, answer.why, self._see(_SEE_RESERVATION))
         parts = answer.value.instance_reservation_configs or []
         own = [part for part in parts if part.instance_shape == machines.shape]
         left = sum(int(part.reserved_count or 0) - int(part.used_count or 0) for part in own)
         text = f"{left} of the hosts for {machines.shape} that are reserved in {reservation} are free"
         if left >= machines.nodes:
             return fine(CAPACITY, f"{text}, and {machines.nodes} are wanted")
-        mend = "reserve more: Console > Compute > Capacity Reservations; or leave CAPACITY_RESERVATION_OCID out"
+        mend = "# reserve more: Console > Compute > Capacity Reservations; or leave CAPACITY_RESERVATION_OCID out"
         return fails(CAPACITY, f"{text}, and {machines.nodes} are wanted", mend)
+
+
+def _as_asked(machines: Machines) -> Any:
+    models = oci.core.models
+    size = models.CapacityReportInstanceShapeConfig(ocpus=machines.ocpus, memory_in_gbs=machines.memory_gbs)
+    return models.CreateCapacityReportShapeAvailabilityDetails(
+        instance_shape=machines.shape, instance_shape_config=size if machines.shape.endswith(".Flex") else None
+    )
+
+
+def _told(reports: Sequence[Answer]) -> list[Any]:
+    return [item for report in reports if report.is_given for item in report.value.shape_availabilities or []]
 
 
 def _judged(machines: Machines, told: Sequence[Any], domains: int) -> Finding:
@@ -266,16 +307,12 @@ def _judged(machines: Machines, told: Sequence[Any], domains: int) -> Finding:
     if not free:
         if not statuses or not statuses <= {"OUT_OF_HOST_CAPACITY", "HARDWARE_NOT_SUPPORTED"}:
             return unknown(CAPACITY, f"Compute does not tell whether it has hosts for {machines.shape} {where}")
-        is_elsewhere = statuses == {"HARDWARE_NOT_SUPPORTED"}
-        why = "has no such hardware" if is_elsewhere else "is out of hosts"
-        mend = "choose another SHAPE or another region, or reserve hosts and set CAPACITY_RESERVATION_OCID"
-        mend += "" if is_elsewhere else "; or try again later"
-        return fails(CAPACITY, f"Compute {why} for {machines.shape} {where} ({indication})", mend)
+        why = "has no such hardware" if statuses == {"HARDWARE_NOT_SUPPORTED"} else "is out of hosts"
+        return fails(CAPACITY, f"Compute {why} for {machines.shape} {where} ({indication})", "")
     counts = [item.available_count for item in free]
     if None in counts:
-        return fine(
-            CAPACITY, f"Compute has hosts for {machines.shape} {where}, it does not say how many ({indication})"
-        )
+        text = f"Compute has hosts for {machines.shape} {where}, and does not say how many"
+        return fine(CAPACITY, f"{text} ({indication})")
     count = sum(counts)
     text = f"Compute has hosts for {count} nodes of {machines.shape} {where}, and {machines.nodes} are wanted"
     if count >= machines.nodes:

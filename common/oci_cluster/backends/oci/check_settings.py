@@ -87,7 +87,7 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
         folder, _, tag = moved.rpartition(":")
         push = f"make push-{checked.framework} REGISTRY={folder.rpartition('/')[0]} TAG={tag}"
         text = f"{image} is in the registry of {region}, and the Job will be in {here}"
-        return fails("image name", text, f"IMAGE={moved}\nafter it was pushed there: {push}")
+        return fails("image name", text, f"IMAGE={moved}\n# after it was pushed there: {push}")
     return fine("image name", f"{image}, in the registry of {here}")
 
 

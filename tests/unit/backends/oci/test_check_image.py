@@ -13,12 +13,14 @@ from oci_cluster.backends.findings import Checked, Finding, Verdict
 from oci_cluster.backends.oci import check_image
 from oci_cluster.backends.oci.check_image import findings
 from oci_cluster.backends.oci.looking import Tenancy
+from oci_cluster.backends.oci.needed_settings import needed_of
 from oci_cluster.backends.oci.refusals import refused
 from oci_cluster.backends.oci.registry import Image
 from oci_cluster.images import records
 
 NAME = "iad.ocir.io/ns/team/plain:1"
 DIGEST, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+NEEDED = needed_of({"COMPARTMENT_OCID": JOBS, "WORK_DIR": "oci://b@ns/w", "IMAGE": NAME}, ["plain"], "us-ashburn-1")
 PUSH = "make push-plain REGISTRY=iad.ocir.io/ns/team TAG=1"
 
 
@@ -62,7 +64,7 @@ def listed(repositories: Any = (), images: Any = ()) -> Answers:
 def look(checkout: Checkout, service: Answers | None = None, **given: str) -> list[Finding]:
     settings = {"IMAGE": NAME, **given}
     checked = Checked("plain", 2, checkout.root, settings, checkout.plan(**settings))
-    return list(findings(checked, Tenancy(service or listed(), {"COMPARTMENT_OCID": JOBS})))
+    return list(findings(checked, Tenancy(service or listed(), {"COMPARTMENT_OCID": JOBS}), NEEDED))
 
 
 def told(found: list[Finding]) -> list[tuple[str, str]]:
@@ -86,7 +88,7 @@ def test_what_was_pushed_last_is_looked_for(checkout: Checkout, shown: Shown) ->
         one = look(checkout, IMAGE=name)[0]
         assert (one.verdict, one.item) == (Verdict.FAILS, "image")
         assert one.text.startswith(f"{NAME} is {DIGEST} now, and {OTHER} is wanted")
-        assert one.mend == f"IMAGE={NAME}@{DIGEST}\nor push what was built here: {PUSH}"
+        assert one.mend == f"IMAGE={NAME}@{DIGEST}\n# or push what was built here: {PUSH}"
     shown.found = Image("", ("linux/amd64",))
     assert look(checkout)[0].verdict is Verdict.UNKNOWN
 
@@ -99,7 +101,7 @@ def test_no_image_is_nothing_to_look_for(checkout: Checkout, shown: Shown, name:
 
 def test_a_plan_that_is_none_has_the_image_of_the_settings(checkout: Checkout, shown: Shown) -> None:
     given = {"IMAGE": "iad.ocir.io/ns/team/{framework}:1"}
-    found = list(findings(Checked("plain", 2, checkout.root, given, None), Tenancy(listed(), {})))
+    found = list(findings(Checked("plain", 2, checkout.root, given, None), Tenancy(listed(), {}), NEEDED))
     assert told(found) == [("fine", "image"), ("fine", "image platform")]
 
 
@@ -177,7 +179,10 @@ def test_what_the_registry_does_not_show_is_looked_up_in_lists(
         (asked,) = [kwargs for name, _, kwargs in service.calls if name == "list_container_images"]
         assert asked == {"repository_name": "team/plain", "version": "1"}
     elif expected[0][0] == "unknown":
-        assert "read repos in compartment <its name> where target.repo.name = 'team/plain'" in found[0].mend
+        see = (
+            f"allow group data-scientists to read repos in compartment id {JOBS} where target.repo.name = 'team/plain'"
+        )
+        assert found[0].mend == f"# lets it be seen:\n{see}"
 
 
 def test_a_code_of_the_registry_that_comes_with_a_silence_is_no_answer(checkout: Checkout, shown: Shown) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,9 +14,15 @@ from unit.fake_oci import Checkout, with_environment
 from oci_cluster.backends.findings import Checked, Finding, Verdict
 from oci_cluster.backends.oci.check_room import findings
 from oci_cluster.backends.oci.looking import Tenancy
+from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.quotas import is_about, place_of
 from oci_cluster.errors import BackendError
 
 CONSOLE = "Console > Governance & Administration > Limits, Quotas and Usage > service Data Science"
+NOWHERE = "# another SHAPE, or another region, or later; or reserve hosts, and set CAPACITY_RESERVATION_OCID"
+NEEDED = needed_of(
+    {"COMPARTMENT_OCID": JOBS, "WORK_DIR": "oci://b@ns/w", "IMAGE": "iad.ocir.io/ns/x:1"}, ["plain"], "r"
+)
 E4, A10 = "VM.Standard.E4.Flex", "VM.GPU.A10.2"
 SHAPES = [
     item(name="VM.Standard2.4", core_count=4, memory_in_gbs=60),
@@ -32,7 +40,8 @@ def left(available: float | None, used: float | None = 0, quota: float | None = 
 
 
 def hosts(status: str = "AVAILABLE", count: int | None = 50) -> Any:
-    return item(shape_availabilities=[item(availability_status=status, available_count=count)])
+    one = item(instance_shape=E4, availability_status=status, available_count=count)
+    return item(shape_availabilities=[one])
 
 
 def answers(**more: Any) -> Answers:
@@ -55,7 +64,7 @@ def look(checkout: Checkout) -> Any:
     def found(service: Answers, workers: int = 3, variables: Mapping[str, str] | None = None, **more: str) -> Any:
         plan = with_environment(checkout.plan(workers, **more), **(variables or {}))
         checked = Checked("plain", workers, checkout.root, more, plan)
-        return list(findings(checked, Tenancy(service, {"COMPARTMENT_OCID": JOBS, **more})))
+        return list(findings(checked, Tenancy(service, {"COMPARTMENT_OCID": JOBS, **more}), NEEDED))
 
     return found
 
@@ -89,7 +98,7 @@ def test_a_launch_whose_settings_are_wrong_is_not_looked_at(look: Any, checkout:
     (one,) = look(service, SHAPE="VM.Standard2.4", OCPUS="3")
     assert (one.verdict, one.item) == (Verdict.UNKNOWN, "service limit")
     assert "OCPUS: VM.Standard2.4 has a size of its own" in one.text
-    (one,) = findings(Checked("plain", 1, checkout.root, {}, None), Tenancy(service, {}))
+    (one,) = findings(Checked("plain", 1, checkout.root, {}, None), Tenancy(service, {}), NEEDED)
     assert (one.verdict, service.calls) == (Verdict.UNKNOWN, [])
 
 
@@ -197,9 +206,9 @@ def test_what_mends_a_limit_is_a_number_or_fewer_workers(look: Any) -> None:
     limits = [row("ds-gpu-a10-count", 10)]
     one = of("service limit", look(answers(list_limit_values=limits, get_resource_availability=left(5, 5)), SHAPE=A10))
     assert one.mend.splitlines() == [
-        f"{CONSOLE} > ds-gpu-a10-count > Request a service limit increase to at least 13",
-        "or fewer workers: ./scripts/launch.sh plain 1",
-        "or choose another SHAPE",
+        f"# {CONSOLE} > ds-gpu-a10-count > Request a service limit increase, to at least 13",
+        "# or fewer workers, or another SHAPE:",
+        "./scripts/launch.sh plain 1",
     ]
     one = of("service limit", look(answers(list_limit_values=limits, get_resource_availability=left(3, 7)), SHAPE=A10))
     assert "fewer workers" not in one.mend
@@ -223,15 +232,72 @@ def test_a_cluster_that_adapts_is_looked_at_at_its_largest(look: Any) -> None:
 # --- Quotas
 
 
-def test_a_quota_that_leaves_too_little_is_named_with_the_statement(look: Any) -> None:
-    one = of("quota", look(answers(get_resource_availability=left(10, 2, 12.0))))
+def with_quotas(*quotas: Any, **more: Any) -> Answers:
+    """Return a tenancy whose quotas leave 10 of the 16 OCPUs that are wanted; *quotas* are told, or how that fails."""
+    by_id = {f"q{number}": one for number, one in enumerate(quotas)}
+
+    def read(ocid: str) -> Any:
+        return by_id[ocid] if isinstance(by_id[ocid], Exception) else item(id=ocid, statements=by_id[ocid])
+
+    told = {"list_quotas": [item(id=ocid) for ocid in by_id], "get_quota": read}
+    return answers(get_resource_availability=left(10, 2, 12.0), **{**told, **more})
+
+
+def test_a_quota_that_leaves_too_little_is_changed_by_a_command(look: Any) -> None:
+    """Its other statements stay, and the new one comes behind them; other quotas are not touched."""
+    own = ["set data-science quota ds-standard-e4-core-count to 12 in compartment ds-clusters", "zero vcn quotas in x"]
+    one = of("quota", look(with_quotas(["zero vcn quotas in tenancy"], own, unseen())))
     assert one.verdict is Verdict.FAILS
     assert one.text.endswith("quotas on ds-standard-e4-core-count leave 10 in compartment ds-clusters")
-    first, *others = one.mend.splitlines()
-    assert first == "set data-science quota ds-standard-e4-core-count to 18 in compartment ds-clusters"
-    assert "or fewer workers: ./scripts/launch.sh plain 1" in others
-    hidden = answers(get_resource_availability=left(0, 2, 1.0), get_compartment=unseen())
-    assert "to 18 in compartment <its name>" in of("quota", look(hidden)).mend
+    command, *others = one.mend.splitlines()
+    words = shlex.split(command)
+    assert words[:6] == ["oci", "limits", "quota", "update", "--quota-id", "q1"]
+    new = "set data-science quota ds-standard-e4-core-count to 18 in compartment ds-clusters"
+    assert (json.loads(words[7]), words[8:]) == ([*own, new], ["--force"])
+    assert others == ["# or fewer workers, or another SHAPE:", "./scripts/launch.sh plain 1"]
+
+
+@pytest.mark.parametrize("more", [{"list_quotas": unseen()}, {"list_quotas": []}])
+def test_a_quota_that_is_not_shown_is_named_by_its_statement(look: Any, more: dict[str, Any]) -> None:
+    one = of("quota", look(with_quotas(**more)))
+    statement = "# set data-science quota ds-standard-e4-core-count to 18 in compartment ds-clusters"
+    assert one.mend.splitlines()[1] == statement
+
+
+@pytest.mark.parametrize(
+    ("compartments", "jobs", "place"),
+    [
+        ({"in": ("Inner", "out"), "out": ("Outer", ROOT)}, "in", "compartment outer:inner"),
+        ({"in": ("Inner", "out")}, "in", "compartment <its path from the tenancy>"),
+        ({}, ROOT, "tenancy"),
+        ({}, "", "compartment <its path from the tenancy>"),
+    ],
+)
+def test_a_statement_names_a_compartment_by_its_path(
+    compartments: dict[str, tuple[str, str]], jobs: str, place: str
+) -> None:
+    def compartment(ocid: str) -> Any:
+        name, parent = compartments.get(ocid, ("", ""))
+        return item(name=name, compartment_id=parent) if name else unseen()
+
+    assert place_of(Tenancy(Answers(get_compartment=compartment), {"COMPARTMENT_OCID": jobs})) == place
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_about_it"),
+    [
+        ("set data-science quota ds-gpu-a10-count to 4 in compartment x", True),
+        (" Zero data-science quotas in tenancy", True),
+        ("unset data-science quota ds-gpu-a10-count in compartment x where request.region = 'r'", True),
+        ("set data-science quota /ds-gpu-*/ to 0 in tenancy", True),
+        ("set data-science quota ds-gpu-* to 0 in tenancy", True),
+        ("set data-science quota ds-gpu4-count to 4 in compartment x", False),
+        ("zero compute-core quotas in tenancy", False),
+        ("allow group x to read metrics in tenancy", False),
+    ],
+)
+def test_a_quota_is_about_a_limit_that_it_names_or_about_all(statement: str, *, is_about_it: bool) -> None:
+    assert is_about(statement, "ds-gpu-a10-count") is is_about_it
 
 
 def test_a_quota_that_leaves_enough_is_told_beside_the_limit(look: Any) -> None:
@@ -259,7 +325,7 @@ def test_a_quota_does_not_hide_a_limit_that_is_too_small(look: Any) -> None:
             Verdict.FINE,
             "hosts for 4 nodes of VM.Standard.E4.Flex in 1 availability domain, and 4 are",
         ),
-        ([hosts(count=None)], Verdict.FINE, "it does not say how many"),
+        ([hosts(count=None)], Verdict.FINE, "does not say how many"),
         ([hosts(count=3), hosts(count=2)], Verdict.FINE, "hosts for 5 nodes of VM.Standard.E4.Flex in 2 availability"),
         ([hosts(count=3), hosts("OUT_OF_HOST_CAPACITY", None)], Verdict.UNKNOWN, "hosts for 3 nodes"),
         ([hosts("OUT_OF_HOST_CAPACITY", None)] * 2, Verdict.FAILS, "is out of hosts"),
@@ -279,7 +345,30 @@ def test_what_compute_tells_of_its_hosts(look: Any, reports: list[Any], verdict:
     found = look(answers(list_availability_domains=domains, create_compute_capacity_report=report))
     one = of("capacity", found)
     assert (one.verdict, words in one.text) == (verdict, True), one.text
-    assert ("again later" in one.mend) == ("is out of hosts" in one.text)
+    assert (one.mend == NOWHERE) == (verdict is Verdict.FAILS)
+
+
+def test_another_shape_that_has_hosts_is_named(look: Any) -> None:
+    """The one whose name is most alike, of the same kind: flexible, without GPUs, and of the same processors."""
+    names = ["VM.Standard.A1.Flex", "VM.GPU.A10.1", "VM.Standard2.4", "VM.Standard3.Flex", "VM.Standard.E5.Flex", E4]
+    shapes = [item(name=name, core_count=64, memory_in_gbs=1024) for name in names]
+
+    def report(details: Any) -> Any:
+        counts = {E4: 0, "VM.Standard.E5.Flex": 3, "VM.Standard3.Flex": 50}
+        told = [(one.instance_shape, counts[one.instance_shape]) for one in details.shape_availabilities]
+        status = {True: "AVAILABLE", False: "OUT_OF_HOST_CAPACITY"}
+        parts = [item(instance_shape=n, availability_status=status[c > 0], available_count=c) for n, c in told]
+        return item(shape_availabilities=parts)
+
+    service = answers(list_job_shapes=shapes, create_compute_capacity_report=report)
+    one = of("capacity", look(service))
+    first, second = one.mend.splitlines()
+    assert (first, second.startswith("# or another region, or later")) == ("SHAPE=VM.Standard3.Flex", True)
+    found = look(service, MAIN_SHAPE=E4, WORKER_SHAPE=E4, SHAPE="VM.Standard2.4")
+    assert of("capacity", found).mend.splitlines()[:2] == [
+        "MAIN_SHAPE=VM.Standard3.Flex",
+        "WORKER_SHAPE=VM.Standard3.Flex",
+    ]
 
 
 def test_domains_that_are_not_shown_tell_nothing(look: Any) -> None:
@@ -308,4 +397,7 @@ def test_reserved_hosts_are_counted_instead(look: Any, configs: Any, verdict: Ve
 def test_a_reservation_that_is_not_shown_tells_nothing(look: Any) -> None:
     service = answers(get_compute_capacity_reservation=unseen())
     one = of("capacity", look(service, CAPACITY_RESERVATION_OCID="ocid1.capacityreservation.oc1.iad.r"))
-    assert (one.verdict, "read compute-capacity-reservations" in one.mend) == (Verdict.UNKNOWN, True)
+    assert (
+        one.verdict,
+        "allow group data-scientists to read compute-capacity-reservations in tenancy" in one.mend,
+    ) == (Verdict.UNKNOWN, True)
