@@ -28,7 +28,10 @@ class _Field:
         self.kind = kind
         self.is_required = "**[Required]**" in (getattr(model, attribute).__doc__ or "")
         prefix = f"{attribute.upper()}_"
-        self.values = {getattr(model, name) for name in dir(model) if name.startswith(prefix)}
+        # SOURCE_TYPE_CIDR_BLOCK is a value of source_type, and none of source.
+        longer = tuple(f"{name.upper()}_" for name in model().swagger_types if name.startswith(f"{attribute}_"))
+        names = [name for name in dir(model) if name.startswith(prefix) and not name.startswith(longer or (" ",))]
+        self.values = {getattr(model, name) for name in names}
 
 
 @functools.cache

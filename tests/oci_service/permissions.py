@@ -152,12 +152,12 @@ _STORAGE = {
     "get_work_request": "OBJECT_READ tenancy",
 }
 _NETWORK = {
-    "create_internet_gateway": "INTERNET_GATEWAY_CREATE compartment, VCINTERNET_GATEWAY_ATTACH body.vcnId",
+    "create_internet_gateway": "INTERNET_GATEWAY_CREATE compartment, VCN_ATTACH body.vcnId",
     "list_internet_gateways": "INTERNET_GATEWAY_READ compartment",
     "get_internet_gateway": "INTERNET_GATEWAY_READ id",
     "update_internet_gateway": "INTERNET_GATEWAY_UPDATE id",
     "delete_internet_gateway": "INTERNET_GATEWAY_DELETE id",
-    "create_service_gateway": "SERVICE_GATEWAY_CREATE compartment, VCSERVICE_GATEWAY_ATTACH body.vcnId",
+    "create_service_gateway": "SERVICE_GATEWAY_CREATE compartment, VCN_ATTACH body.vcnId",
     "list_service_gateways": "SERVICE_GATEWAY_READ compartment",
     "get_service_gateway": "SERVICE_GATEWAY_READ id",
     "update_service_gateway": "SERVICE_GATEWAY_UPDATE id",

@@ -141,7 +141,9 @@ class Tenancy:
         return self.nat_gateways.answer(self.nat_gateways.add(**{**fields, **body}))
 
     def _create_route_table(self, request: Request) -> Answer:
-        body = self._body(request, "compartmentId", "vcnId", "routeRules")
+        body = self._body(request, "compartmentId", "vcnId")
+        if not isinstance(body.get("routeRules"), list):  # it may be empty
+            raise Refusal(400, "MissingParameter", "routeRules is required")
         self.vcns.get(body["vcnId"])
         self.check_routes(body["routeRules"])
         return self.route_tables.answer(self.route_tables.add(**body, lifecycleState="AVAILABLE"))

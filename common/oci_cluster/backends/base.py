@@ -36,6 +36,18 @@ def check_packages(plan: Plan) -> None:
         raise UsageError(msg)
 
 
+def port_is_free(address: str, port: int) -> bool:
+    """Return whether *port* can be bound on *address*; a listener on all addresses takes it everywhere."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
 class LogCopy(Protocol):
     """Brings the nodes' logs to this machine, as ``<node>.log`` in :attr:`directory`."""
 

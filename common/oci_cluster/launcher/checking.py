@@ -104,6 +104,10 @@ def _plan(line: CommandLine, problems: list[str]) -> Plan | None:
             backend.check(found)
         finally:
             backend.close()
+    except UsageError as error:
+        if found is None:  # the command line itself is wrong, not what this backend makes of it
+            raise
+        problems.append(str(error))
     except SettingsError as error:
         problems += [text for text in error.problems if text not in problems]
     return found

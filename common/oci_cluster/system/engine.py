@@ -148,6 +148,16 @@ class Engine:
         place = found.get("DockerRootDir") or (store.get("graphRoot") if isinstance(store, dict) else None)
         return Path(str(place)) if place else None
 
+    def has_nvidia(self) -> bool:
+        """Return whether the engine tells of NVIDIA's runtime, or of devices of NVIDIA's (CDI).
+
+        Raises:
+            EngineError: it does not answer.
+        """
+        found = self._info()
+        devices = found.get("DiscoveredDevices") or []
+        return "nvidia" in (found.get("Runtimes") or {}) or any("nvidia.com/gpu" in str(one) for one in devices)
+
     def _info(self) -> dict[str, Any]:
         text = self.call("info", "--format", "{{json .}}")
         try:

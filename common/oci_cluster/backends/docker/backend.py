@@ -103,7 +103,9 @@ class DockerBackend:
     # --- Launch --------------------------------------------------------------------------------------------
 
     def check(self, plan: Plan | None = None) -> None:
-        """Do nothing: nothing is installed for this backend."""
+        """Raise UsageError or SettingsError where *plan* asks for what containers cannot be given."""
+        if plan is not None:
+            commands.check(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
         """Return *plan* with what its nodes get as containers; the engine is asked for its size and its images.

@@ -133,9 +133,10 @@ class KubernetesBackend:
     # --- Launch --------------------------------------------------------------------------------------------
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raise SettingsError with all that is missing or wrong in *plan*."""
+        """Raise SettingsError with all that is missing or wrong in *plan*, or UsageError."""
         if plan is not None:
             settings_of(plan, self._root)
+            requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
         """Return *plan* with all that its nodes are given; nobody is asked.

@@ -65,6 +65,18 @@ def object_name(name: str, launch_id: str) -> str:
     return f"{slug}-{launch_id}" if slug[:1].isalpha() else f"c{slug}-{launch_id}"
 
 
+def check_options(plan: Plan) -> None:
+    """Check that *plan* asks for nothing that pods cannot be given.
+
+    Raises:
+        UsageError: it does.
+    """
+    if plan.python:
+        msg = "--python works with the backend local only; pods use the Python of their image; leave it out"
+        raise UsageError(msg)
+    check_packages(plan)
+
+
 def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> Plan:
     """Return *plan* with the whole environment of its nodes, and with where its objects will be; all of it is checked.
 
@@ -78,10 +90,7 @@ def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> 
         UsageError: it asks for what is possible on one machine only.
         SettingsError: it cannot be sent.
     """
-    if plan.python:
-        msg = "--python works with the backend local only; pods use the Python of their image; leave it out"
-        raise UsageError(msg)
-    check_packages(plan)
+    check_options(plan)
     settings = settings_of(plan, root)
     name = object_name(plan.name, plan.launch_id)
     with tempfile.TemporaryDirectory() as scratch:

@@ -6,24 +6,13 @@ import socket
 import sys
 from collections.abc import Collection, Mapping
 
+from oci_cluster.backends.base import port_is_free
 from oci_cluster.errors import BackendError, SettingsError
 
 
 def has_loopback_range() -> bool:
     """Return whether every 127.0.0.x is an address of this machine (Linux), not 127.0.0.1 alone (macOS)."""
     return sys.platform == "linux"
-
-
-def port_is_free(address: str, port: int) -> bool:
-    """Return whether *port* can be bound on *address*; a listener on all addresses takes it everywhere."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-            probe.listen(1)
-        except OSError:
-            return False
-    return True
 
 
 class Addresses:

@@ -106,7 +106,15 @@ class LocalBackend:
     # --- Launch --------------------------------------------------------------------------------------------
 
     def check(self, plan: Plan | None = None) -> None:
-        """Do nothing: nothing is installed for this backend."""
+        """Raise SettingsError where a setting of *plan* is wrong, or processes cannot share its work dir."""
+        if plan is None:
+            return
+        if plan.work_dir.startswith("memory:"):
+            msg = (
+                f"nodes cannot share WORK_DIR {plan.work_dir}: only one process sees it; use file:// or leave it unset"
+            )
+            raise SettingsError(msg)
+        _read_own(plan, self._root)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
         """Return *plan* with what its nodes get on this machine: addresses, work dir, a share of CPUs and memory.
@@ -117,11 +125,8 @@ class LocalBackend:
             BackendError: the addresses do not suffice.
             SettingsError: a port is taken, the work dir is one that processes cannot share, or a setting is wrong.
         """
+        self.check(plan)
         work_dir = plan.work_dir or f"file://{self._directory}"
-        if work_dir.startswith("memory:"):
-            msg = f"nodes cannot share WORK_DIR {work_dir}: only one process sees it; use file:// or leave it unset"
-            raise SettingsError(msg)
-        _read_own(plan, self._root)
         count = len(plan.nodes)
         self.close()
         self._addresses = Addresses(count)

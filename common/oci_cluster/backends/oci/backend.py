@@ -120,11 +120,12 @@ class OciBackend:
     # --- Launch --------------------------------------------------------------------------------------------
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raise SettingsError where no compartment is named, or with all that is missing or wrong in *plan*."""
+        """Raise SettingsError where no compartment is named, or with all that is wrong in *plan*; UsageError too."""
         if plan is None:
             self._jobs.check_compartment()
         else:
             settings_of(plan, self._root)
+            requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
         """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known.

@@ -12,6 +12,6 @@ from oci_cluster.system.console import Say
 def findings(checked: Checked, say: Say) -> Iterator[Finding]:
     """Yield what was found of the launch that *checked* is about, item by item."""
     yield from check_settings.findings(checked, say)
-    from oci_cluster.backends.oci import check_tenancy  # noqa: PLC0415 - the SDK, where OCI is asked
+    from oci_cluster.backends.oci import check_tenancy  # noqa: PLC0415 - the SDK
 
     yield from check_tenancy.findings(checked)

@@ -16,12 +16,11 @@ from oci_cluster.backends.findings import Checked, Finding, fails, fine, refused
 from oci_cluster.backends.oci.requests import (
     MAX_ENVIRONMENT_CHARACTERS,
     characters_of,
-    check_options,
     node_environment,
 )
 from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.errors import ClusterError, SettingsError, UsageError
+from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.system.console import Say
 
 # Source: OCI's documentation of Jobs: the arguments of a run, in all.
@@ -55,10 +54,6 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
     if plan is None:
         yield from (unknown(item, _UNSEEN) for item in _ITEMS)
         return
-    try:
-        check_options(plan)
-    except UsageError as error:
-        yield refused("settings", error)
     settings, _ = read_settings(plan, checked.root)  # what is wrong with them is told already
     yield _image_name(settings, checked)
     yield from _shapes(settings, checked)

@@ -153,13 +153,6 @@ def test_code_that_cannot_be_sent_fails_and_keys_are_told(look: Look, tmp_path: 
     assert look(CODE_URI="image")["code"].text == "not sent from here"
 
 
-def test_what_is_for_one_machine_alone_fails(look: Look) -> None:
-    """--python and --with have no use on OCI, and the launch would end with it."""
-    found = look(lambda plan: replace(plan, python="/usr/bin/python3"))["settings"]
-    assert (found.verdict, found.mend) == (Verdict.FAILS, "leave it out")
-    assert look(lambda plan: replace(plan, packages=("pandas",)))["settings"].verdict is Verdict.FAILS
-
-
 def test_without_an_image_there_is_no_name_to_look_at(look: Look) -> None:
     assert look(IMAGE="")["image name"].verdict is Verdict.UNKNOWN
 

@@ -1,0 +1,135 @@
+"""What ``check.sh`` looks at on this machine."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from oci_cluster.backends.findings import Checked, Finding, fails, fine, refused, unknown
+from oci_cluster.backends.local.addresses import Addresses, check_ports
+from oci_cluster.contract.cluster import Plan, clusters_dir
+from oci_cluster.contract.config import framework_words
+from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.system.console import Say
+from oci_cluster.system.files import is_locked, not_writable
+from oci_cluster.system.python_env import missing_packages
+
+_MB, _GB = 10**6, 10**9
+# Measured: a worker of Dask that has done nothing has 64 MB, its agent 19. A node of another framework has more.
+_LEAST_NODE = 80 * _MB
+# The largest environment, that of PyTorch with NVIDIA's libraries, has 5.4 GB, and pip unpacks beside it.
+_ENVIRONMENT = 8 * _GB
+# What flock answers where a file system has no locks: NFS without its lock service, some of FUSE.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
+
+
+def findings(checked: Checked, say: Say) -> Iterator[Finding]:  # noqa: ARG001 - of every backend
+    """Yield what was found of the launch that *checked* is about, item by item."""
+    plan = checked.plan
+    if plan is None:
+        why = "settings are so wrong that this cannot be seen; mend those first"
+        yield from (unknown(item, why) for item in ("Python", "memory", "free ports", "file locks"))
+        return
+    yield _python(plan, checked.root)
+    yield _memory(len(plan.nodes))
+    yield from _free_ports(plan)
+    yield _locks(_folders(plan, checked.root))
+
+
+def _python(plan: Plan, root: Path) -> Finding:
+    """Return whether nodes have an interpreter with what the framework needs, or can get one."""
+    if plan.python:
+        try:
+            missing = missing_packages(Path(plan.python), framework_words(root / plan.framework, "REQUIRED_PACKAGES"))
+        except SettingsError as error:
+            return refused("Python", error)
+        if missing:
+            told = f"{plan.python} lacks {', '.join(missing)}"
+            return fails("Python", told, f"{plan.python} -m pip install {' '.join(missing)}")
+        return fine("Python", f"{plan.python} has what {plan.framework} needs")
+    made = root / ".venv" / "envs" / plan.framework
+    if (made / "bin" / "python").exists():
+        return fine("Python", f"the environment of {plan.framework} is there: {made}")
+    if importlib.util.find_spec("ensurepip") is None:
+        told = f"{sys.executable} cannot make an environment for {plan.framework}: it has no ensurepip"
+        return fails("Python", told, f"apt install python3-venv python{sys.version_info[0]}.{sys.version_info[1]}-venv")
+    return _room(made, plan.framework)
+
+
+def _room(made: Path, framework: str) -> Finding:
+    """Return whether the environment that the first launch makes has room."""
+    place = next(folder for folder in made.parents if folder.exists())
+    free = shutil.disk_usage(place).free
+    told = f"the first launch makes the environment of {framework} in {made}; {place} has {_size(free)} free"
+    if free >= _ENVIRONMENT:
+        return fine("Python", told)
+    return unknown("Python", f"{told}, and up to {_size(_ENVIRONMENT)} may be needed", f"make room in {place}")
+
+
+def _memory(nodes: int) -> Finding:
+    """Return whether the memory that is free suffices for all nodes; each is told that it has its share of all."""
+    memory = psutil.virtual_memory()
+    each = memory.available // nodes
+    told = f"{_size(memory.available)} of {_size(memory.total)} are free: {_size(each)} for each of {nodes} nodes"
+    if each >= _LEAST_NODE:
+        return fine("memory", told)
+    fit = int(memory.available // _LEAST_NODE)
+    mend = f"end other programs, or launch with {max(fit - 1, 1)} workers"
+    return fails("memory", f"{told}, and the smallest takes {_size(_LEAST_NODE)}", mend)
+
+
+def _free_ports(plan: Plan) -> Iterator[Finding]:
+    """Yield which of main's ports are taken on the address that it would get."""
+    try:
+        with Addresses(len(plan.nodes)) as addresses:
+            place, ports = addresses.texts[0], plan.limits.ports
+            wanted = [*(({name: port}, ()) for name, port in ports.items()), *(({}, (p,)) for p in plan.limits.exposed)]
+            taken = 0
+            for named, exposed in wanted:
+                try:
+                    check_ports(place, named, exposed)
+                except SettingsError as error:
+                    taken += 1
+                    yield refused("free ports", error)
+            if not taken:
+                yield fine("free ports", f"all {len(wanted)} of main are free on {place}")
+    except BackendError as error:  # no addresses are left
+        yield refused("free ports", error)
+
+
+def _locks(folders: Sequence[Path]) -> Finding:
+    """Return whether a lock that one program holds is seen by another in each of *folders*, as clusters need it."""
+    for folder in folders:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        try:
+            with tempfile.NamedTemporaryFile(dir=there, prefix=".check-") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_seen = is_locked(Path(held.name))
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                told = f"{there} has no file locks: {error.strerror}"
+                return fails("file locks", told, "put the checkout, and WORK_DIR, on a disk of this machine")
+            return refused("file locks", not_writable(there, error))
+        if not is_seen:
+            told = f"a lock in {there} holds nobody off"
+            return fails("file locks", told, "put the checkout, and WORK_DIR, on a disk of this machine")
+    return fine("file locks", f"they hold in {', '.join(map(str, folders))}")
+
+
+def _folders(plan: Plan, root: Path) -> list[Path]:
+    """Return the folders of this machine that a launch writes to."""
+    own = clusters_dir(root)
+    scheme, _, path = plan.work_dir.partition("://")
+    return [own, *([Path(path)] if scheme == "file" else [])]
+
+
+def _size(size: int) -> str:
+    return f"{size / _GB:.1f} GB" if size >= _GB else f"{size / _MB:.0f} MB"

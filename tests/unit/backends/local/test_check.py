@@ -1,0 +1,184 @@
+"""What check.sh finds on this machine; a real disk, real ports and real locks."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from unit.fake_local import LIMITS, make_plan
+
+from oci_cluster.backends import check_of
+from oci_cluster.backends.findings import Checked, Finding, Verdict
+from oci_cluster.backends.local import check
+from oci_cluster.backends.local.addresses import Addresses
+from oci_cluster.backends.local.backend import LocalBackend
+from oci_cluster.contract.cluster import Plan
+from oci_cluster.errors import SettingsError
+
+pytestmark = pytest.mark.usefixtures("no_other_claims")
+Look = Callable[[Plan | None], list[Finding]]
+
+
+@pytest.fixture
+def look(root: Path) -> Look:
+    """Return what is found of a plan on this machine."""
+
+    def found(plan: Plan | None) -> list[Finding]:
+        return list(check_of("local")(Checked("plain", 1, root, {}, plan), lambda _: None))
+
+    return found
+
+
+def of(item: str, found: list[Finding]) -> Finding:
+    (one,) = [finding for finding in found if finding.item == item]
+    return one
+
+
+def have_environment(root: Path) -> None:
+    python = root / ".venv" / "envs" / "plain" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+
+
+def test_a_machine_that_can_run_it_is_fine(root: Path, look: Look) -> None:
+    """And nothing is left of the look."""
+    have_environment(root)
+    before = sorted(root.rglob("*"))
+    found = look(make_plan(limits=replace(LIMITS, ports={"A_PORT": free_port()})))
+    assert [(one.item, str(one.verdict)) for one in found] == [
+        ("Python", "fine"),
+        ("memory", "fine"),
+        ("free ports", "fine"),
+        ("file locks", "fine"),
+    ], found
+    assert sorted(root.rglob("*")) == before
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_without_a_launch_nothing_is_known(look: Look) -> None:
+    assert {str(one.verdict) for one in look(None)} == {"unknown"}
+
+
+def test_a_python_of_the_users_needs_the_frameworks_packages(root: Path, look: Look) -> None:
+    """With what installs them."""
+    (root / "plain" / "settings.env").write_text("REQUIRED_PACKAGES=pytest,no-such-package\n")
+    found = of("Python", look(make_plan(python=sys.executable)))
+    assert (found.verdict, found.text) == (Verdict.FAILS, f"{sys.executable} lacks no-such-package")
+    assert found.mend == f"{sys.executable} -m pip install no-such-package"
+    (root / "plain" / "settings.env").write_text("REQUIRED_PACKAGES=pytest\n")
+    assert of("Python", look(make_plan(python=sys.executable))).verdict is Verdict.FINE
+    assert of("Python", look(make_plan(python="/nowhere/python"))).verdict is Verdict.FAILS
+
+
+def test_an_environment_that_is_still_to_be_made_needs_room(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much, depends on the framework: little room is no failure, and not fine."""
+    monkeypatch.setattr(check.shutil, "disk_usage", lambda _: SimpleNamespace(free=9 * 10**9))
+    found = of("Python", look(make_plan()))
+    assert (found.verdict, "9.0 GB free" in found.text) == (Verdict.FINE, True)
+    monkeypatch.setattr(check.shutil, "disk_usage", lambda _: SimpleNamespace(free=700 * 10**6))
+    found = of("Python", look(make_plan()))
+    assert (found.verdict, "700 MB free" in found.text, found.mend[:13]) == (Verdict.UNKNOWN, True, "make room in ")
+
+
+def test_an_environment_cannot_be_made_without_ensurepip(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian has it in a package of its own."""
+    monkeypatch.setattr(check.importlib.util, "find_spec", lambda _: None)
+    found = of("Python", look(make_plan()))
+    assert (found.verdict, found.mend[:32]) == (Verdict.FAILS, "apt install python3-venv python3")
+
+
+@pytest.mark.parametrize(
+    ("available", "verdict", "mend"),
+    [
+        (160 * 10**6, "fine", ""),
+        (159 * 10**6, "fails", "end other programs, or launch with 1 workers"),
+        (10**6, "fails", "end other programs, or launch with 1 workers"),
+    ],
+)
+def test_each_node_needs_some_memory(
+    look: Look, monkeypatch: pytest.MonkeyPatch, available: int, verdict: str, mend: str
+) -> None:
+    memory = SimpleNamespace(available=available, total=10**9)
+    monkeypatch.setattr(check.psutil, "virtual_memory", lambda: memory)
+    found = of("memory", look(make_plan()))
+    assert (str(found.verdict), found.mend) == (verdict, mend)
+    assert "of 1.0 GB are free" in found.text
+
+
+def test_each_port_that_is_taken_is_named(look: Look) -> None:
+    """By the setting that chooses another; each of them, not the first alone."""
+    with socket.socket() as one, socket.socket() as other:
+        for taken in (one, other):
+            taken.bind(("127.0.0.1", 0))
+            taken.listen(1)
+        first, second = (taken.getsockname()[1] for taken in (one, other))
+        limits = replace(LIMITS, ports={"A_PORT": first, "B_PORT": free_port()}, exposed=(second,))
+        found = [finding for finding in look(make_plan(limits=limits)) if finding.item == "free ports"]
+    assert [(str(finding.verdict), finding.mend) for finding in found] == [
+        ("fails", f"end it, or choose another port: --env A_PORT={first + 100}"),
+        ("fails", "end it, or expose another port"),
+    ]
+
+
+def test_a_machine_without_addresses_is_told(look: Look) -> None:
+    with Addresses(253):
+        found = of("free ports", look(make_plan()))
+    assert (found.verdict, found.mend) == (Verdict.FAILS, "end one: scripts/stop.sh")
+
+
+def test_a_folder_that_cannot_be_written_fails(root: Path, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(check.tempfile, "NamedTemporaryFile", refuse)
+    found = of("file locks", look(make_plan()))
+    assert (found.verdict, found.mend) == (Verdict.FAILS, "allow writing there")
+    assert found.text == f"{root} cannot be written: Read-only file system"
+
+
+def test_locks_must_hold_in_the_work_dir_too(
+    root: Path, look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """One that nobody else sees is as bad as none."""
+    shared = tmp_path_factory.mktemp("shared")
+    plan = make_plan(work_dir=f"file://{shared}/not/yet")
+    found = of("file locks", look(plan))
+    assert (found.verdict, found.text) == (
+        Verdict.FINE,
+        f"they hold in {root / '.clusters'}, {shared / 'not' / 'yet'}",
+    )
+    monkeypatch.setattr(check, "is_locked", lambda path: path.parent != shared)
+    found = of("file locks", look(plan))
+    assert (found.verdict, found.text) == (Verdict.FAILS, f"a lock in {shared} holds nobody off")
+
+
+def test_a_file_system_without_locks_fails(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(check.fcntl, "flock", refuse)
+    found = of("file locks", look(make_plan()))
+    assert (found.verdict, found.text.endswith("has no file locks: No locks available")) == (Verdict.FAILS, True)
+    assert found.mend == "put the checkout, and WORK_DIR, on a disk of this machine"
+
+
+def test_settings_of_this_backend_are_checked_before_anything_is_placed(backend: LocalBackend) -> None:
+    """Both what the setting is, and what processes cannot share."""
+    backend.check()
+    backend.check(make_plan(settings={"TORCH": ""}))
+    with pytest.raises(SettingsError, match="TORCH"):
+        backend.check(make_plan(settings={"TORCH": "gpu"}))
+    with pytest.raises(SettingsError, match="nodes cannot share WORK_DIR memory://x"):
+        backend.check(make_plan(work_dir="memory://x"))
