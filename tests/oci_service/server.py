@@ -25,6 +25,7 @@ from oci_service.certificates import Authority
 from oci_service.containers import Containers
 from oci_service.data_science import DataScience
 from oci_service.faults import Controls, Dropped
+from oci_service.image_registry import HOST, ImageRegistry
 from oci_service.lateness import Lateness
 from oci_service.logs import Logs
 from oci_service.network import Network
@@ -32,6 +33,7 @@ from oci_service.object_storage import ObjectStorage
 from oci_service.places import Loopback, Machines
 from oci_service.proxy import Server
 from oci_service.resources import JSON, REGION, Answer, Operation, Refusal, Request, Route, not_found, ocid
+from oci_service.room import Room
 from oci_service.runs import Runner
 from oci_service.signatures import Keys, new_key, write_key
 from oci_service.tenancy import Tenancy
@@ -68,7 +70,9 @@ class Router:
         self._routes: dict[str, list[tuple[re.Pattern[str], str, Operation]]] = {}
         for method, path, name, function in routes:
             pattern = re.sub(r"\\\{(\w+)\\\*\\\}|\\\{(\w+)\\\}", _group, re.escape(path))
-            self._routes.setdefault(method, []).append((re.compile(pattern), f"{service}.{name}", function))
+            self._routes.setdefault(method, []).append(
+                (re.compile(pattern), name if "." in name else f"{service}.{name}", function)
+            )
 
     @property
     def names(self) -> set[str]:
@@ -103,6 +107,7 @@ class Service:
         self._creating = lock
         self.tenancy = Tenancy(self.controls, lock, is_empty=is_empty)
         self.network = Network(self.controls, lock, self.tenancy)
+        self.room = Room(self.controls, lock, self.tenancy)
         self.tenancy.identity.add_key = partial(self.keys.add_user, self.tenancy.id)
         check = self.tenancy.check_compartment
         self.logs = Logs(self.controls, lock, self.tenancy.id, check)
@@ -128,16 +133,17 @@ class Service:
         else:
             self._fill()
         domain = f"{REGION}.oci.oraclecloud.com"
+        network = [*self.tenancy.network_routes(), *self.network.routes(), *self.room.compute_routes()]
         self.routers = {
             f"datascience.{domain}": Router("data_science", self.science.routes()),
             f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", self.objects.routes()),
-            f"iaas.{REGION}.oraclecloud.com": Router(
-                "virtual_network", [*self.tenancy.network_routes(), *self.network.routes()]
-            ),
+            f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", network),
             f"identity.{domain}": Router("identity", self.tenancy.identity.routes()),
             f"identity.{REGION}.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
             f"bastion.{domain}": Router("bastion", self.bastions.routes()),
             f"artifacts.{domain}": Router("artifacts", self.tenancy.registry_routes(NAMESPACE)),
+            f"limits.{domain}": Router("limits", self.room.limits_routes()),
+            HOST: Router("registry", ImageRegistry(self.controls, self.keys, self.tenancy, NAMESPACE).routes()),
             f"logging.{domain}": Router("logging", self.logs.routes()),
             f"ingestion.logging.{domain}": Router("logging_ingestion", self.logs.ingestion_routes()),
         }
@@ -172,7 +178,7 @@ class Service:
         science = self.science
         science._projects.remove(science.project)
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
-        there += [self.bastions.bastions, self.bastions.sessions, *self.network.shelves]
+        there += [self.bastions.bastions, self.bastions.sessions, *self.network.shelves, *self.room.shelves]
         self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
         self.runner.rights = self.access
 
