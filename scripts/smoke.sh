@@ -9,6 +9,10 @@
 #   --version       the release or the commit that this is
 #   -h, --help      this text
 #
+# Examples:
+#   smoke.sh
+#   smoke.sh dask
+#
 # stdout: a line for each framework. Exit: 0 clusters run; else the exit code of the launch that failed, and its logs
 # are on stderr.
 set -Eeuo pipefail

@@ -13,9 +13,8 @@ from oci_cluster.backends.oci import refusals
 from oci_cluster.backends.oci.needed import statements
 from oci_cluster.backends.oci.needed_settings import needed_of
 from oci_cluster.backends.oci.security_rules import ALL_TCP, node_ports
-from oci_cluster.backends.oci.setup import framework_words
 from oci_cluster.contract.cluster import State
-from oci_cluster.contract.config import framework_defaults
+from oci_cluster.contract.config import framework_defaults, framework_words
 
 
 def section(page: str, heading: str) -> str:
