@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 ORDER = (
     *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_engine", "test_gang"),
     *("test_docker", "test_docker_ways", "test_oci_walk_through", "test_oci", "test_oci_groups", "test_oci_logging"),
-    *("test_oci_refusals", "test_oci_faults", "test_dask", "test_sessions", "test_python"),
+    *("test_first_evening", "test_oci_refusals", "test_oci_faults", "test_dask", "test_sessions", "test_python"),
     *("test_pytorch", "test_images", "test_tensorflow", "test_hosts", "test_subnet", "test_horovod"),
     *("test_local_losses", "test_local_storage", "test_local_backend"),
 )
@@ -78,6 +78,7 @@ TOGETHER = {
     *("test_engine", "test_docker", "test_docker_ways", "test_pytorch", "test_tensorflow", "test_images"),
     *("test_python", "test_ray_outside"),
     *("test_ray", "test_ray_neighbours"),
+    "test_first_evening",
 }
 # Others that take these ports: TensorFlow's, on all addresses of the machine, is Horovod's too.
 SAME_PORT = {"[pytorch": "test_pytorch", "[tensorflow": "test_tensorflow", "[horovod": "test_tensorflow"}
