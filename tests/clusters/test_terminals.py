@@ -64,7 +64,12 @@ def test_a_script_is_completed_however_it_is_called(shell: Terminal, project: Pr
     ):
         assert typed(shell, f"{called} pytor") == f"{called} pytorch "
     shell.run(f"cd {quoted}")
-    for called in ("./scripts/launch.sh", "scripts/launch.sh", f"cd / && {quoted}/scripts/launch.sh"):
+    for called in (
+        "./scripts/launch.sh",
+        "scripts/launch.sh",
+        f"cd / && {quoted}/scripts/launch.sh",
+        "BACKEND=oci NOTHING= ./scripts/launch.sh",
+    ):
         assert typed(shell, f"{called} dask 3 --bac") == f"{called} dask 3 --backend "
     shell.run("cd scripts; PATH=$PWD:$PATH")
     assert typed(shell, "./launch.sh --backend kub") == "./launch.sh --backend kubernetes "
