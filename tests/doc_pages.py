@@ -20,8 +20,9 @@ def files() -> list[Path]:
 
 
 def pages() -> dict[str, str]:
-    """Return the text of every page, by its name from the root."""
-    found = [path for path in files() if path.suffix == ".md"]
+    """Return the text of every page, by its name from the root; not those of users' own projects, made of templates."""
+    templates = ROOT / "scripts" / "templates"
+    found = [path for path in files() if path.suffix == ".md" and not path.is_relative_to(templates)]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in found}
 
 

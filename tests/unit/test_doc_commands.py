@@ -37,6 +37,7 @@ OTHERS = {
     "cp",
     "docker",
     "echo",
+    "eval",
     "git",
     "kubectl",
     "mkdir",
@@ -77,7 +78,9 @@ def header(script: str) -> str:
 def targets() -> frozenset[str]:
     """Return what ``make`` can be told to make."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    names = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+    shared = (ROOT / "scripts" / "clusters.mk").read_text(encoding="utf-8")
+    (of_clusters,) = re.findall(r"^clusters_all := ([a-z -]+) \$", shared, re.MULTILINE)
+    names = {*re.findall(r"^([a-z-]+):", text + shared, re.MULTILINE), *of_clusters.split()}
     frameworks = [path.parent.name for path in ROOT.glob("*/Dockerfile")]
     return frozenset(names | {f"{verb}-{framework}" for verb in ("build", "push") for framework in frameworks})
 
