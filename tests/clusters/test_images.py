@@ -238,6 +238,65 @@ def test_scripts_of_others_run_in_containers(shop: Shop, project: Project, path:
     assert said in launch.out
 
 
+# --- A project of the user's own -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(shop: Shop, tmp_path: Path) -> Iterator[Project]:
+    """Return a project that new.sh has put into a repository with images, a Makefile and a .dockerignore of its own."""
+    root = tmp_path / "my own project"
+    files = {
+        "src/train.py": "import os, mine\nprint(mine.WORDS, os.environ['MODE'], os.path.exists('.env'), flush=True)\n",
+        "src/mine.py": "WORDS = 'my own code'\n",
+        "src/.env": "PASSWORD=x\n",
+        "app/Dockerfile": "FROM scratch\n",
+        "Makefile": "build:\n\t@echo my own build\n",
+        ".dockerignore": "*\n!src\n",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / ".venv").symlink_to(CHECKOUT / ".venv")
+    words = ["dask", str(root), "--code", "src", "--entry", "train.py"]
+    subprocess.run([CHECKOUT / "scripts" / "new.sh", *words], check=True, capture_output=True)
+    (tmp_path / "launches").mkdir()
+    project = Project(root, tmp_path / "launches")
+    project.code = root
+    yield project
+    project.end_all()
+
+
+def test_a_project_of_the_users_own_builds_pushes_and_launches(shop: Shop, own: Project, tmp_path: Path) -> None:
+    """What new.sh has made there, with the user's code; the other layers are those of the checkout's images."""
+    environ = {**shop.environ, "REGISTRY": f"{shop.engine.registry}/own"}
+
+    def make(*targets: str) -> subprocess.CompletedProcess[str]:
+        command = ["make", "--no-print-directory", *targets]
+        done = subprocess.run(command, cwd=own.path, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    assert make("build").stdout == "my own build\n"
+    said = make("clusters-build", "push").stderr
+    assert "dask: built 127.0.0.1:5000/own/dask:1" in said
+    assert "own/dask:1@sha256:" in said
+    record = json.loads((own.path / ".images" / "dask.json").read_text())
+    container = ["run", "--rm", "--network", "none", record["id"], "ls", "-A", "/code"]
+    assert shop.engine.run(*container).stdout.split() == ["mine.py", "train.py"]
+    assert not [*own.path.rglob("Dockerfile.dockerignore")]
+
+    engine = {"DOCKER": shop.engine.docker, "DOCKER_HOST": shop.engine.environ["DOCKER_HOST"]}
+    launch = own.launch("dask", "1", BACKEND="docker", **engine)
+    assert launch.wait(PATIENCE_S) == 0, launch.err
+    assert "my own code MAIN" in launch.out
+    with Service(tmp_path / "s", engine=shop.engine) as service:
+        launch = own.launch("dask", "2", **service.environ, **service.settings, BACKEND="oci")
+        assert launch.wait(PATIENCE_S) == 0, launch.err
+        assert "my own code MAIN False" in launch.out
+        details = service.jobs()[0]["jobEnvironmentConfigurationDetails"]
+        assert (details["image"], details["imageDigest"]) == (record["image"], record["digest"])
+
+
 # Objects of 1.2 GB, for which two nodes of 1.5 GB have room in 30 % of that.
 RAY = """
 import sys
