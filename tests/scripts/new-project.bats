@@ -97,6 +97,7 @@ stub_launch() { # code, text
 make_there() { # target...
   printf '#!/bin/sh\necho "images $*"\n' >"${mine}/scripts/images.sh"
   run -0 --separate-stderr make --no-print-directory -C "${mine}" "$@"
+  # shellcheck disable=SC2031 # what the line before has set
   assert_equal "${stderr}" ""
 }
 
