@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # scripts/new.sh, update.sh and smoke.sh: their command lines, and `make` in a project that new.sh has made.
+# shellcheck disable=SC2030,SC2031 # tests run in shells of their own
 
 load test_helper.bash
 load project.bash
@@ -97,7 +98,6 @@ stub_launch() { # code, text
 make_there() { # target...
   printf '#!/bin/sh\necho "images $*"\n' >"${mine}/scripts/images.sh"
   run -0 --separate-stderr make --no-print-directory -C "${mine}" "$@"
-  # shellcheck disable=SC2031 # what the line before has set
   assert_equal "${stderr}" ""
 }
 
