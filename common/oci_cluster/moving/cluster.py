@@ -11,6 +11,7 @@ from oci_cluster.contract.values import parse_count
 from oci_cluster.errors import SettingsError
 from oci_cluster.moving.conversion import Conversion, Kind
 from oci_cluster.moving.fields import Field
+from oci_cluster.system.text import printable
 
 _ROLES = ("main", "worker", "ps")
 # Of a cluster's name, with which the launch id goes.
@@ -37,7 +38,7 @@ def convert_cluster(found: Conversion, cluster: Field, display_name: Field | Non
     if "kind" not in outer or "spec" not in outer:
         msg = f"{cluster.where}: a cluster of ADS's has kind, the framework, and spec; give the YAML of ads opctl run"
         raise SettingsError(msg)
-    found.framework = outer["kind"].text().strip().lower()
+    found.framework = printable(outer["kind"].text().strip().lower(), 100)
     try:
         framework_dir(found.framework)
     except ValueError as error:
@@ -146,7 +147,7 @@ def _count(replicas: Field | None) -> int:
     try:
         return parse_count(replicas.text())
     except ValueError as error:
-        msg = f"{replicas.where}: {error}"
+        msg = f"{replicas.where}: {printable(error)}"
         raise SettingsError(msg) from error
 
 

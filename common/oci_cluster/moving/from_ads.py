@@ -114,7 +114,7 @@ def _tell(found: Conversion, source: str, say: Say) -> None:
     say(f"{found.taken} fields of {source} are taken: {found.framework}, workers: {found.workers}")
     for kind in Kind:
         for note in sorted((note for note in found.notes if note.kind is kind), key=lambda note: note.line):
-            say(f"{kind.value}: {source}:{note.line}: {note.path}: {note.why}")
+            say(f"{kind.value}: {source}:{note.line}: {note.path}: {printable(note.why)}")
     if not found.is_whole:
         count = sum(note.kind in {Kind.LOST, Kind.UNKNOWN} for note in found.notes)
         say(f"fields to look at before the launch: {count}, see '{Kind.LOST.value}' and '{Kind.UNKNOWN.value}' above")

@@ -248,6 +248,8 @@ LOST = [
     ("worker", "config: {env: [{name: A, value: 1}]}", "A: all nodes of a launch get the same variables"),
     ("runtime", "env: [{name: RANK, value: 1}]", "RANK: the launch decides it"),
     ("outer", "type: zip", "types git and remote"),
+    ("infrastructure", 'freeformTags: {a: "https://me:secret@x.y/"}', "a password or a token"),
+    ("cluster", "config: {env: [{name: SYNC_SLEEP, value: often}]}", "OUTPUT_INTERVAL: 'often' is not a duration"),
 ]
 
 
@@ -275,6 +277,14 @@ def test_what_horovodrun_would_get_has_no_counterpart(tmp_path: Path, name: str,
     lost = told(converted(tmp_path, framework="horovod", cluster=cluster), Kind.LOST)
     assert [line for line in lost if why in line]
     assert [line for line in lost if "nothing of horovod is started with options" in line]
+
+
+def test_another_kind_of_infrastructure_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    text = "kind: distributed\nspec:\n  infrastructure: {type: dataFlow}\n  cluster: {kind: dask, spec: {}}\n"
+    path.write_text(text)
+    (line, *_) = told(convert(Asked(path, "oci")), Kind.LOST)
+    assert line == "spec.infrastructure.type: clusters run as Jobs of OCI Data Science: dataScienceJob"
 
 
 def test_a_git_repository_by_ssh_or_with_a_password(tmp_path: Path) -> None:

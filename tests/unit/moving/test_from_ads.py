@@ -59,6 +59,18 @@ def test_a_field_without_counterpart_has_a_code_of_its_own(root: Path) -> None:
     assert (root / "config.env").is_file()
 
 
+def test_what_stands_in_the_yaml_moves_no_terminal(root: Path) -> None:
+    clear = '"\\e[2J"'
+    path = write(root.parent, cluster=f"name: {clear}\n{clear}: 1", runtime=f'args: ["/code/\\e[2J", {clear}]')
+    _, out, said = run(root, Asked(path, "oci", dry_run=True))
+    assert said.count("[2J") == 3
+    assert "\x1b" not in out + said
+    for lines in ({"framework": clear}, {"cluster": f"ps: {{replicas: {clear}}}"}):
+        with pytest.raises(SettingsError) as caught:
+            run(root, Asked(write(root.parent, **lines), "oci"))
+        assert str(caught.value).isprintable()
+
+
 def test_a_file_that_is_there_stays(root: Path) -> None:
     own = "# mine\nBACKEND=docker\nTTL=3d"
     config = root / "config.env"

@@ -111,6 +111,15 @@ def test_named_arguments_come_behind_the_others(root: Path, kwargs: str, argumen
     assert list(found.entry_args) == arguments
 
 
+def test_none_is_no_value(root: Path) -> None:
+    """ADS writes it for a field that its YAML lacks."""
+    none = dict.fromkeys(
+        ("OCI__ENTRY_SCRIPT_ARGS", "OCI__ENTRY_SCRIPT_KWARGS", "OCI__TIMEOUT", "OCI__CODE_DIR"), "None"
+    )
+    found = settings(root, **none)
+    assert (found.entry_args, found.timeout_s, found.code_dir) == ((), 600, Path("/code"))
+
+
 def test_own_named_arguments_win(root: Path) -> None:
     found = settings(root, NAMED_ARGS="a=1", OCI__ENTRY_SCRIPT_KWARGS="--cv 5")
     assert list(found.entry_args) == ["--a", "1"]
