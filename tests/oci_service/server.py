@@ -27,7 +27,6 @@ from oci_service.data_science import DataScience
 from oci_service.faults import Controls, Dropped
 from oci_service.lateness import Lateness
 from oci_service.logs import Logs
-from oci_service.network import Network
 from oci_service.object_storage import ObjectStorage
 from oci_service.places import Loopback, Machines
 from oci_service.proxy import Server
@@ -102,7 +101,6 @@ class Service:
         lock = threading.RLock()
         self._creating = lock
         self.tenancy = Tenancy(self.controls, lock, is_empty=is_empty)
-        self.network = Network(self.controls, lock, self.tenancy)
         self.tenancy.identity.add_key = partial(self.keys.add_user, self.tenancy.id)
         check = self.tenancy.check_compartment
         self.logs = Logs(self.controls, lock, self.tenancy.id, check)
@@ -131,9 +129,7 @@ class Service:
         self.routers = {
             f"datascience.{domain}": Router("data_science", self.science.routes()),
             f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", self.objects.routes()),
-            f"iaas.{REGION}.oraclecloud.com": Router(
-                "virtual_network", [*self.tenancy.network_routes(), *self.network.routes()]
-            ),
+            f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", self.tenancy.network_routes()),
             f"identity.{domain}": Router("identity", self.tenancy.identity.routes()),
             f"identity.{REGION}.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
             f"bastion.{domain}": Router("bastion", self.bastions.routes()),
@@ -172,7 +168,7 @@ class Service:
         science = self.science
         science._projects.remove(science.project)
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
-        there += [self.bastions.bastions, self.bastions.sessions, *self.network.shelves]
+        there += [self.bastions.bastions, self.bastions.sessions]
         self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
         self.runner.rights = self.access
 
