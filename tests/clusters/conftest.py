@@ -74,7 +74,7 @@ ORDER = (
 # One worker runs all tests of such a file: they share what takes long to make, or a port on all addresses.
 TOGETHER = {
     *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_oci_logging"),
-    *("test_oci_walk_through", "test_oci_setup", "test_oci_check"),
+    *("test_oci_walk_through", "test_oci_setup", "test_oci_check", "test_oci_check_room"),
     *("test_engine", "test_docker", "test_docker_ways", "test_pytorch", "test_tensorflow", "test_images"),
     *("test_python", "test_ray_outside"),
     *("test_ray", "test_ray_neighbours"),

@@ -207,5 +207,7 @@ def test_reads_make_nothing(smoke: Smoke) -> None:
     assert not smoke.service.jobs()
     assert {call["operation"].partition(".")[2] for call in smoke.service.calls()} <= {
         *("list_job_shapes", "list_jobs", "list_objects", "get_namespace", "head_object"),
+        *("list_limit_values", "get_resource_availability", "list_availability_domains"),
+        *("create_compute_capacity_report", "get_token", "get_manifest", "get_blob"),
     }
     assert set(smoke.verdicts().values()) == {"right", "could not tell", "not tested"}

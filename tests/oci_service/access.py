@@ -67,6 +67,8 @@ class Access(Rights):
             "logging.search_logs": self._for_search,
             "data_science.create_job": self._for_job,
             "data_science.create_job_run": self._for_run,
+            "registry.get_manifest": self._for_image,
+            "registry.get_blob": self._for_image,
         }
         #: What was refused: who, what, and the permission that was missing.
         self.denials: list[JSON] = []
@@ -208,6 +210,12 @@ class Access(Rights):
             compartment, group, *_ = [*stream.split("/"), ""]
             if found := self._found(group or compartment):
                 yield Need(("LOG_CONTENT_READ",), self._home(found), _about("loggroup" if group else "", found))
+
+    def _for_image(self, request: Request) -> Iterator[Need]:
+        name = request.names["repository"].partition("/")[2]
+        for found in self._shelves["containerrepo"].all():
+            if found["displayName"] == name:
+                yield Need(("REPOSITORY_READ",), found["compartmentId"], _about("containerrepo", found))
 
     def _for_job(self, request: Request) -> Iterator[Need]:
         yield from self._for_places(request.json())

@@ -102,6 +102,8 @@ class Controls:
     token_lifetime_s: float = 3600.0
     out_of_capacity: list[int] = field(default_factory=list)  # the k-th run of each job
     limit: dict[str, int] = field(default_factory=dict)  # runs at the same time, by shape
+    left: dict[str, int | list[int]] = field(default_factory=dict)  # of service limits, as is told; [2, 8]: 2 of 8
+    capacity: dict[str, int] = field(default_factory=dict)  # hosts by shape, as Compute tells
     expire_tokens: str = ""  # session, resource, api-key or all
     revoke_bucket: list[str] = field(default_factory=list)
     free_addresses: int | None = None

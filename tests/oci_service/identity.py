@@ -46,6 +46,7 @@ class Identity:
         self._controls = controls
         self._is_strict = is_strict
         self.id = ocid("tenancy", "")
+        self.domain = "test:US-ASHBURN-AD-1"
         self.add_key: Callable[[str, rsa.RSAPublicKey], str]
         self.compartments = Shelf("compartment", lock)
         self.users = Shelf("user", lock)
@@ -298,5 +299,4 @@ class Identity:
 
     def _domains(self, request: Request) -> Answer:
         self.check_compartment(request.wanted("compartmentId"))
-        name = "test:US-ASHBURN-AD-1"
-        return Answer([{"id": ocid("availabilitydomain"), "name": name, "compartmentId": self.id}])
+        return Answer([{"id": ocid("availabilitydomain"), "name": self.domain, "compartmentId": self.id}])

@@ -75,6 +75,11 @@ TYPES: Mapping[str, tuple[str, ...]] = {
         "BASTION_SESSION_UPDATE",
         _all("BASTION_SESSION", "CREATE DELETE"),
     ),
+    # Which of them lists need, and which what is left of a limit: README.md.
+    "resource-availability": ("RESOURCE_AVAILABILITY_INSPECT", "RESOURCE_AVAILABILITY_READ", "", ""),
+    "quotas": ("QUOTA_INSPECT", "QUOTA_READ", "", _all("QUOTA", "CREATE UPDATE DELETE")),
+    "compute-capacity-reports": ("", "", "", "COMPUTE_CAPACITY_REPORT_CREATE"),
+    "compute-capacity-reservations": ("", "CAPACITY_RESERVATION_READ", "", "CAPACITY_RESERVATION_CREATE"),
     "metrics": ("METRIC_INSPECT", "METRIC_READ", "METRIC_WRITE", ""),
 }
 FAMILIES: Mapping[str, Sequence[str]] = {
@@ -252,6 +257,22 @@ _BASTION = {
     "delete_session": "BASTION_SESSION_DELETE id",
     "get_work_request": "",
 }
+_LIMITS = {
+    "list_services": "RESOURCE_AVAILABILITY_INSPECT tenancy",
+    "list_limit_definitions": "RESOURCE_AVAILABILITY_INSPECT tenancy",
+    "list_limit_values": "RESOURCE_AVAILABILITY_INSPECT tenancy",
+    "get_resource_availability": "RESOURCE_AVAILABILITY_READ compartment",
+    "list_quotas": "QUOTA_INSPECT tenancy",
+    "get_quota": "QUOTA_READ id",
+    "create_quota": "QUOTA_CREATE tenancy",
+    "update_quota": "QUOTA_UPDATE id",
+    "delete_quota": "QUOTA_DELETE id",
+}
+_COMPUTE = {
+    "create_compute_capacity_report": "COMPUTE_CAPACITY_REPORT_CREATE tenancy",
+    "create_compute_capacity_reservation": "CAPACITY_RESERVATION_CREATE compartment",
+    "get_compute_capacity_reservation": "CAPACITY_RESERVATION_READ id",
+}
 OPERATIONS: Mapping[str, Sequence[tuple[str, str]]] = {
     f"{service}.{operation}": [tuple(need.split()) for need in needs.split(",") if need]  # type: ignore[misc]
     for service, operations in (
@@ -262,6 +283,9 @@ OPERATIONS: Mapping[str, Sequence[tuple[str, str]]] = {
         ("artifacts", _ARTIFACTS),
         ("logging", _LOGGING),
         ("bastion", _BASTION),
+        ("limits", _LIMITS),
+        ("compute", _COMPUTE),
+        ("registry", {"get_token": ""}),
         ("logging_ingestion", {"put_logs": "LOG_CONTENT_PUSH log"}),
     )
     for operation, needs in operations.items()

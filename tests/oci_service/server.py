@@ -7,7 +7,6 @@ import fnmatch
 import hashlib
 import json
 import os
-import re
 import secrets
 import sys
 import threading
@@ -17,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from oci_service.access import Access
 from oci_service.bastion import Bastions
@@ -25,12 +24,15 @@ from oci_service.certificates import Authority
 from oci_service.containers import Containers
 from oci_service.data_science import DataScience
 from oci_service.faults import Controls, Dropped
+from oci_service.image_registry import HOST, ImageRegistry
 from oci_service.lateness import Lateness
 from oci_service.logs import Logs
 from oci_service.object_storage import ObjectStorage
 from oci_service.places import Loopback, Machines
 from oci_service.proxy import Server
-from oci_service.resources import JSON, REGION, Answer, Operation, Refusal, Request, Route, not_found, ocid
+from oci_service.resources import JSON, REGION, Answer, Operation, Refusal, Request, not_found, ocid
+from oci_service.room import Room
+from oci_service.router import Router
 from oci_service.runs import Runner
 from oci_service.signatures import Keys, new_key, write_key
 from oci_service.tenancy import Tenancy
@@ -59,34 +61,6 @@ _OF_RUNS = (
 _NOT_OF_RUNS = {"object_storage.create_bucket", "object_storage.delete_bucket"}
 
 
-class Router:
-    """Finds the operation of a request by method and path."""
-
-    def __init__(self, service: str, routes: list[Route]) -> None:
-        self._service = service
-        self._routes: dict[str, list[tuple[re.Pattern[str], str, Operation]]] = {}
-        for method, path, name, function in routes:
-            pattern = re.sub(r"\\\{(\w+)\\\*\\\}|\\\{(\w+)\\\}", _group, re.escape(path))
-            self._routes.setdefault(method, []).append((re.compile(pattern), f"{service}.{name}", function))
-
-    @property
-    def names(self) -> set[str]:
-        """The names of its operations."""
-        return {name for routes in self._routes.values() for _, name, _ in routes}
-
-    def find(self, method: str, path: str) -> tuple[str, Operation, dict[str, str]]:
-        """Return the operation's name, what does it, and the parts of the path that vary."""
-        path = path if path == "/" else path.rstrip("/")
-        for pattern, name, function in self._routes.get(method, []):
-            if found := pattern.fullmatch(path):
-                return name, function, {key: unquote(value) for key, value in found.groupdict().items()}
-        raise Refusal(404, "NotFound", f"The stand-in has no operation {method} {path} in {self._service}")
-
-
-def _group(match: re.Match[str]) -> str:
-    return f"(?P<{match[1]}>.+)" if match[1] else f"(?P<{match[2]}>[^/]+)"
-
-
 class Service:
     """All state of one service, and what it does with a request."""
 
@@ -101,6 +75,7 @@ class Service:
         lock = threading.RLock()
         self._creating = lock
         self.tenancy = Tenancy(self.controls, lock, is_empty=is_empty)
+        self.room = Room(self.controls, lock, self.tenancy)
         self.tenancy.identity.add_key = partial(self.keys.add_user, self.tenancy.id)
         check = self.tenancy.check_compartment
         self.logs = Logs(self.controls, lock, self.tenancy.id, check)
@@ -125,18 +100,7 @@ class Service:
             self._begin_empty()
         else:
             self._fill()
-        domain = f"{REGION}.oci.oraclecloud.com"
-        self.routers = {
-            f"datascience.{domain}": Router("data_science", self.science.routes()),
-            f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", self.objects.routes()),
-            f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", self.tenancy.network_routes()),
-            f"identity.{domain}": Router("identity", self.tenancy.identity.routes()),
-            f"identity.{REGION}.oraclecloud.com": Router("identity", self.tenancy.identity.routes()),
-            f"bastion.{domain}": Router("bastion", self.bastions.routes()),
-            f"artifacts.{domain}": Router("artifacts", self.tenancy.registry_routes(NAMESPACE)),
-            f"logging.{domain}": Router("logging", self.logs.routes()),
-            f"ingestion.logging.{domain}": Router("logging_ingestion", self.logs.ingestion_routes()),
-        }
+        self.routers = _routers(self)
         if self.access is not None:
             self._check_table(self.access)
         self._answered: dict[tuple[str, str, str], tuple[bytes, Answer]] = {}
@@ -168,7 +132,7 @@ class Service:
         science = self.science
         science._projects.remove(science.project)
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
-        there += [self.bastions.bastions, self.bastions.sessions]
+        there += [self.bastions.bastions, self.bastions.sessions, *self.room.shelves]
         self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
         self.runner.rights = self.access
 
@@ -387,3 +351,22 @@ class Service:
         """End every run, and every connection of a bastion."""
         self.bastions.close()
         self.runner.close()
+
+
+def _routers(service: Service) -> dict[str, Router]:
+    """Return the operations of each host."""
+    domain = f"{REGION}.oci.oraclecloud.com"
+    network = [*service.tenancy.network_routes(), *service.room.compute_routes()]
+    return {
+        f"datascience.{domain}": Router("data_science", service.science.routes()),
+        f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", service.objects.routes()),
+        f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", network),
+        f"identity.{domain}": Router("identity", service.tenancy.identity.routes()),
+        f"identity.{REGION}.oraclecloud.com": Router("identity", service.tenancy.identity.routes()),
+        f"bastion.{domain}": Router("bastion", service.bastions.routes()),
+        f"artifacts.{domain}": Router("artifacts", service.tenancy.registry_routes(NAMESPACE)),
+        f"limits.{domain}": Router("limits", service.room.limits_routes()),
+        HOST: Router("registry", ImageRegistry(service.controls, service.keys, service.tenancy, NAMESPACE).routes()),
+        f"logging.{domain}": Router("logging", service.logs.routes()),
+        f"ingestion.logging.{domain}": Router("logging_ingestion", service.logs.ingestion_routes()),
+    }

@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from oci_service.resources import Principal, Refusal
 
 SKEW_S = 300.0
+# The registry's operations, which take a token of its own instead of a signature.
+_WITH_TOKEN = {"get_manifest", "get_blob"}
 # Bodies that clients stream and do not sign.
 UNSIGNED_BODIES = {"put_object", "upload_part", "create_job_artifact"}
 _BODY_HEADERS = {"content-length", "content-type", "x-content-sha256"}
@@ -59,6 +61,7 @@ class Keys:
         self._own = new_key()
         self._users: dict[str, rsa.RSAPublicKey] = {}
         self._tokens: dict[str, tuple[rsa.RSAPublicKey, dict[str, Any]]] = {}
+        self.bearers: dict[str, Principal] = {}  # who has which token of the registry
         self.refused: set[str] = set()  # kinds of principals, or tokens, that are refused from now on
 
     def add_user(self, tenancy: str, user: str, key: rsa.RSAPublicKey) -> str:
@@ -101,6 +104,8 @@ class Keys:
     def principal(self, operation: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Principal:
         """Return who signed a request, or refuse it."""
         scheme, _, rest = headers.get("authorization", "").partition(" ")
+        if scheme == "Bearer" and operation in _WITH_TOKEN and rest in self.bearers:
+            return self.bearers[rest]
         fields = dict(_FIELD.findall(rest))
         if scheme != "Signature" or fields.get("algorithm") != "rsa-sha256" or fields.get("version") != "1":
             raise not_authenticated()

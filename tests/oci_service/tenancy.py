@@ -226,8 +226,10 @@ class Tenancy:
             return self.repositories.answer(self.repositories.add(**{**fields, **body}))
 
         def images(request: Request) -> Answer:
-            self.check_compartment(request.wanted("compartmentId"))
+            self.check_compartment(home := request.wanted("compartmentId"))
+            homes = {item["displayName"]: item["compartmentId"] for item in self.repositories.all()}
             found = list(map(_image, self._controls.images.items()))
+            found = [item for item in found if homes.get(item["repositoryName"], home) == home]
             wanted = {name: request.query[name] for name in ("repositoryName", "version") if name in request.query}
             wanted |= {"digest": request.query["imageDigest"]} if "imageDigest" in request.query else {}
             found = [item for item in found if all(item.get(name) == value for name, value in wanted.items())]

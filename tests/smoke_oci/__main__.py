@@ -41,6 +41,7 @@ from smoke_oci.guesses import RUNG_TEXTS, RUNGS, Findings
 from smoke_oci.page import page
 from smoke_oci.prices import bound, price_of
 from smoke_oci.reads_and_jobs import jobs, reads
+from smoke_oci.room_and_image import room_and_image
 from smoke_oci.runs import one, two
 from smoke_oci.tenancy import Refused, Tenancy
 
@@ -138,7 +139,7 @@ def _found(tenancy: Tenancy, rungs: tuple[str, ...], where: Path, is_stopped: An
     findings = Findings()
     ready_s = float(os.environ.get("SMOKE_READY_S", READY_S))
     climbing = {
-        "reads": lambda: reads(tenancy, findings),
+        "reads": lambda: (reads(tenancy, findings), room_and_image(tenancy, findings)),
         "one": lambda: (jobs(tenancy, findings), bastions(tenancy, findings), one(tenancy, findings)),
         "two": lambda: two(tenancy, findings),
         "groups": lambda: groups(tenancy, findings, ready_s),

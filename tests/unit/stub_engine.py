@@ -30,7 +30,12 @@ case "$1 $2" in
   create*) echo a-container ;;
   cp*) echo 'dask==1.0' >"$last" ;;
   rm*) ;;
-  "image inspect") case "$*" in *RepoDigests*) cat "$STUB/digests" ;; *) cat "$STUB/pulled" ;; esac ;;
+  "image inspect")
+    case "$*" in
+      *RepoDigests*) cat "$STUB/digests" ;;
+      *Architecture*) cat "$STUB/platform" ;;
+      *) cat "$STUB/pulled" ;;
+    esac ;;
   pull*) [ ! -e "$STUB/fails" ] || { echo 'manifest unknown' >&2; exit 1; } ;;
   run*) [ ! -e "$STUB/does-not-start" ] || { echo 'exec format error' >&2; exit 125; } ;;
   history*)
@@ -59,6 +64,7 @@ class Checkout:
         self.engine.write_text(STUB)
         self.engine.chmod(0o755)
         self.set(info=json.dumps({"DockerRootDir": str(place)}), id="sha256:1", build="", push="", pulled="sha256:1\n")
+        self.set(platform="linux/amd64\n")
         self.set(digests=json.dumps([f"elsewhere/dask@sha256:{1:064}", f"r.example/team/dask@{DIGEST}"]))
         self.environ = {"STUB": str(self.stub), "PATH": "/usr/bin:/bin", "DOCKER": str(self.engine), "HOME": str(place)}
         self.environ |= {"PIP_CONFIG_FILE": "/dev/null", "TAG": "v1"}

@@ -152,11 +152,14 @@ def _build(client: Client, choices: Choices, framework: str, arguments: Mapping[
         found = records.read(framework, client.root) or {}
         image_id = id_file.read_text().strip()
         if (found.get("id"), found.get("image")) == (image_id, name) and packages.exists() and bill.exists():
+            if not records.platform_of(found):  # a record of an earlier version
+                records.write(framework, client.root, {**found, "platform": _platform(client, image_id)})
             client.say(f"{framework}: {name} is unchanged")
             return
         listed = _packages(client, image_id, Path(scratch))
         base = _base_of((directory / f"{framework}.log").read_text(errors="replace"))
         record = {"image": name, "id": image_id, "digest": "", "built": now(), "base": base}
+        record["platform"] = _platform(client, image_id)
         write_whole(packages, listed, mode=records.MODE)
         write_whole(bill, sbom(framework, record, listed), mode=records.MODE)
         records.write(framework, client.root, record)
@@ -204,6 +207,12 @@ def _packages(client: Client, image_id: str, scratch: Path) -> str:
     finally:
         client.ask("rm", "--force", container)
     return (scratch / "packages.txt").read_text()
+
+
+def _platform(client: Client, image_id: str) -> str:
+    """Return what the image runs on, such as ``linux/amd64``, as the engine has it; empty where it does not tell."""
+    told = client.ask("image", "inspect", "--format", "{{.Os}}/{{.Architecture}}", image_id)
+    return records.platform_of({"platform": told})
 
 
 def _base_of(log: str) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from oci_cluster.system.files import write_whole
 
 # As any file of a checkout: the process's mask holds.
 MODE = 0o666
+_PLATFORM = re.compile(r"[a-z0-9]+/[a-z0-9_]+(/v[0-9]+)?")
 
 
 def records_dir(root: Path) -> Path:
@@ -26,8 +28,8 @@ def read(framework: str, root: Path) -> dict[str, str] | None:
     """Return the record of *framework*'s image, None where none was built here.
 
     It has ``image``, the name with its tag; ``id``, the engine's own name for exactly what was built; ``digest``, the
-    registry's for exactly what was pushed, empty until then; ``built``, the time; and ``base``, the base image with its
-    digest, where a registry gave that.
+    registry's for exactly what was pushed, empty until then; ``built``, the time; ``base``, the base image with its
+    digest, where a registry gave that; and ``platform``, see :func:`platform_of`.
     """
     try:
         record: Any = json.loads((records_dir(root) / f"{framework}.json").read_text())
@@ -47,6 +49,15 @@ def of_built(framework: str, root: Path) -> dict[str, str]:
         return record
     msg = f"no image of {framework} has been built here; make build-{framework}"
     raise SettingsError(msg)
+
+
+def platform_of(record: Mapping[str, str]) -> str:
+    """Return what the image of *record* runs on, such as ``linux/amd64``.
+
+    Empty where that is not known: earlier versions of ``make build`` did not write it.
+    """
+    found = record.get("platform")
+    return found if isinstance(found, str) and _PLATFORM.fullmatch(found) else ""
 
 
 def write(framework: str, root: Path, record: Mapping[str, str]) -> None:

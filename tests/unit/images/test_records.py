@@ -46,3 +46,19 @@ def test_a_record_is_replaced_whole(tmp_path: Path) -> None:
     assert (path.name, path.read_text()) == ("dask.json", json.dumps(record, indent=2) + "\n")
     (tmp_path / "other").touch()
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("record", "platform"),
+    [
+        ({"platform": "linux/amd64"}, "linux/amd64"),
+        ({"platform": "linux/arm64/v8"}, "linux/arm64/v8"),
+        ({}, ""),
+        ({"platform": ""}, ""),
+        ({"platform": "<no value>/<no value>"}, ""),
+        ({"platform": 3}, ""),
+    ],
+)
+def test_what_does_not_say_a_platform_is_not_known_to_have_one(record: dict[str, str], platform: str) -> None:
+    """A record of an earlier version has none, and a file may say anything."""
+    assert image_records.platform_of(record) == platform

@@ -70,15 +70,19 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
         return unknown("image name", "there is none that could be looked at; see settings")
     host = image.partition("/")[0]
     here, told = _region(checked.given)
-    push = f"make push-{checked.framework} REGISTRY={here or '<region>'}.ocir.io/<namespace>/<folder>"
     found = _REGISTRY.fullmatch(host)
     if not found:
+        push = f"make push-{checked.framework} REGISTRY={here or '<region>'}.ocir.io/<namespace>/<folder>"
         return fails("image name", f"{image} is not in OCI's registry, from which alone a Job takes its image", push)
     if not here:
         return unknown("image name", f"{image}: the region of the Job is not known: {told}")
     region = _long(found["short"] or found["long"])
     if region != here:
-        return fails("image name", f"{image} is in the registry of {region}, and the Job will be in {here}", push)
+        moved = f"{_short(here)}.ocir.io{image.removeprefix(host)}"
+        folder, _, tag = moved.rpartition(":")
+        push = f"make push-{checked.framework} REGISTRY={folder.rpartition('/')[0]} TAG={tag}"
+        text = f"{image} is in the registry of {region}, and the Job will be in {here}"
+        return fails("image name", text, f"IMAGE={moved}\n# after it was pushed there: {push}")
     return fine("image name", f"{image}, in the registry of {here}")
 
 
@@ -97,6 +101,13 @@ def _long(region: str) -> str:
     import oci  # noqa: PLC0415 - only there once the launcher's packages for OCI are
 
     return str(oci.regions.REGIONS_SHORT_NAMES.get(region.lower(), region.lower()))
+
+
+def _short(region: str) -> str:
+    """Return the key of *region*, as names of images have it: ``us-ashburn-1`` is ``iad``."""
+    import oci  # noqa: PLC0415 - see above
+
+    return next((key for key, name in oci.regions.REGIONS_SHORT_NAMES.items() if name == region), region)
 
 
 # --- The machines ---------------------------------------------------------------------------------------------------

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, unknown
-from oci_cluster.backends.oci import check_access, check_network, check_places
+from oci_cluster.backends.oci import check_access, check_image, check_network, check_places, check_room
 from oci_cluster.backends.oci.looking import Tenancy
 from oci_cluster.backends.oci.service import Service, service_environ
 from oci_cluster.errors import ClusterError, SettingsError
 
-_PARTS = {"places": check_places, "network": check_network, "access": check_access}
+_PARTS = {
+    "places": check_places,
+    "network": check_network,
+    "image": check_image,
+    "access": check_access,
+    "room": check_room,
+}
+# What cannot be told of a compartment that is not seen.
+_IN_COMPARTMENT = {"access": "groups and policies", "room": "shapes, limits and hosts"}
 
 
 def findings(checked: Checked) -> Iterator[Finding]:
@@ -28,9 +36,9 @@ def findings(checked: Checked) -> Iterator[Finding]:
         return
     is_there = True
     for name, part in _PARTS.items():
-        if name == "access" and not is_there:
-            yield unknown(name, "groups and policies were not looked at, as the compartment is not seen")
-            return
+        if name in _IN_COMPARTMENT and not is_there:
+            yield unknown(name, f"{_IN_COMPARTMENT[name]} were not looked at, as the compartment is not seen")
+            continue
         try:
             for finding in part.findings(checked, tenancy, needed):
                 is_there = is_there and (finding.item, finding.verdict) != (check_places.COMPARTMENT, Verdict.FAILS)

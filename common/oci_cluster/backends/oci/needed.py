@@ -121,7 +121,7 @@ def _of_nodes(needed: Needed) -> list[Statement]:
 
 def _of_people(needed: Needed) -> list[Statement]:
     def say(what: str, why: str) -> Statement:
-        return Statement(f"allow group {_named(needed.people)} to {what}", why, "people")
+        return Statement(for_people(needed, what), why, "people")
 
     found = [
         say(f"manage data-science-family in {needed.jobs}", "people make Jobs and Job Runs"),
@@ -135,6 +135,11 @@ def _of_people(needed: Needed) -> list[Statement]:
         ]
     found += [say(f"manage repos {_in_repository(needed, name)}", "people push images") for name in needed.repositories]
     return found
+
+
+def for_people(needed: Needed, what: str) -> str:
+    """Return the statement that allows people to do *what*: ``read metrics in tenancy``."""
+    return f"allow group {_named(needed.people)} to {what}"
 
 
 def _objects(needed: Needed) -> list[tuple[str, str]]:

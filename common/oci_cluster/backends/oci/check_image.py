@@ -1,0 +1,170 @@
+"""Whether the image of a launch is where nodes get it, is what was pushed, and runs on their machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import oci
+
+from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
+from oci_cluster.backends.oci.looking import Answer, Tenancy
+from oci_cluster.backends.oci.needed import Needed, for_people
+from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.registry import Image, Registry, region_named, region_of
+from oci_cluster.backends.oci.settings import read_settings
+from oci_cluster.backends.oci.shape_limits import platform_of
+from oci_cluster.images import records
+
+REPOSITORY, IMAGE, PLATFORM = "repository", "image", "image platform"
+_NAME = re.compile(
+    r"(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<namespace>[a-z0-9_-]+)/(?P<repository>[a-z0-9._/-]+)"
+    r":(?P<tag>[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+# Codes of the OCI Distribution Specification: there is no such repository, or nothing of that tag or digest in it.
+_NO_REPOSITORY, _NO_IMAGE = "NAME_UNKNOWN", "MANIFEST_UNKNOWN"
+
+
+@dataclass(frozen=True)
+class _Name:
+    """The parts of an image's name."""
+
+    host: str
+    namespace: str
+    repository: str
+    tag: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.namespace}/{self.repository}:{self.tag}"
+
+
+def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
+    """Yield what is found of the image: its repository, tag, digest and platform."""
+    name = _name_of(checked)
+    if name is None:
+        yield unknown(IMAGE, "which image is wanted is not known, as settings are wrong or none was pushed from here")
+        return
+    if region_of(name.host) != (region := region_named(tenancy.service.region)):
+        yield unknown(IMAGE, f"{name.host} was not asked for {name}: it is not the registry of {region}")
+        return
+    answer = _Place(checked, tenancy, needed).look(name)
+    if isinstance(answer, Finding):
+        yield answer
+        return
+    image: Image = answer.value
+    yield _image_of(name, image, checked.framework)
+    yield _platform_of(name, image, checked)
+
+
+def _name_of(checked: Checked) -> _Name | None:
+    """Return the image that a launch runs; None where there is none."""
+    wanted = (checked.plan.settings if checked.plan else checked.given).get("IMAGE", "")
+    wanted = wanted.replace("{framework}", checked.framework)
+    found = _NAME.fullmatch(records.pushed_image(wanted, checked.framework, checked.root))
+    parts = ("host", "namespace", "repository", "tag", "digest")
+    return _Name(*(found[part] or "" for part in parts)) if found else None
+
+
+# --- Repository, tag and digest --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the image of one launch is looked for."""
+
+    checked: Checked
+    tenancy: Tenancy
+    needed: Needed
+
+    def look(self, name: _Name) -> Answer | Finding:
+        """Return what the registry has of *name*, else what OCI lists of it, or the finding that it is not there."""
+        tenancy = self.tenancy
+        registry = Registry(name.host, tenancy.client(oci.artifacts.ArtifactsClient))
+        path = f"{name.namespace}/{name.repository}"
+        answer = tenancy.ask(f"look up the image {name}", registry.image, path, name.tag)
+        error = answer.refusal
+        code = error.code if isinstance(error, ServiceError) and answer.is_refused else ""
+        if answer.is_given:
+            return answer
+        if code == _NO_REPOSITORY:
+            return self._no_repository(name)
+        return self._no_image(name) if code == _NO_IMAGE else self._listed(name, answer.why)
+
+    def _listed(self, name: _Name, why: str) -> Answer | Finding:
+        """Return what OCI lists of *name*, which its registry does not show: *why*."""
+        tenancy, home = self.tenancy, self.tenancy.places.images
+        client, what = tenancy.client(oci.artifacts.ArtifactsClient), f"look up the repository {name.repository}"
+        repositories = tenancy.ask(what, client.list_container_repositories, home, display_name=name.repository)
+        if not repositories.is_given:
+            see = f"read repos in {self.needed.images} where target.repo.name = '{name.repository}'"
+            return unknown(IMAGE, why, f"# lets it be seen:\n{for_people(self.needed, see)}")
+        if not repositories.value.items:
+            return self._no_repository(name)
+        request, about = client.list_container_images, {"repository_name": name.repository, "version": name.tag}
+        images = tenancy.ask(f"look up the image {name} in a list", request, home, **about)
+        if not images.is_given:
+            return unknown(IMAGE, images.why)
+        found = images.value.items
+        return Answer(Image(found[0].digest or "", ())) if found else self._no_image(name)
+
+    def _no_repository(self, name: _Name) -> Finding:
+        own = self.tenancy.namespace
+        if own.is_given and own.value != name.namespace:
+            text = f"{name} is not there: {name.namespace} is not the namespace of this tenancy, which is {own.value}"
+            return fails(REPOSITORY, text, f"IMAGE={replace(name, namespace=own.value)}")
+        home = self.tenancy.places.images or "<the compartment of the images>"
+        make = f"oci artifacts container repository create --compartment-id {home} --display-name {name.repository}"
+        text = f"there is no repository {name.repository} in {name.host}/{name.namespace}"
+        return fails(REPOSITORY, text, f"{make}\n{_push(name, self.checked.framework)}")
+
+    def _no_image(self, name: _Name) -> Finding:
+        text = f"there is no {name.tag} in the repository {name.repository} of {name.host}"
+        return fails(IMAGE, text, _push(name, self.checked.framework))
+
+
+def _push(name: _Name, framework: str) -> str:
+    """Return the command that pushes what *name* says: one of ours, or of an image that somebody else has built."""
+    folder, _, last = f"{name.host}/{name.namespace}/{name.repository}".rpartition("/")
+    return f"make push-{framework} REGISTRY={folder} TAG={name.tag}" if last == framework else f"docker push {name}"
+
+
+def _image_of(name: _Name, image: Image, framework: str) -> Finding:
+    if not name.digest or name.digest == image.digest:
+        return fine(IMAGE, f"{name}@{image.digest}" if image.digest else f"{name} is there")
+    if not image.digest:
+        return unknown(IMAGE, f"{name} is there, and {name.host} does not tell its digest; {name.digest} is wanted")
+    text = f"{name} is {image.digest} now, and {name.digest} is wanted, as IMAGE or .images/{framework}.json say"
+    mend = f"IMAGE={name}@{image.digest}\n# or push what was built here: {_push(name, framework)}"
+    return fails(IMAGE, text, mend)
+
+
+# --- Platform --------------------------------------------------------------------------------------------------------
+
+
+def _platform_of(name: _Name, image: Image, checked: Checked) -> Finding:
+    wanted = _wanted(checked)
+    there, told_by = image.platforms, name.host
+    if not there:
+        record = records.read(checked.framework, checked.root) or {}
+        is_it = record.get("digest", "") in {image.digest, name.digest} - {""} or record.get("image") == str(name)
+        own = records.platform_of(record) if is_it else ""
+        if not own:
+            text = f"neither {name.host} nor .images/{checked.framework}.json tells what {name} runs on"
+            return unknown(PLATFORM, f"{text}; make build-{checked.framework} writes it, if it was built here")
+        there, told_by = (own,), f".images/{checked.framework}.json"
+    lacking = [platform for platform in wanted if platform not in {"/".join(one.split("/")[:2]) for one in there}]
+    if not lacking:
+        return fine(PLATFORM, f"{', '.join(wanted)}, as {told_by} says")
+    text = f"{name} is for {', '.join(there)}, as {told_by} says, and the machines need {', '.join(lacking)}"
+    return fails(PLATFORM, text, f"PLATFORM={','.join(wanted)} {_push(name, checked.framework)}")
+
+
+def _wanted(checked: Checked) -> list[str]:
+    """Return the platforms that the machines need."""
+    if checked.plan is None:
+        return ["linux/amd64"]
+    machines = read_settings(checked.plan, checked.root)[0]["machines"]
+    roles = {node.role for node in checked.plan.nodes}
+    return sorted({platform_of(str(machines[role]["shape"])) for role in roles})

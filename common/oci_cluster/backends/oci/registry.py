@@ -1,0 +1,134 @@
+"""What OCI's registry has of an image: its digest, and the platforms that it runs on. Nothing of it is downloaded.
+
+The registry knows API keys, sessions and principals, as all of OCI does: a signed request gets a token that lasts for
+minutes, and no login of a container engine is needed. Source: Oracle's A-Team, "Authentication Mechanisms for OCI
+Container Registry"; the requests are those of the OCI Distribution Specification.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import oci
+import requests
+
+_TOKEN = "/20180419/docker/token"  # noqa: S105 - a path
+# An image, and a list of images for several platforms, in the words of OCI and of Docker.
+_MANIFESTS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+# Seconds to connect, and between two bytes.
+_TIMEOUTS_S = (10, 30)
+# Source: the specification: "registries SHOULD enforce a limit of 4 megabytes on manifests".
+_MOST_BYTES = 4_000_000
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_WORD = re.compile(r"[a-z0-9_.-]{1,40}")
+
+
+@dataclass(frozen=True)
+class Image:
+    """What the registry says of an image.
+
+    Attributes:
+        digest: Of what the tag is; empty where the registry does not tell it.
+        platforms: Such as ``linux/amd64``; empty where they cannot be told.
+    """
+
+    digest: str
+    platforms: tuple[str, ...]
+
+
+def region_of(host: str) -> str:
+    """Return the region of a registry of OCI, ``us-ashburn-1`` of ``iad.ocir.io``; empty of another registry."""
+    found = re.fullmatch(r"([a-z0-9-]+)\.ocir\.io|ocir\.([a-z0-9-]+)\.oci\.[a-z0-9.-]+", host)
+    if not found:
+        return ""
+    return region_named(found[1] or found[2])
+
+
+def region_named(word: str) -> str:
+    """Return the region that *word* names, by its key or its name: ``us-ashburn-1`` for ``IAD``."""
+    return str(oci.regions.REGIONS_SHORT_NAMES.get(word.lower(), word.lower()))
+
+
+class Registry:
+    """Asks the registry *host* with the identity of *client*, any client of the SDK."""
+
+    def __init__(self, host: str, client: Any) -> None:
+        """Prepare to ask."""
+        self._host = host
+        self._signer = client.base_client.signer
+        self._token = ""
+
+    def image(self, repository: str, reference: str) -> Any:
+        """Return, as ``data``, the :class:`Image` of a *repository*, with its namespace, by tag or digest.
+
+        Raises:
+            oci.exceptions.ServiceError: the registry refused; its code is the registry's own: ``MANIFEST_UNKNOWN``.
+            requests.RequestException: no answer.
+        """
+        answer, body = self._get(f"/v2/{repository}/manifests/{reference}", accept=", ".join(_MANIFESTS))
+        digest = answer.headers.get("docker-content-digest", "")
+        manifest = _object(body)
+        parts = [part for part in _list(manifest.get("manifests")) if isinstance(part, dict)]
+        described = [_mapping(part.get("platform")) for part in parts]
+        if not parts:
+            described = [self._config(repository, _mapping(manifest.get("config")).get("digest"))]
+        platforms = dict.fromkeys(text for about in described if (text := _platform(about)))
+        return SimpleNamespace(data=Image(digest if _DIGEST.fullmatch(digest) else "", tuple(platforms)))
+
+    def _config(self, repository: str, digest: object) -> Mapping[str, Any]:
+        """Return an image's configuration, which says what it runs on."""
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            return {}
+        return _object(self._get(f"/v2/{repository}/blobs/{digest}")[1])
+
+    def _get(self, path: str, **headers: str) -> tuple[requests.Response, bytes]:
+        if not self._token:
+            _, body = self._ask(_TOKEN, auth=self._signer)
+            self._token = str(_object(body).get("token", ""))
+        return self._ask(path, headers={**headers, "authorization": f"Bearer {self._token}"})
+
+    def _ask(self, path: str, **how: Any) -> tuple[requests.Response, bytes]:
+        with requests.get(f"https://{self._host}{path}", timeout=_TIMEOUTS_S, stream=True, **how) as answer:
+            body = b""
+            for part in answer.iter_content(1 << 16):
+                body += part
+                if len(body) > _MOST_BYTES:
+                    break
+        if answer.ok:
+            return answer, body
+        errors = [*_list(_object(body).get("errors")), {}]
+        said = {**_object(body), **_mapping(errors[0])}
+        words = str(said.get("code", "")), answer.headers, str(said.get("message", answer.reason))
+        raise oci.exceptions.ServiceError(answer.status_code, *words)
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        return _mapping(json.loads(body))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _platform(about: Mapping[str, Any]) -> str:
+    """Return the platform that a configuration, or an entry of a list, is about; empty where it is none."""
+    words = [str(about.get(name, "")) for name in ("os", "architecture")]
+    # What builders add to a list besides images, such as where they come from, is of the platform unknown/unknown.
+    return "/".join(words) if all(map(_WORD.fullmatch, words)) and "unknown" not in words else ""
