@@ -138,8 +138,11 @@ class World:
         return Tenancy(service, {**GIVEN, **given})
 
     def find(self, part: Any, workers: int = 2, **given: str) -> dict[str, Finding]:
-        """Return the findings of a *part* of the check, by their items; of several of one item, the last."""
-        return {one.item: one for one in self.found(part, workers, **given)}
+        """Return the findings of a *part* of the check by their items; of several of one item, the worst."""
+        ranks = [Verdict.FINE, Verdict.UNKNOWN, Verdict.FAILS]
+        every = self.found(part, workers, **given)
+        worst = {one.item: one for one in sorted(every, key=lambda one: ranks.index(one.verdict))}
+        return {one.item: worst[one.item] for one in every}
 
     def found(self, part: Any, workers: int = 2, **given: str) -> list[Finding]:
         checked, tenancy = self.checked(workers, **given), self.tenancy(**given)
