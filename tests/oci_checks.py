@@ -1,4 +1,4 @@
-"""``check.sh`` on a tenancy of the stand-in that is right, and what its mends do: each as it was printed."""
+"""A tenancy that ``setup.sh --apply`` has made right, checks of launches there, and their mends, applied as printed."""
 
 from __future__ import annotations
 
@@ -105,3 +105,47 @@ def failed(found: Sequence[dict[str, str]]) -> dict[str, list[str]]:
         if one["verdict"] == "fails":
             items.setdefault(one["item"], []).append(one["text"])
     return items
+
+
+# --- Networks that somebody has made
+
+
+SUBNET = """
+ocid network subnet create --compartment-id "$network" --vcn-id "$vcn" --cidr-block {block} --display-name {name} \\
+  --prohibit-public-ip-on-vnic {private} --route-table-id "$routes" --security-list-ids '["'$rules'"]'
+"""
+ROUTES = """
+routes=$(ocid network route-table create --compartment-id "$network" --vcn-id "$vcn" --display-name {name} \\
+  --route-rules '{rules}')
+"""
+RULES = """
+rules=$(ocid network security-list create --compartment-id "$network" --vcn-id "$vcn" --display-name {name} \\
+  --ingress-security-rules '{ingress}' --egress-security-rules '{egress}')
+"""
+
+
+def route(gateway: str, destination: str = "0.0.0.0/0", kind: str = "CIDR_BLOCK") -> str:
+    return json.dumps([{"destination": destination, "destinationType": kind, "networkEntityId": gateway}])
+
+
+def tcp(end: str, cidr: str, *, is_stateless: bool = False) -> dict[str, Any]:
+    return {end: cidr, f"{end}Type": "CIDR_BLOCK", "protocol": "6", "isStateless": is_stateless}
+
+
+def subnet(checks: Checks, block: str, routes: str, *, private: str = "true", **more: Any) -> str:
+    """Make a subnet with these routes and rules of ingress and egress; have a launch use it; return its OCID."""
+    name = block.partition("/")[0].replace(".", "-")
+    rules = RULES.format(name=name, **{direction: json.dumps(rules) for direction, rules in {**OPEN, **more}.items()})
+    made = checks.make(
+        ROUTES.format(name=name, rules=routes), rules, SUBNET.format(block=block, name=name, private=private)
+    )
+    checks.settings["SUBNET_OCID"] = made
+    return made
+
+
+def nat(checks: Checks) -> str:
+    make = 'ocid network nat-gateway create --compartment-id "$network" --vcn-id "$vcn" --display-name {}'
+    return checks.make(make.format("more"))
+
+
+OPEN = {"ingress": [tcp("source", "10.0.0.0/16")], "egress": [tcp("destination", "0.0.0.0/0")]}

@@ -206,6 +206,26 @@ def test_nodes_can_do_no_more_than_they_need(site: Site) -> None:
     assert site.engine.run("volume", "ls", "--quiet").stdout == volumes
 
 
+def test_check_tells_beforehand_what_a_launch_would_meet(site: Site) -> None:
+    """An engine that can run it is fine in all items; what will fail is named, and mended as it says."""
+    entry = site.project.write("entry.py", "print('hello')")
+    words = ("check", "plain", "1", "--entry", entry)
+    # What the engine's own disk has left is this machine's affair.
+    right = {one["item"]: one["verdict"] for one in json.loads(site.run(*words, "--json"))["findings"]}
+    assert right.pop("room on disk") in {"fine", "unknown"}
+    items = ("settings", "ports", "entry point", "engine", "image", "code", "CPUs and memory", "free ports")
+    assert right == dict.fromkeys(items, "fine")
+    site.project.environ["IMAGE"] = "plain:none"
+    site.run(*words, code=1)
+    (wrong,) = [one for one in json.loads(site.project.run(*words, "--json").stdout)["findings"] if one["mend"]]
+    assert (wrong["item"], wrong["mend"]) == ("image", f"{site.engine.docker} pull plain:none")
+    site.engine.run("tag", "plain:1", "plain:none")
+    site.run(*words)
+    gone = {"DOCKER_HOST": f"unix://{site.project.path}/nobody.sock"}
+    assert "the engine does not answer" in site.project.run(*words, **gone).stdout
+    assert site.left() == []
+
+
 def test_a_failure_comes_out_with_its_code(site: Site) -> None:
     """The entry point's code is launch.sh's and every node's, and status.sh knows why when all is gone."""
     launch = site.launch(1, "raise SystemExit(7)", "--name", "seven")

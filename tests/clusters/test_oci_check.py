@@ -9,11 +9,10 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from empty_tenancy import FIND, empty_tenancy
-from oci_checks import Checks, failed, quoted
+from oci_checks import OPEN, ROUTES, RULES, SUBNET, Checks, failed, nat, quoted, route, subnet, tcp
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
@@ -117,47 +116,6 @@ def test_logs_and_a_bastion_of_somewhere_else(checks: Checks) -> None:
 
 
 # --- The network ----------------------------------------------------------------------------------------------------
-
-
-SUBNET = """
-ocid network subnet create --compartment-id "$network" --vcn-id "$vcn" --cidr-block {block} --display-name {name} \\
-  --prohibit-public-ip-on-vnic {private} --route-table-id "$routes" --security-list-ids '["'$rules'"]'
-"""
-ROUTES = """
-routes=$(ocid network route-table create --compartment-id "$network" --vcn-id "$vcn" --display-name {name} \\
-  --route-rules '{rules}')
-"""
-RULES = """
-rules=$(ocid network security-list create --compartment-id "$network" --vcn-id "$vcn" --display-name {name} \\
-  --ingress-security-rules '{ingress}' --egress-security-rules '{egress}')
-"""
-
-
-def route(gateway: str, destination: str = "0.0.0.0/0", kind: str = "CIDR_BLOCK") -> str:
-    return json.dumps([{"destination": destination, "destinationType": kind, "networkEntityId": gateway}])
-
-
-def tcp(end: str, cidr: str, *, is_stateless: bool = False) -> dict[str, Any]:
-    return {end: cidr, f"{end}Type": "CIDR_BLOCK", "protocol": "6", "isStateless": is_stateless}
-
-
-def subnet(checks: Checks, block: str, routes: str, *, private: str = "true", **more: Any) -> str:
-    """Make a subnet with these routes and rules of ingress and egress; have a launch use it; return its OCID."""
-    name = block.partition("/")[0].replace(".", "-")
-    rules = RULES.format(name=name, **{direction: json.dumps(rules) for direction, rules in {**OPEN, **more}.items()})
-    made = checks.make(
-        ROUTES.format(name=name, rules=routes), rules, SUBNET.format(block=block, name=name, private=private)
-    )
-    checks.settings["SUBNET_OCID"] = made
-    return made
-
-
-def nat(checks: Checks) -> str:
-    make = 'ocid network nat-gateway create --compartment-id "$network" --vcn-id "$vcn" --display-name {}'
-    return checks.make(make.format("more"))
-
-
-OPEN = {"ingress": [tcp("source", "10.0.0.0/16")], "egress": [tcp("destination", "0.0.0.0/0")]}
 
 
 def test_a_subnet_with_nothing_that_nodes_need(checks: Checks) -> None:
@@ -306,7 +264,7 @@ def test_what_a_person_may_not_do_is_found_by_trying(checks: Checks) -> None:
     ):
         (missing,) = [one for one in before if what in one]
         checks.tenancy.service.set_statements([one for one in before if one != missing])
-        code, found = checks.check(reader)
+        code, found = checks.check(reader, NETWORK_COMPARTMENT_OCID=checks.tenancy.network)
         assert (code, item in failed(found)) == (1, True), (what, found)
         (mend,) = [one["mend"] for one in found if one["item"] == item]
         assert missing in mend

@@ -65,10 +65,24 @@ def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> N
     tenancy.as_administrator(FIND.format("group", "data-scientists"), add)
     image = "iad.ocir.io/stand-in/training/dask:1"
     tenancy.service.push(tenancy.user, image, tenancy.image(environment_of(tenancy.project, "dask")))
+    tenancy.service.control({"images": {image: tenancy.image(environment_of(tenancy.project, "dask"))}})
+    check(tenancy, image, code=0)
     denied = len(tenancy.service.denials())
     launch = tenancy.project.launch("dask", "3", **{**tenancy.environ, "IMAGE": image})
     assert launch.wait(PATIENCE_S) == 0, launch.err
     assert tenancy.service.denials()[denied:] == []
+
+    (policy,) = tenancy.bodies("create_policy")
+    missing = policy["statements"][1]
+    tenancy.service.set_statements([one for one in policy["statements"] if one != missing])
+    assert f"         {missing}\n" in check(tenancy, image, code=1)
+    tenancy.service.set_statements(policy["statements"])
+
+
+def check(tenancy: Tenancy, image: str, *, code: int) -> str:
+    done = tenancy.project.run("check", "dask", "3", **{**tenancy.administrator.environ, "IMAGE": image})
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_terraform_makes_the_same(tenancy: Tenancy) -> None:

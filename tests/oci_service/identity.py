@@ -148,6 +148,8 @@ class Identity:
         read = self._read_statements(policy)
         first, *others = list(self._statements)[1:]
         self._statements |= {first: read, **{policy_id: [] for policy_id in others}}
+        for policy_id in (first, *others):
+            self.policies.touch(self.policies.get(policy_id), statements=statements if policy_id == first else [])
 
     def _read_statements(self, policy: JSON) -> list[Statement]:
         found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
+from typing import TYPE_CHECKING
 
 from oci import core  # type: ignore[import-untyped]
 
@@ -25,7 +26,9 @@ from oci_service.resources import (
     page_of,
     remover,
 )
-from oci_service.tenancy import Tenancy
+
+if TYPE_CHECKING:
+    from oci_service.tenancy import Tenancy
 
 _MODELS = core.models
 # The two services of a region that a gateway may lead to, as Oracle's documentation of service gateways names them.

@@ -27,7 +27,6 @@ from oci_service.faults import Controls, Dropped
 from oci_service.image_registry import HOST, ImageRegistry
 from oci_service.lateness import Lateness
 from oci_service.logs import Logs
-from oci_service.network import Network
 from oci_service.object_storage import ObjectStorage
 from oci_service.places import Loopback, Machines
 from oci_service.proxy import Server
@@ -76,7 +75,6 @@ class Service:
         lock = threading.RLock()
         self._creating = lock
         self.tenancy = Tenancy(self.controls, lock, is_empty=is_empty)
-        self.network = Network(self.controls, lock, self.tenancy)
         self.room = Room(self.controls, lock, self.tenancy)
         self.tenancy.identity.add_key = partial(self.keys.add_user, self.tenancy.id)
         check = self.tenancy.check_compartment
@@ -134,7 +132,7 @@ class Service:
         science = self.science
         science._projects.remove(science.project)
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
-        there += [self.bastions.bastions, self.bastions.sessions, *self.network.shelves, *self.room.shelves]
+        there += [self.bastions.bastions, self.bastions.sessions, *self.room.shelves]
         self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
         self.runner.rights = self.access
 
@@ -358,7 +356,7 @@ class Service:
 def _routers(service: Service) -> dict[str, Router]:
     """Return the operations of each host."""
     domain = f"{REGION}.oci.oraclecloud.com"
-    network = [*service.tenancy.network_routes(), *service.network.routes(), *service.room.compute_routes()]
+    network = [*service.tenancy.network_routes(), *service.room.compute_routes()]
     return {
         f"datascience.{domain}": Router("data_science", service.science.routes()),
         f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", service.objects.routes()),

@@ -9,6 +9,7 @@ from typing import Any
 
 from oci_service.faults import Controls
 from oci_service.identity import Identity
+from oci_service.network import Network
 from oci_service.resources import (
     JSON,
     Answer,
@@ -48,6 +49,7 @@ class Tenancy:
         self.repositories = Shelf("containerrepo", lock)
         #: What a route may lead to; others add theirs.
         self.gateways = [self.nat_gateways]
+        self._network = Network(controls, lock, self)
         self.compartment: str = self.id if is_empty else self.identity.add_compartment("clusters")
 
     @property
@@ -56,7 +58,7 @@ class Tenancy:
         identity = self.identity
         people = [identity.compartments, identity.users, identity.groups, identity.dynamic_groups, identity.policies]
         network = [self.vcns, self.subnets, self.security_lists, self.nat_gateways, self.route_tables]
-        return [*people, *network, self.repositories]
+        return [*people, *network, *self._network.shelves, self.repositories]
 
     def make_network(self, cidr: str) -> str:
         """Make a VCN with one regional private subnet; return the subnet's OCID."""
@@ -107,6 +109,7 @@ class Tenancy:
         update = f"{base}/securityLists/{{id}}"
         return [
             *found,
+            *self._network.routes(),
             ("PUT", update, "update_security_list", self._update_security_list),
             ("PUT", f"{base}/subnets/{{id}}", "update_subnet", self._update_subnet),
         ]

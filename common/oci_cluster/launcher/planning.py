@@ -74,16 +74,14 @@ def make_plan(
         cwd: Where relative paths start.
         max_workers: What the backend can take.
         say: Is told of what may be a mistake.
-        problems: Where given, what is wrong with settings is added here, and not raised. The plan then has defaults in
-            its place, and is no plan to launch.
+        problems: Where given, gets what is wrong with settings, which is not raised then: such a plan is not to be run.
 
     Raises:
         UsageError, SettingsError: an option, or a setting, is wrong; names the value, the limit and the next step.
     """
     folder, extra, python = _typed(request, root, cwd)
-    typed = {} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))}
-    sources = [{**request.settings, **typed}, extra, environ, read_config(root)]
-    given, backend_defaults = _sources(sources, request.backend, root, say)
+    flags = {**request.settings, **({} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))})}
+    given, backend_defaults = _sources([flags, extra, environ, read_config(root)], request.backend, root, say)
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, read, folder, request.backend, say)
     workers, bounds = _worker_counts(request, read, folder, max_workers)
@@ -91,21 +89,14 @@ def make_plan(
     name = read.value("CLUSTER_NAME", _cluster_name, f"{request.session.get('SESSION', folder.name)}-{launch_id[:4]}")
     servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
     code_dir, entry = _code(request, read, folder, cwd, ephemeral=ephemeral)
-    check_outputs(read, code_dir)
     passed_on = _passed_on(given, read, folder, workers, bounds)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
     _complain(read.problems, request, problems)
-    environment = {
-        **passed_on,
-        **{key: text for key, text in extra.items() if key not in {"MIN_WORKERS", "MIN_NODES"}},
-        **_decided(folder.name, launch_id, name, workers),
-        "PS_COUNT": str(servers),
-        "EPHEMERAL": str(int(ephemeral)),
-        **entry,
-        "ARGS": json.dumps(arguments),
-        "CODE_DIR": str(code_dir),
-    }
+    added = {key: text for key, text in extra.items() if key not in {"MIN_WORKERS", "MIN_NODES"}}
+    own = {"PS_COUNT": str(servers), "EPHEMERAL": str(int(ephemeral)), "ARGS": json.dumps(arguments)}
+    own |= {**_decided(folder.name, launch_id, name, workers), **entry, "CODE_DIR": str(code_dir)}
+    environment = {**passed_on, **added, **own}
     return Plan(
         name=name,
         launch_id=launch_id,
@@ -171,8 +162,11 @@ def _code(
 ) -> tuple[Path, dict[str, str]]:
     """Return the code's folder, and the variables that say what of it main runs, or which session instead."""
     if request.session:
-        return find_folder(read, folder, cwd), dict(request.session)
-    return find_code(read, folder, cwd, ephemeral=ephemeral)
+        found = find_folder(read, folder, cwd), dict(request.session)
+    else:
+        found = find_code(read, folder, cwd, ephemeral=ephemeral)
+    check_outputs(read, found[0])
+    return found
 
 
 def _backend_defaults(backend: str, root: Path) -> dict[str, str]:

@@ -110,12 +110,10 @@ class DockerBackend:
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
         """Return *plan* with what its nodes get as containers; the engine is asked for its size and its images.
 
-        Raises:
-            UsageError, SettingsError: something in *plan* cannot be run, or there is no image.
-            EngineError: the engine does not answer.
+        Raises: as :func:`commands.place`.
         """
-        # `--env` gives settings, too: the engine may be named there.
-        self._engine = replace(self._engine, program=plan.settings.get("DOCKER") or self._engine.program)
+        if named := plan.settings.get("DOCKER"):  # by `--env`, too
+            self._engine = replace(self._engine, program=named)
         return commands.place(plan, self._root, self._engine)
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:

@@ -179,7 +179,6 @@ class KubernetesBackend:
         from oci_cluster.backends.kubernetes.checks import check_place, confirm
 
         confirm(self.service.access, self._given, say)
-
         check_place(self.service, plan, settings_of(requests.as_given(plan), self._root))
         return plan
 

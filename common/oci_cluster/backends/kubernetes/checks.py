@@ -30,15 +30,21 @@ def check_place(service: Service, plan: Plan, settings: Mapping[str, Any]) -> No
         KubernetesError: the API did not answer.
     """
     problems = [
-        *(problem for volume in settings["volumes"] if volume["claim"] for problem in _claim(service, volume, plan)),
-        *(_queue(service, settings["queue"]) if settings["queue"] else []),
+        *(
+            problem
+            for volume in settings["volumes"]
+            if volume["claim"]
+            for problem in claim_problems(service, volume, plan)
+        ),
+        *(queue_problems(service, settings["queue"]) if settings["queue"] else []),
         *(_priority(service, settings["priority"]) if settings["priority"] else []),
     ]
     if problems:
         raise SettingsError("; ".join(problems))
 
 
-def _claim(service: Service, volume: Mapping[str, Any], plan: Plan) -> list[str]:
+def claim_problems(service: Service, volume: Mapping[str, Any], plan: Plan) -> list[str]:
+    """Return what is wrong with the claim of a *volume*: it is not there, or one machine alone can mount it."""
     name = volume["claim"]
     try:
         claim = service.find(service.path("persistentvolumeclaims", name))
@@ -56,7 +62,8 @@ def _claim(service: Service, volume: Mapping[str, Any], plan: Plan) -> list[str]
     return []
 
 
-def _queue(service: Service, name: str) -> list[str]:
+def queue_problems(service: Service, name: str) -> list[str]:
+    """Return whether there is no LocalQueue *name*, or no Kueue at all, and which queues there are."""
     try:
         if service.find(service.path("localqueues", name)) is not None:
             return []

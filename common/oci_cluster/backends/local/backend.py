@@ -107,14 +107,8 @@ class LocalBackend:
 
     def check(self, plan: Plan | None = None) -> None:
         """Raise SettingsError where a setting of *plan* is wrong, or processes cannot share its work dir."""
-        if plan is None:
-            return
-        if plan.work_dir.startswith("memory:"):
-            msg = (
-                f"nodes cannot share WORK_DIR {plan.work_dir}: only one process sees it; use file:// or leave it unset"
-            )
-            raise SettingsError(msg)
-        _read_own(plan, self._root)
+        if plan is not None:
+            _read_own(plan, self._root)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
         """Return *plan* with what its nodes get on this machine: addresses, work dir, a share of CPUs and memory.
@@ -371,8 +365,11 @@ def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
     """Return the settings of this backend: ``TORCH``, and the files of ``EXTRA_ENV`` and of a session.
 
     Raises:
-        SettingsError: names every one that is wrong.
+        SettingsError: names every one that is wrong, or the work dir is one that processes cannot share.
     """
+    if plan.work_dir.startswith("memory:"):
+        msg = f"nodes cannot share WORK_DIR {plan.work_dir}: only one process sees it; use file:// or leave it unset"
+        raise SettingsError(msg)
     read = SettingsReader(plan.settings)
     torch, files = read.setting("TORCH"), read.value("EXTRA_ENV", parse_files, list[Path]())
     if read.problems:

@@ -46,7 +46,10 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         mend = statement(needed, "people", "virtual-network-family")
         if other := found.other_subnet(tenancy.places.network):
             mend = f"SUBNET_OCID={other}\n# or, where it is right: {mend}"
-        yield fails(SUBNET, f"SUBNET_OCID {ocid} is not there, or you may not see it: {answer.why}", mend)
+        text = f"SUBNET_OCID {ocid} is not there, or you may not see it: {answer.why}"
+        if not checked.given.get("NETWORK_COMPARTMENT_OCID"):
+            text += "; set NETWORK_COMPARTMENT_OCID where it is in another compartment than the Jobs"
+        yield fails(SUBNET, text, mend)
     elif not answer.is_given:
         yield unknown(SUBNET, answer.why)
     else:

@@ -66,7 +66,7 @@ def place(plan: Plan, root: Path, say: Say = lambda _: None) -> Plan:
     if plan.limits.exposed:
         ports = ", ".join(map(str, plan.limits.exposed))
         say(
-            "EXPOSE: who connects from outside the subnet needs a rule of it, or of a network security group: ingress, "
+            "EXPOSE: who connects from outside the subnet needs a rule of its security lists: ingress, "
             f"TCP, destination ports {ports}, source the CIDR of their network, and no larger one"
         )
     environment = node_environment(plan, code_uri=code.uri, subnet_cidr=plan.settings["SUBNET_CIDR"])

@@ -100,12 +100,9 @@ def tags_given(texts: Mapping[str, str]) -> dict[str, Any]:
 class Jump:
     """A host of the user's, as ssh takes it; empty, and 0, is what ssh's own configuration says."""
 
-    user: str
-    host: str
-    port: int
-
-
-_NO_JUMP = Jump("", "", 0)
+    user: str = ""
+    host: str = ""
+    port: int = 0
 
 
 def way_settings(given: Mapping[str, str]) -> Jump | str:
@@ -115,7 +112,7 @@ def way_settings(given: Mapping[str, str]) -> Jump | str:
         SettingsError: neither is set, or it cannot be one.
     """
     read = SettingsReader(given)
-    jump, bastion = read.value("SSH_JUMP", _jump, _NO_JUMP), read.value("BASTION_ID", _bastion, "")
+    jump, bastion = read.value("SSH_JUMP", _jump, Jump()), read.value("BASTION_ID", _bastion, "")
     read.check()
     if jump.host:
         return jump
@@ -148,7 +145,7 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
         "image_signature": read.value("IMAGE_SIGNATURE_ID", _ocid, ""),
         "subnet": read.value("SUBNET_OCID", _ocid, ""),
         "bastion": read.value("BASTION_ID", _bastion, ""),
-        "jump": read.value("SSH_JUMP", _jump, _NO_JUMP),
+        "jump": read.value("SSH_JUMP", _jump, Jump()),
         "machines": _machines(read),
         "storage_gbs": read.value("STORAGE_GBS", lambda text: parse_count(text, minimum=50, maximum=10240)),
         "capacity_reservation": read.value("CAPACITY_RESERVATION_OCID", _ocid, ""),

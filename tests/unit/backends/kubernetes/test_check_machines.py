@@ -1,0 +1,121 @@
+"""What check.sh finds of a Kubernetes' machines, of images, Secrets and claims."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from unit.backends.kubernetes.check_api import IMAGE, NAMESPACE, Api, Launch, machine
+from unit.backends.kubernetes.fake_api import Object
+
+CLAIMS = f"{NAMESPACE}/persistentvolumeclaims"
+SMALL = {"cpu": "500m"}
+TAINT = {"key": "team", "value": "x", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("machines", "settings", "verdict", "mend"),
+    [
+        ([machine("a", has=SMALL)], {}, "fails", "choose smaller CPUS, MEMORY or GPUS, or add larger machines"),
+        ([machine("a", has={"cpu": "2"})], {}, "unknown", "launch fewer workers, or add machines"),
+        ([], {}, "fails", "launch fewer workers, or add machines"),
+        ([machine("a", ready="False")], {}, "fails", "launch fewer workers, or add machines"),
+        ([machine("a", unschedulable=True)], {}, "fails", "launch fewer workers, or add machines"),
+        ([machine("a", taints=[TAINT])], {}, "fails", "TOLERATIONS=team=x:NoSchedule"),
+        ([machine("a", taints=[TAINT])], {"TOLERATIONS": "team=x:NoSchedule"}, "fine", ""),
+        ([machine("a", taints=[TAINT])], {"TOLERATIONS": "team:NoExecute"}, "fails", "TOLERATIONS=team=x:NoSchedule"),
+        ([machine("a", taints=[TAINT])], {"TOLERATIONS": "team=y"}, "fails", "TOLERATIONS=team=x:NoSchedule"),
+        ([machine("a", taints=[{**TAINT, "effect": "PreferNoSchedule"}])], {}, "fine", ""),
+        ([machine("a", taints=[{"key": "k", "effect": "NoExecute"}])], {}, "fails", "TOLERATIONS=k:NoExecute"),
+        ([machine("a", labels={"zone": "1"})], {"NODE_SELECTOR": "zone=1"}, "fine", ""),
+        (
+            [machine("a")],
+            {"NODE_SELECTOR": "zone=1"},
+            "fails",
+            "kubectl get nodes --show-labels  # then set NODE_SELECTOR to labels that there are",
+        ),
+        ([machine("a", has={"nvidia.com/gpu": "8"})], {"GPUS": "2"}, "fine", ""),
+        ([machine("a")], {"GPUS": "2"}, "fails", "choose smaller CPUS, MEMORY or GPUS, or add larger machines"),
+    ],
+)
+def test_machines_could_hold_the_pods_at_all(
+    api: Api, launch: Launch, *, machines: list[Object], settings: dict[str, str], verdict: str, mend: str
+) -> None:
+    """What keeps most of them away is what is to be mended."""
+    api.objects["/api/v1/nodes"] = {"items": machines}
+    ((found, text, next_step),) = launch.item("machines", **settings)
+    assert (found, next_step) == (verdict, mend), text
+
+
+@pytest.mark.parametrize(
+    ("named", "there", "verdict"),
+    [
+        (IMAGE, [IMAGE], "fine"),
+        (IMAGE, ["iad.ocir.io/ns/plain:2"], "unknown"),
+        (f"{IMAGE}@sha256:{'1' * 64}", [f"iad.ocir.io/ns/plain@sha256:{'1' * 64}"], "fine"),
+    ],
+)
+def test_an_image_that_a_machine_has_is_fine(
+    api: Api, launch: Launch, named: str, there: list[str], verdict: str
+) -> None:
+    """Whether it could be pulled is not known."""
+    api.objects["/api/v1/nodes"] = {"items": [machine("a", images=there)]}
+    assert launch.item("image", IMAGE=named)[0][0] == verdict
+
+
+def pull_secret(*hosts: str) -> Object:
+    text = json.dumps({"auths": {host: {} for host in hosts}})
+    return {"metadata": {"name": "ocir"}, "data": {".dockerconfigjson": base64.b64encode(text.encode()).decode()}}
+
+
+def test_a_pull_secret_is_there_and_for_the_images_registry(api: Api, launch: Launch) -> None:
+    """Else what makes it is told; nothing of its content is."""
+    make = "kubectl -n mine create secret docker-registry ocir --docker-server=iad.ocir.io "
+    ((verdict, text, mend),) = launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")
+    assert (verdict, text, mend.startswith(make)) == ("fails", "there is no Secret ocir in namespace mine", True)
+    place = f"{NAMESPACE}/secrets/ocir"
+    api.objects[place] = pull_secret("https://iad.ocir.io/v2/", "other")
+    assert launch.item("pull secret", IMAGE_PULL_SECRETS="ocir") == [("fine", "ocir has a login for iad.ocir.io", "")]
+    api.objects[place] = pull_secret("https://index.docker.io/v1/")
+    ((verdict, text, mend),) = launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")
+    assert (verdict, text) == ("fails", "Secret ocir is for docker.io, and the image is in iad.ocir.io")
+    assert mend.startswith(f"kubectl -n mine delete secret ocir\n{make}")
+    assert launch.item("pull secret", IMAGE="docker.io/library/plain:1", IMAGE_PULL_SECRETS="ocir")[0][0] == "fine"
+    for data in ({}, {".dockerconfigjson": "?"}, {".dockerconfigjson": base64.b64encode(b"[]").decode()}):
+        api.objects[place] = {"metadata": {"name": "ocir"}, "data": data}
+        assert "is none for images" in launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")[0][1]
+
+
+def test_a_secret_of_variables_is_there(api: Api, launch: Launch) -> None:
+    ((verdict, _, mend),) = launch.item("Secret", ENV_SECRETS="mine")
+    assert (verdict, mend) == ("fails", "kubectl -n mine create secret generic mine --from-literal=NAME=VALUE")
+    api.objects[f"{NAMESPACE}/secrets/mine"] = {"metadata": {"name": "mine"}}
+    assert launch.item("Secret", ENV_SECRETS="mine") == [("fine", "mine is there", "")]
+
+
+@pytest.mark.parametrize(
+    ("claim", "storage_class", "verdict", "text"),
+    [
+        (None, None, "fails", "VOLUMES: there is no PersistentVolumeClaim 'data' in namespace mine"),
+        ({"phase": "Bound"}, None, "fine", "claim data is bound, ReadWriteMany"),
+        ({"phase": "Bound", "modes": ["ReadWriteOnce"]}, None, "fails", "the claim 'data' is ReadWriteOnce, which one"),
+        ({"class": ""}, None, "unknown", "claim data is Pending and names no storage class"),
+        ({}, None, "fails", "claim data is Pending: there is no StorageClass fss"),
+        ({}, {"volumeBindingMode": "WaitForFirstConsumer"}, "fine", "claim data gets its volume of fss with its first"),
+        ({}, {"volumeBindingMode": "Immediate"}, "unknown", "claim data is Pending: fss has given it no volume yet"),
+    ],
+)
+def test_a_claim_can_be_mounted_by_all_and_gets_storage(
+    api: Api, launch: Launch, *, claim: Any, storage_class: Any, verdict: str, text: str
+) -> None:
+    """Its access mode, its storage class, and whether that has given it a volume."""
+    if claim is not None:
+        spec = {"accessModes": claim.get("modes", ["ReadWriteMany"]), "storageClassName": claim.get("class", "fss")}
+        status = {"phase": claim.get("phase", "Pending")}
+        api.objects[f"{CLAIMS}/data"] = {"metadata": {"name": "data"}, "spec": spec, "status": status}
+    if storage_class is not None:
+        api.objects["/apis/storage.k8s.io/v1/storageclasses/fss"] = {"metadata": {"name": "fss"}, **storage_class}
+    ((found, told, _),) = launch.item("storage", VOLUMES="data=pvc:data secret=secret:other")
+    assert (found, text in told) == (verdict, True), told
