@@ -15,7 +15,7 @@ run := .venv/bin/python -I -m
 # Every file that git knows or could add: a new file is linted before it is committed. No name has a space.
 files = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- $(1)))
 python_files = $(call files,'*.py')
-shell_files = $(filter-out %.zsh,$(shell .venv/bin/shfmt -f $(files))) # by extension or first line; ShellCheck reads no zsh
+shell_files = $(shell .venv/bin/shfmt -f $(files)) # by extension or first line; shellcheck knows no zsh
 yaml_files = $(call files,'*.yaml' '*.yml')
 
 # What a line of config.mk sets for images; what the command line sets is exported anyway.
@@ -55,7 +55,7 @@ lint: $(python_tools) ## every linter there is, changes nothing
 	$(run) ruff check $(python_files)
 	$(run) ruff format --check $(python_files)
 	$(run) mypy
-	.venv/bin/shellcheck -x $(shell_files)
+	.venv/bin/shellcheck -x $(filter-out %.zsh,$(shell_files))
 	.venv/bin/shfmt -i 2 -ci -d $(shell_files)
 	$(run) yamllint --strict $(yaml_files)
 	.venv/bin/hadolint $(call files,'*/Dockerfile')

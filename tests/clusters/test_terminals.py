@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +135,17 @@ def test_scripts_of_others_are_left_alone(shell: Terminal, project: Project) -> 
     (project.code / "pytorchish.txt").touch()
     assert typed(shell, "scripts/launch.sh pyt") == "scripts/launch.sh pytorchish.txt "
     assert not (project.code / "ran").exists()
+
+
+def test_without_a_python_files_are_completed(shell: Terminal, project: Project) -> None:
+    """In silence: nobody who presses TAB wants to read of it."""
+    for folder in ("common", "scripts"):
+        shutil.copytree(project.path / folder, project.code / folder)
+    (project.code / "pytorchish.txt").touch()
+    shell.run('PYTHON=/none; eval "$(scripts/completion.sh)"')
+    assert typed(shell, "scripts/launch.sh pyt") == "scripts/launch.sh pytorchish.txt "
+    shell.run(f"PYTHON={shlex.quote(sys.executable)}")
+    assert typed(shell, "scripts/launch.sh --backend kub") == "scripts/launch.sh --backend kubernetes "
 
 
 @pytest.mark.quiet
