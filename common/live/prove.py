@@ -1,8 +1,9 @@
 """The entry point of check.sh --live: the nodes prove to each other, from inside, that their ports can be reached.
 
 Each node listens on one port of each setting in LIVE_PORTS (NAME=first:last, blanks between; without any on a port that
-the system chooses) and the other connects. Where main alone runs the entry point, Dask or Ray takes the functions to
-the workers; else main and workers meet on LIVE_MEETING, a port of main.
+the system chooses) and the other connects. Where main alone runs the entry point, the framework takes the functions to
+the workers: peers.py, which lies beside this file then, says how. Else main and workers meet on LIVE_MEETING, a port of
+main.
 
 Prints a line for each port: live: fine|fails from NODE to NODE: NAME PORT. Exit: 0 all are reached; 1 one is not.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import json
 import os
 import socket
@@ -100,41 +102,11 @@ def with_peer(call: Any, wanted: str) -> bool:
     return tell(name, own_name, own, call("reach", own_address, own)) and there
 
 
-def with_dask(wanted: str) -> bool:
-    """Prove it with each worker of a Dask cluster."""
-    from distributed import Client  # noqa: PLC0415 - of this framework alone
-
-    client = Client()
-    workers = list(client.scheduler_info(n_workers=-1)["workers"])
-
-    def caller(worker: str) -> Any:
-        def call(method: str, *arguments: Any) -> Any:
-            return client.submit(getattr(Peer(), method), *arguments, workers=[worker], pure=False).result()
-
-        return call
-
-    return sum(with_peer(caller(worker), wanted) for worker in workers) == len(workers)  # each, whatever becomes of one
-
-
-def with_ray(wanted: str) -> bool:
-    """Prove it with each other node of a Ray cluster."""
-    import ray  # noqa: PLC0415 - of this framework alone
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
-
-    ray.init()
-    own = ray.get_runtime_context().get_node_id()
-
-    def caller(node: str) -> Any:
-        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-        peer = ray.remote(Peer).options(scheduling_strategy=strategy).remote()
-
-        def call(method: str, *arguments: Any) -> Any:
-            return ray.get(getattr(peer, method).remote(*arguments))
-
-        return call
-
-    others = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != own]
-    return sum(with_peer(caller(node), wanted) for node in others) == len(others)
+def with_peers(wanted: str) -> bool:
+    """Prove it with each worker to which the framework takes a :class:`Peer`."""
+    peers = importlib.import_module("peers")  # beside this file
+    # Each, whatever becomes of one.
+    return all([with_peer(call, wanted) for call in peers.callers(Peer)])  # noqa: C419
 
 
 def as_main(wanted: str, meeting: int, workers: int) -> bool:
@@ -191,14 +163,12 @@ def as_worker(meeting: int) -> bool:
 
 def main() -> int:
     """Prove it as this node's framework and role do; return the exit code."""
-    wanted, framework = os.environ.get("LIVE_PORTS", ""), os.environ["FRAMEWORK"]
+    wanted = os.environ.get("LIVE_PORTS", "")
     local_rank = os.environ.get("LOCAL_RANK") or os.environ.get("HOROVOD_LOCAL_RANK") or "0"
     if local_rank != "0":  # one process speaks for its node
         return 0
-    if framework == "dask":
-        is_proved = with_dask(wanted)
-    elif framework == "ray":
-        is_proved = with_ray(wanted)
+    if Path(__file__).with_name("peers.py").is_file():
+        is_proved = with_peers(wanted)
     elif os.environ["MODE"] == "MAIN":
         is_proved = as_main(wanted, int(os.environ["LIVE_MEETING"]), int(os.environ["WORKER_COUNT"]))
     else:

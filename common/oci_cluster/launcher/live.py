@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine
+from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_words
 from oci_cluster.contract.values import parse_duration
 from oci_cluster.errors import ClusterError, LostPlanError
@@ -64,8 +67,8 @@ def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterat
     name = f"check-{secrets.token_hex(3)}"
     heard, code, error = _Heard(), 1, ""
     try:
-        with contextlib.redirect_stdout(heard):
-            code = launch(_line_of(line, checked, name))
+        with _code(checked, name) as code_dir, contextlib.redirect_stdout(heard):
+            code = launch(_line_of(line, checked, name, code_dir))
     except ClusterError as failure:
         error = f": {failure}"
     finally:
@@ -97,13 +100,30 @@ def bound(checked: Checked, backend: str) -> str:
     return f"2 nodes of {checked.framework} on {backend}{of}, for {minutes:g} min at most{start}; they are removed then"
 
 
-def _line_of(line: CommandLine, checked: Checked, name: str) -> CommandLine:
+@contextlib.contextmanager
+def _code(checked: Checked, name: str) -> Iterator[Path]:
+    """Give the folder of the proof's code, with the framework's own part of it, which any user of an image can read."""
+    # Not in /tmp: there are container engines that see another one.
+    folder = clusters_dir(checked.root) / f".{name}"
+    folder.mkdir(parents=True, mode=0o755)
+    try:
+        for path in (
+            PROJECT_ROOT / "common" / "live" / "prove.py",
+            checked.root / checked.framework / "live" / "peers.py",
+        ):
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _line_of(line: CommandLine, checked: Checked, name: str, code_dir: Path) -> CommandLine:
     """Return the command line of a launch whose entry point is the proof: with the user's backend and settings."""
-    entry = str(PROJECT_ROOT / "common" / "live" / "prove.py")
     ports = _ports(checked)
     last = re.findall(r"\d+", list(ports.values())[-1])[-1] if ports else str(_ANY_MEETING)
     own = [
-        *(("--entry", entry), ("--name", name), ("--ttl", _TTL)),
+        *(("--entry", str(code_dir / "prove.py")), ("--name", name), ("--ttl", _TTL)),
         ("--env", f"LIVE_PORTS={' '.join(f'{key}={text}' for key, text in ports.items())}"),
         *(("--env", f"LIVE_MEETING={last}"), ("--env", f"TIMEOUT={_TIMEOUT}")),
     ]

@@ -33,6 +33,7 @@ class Launches:
 
     def launch(self, line: CommandLine) -> int:
         self.lines.append(line)
+        self.code_of = {path.name: path.read_text() for path in Path(line.value("--entry")).parent.iterdir()}
         sys.stdout.write(self.printed)
         sys.stdout.flush()
         assert not sys.stdout.isatty()
@@ -50,6 +51,9 @@ def launches(door: Door, monkeypatch: pytest.MonkeyPatch) -> Launches:
     monkeypatch.setattr(checking, "check_of", lambda _name: checks.findings)
     monkeypatch.setattr("oci_cluster.launcher.opening.ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
     monkeypatch.setattr(live, "launch", made.launch)
+    for name, text in {"common/live/prove.py": "proof", "dask/live/peers.py": "peers"}.items():
+        (door.root / name).parent.mkdir()
+        (door.root / name).write_text(text)
     monkeypatch.setattr(made, "checks", checks, raising=False)
     return made
 
@@ -83,7 +87,10 @@ def test_two_nodes_prove_it_and_are_removed(door: Door, launches: Launches, repo
     )
     (line,) = launches.lines
     assert (line.words, line.rest) == (["dask", "1"], [])
-    assert line.value("--entry") == str(door.root / "common" / "live" / "prove.py")
+    entry = Path(line.value("--entry"))
+    assert launches.code_of[entry.name] == "proof"
+    assert launches.code_of["peers.py"] == "peers"
+    assert not entry.parent.exists()
     assert line.value("--ttl") == "10m"
     assert line.given["--env"][0] == "X=1"
     assert ("--env", "LIVE_PORTS=A_PORT=80 B_PORTS=90:99") in line.typed

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -105,27 +106,47 @@ def test_a_worker_that_does_not_find_main_says_so(
 @pytest.mark.parametrize(
     ("environ", "called", "code"),
     [
-        ({"FRAMEWORK": "dask"}, "with_dask", 0),
-        ({"FRAMEWORK": "ray"}, "with_ray", 0),
-        ({"FRAMEWORK": "pytorch", "MODE": "MAIN"}, "as_main", 0),
-        ({"FRAMEWORK": "pytorch", "MODE": "WORKER"}, "as_worker", 0),
-        ({"FRAMEWORK": "pytorch", "MODE": "WORKER"}, "", 1),
-        ({"FRAMEWORK": "pytorch", "MODE": "MAIN", "LOCAL_RANK": "1"}, "none", 0),
+        ({"MODE": "MAIN"}, "with_peers", 0),
+        ({"MODE": "MAIN"}, "as_main", 0),
+        ({"MODE": "WORKER"}, "as_worker", 0),
+        ({"MODE": "WORKER"}, "", 1),
+        ({"MODE": "MAIN", "LOCAL_RANK": "1"}, "none", 0),
     ],
 )
 def test_each_node_does_its_part(
     prove: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, environ: dict[str, str], called: str, code: int
 ) -> None:
     """One process of it; and each leaves a file in the work dir."""
-    given = {"LIVE_PORTS": "A_PORT=1", "LIVE_MEETING": "2", "WORKER_COUNT": "1", "OUTPUT_DIR": str(tmp_path)}
+    given = {
+        "LIVE_PORTS": "A_PORT=1",
+        "LIVE_MEETING": "2",
+        "WORKER_COUNT": "1",
+        "OUTPUT_DIR": str(tmp_path / "outputs"),
+    }
+    (tmp_path / "outputs").mkdir()
     for name, text in {**given, **environ}.items():
         monkeypatch.setenv(name, text)
+    if called == "with_peers":
+        (tmp_path / "beside").mkdir()
+        (tmp_path / "beside" / "peers.py").touch()
+        monkeypatch.setattr(prove, "__file__", str(tmp_path / "beside" / "prove.py"))
     made: list[str] = []
-    for name in ("with_dask", "with_ray", "as_main", "as_worker"):
+    for name in ("with_peers", "as_main", "as_worker"):
         monkeypatch.setattr(prove, name, lambda *_, name=name: made.append(name) or bool(called))
     assert prove.main() == code
     if called == "none":
-        assert (made, list(tmp_path.iterdir())) == ([], [])
+        assert (made, list((tmp_path / "outputs").iterdir())) == ([], [])
     else:
         assert made == [called or "as_worker"]
-        assert [path.name for path in tmp_path.iterdir()] == ["proved-by-MAIN"]
+        assert [path.name for path in (tmp_path / "outputs").iterdir()] == ["proved-by-MAIN"]
+
+
+def test_a_framework_takes_the_proof_to_its_workers(prove: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, also behind one that is not reached."""
+    made = ModuleType("peers")
+    made.callers = lambda peer: [getattr(peer(), "no such", None), lambda m, *a: getattr(peer(), m)(*a)]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "peers", made)
+    seen: list[Any] = []
+    monkeypatch.setattr(prove, "with_peer", lambda call, _wanted: seen.append(call) or call is not None)
+    assert prove.with_peers("") is False
+    assert len(seen) == 2
