@@ -15,7 +15,7 @@ from oci_cluster.backends.findings import Checked, Finding, fails, fine
 from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_words
 from oci_cluster.contract.values import parse_duration
-from oci_cluster.errors import ClusterError, LostPlanError
+from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError
 from oci_cluster.launcher.cli import launch
 from oci_cluster.launcher.command_line import CommandLine
 from oci_cluster.launcher.lifecycle import Lifecycle
@@ -69,10 +69,15 @@ def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterat
     try:
         with _code(checked, name) as code_dir, contextlib.redirect_stdout(heard):
             code = launch(_line_of(line, checked, name, code_dir))
+    except StoppedError:
+        raise
     except ClusterError as failure:
         error = f": {failure}"
     finally:
         _remove(line, name, say)
+    if code == ExitCode.STOPPED:
+        msg = f"{name} was stopped, and is removed"
+        raise StoppedError(msg)
     lines = [_LINE.search(text) for text in heard.text.splitlines()]
     proofs = [found for found in lines if found]
     for found in proofs:

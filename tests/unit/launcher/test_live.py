@@ -12,7 +12,7 @@ from unit.launcher.door import Door
 from unit.launcher.test_checking import Checks
 
 from oci_cluster.backends.findings import Checked, fails
-from oci_cluster.errors import BackendError, TimedOutError
+from oci_cluster.errors import BackendError, StoppedError, TimedOutError
 from oci_cluster.launcher import checking, cli, live
 from oci_cluster.launcher.command_line import CommandLine
 
@@ -176,3 +176,13 @@ def test_the_cluster_is_removed_whatever_became_of_it(
 
     monkeypatch.setattr(door.backend, "find", broken)
     assert report()[0] == 1
+
+
+def test_a_ctrl_c_stops_the_check_too(launches: Launches, report: Report) -> None:
+    """When the cluster is removed; whether the launch tells it by its code or by an error."""
+    launches.code = 143
+    with pytest.raises(StoppedError, match="was stopped, and is removed"):
+        report()
+    launches.error = StoppedError("stopped")
+    with pytest.raises(StoppedError):
+        report()
