@@ -58,7 +58,7 @@ def run(verb: str, words: Sequence[str]) -> int:
     line = parse(verb, words)
     check_words(verb, line)
     heed_signals()
-    if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb in {"launch", "session"}:
+    if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb in {"launch", "session", "check"}:
         _end_with(int(shell))
     verbs = {
         "launch": launch,
