@@ -22,6 +22,8 @@
 #   --priority NAME     wait there with this priority, a WorkloadPriorityClass (kubernetes)
 #   --wait-for-quota DURATION
 #                       do not wait there for longer (kubernetes)
+#   --live              then start two nodes, which prove from inside that they reach each other's ports and the work
+#                       dir, and are removed. This costs: what at most, is said first
 #   --json              print JSON: the items, and a summary
 #   --backend NAME      where the cluster would run: local (default), docker, oci or kubernetes
 #   --version           the release or the commit that this is

@@ -134,3 +134,18 @@ def test_node_that_cannot_find_its_facts_ends_with_their_code(project: Project, 
         script.write_text(text)
     assert "node-facts.sh ended: exit code 78" in launch.err
     assert "begin" not in launch.out
+
+
+def test_check_live_proves_from_inside_that_nodes_reach_each_other(project: Project) -> None:
+    """Two nodes run the proof, whatever script was named; nothing of them is left."""
+    entry = project.write("entry.py", "print('mine')")
+    done = project.run("check", "gang", "3", "--entry", entry, "--python", sys.executable, "--live", "--json")
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    proofs = [one["text"] for one in json.loads(done.stdout)["findings"] if one["item"] == "live"]
+    assert [re.sub(r"\d+$", "PORT", text) for text in proofs[:2]] == [
+        "from MAIN to WORKER_1: ANY_PORT PORT",
+        "from WORKER_1 to MAIN: ANY_PORT PORT",
+    ]
+    assert len(proofs) == 3
+    assert "mine" not in done.stderr
+    assert project.cluster_dirs() == []

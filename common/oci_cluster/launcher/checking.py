@@ -65,8 +65,21 @@ def check(line: CommandLine) -> int:
             report.add(finding)
     except ClusterError as error:
         report.add(unknown("the rest", f"the check ended here: {error}"))
+    if line.has("--live"):
+        for finding in _live(asked, checked, report, backend, say):
+            report.add(finding)
     report.end(checked, backend, say)
     return report.exit_code
+
+
+def _live(line: CommandLine, checked: Checked, report: Report, backend: str, say: Say) -> Iterator[Finding]:
+    """Yield what two nodes prove; they are not started where something is known to fail."""
+    from oci_cluster.launcher import live  # noqa: PLC0415 - where nodes are started
+
+    if report.exit_code == ExitCode.FAILED:
+        yield unknown(live.ITEM, "no nodes were started, as something will fail: mend that first")
+    else:
+        yield from live.prove(line, checked, backend, say)
 
 
 def _defaults(root: Path) -> list[str]:

@@ -23,6 +23,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "check": (
         *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with=", "--env=", "--env-file="),
         *("--name=", "--ps=", "--ttl=", "--keep", "--queue=", "--priority=", "--wait-for-quota=", "--json"),
+        "--live",
     ),
     "session": (
         *("--framework=", "--workers=", "--in=", "--idle=", "--key=", "--open"),

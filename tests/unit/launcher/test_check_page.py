@@ -9,7 +9,7 @@ import pytest
 
 from oci_cluster.backends import known_backends
 from oci_cluster.errors import ExitCode
-from oci_cluster.launcher import checking
+from oci_cluster.launcher import checking, live
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_it_lists_the_items_of_each_backend(backend: str) -> None:
 
 
 def test_it_lists_the_items_of_every_backend_and_the_exit_codes() -> None:
-    assert listed("On every backend") == {"settings", "ports", "entry point"}
+    assert listed("On every backend") == {"settings", "ports", "entry point", live.ITEM}
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
     assert codes == {ExitCode.OK, ExitCode.FAILED, ExitCode.USAGE, checking.UNTOLD, ExitCode.SETTINGS}
 
