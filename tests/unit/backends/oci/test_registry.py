@@ -87,7 +87,7 @@ def test_a_list_of_images_names_the_platforms_itself(web: Web) -> None:
         {"manifests": [1, {"platform": []}, {"platform": {"os": "linux\n", "architecture": "amd64"}}]},
         b"<html>",
         b"[" * 100_000,
-        b"x" * 5_000_000,
+        {"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}}], "too long": "x" * 5_000_000},
     ],
 )
 def test_what_cannot_be_read_has_no_platform(web: Web, manifest: Any) -> None:
