@@ -31,6 +31,7 @@ _GATEWAY = "<OCID of the NAT gateway>"  # in the words of a command: that of the
 # Source: OCI's documentation of subnets: the first two addresses and the last are reserved.
 _RESERVED = 3
 _SERVICES, _OF_SERVICES = "SERVICE_CIDR_BLOCK", "all-"
+_STATELESS = "a stateless rule does, whose answers would need a rule, too"
 _LARGEST_PAGE = 1000  # of the network's lists, as the SDK's pages tell
 
 
@@ -330,7 +331,7 @@ def _near(there: Sequence[JSON], lacking: Sequence[JSON]) -> Iterator[str]:
         end = "source" if "source" in wanted else "destination"
         for given in there:
             if allows({**given, "isStateless": False}, wanted):
-                yield "a stateless rule does, whose answers would need a rule, too"
+                yield _STATELESS
             elif given.get(end) and allows({**given, end: wanted[end], f"{end}Type": "CIDR_BLOCK"}, wanted):
                 yield f"one does {'from' if end == 'source' else 'to'} {given[end]}"
 

@@ -8,7 +8,14 @@ import pytest
 from unit.backends.oci.fake_tenancy import GIVEN, JOBS, ROOT, SILENT, World, fails, item, refusal, unknown
 
 from oci_cluster.backends.findings import Finding, Verdict
-from oci_cluster.backends.oci import check_access, check_network, check_places, check_tenancy
+from oci_cluster.backends.oci import (
+    check_access,
+    check_image,
+    check_network,
+    check_places,
+    check_room,
+    check_tenancy,
+)
 from oci_cluster.backends.oci.needed import matching_rule
 from oci_cluster.errors import BackendError
 
@@ -137,6 +144,8 @@ def test_whose_rights_count_where_there_is_no_group(world: World) -> None:
 @pytest.fixture
 def whole(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(check_tenancy, "Service", lambda _: world)
+    for part in (check_image, check_room):  # which have tests of their own
+        monkeypatch.setattr(part, "findings", lambda *_: iter(()))
     return world
 
 
@@ -162,7 +171,7 @@ def test_wrong_settings_and_a_compartment_that_is_not_there(whole: World) -> Non
     assert "REGISTRY" in looked(whole, REGISTRY="none of these")["tenancy"].text
     whole.by_name |= dict.fromkeys(("list_jobs", "get_compartment"), refusal())
     found = looked(whole)
-    assert unknown(found) == ["access"]
+    assert unknown(found) == ["access", "room"]
     assert fails(found) == ["compartment"]
 
 
