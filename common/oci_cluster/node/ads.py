@@ -144,9 +144,11 @@ class _Found:
         try:
             parse_named_args(text)
         except ValueError:
-            before = self.environ.get("ARGS") or self.environ.get("OCI__ENTRY_SCRIPT_ARGS", "")
-            self.environ["ARGS"] = json.dumps([*parse_args(before), *ads_names.split(text)])
-            del self.environ["OCI__ENTRY_SCRIPT_KWARGS"]
+            own = self.environ.get("ARGS", "")
+            with contextlib.suppress(ValueError):  # what is wrong with ours is told where all settings are read
+                before = parse_args(own) if own else ads_names.split(self.environ.get("OCI__ENTRY_SCRIPT_ARGS", ""))
+                self.environ["ARGS"] = json.dumps([*before, *ads_names.split(text)])
+                del self.environ["OCI__ENTRY_SCRIPT_KWARGS"]
 
     def translate_code(self) -> None:
         """Have the node fetch what ADS's node would."""
@@ -175,15 +177,15 @@ class _Found:
         given = self.environ.get(_OUTPUTS, "")
         if not given or self.environ.get("OUTPUT_DIR"):
             return
+        problem = ""
         try:
             Path(given).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            log.warning(
-                "%s: %s cannot be made: %s; the script gets another folder by this name",
-                _OUTPUTS,
-                given,
-                error.strerror,
-            )
+            problem = str(error.strerror)
+        if not problem and not os.access(given, os.W_OK | os.X_OK):
+            problem = "nothing can be written there"
+        if problem:
+            log.warning("%s: %s: %s; the script gets another folder by this name", _OUTPUTS, given, problem)
             del self.environ[_OUTPUTS]
 
     def keep_ephemeral(self) -> None:

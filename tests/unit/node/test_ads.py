@@ -120,6 +120,14 @@ def test_none_is_no_value(root: Path) -> None:
     assert (found.entry_args, found.timeout_s, found.code_dir) == ((), 600, Path("/code"))
 
 
+def test_arguments_with_an_open_quote(root: Path) -> None:
+    """ADS splits its own at blanks then; of ours it is an error."""
+    found = settings(root, OCI__ENTRY_SCRIPT_ARGS="it's", OCI__ENTRY_SCRIPT_KWARGS="--x 1")
+    assert found.entry_args == ("it's", "--x", "1")
+    with pytest.raises(SettingsError, match="ARGS: No closing quotation"):
+        settings(root, ARGS="it's", OCI__ENTRY_SCRIPT_KWARGS="--x 1")
+
+
 def test_own_named_arguments_win(root: Path) -> None:
     found = settings(root, NAMED_ARGS="a=1", OCI__ENTRY_SCRIPT_KWARGS="--cv 5")
     assert list(found.entry_args) == ["--a", "1"]
@@ -165,12 +173,17 @@ def test_the_script_runs_whatever_ephemeral_says(root: Path, text: str, caplog: 
     assert not settings(root, OCI__EPHEMERAL=text, EPHEMERAL="0").ephemeral
 
 
-def test_a_place_of_outputs_that_cannot_be_made_is_the_nodes_own(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_place_of_outputs_that_cannot_be_made_is_the_nodes_own(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ADS's nodes are root, and ours are not: its usual /opt/ml cannot be made."""
     assert settings(root, OCI__SYNC_DIR=f"{root}/opt/ml").output_dir == f"{root}/opt/ml"
     assert settings(root, OCI__SYNC_DIR=f"{root}/dask/settings.env").output_dir == ""
-    assert "settings.env cannot be made: File exists; the script gets another folder" in caplog.text
+    assert "settings.env: File exists; the script gets another folder" in caplog.text
     assert settings(root, OCI__SYNC_DIR=f"{root}/dask/settings.env", OUTPUT_DIR="/own").output_dir == "/own"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert settings(root, OCI__SYNC_DIR=f"{root}/opt").output_dir == ""
+    assert "opt: nothing can be written there" in caplog.text
 
 
 @pytest.mark.parametrize(("framework", "count"), [("DASK", 1), ("TENSORFLOW", 0)])
