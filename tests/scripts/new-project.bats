@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # scripts/new.sh, update.sh and smoke.sh: their command lines, and `make` in a project that new.sh has made.
+# shellcheck disable=SC2030,SC2031 # run sets stderr, in each test its own
 
 load test_helper.bash
 load project.bash
