@@ -80,12 +80,24 @@ run_verb() {
   exit "${code}"
 }
 
+# own_venv ROOT: the launcher's Python environment: .venv, unless that is the user's own. system/venv.py knows the same.
+own_venv() {
+  local venv="$1/.venv" mark
+  if [[ -e "${venv}/pyvenv.cfg" ]]; then
+    for mark in "${venv}"/.launcher.lock "${venv}"/.tools-* "${venv}"/.dev-installed; do
+      [[ ! -e "${mark}" ]] || break
+    done
+    [[ -e "${mark}" ]] || venv="$1/.venv-clusters"
+  fi
+  printf '%s\n' "${venv}"
+}
+
 # exec_cluster VERB...: become python -m oci_cluster, with the launcher's own Python where it is made already. In the
 # place of this shell, so that its signals are Python's.
 exec_cluster() {
   local lib_dir python status=0
   lib_dir="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-  python="${lib_dir}/../.venv/bin/python"
+  python="$(own_venv "${lib_dir}/..")/bin/python"
   if [[ ! -x "${python}" ]]; then
     python="$(setting PYTHON python3)" || exit
     "${python}" -c 'import sys; sys.exit(1 if sys.version_info < (3, 10) else 0)' 2>/dev/null || status=$?

@@ -24,6 +24,8 @@ make_venv() { # interpreter
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     die 78 "$("$1" --version 2>&1) is too old; set PYTHON to 3.10 or newer"
   log "making .venv with $("$1" --version 2>&1)"
+  mkdir -p "${root}/.venv"
+  : >"${root}/.venv/.launcher.lock" # launches take it for theirs, too
   "$1" -m venv "${root}/.venv" || die 69 "'$1 -m venv' failed; on Debian: apt-get install python3-venv"
 }
 

@@ -268,7 +268,7 @@ def own(shop: Shop, tmp_path: Path) -> Iterator[Project]:
 
 def test_a_project_of_the_users_own_builds_pushes_and_launches(shop: Shop, own: Project, tmp_path: Path) -> None:
     """What new.sh has made there, with the user's code; the other layers are those of the checkout's images."""
-    environ = {**shop.environ, "REGISTRY": f"{shop.engine.registry}/own"}
+    environ = {**shop.environ, "REGISTRY": f"{shop.engine.registry}/own", "EXTRA_ENV": str(shop.extra_env)}
 
     def make(*targets: str) -> subprocess.CompletedProcess[str]:
         command = ["make", "--no-print-directory", *targets]

@@ -127,6 +127,12 @@ def test_a_project_with_a_history_of_its_own(own: Own, launched: Project) -> Non
     assert "WORKER_1 | my own start script" in launch.out
     own.run("git", "commit", "--quiet", "-am", "my edits")
 
+    newer = takes_a_newer_version(own, launched)
+    names_a_conflict(own, newer)
+
+
+def takes_a_newer_version(own: Own, launched: Project) -> Path:
+    """The user's edits and those of the newer version are both there, and run; returns that version."""
     newer = own.newer("newer version")
     with (newer / "dask" / "start-worker.sh").open("a") as script:
         script.write("# a line of the newer version\n")
@@ -155,7 +161,11 @@ def test_a_project_with_a_history_of_its_own(own: Own, launched: Project) -> Non
     own.run("git", "commit", "--quiet", "-m", "newer")
     assert "nothing to change" in own.run("./scripts/update.sh", newer).stderr
     assert own.run("git", "status", "--short").stdout == ""
+    return newer
 
+
+def names_a_conflict(own: Own, newer: Path) -> None:
+    """Where the user and the newest version have changed the same line."""
     newest = shutil.copytree(newer, own.place / "newest version")
     insert(newest / "dask" / "start-worker.sh", 'echo "their start script"')
     done = own.run("./scripts/update.sh", newest, code=1)

@@ -137,6 +137,23 @@ CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common CLUSTER_CWD=${PWD} in common
   assert_line --index 0 "${PROJECT}/common/../.venv/bin/python"
 }
 
+@test "lib: exec_cluster leaves a .venv of the user's own alone, and takes the one beside it where that is made" {
+  use_python_stub
+  python_stub "${PROJECT}/.venv/bin/python"
+  : >"${PROJECT}/.venv/pyvenv.cfg"
+  run -0 --separate-stderr line 'exec_cluster list'
+  assert_line --index 0 "${PYTHON}"
+  python_stub "${PROJECT}/.venv-clusters/bin/python"
+  run -0 --separate-stderr line 'exec_cluster list'
+  assert_line --index 0 "${PROJECT}/common/../.venv-clusters/bin/python"
+  for mark in .launcher.lock .tools-0a .dev-installed; do
+    : >"${PROJECT}/.venv/${mark}"
+    run -0 --separate-stderr line 'exec_cluster list'
+    assert_line --index 0 "${PROJECT}/common/../.venv/bin/python"
+    rm "${PROJECT}/.venv/${mark}"
+  done
+}
+
 @test "lib: exec_cluster calls python3 where nothing is said" {
   unset PYTHON
   python_stub "${PWD}/bin/python3"

@@ -40,7 +40,10 @@ SHARED = (
     "backends.stored_logs",
 )
 # A build's cache depends on these alone.
-INSTALL = ("errors", "system.console", "system.env_lock", "system.files", "system.pip_config", "system.python_env")
+INSTALL = (
+    *("errors", "system.console", "system.env_lock", "system.files", "system.pip_config", "system.python_env"),
+    "system.venv",
+)
 
 
 def imports(source: str, module: str) -> Iterator[str]:

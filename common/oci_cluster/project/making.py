@@ -20,6 +20,7 @@ from oci_cluster.project.sources import Version, open_folder
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable
 from oci_cluster.system.text import printable
+from oci_cluster.system.venv import own_venv
 
 _TEMPLATES = "scripts/templates/project"
 # The names under which make looks for one, in its order.
@@ -306,12 +307,8 @@ def _show(changes: Sequence[Change], show: Callable[[str], object], *, in_full: 
 def _tell(root: Path, sources: Mapping[str, str], record: Record | None, say: Say) -> None:
     if record:
         return
-    venv = root / ".venv"
-    if venv.is_dir() and not any(venv.glob(".tools-*")):
-        say(
-            f"{venv} is there already: the first launch installs what the launcher needs into it "
-            "(common/requirements.txt); to keep yours apart, rename it, and launch with --python"
-        )
+    if (venv := own_venv(root)).name != ".venv":
+        say(f"{root / '.venv'} is yours, and stays as it is; launches make {venv.name} beside it")
     for place in sorted({name.partition("/")[0] for name in sources if "/" in name}):
         if (root / place).is_dir() and any((root / place).iterdir()):
             say(f"{root / place} is there already: what is in it stays, and the templates' files go beside it")

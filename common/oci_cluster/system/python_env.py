@@ -1,7 +1,4 @@
-"""Python environments of a checkout: ``.venv`` for the launcher, ``.venv/envs/<framework>`` for local nodes.
-
-Only the standard library is imported here: on a fresh checkout this is what makes the rest available.
-"""
+"""Python environments of a checkout, for the launcher and for local nodes. Imports the standard library only."""
 
 from __future__ import annotations
 
@@ -27,6 +24,7 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.env_lock import LOCK, Step, is_lock_of, locked_steps, names_torch, not_locked
 from oci_cluster.system.files import locked
 from oci_cluster.system.pip_config import pip_settings, torch_index, uv_options, with_index
+from oci_cluster.system.venv import own_venv
 
 # What a venv has by itself: these two, with or without a version. Not python-dateutil.
 _INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
@@ -43,7 +41,7 @@ HOOK_PROGRESS = re.compile(rf"^  \S|{_PROGRESS.pattern}")
 
 def tools_python(root: Path) -> Path:
     """Return the interpreter of the launcher's own environment, whether it exists yet or not."""
-    return root / ".venv" / "bin" / "python"
+    return own_venv(root) / "bin" / "python"
 
 
 def ensure_tools(root: Path, say: Say) -> Path:
@@ -53,12 +51,12 @@ def ensure_tools(root: Path, say: Say) -> Path:
         BackendError, NotPermittedError: it cannot be made; holds the installer's last words.
         SettingsError: a file of pip's settings is none.
     """
-    return _ensure_locked(root, "requirements.txt", ".tools", "making .venv for the launcher", say)
+    return _ensure_locked(root, "requirements.txt", ".tools", f"making {own_venv(root).name} for the launcher", say)
 
 
 def _own_version(root: Path) -> str:
     """Return the version of the launcher's own Python, which is also the nodes': who calls may run in another."""
-    if Path(sys.prefix).resolve() == (root / ".venv").resolve():
+    if Path(sys.prefix).resolve() == own_venv(root).resolve():
         return sys.version
     return subprocess.check_output([tools_python(root), "-c", "import sys; print(sys.version, end='')"], text=True)  # noqa: S603
 
@@ -81,13 +79,13 @@ def ensure_backend_tools(root: Path, backend: str, say: Say) -> Path | None:
 def _ensure_locked(root: Path, requirements: str, stamp_name: str, what: str, say: Say) -> Path:
     """Have in ``.venv`` what the file *requirements* of ``common`` locks; return its interpreter."""
     file, python = root / "common" / requirements, tools_python(root)
-    stamp = root / ".venv" / f"{stamp_name}-{_digest(file.read_bytes())}"
+    stamp = own_venv(root) / f"{stamp_name}-{_digest(file.read_bytes())}"
     if stamp.exists() and python.exists():
         return python
     with one_at_a_time(root, "the launcher", say):
         if not (stamp.exists() and python.exists()):
             say(f"{what} (first time only)")
-            _make(root / ".venv", [Step(["--require-hashes", "--requirement", str(file)])], root, say)
+            _make(own_venv(root), [Step(["--require-hashes", "--requirement", str(file)])], root, say)
             stamp.touch()
     return python
 
@@ -109,7 +107,7 @@ def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> P
     """
     ensure_tools(root, say)
     # Resolved: the scripts that are installed there name it, and must not name a link that may go.
-    directory = (root / ".venv").resolve() / "envs" / env_file.parent.name
+    directory = own_venv(root).resolve() / "envs" / env_file.parent.name
     python = directory / "bin" / "python"
     hook, lock = env_file.with_name("post-install.sh"), env_file.with_name(LOCK)
     helpers = sorted(path for path in hook.with_suffix("").glob("*") if path.is_file())
@@ -279,7 +277,7 @@ def _make(
     started, uv = time.monotonic(), shutil.which("uv")
     if not (directory / "bin" / "python").exists():
         # pip is wanted in .venv only: it installs into the others from there, three seconds sooner.
-        is_own = directory == root / ".venv"
+        is_own = directory == own_venv(root)
         base = sys.executable if is_own else str(tools_python(root))
         make = [base, "-m", "venv", *([] if is_own else ["--without-pip"]), str(directory)]
         run_installer([uv, "venv", "--quiet", "--allow-existing", "--python", base, directory] if uv else make, say)
@@ -298,7 +296,7 @@ def _make(
         run_installer([*install, *options, *compiled, *step.words], say, extra)
     install += with_torch
     if hook is not None and hook.exists():
-        cache = root / ".venv" / "cache" / directory.name
+        cache = own_venv(root) / "cache" / directory.name
         cache.mkdir(parents=True, exist_ok=True)
         run_installer([hook, directory / "bin" / "python", cache, *install, *compiled], say, extra, HOOK_PROGRESS)
     say(f"  done in {time.monotonic() - started:.0f} s")
@@ -314,8 +312,8 @@ def own_pip(root: Path, say: Say) -> list[str]:
 
 def pip_settings_of(root: Path) -> dict[str, str]:
     """Return the settings of the pip that there is: ``.venv``'s, or where uv made that, this interpreter's."""
-    has_pip = any((root / ".venv").glob("lib/python*/site-packages/pip"))
-    return pip_settings(os.environ, prefix=root / ".venv" if has_pip else None)
+    has_pip = any(own_venv(root).glob("lib/python*/site-packages/pip"))
+    return pip_settings(os.environ, prefix=own_venv(root) if has_pip else None)
 
 
 def run_installer(
@@ -392,7 +390,7 @@ def one_at_a_time(root: Path, name: str, say: Say) -> AbstractContextManager[int
 
     Each environment has its own. Horovod's takes minutes; nobody who needs another one waits for that.
     """
-    path = root / ".venv" / f".{name.rpartition(' ')[2]}.lock"  # uv has a `.lock` of its own there
+    path = own_venv(root) / f".{name.rpartition(' ')[2]}.lock"  # uv has a `.lock` of its own there
     return locked(path, lambda: say(f"waiting: another launch is making the Python environment of {name}"))
 
 

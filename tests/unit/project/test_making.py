@@ -197,9 +197,11 @@ def test_a_dry_run_changes_nothing(project: UserProject) -> None:
 
 
 def test_an_environment_of_the_projects_own_is_told_of(project: UserProject) -> None:
-    (project.root / ".venv").mkdir(parents=True)
+    project.yours(".venv/pyvenv.cfg", "")
     project.new()
-    assert any(".venv is there already" in line for line in project.said)
+    assert (
+        f"{project.root / '.venv'} is yours, and stays as it is; launches make .venv-clusters beside it" in project.said
+    )
 
 
 @pytest.mark.parametrize(
