@@ -13,7 +13,7 @@
 #   smoke.sh
 #   smoke.sh dask
 #
-# stdout: a line for each framework. Exit: 0 clusters run; else the exit code of the launch that failed, and its logs
+# stdout: a line for each framework. Exit: 0 clusters run; 143 stopped; else the code of the launch that failed, whose logs
 # are on stderr.
 set -Eeuo pipefail
 root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -52,13 +52,26 @@ done
 
 scratch="$(mktemp -d)"
 trap 'rm -rf "${scratch}"' EXIT
+# Whoever stops this stops the cluster that it has launched, in order.
+child=""
+stopped() {
+  trap '' INT TERM HUP
+  [[ -z "${child}" ]] || kill -TERM "${child}" 2>/dev/null || :
+  [[ -z "${child}" ]] || wait "${child}" || :
+  log "stopped"
+  exit 143
+}
+trap stopped INT TERM HUP
 for framework in ${frameworks[@]+"${frameworks[@]}"}; do
   began="${SECONDS}"
   log "${framework}: a cluster with one worker"
   code=0
   # The options win over what config.env says of your own clusters.
   "${root}/scripts/launch.sh" "${framework}" 1 --backend local --code "${root}/scripts/templates/smoke" \
-    --entry "with_${framework}.py" --ttl 10m >"${scratch}/log" 2>&1 </dev/null || code=$?
+    --entry "with_${framework}.py" --ttl 10m >"${scratch}/log" 2>&1 </dev/null &
+  child=$!
+  wait "${child}" || code=$?
+  child=""
   [[ "${code}" -ne 0 ]] || grep -q 'smoke: all nodes take part' "${scratch}/log" || code=1
   if [[ "${code}" -ne 0 ]]; then
     cat "${scratch}/log" >&2

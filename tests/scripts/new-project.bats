@@ -12,6 +12,8 @@ setup() {
   mine="${PWD}/my own"
 }
 
+teardown() { end_jobs; }
+
 # Make the project, without a word.
 make_mine() { "${PROJECT}/scripts/new.sh" dask "${mine}" >/dev/null 2>&1; }
 
@@ -90,6 +92,18 @@ stub_launch() { # code, text
   assert_regex "${stderr}" "it broke.*error: dask: the cluster ended with 7; its logs are above"
   stub_launch 0 'MAIN | nothing'
   run -1 "${PROJECT}/scripts/smoke.sh" dask
+}
+
+@test "smoke: a signal ends the launch, too" {
+  printf '#!/usr/bin/env bash\ntrap "echo ended >>%q; exit 143" TERM\necho up >%q\nwhile :; do sleep 0.05; done\n' \
+    "${STUB_DIR}/launched" "${STUB_DIR}/launched" >"${PROJECT}/scripts/launch.sh"
+  begin "${PROJECT}/scripts/smoke.sh" dask
+  eventually test -s "${STUB_DIR}/launched"
+  kill -TERM "${JOB}"
+  finish
+  assert_equal "${status}" 143
+  assert_equal "$(cat "${STUB_DIR}/launched")" $'up\nended'
+  assert_regex "${stderr}" "smoke.sh: stopped"
 }
 
 # --- make ---------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -93,13 +94,15 @@ def test_what_is_no_version_is_refused(project: UserProject, text: str, ref: str
         open_source(text, ref, project.place)
 
 
-@pytest.mark.parametrize("url", ["ext::sh -c touch% %s/run", "ext://x"])
+@pytest.mark.parametrize("url", ["ext::sh -c touch% {}/run", "helper://x"])
 def test_no_helper_is_run_that_an_url_names(project: UserProject, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Whatever a configuration allows."""
+    """Whatever a configuration allows, and whatever is installed."""
     write(project.place / ".gitconfig", '[protocol "ext"]\n\tallow = always\n')
+    write(project.place / "git-remote-helper", f'#!/bin/sh\ntouch "{project.place}/run"\n', 0o755)
     monkeypatch.setenv("HOME", str(project.place))
+    monkeypatch.setenv("PATH", f"{project.place}:{os.environ['PATH']}")
     with pytest.raises((UsageError, BackendError)):
-        open_source(url.replace("%s", str(project.place)), "main", project.place)
+        open_source(url.format(project.place), "main", project.place)
     assert not (project.place / "run").exists()
 
 
