@@ -71,6 +71,13 @@ def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> N
     launch = tenancy.project.launch("dask", "3", **{**tenancy.environ, "IMAGE": image})
     assert launch.wait(PATIENCE_S) == 0, launch.err
     assert tenancy.service.denials()[denied:] == []
+    proved = check(tenancy, image, "--live", code=0)
+    ports = ("SCHEDULER_PORT", "DASHBOARD_PORT", "WORKER_PORTS", "NANNY_PORTS")
+    for way in ("from MAIN to WORKER_1", "from WORKER_1 to MAIN"):
+        assert all(re.search(rf"^fine +live +{way}: {port} \d+$", proved, re.MULTILINE) for port in ports), proved
+    assert {job["lifecycleState"] for job in tenancy.service.jobs() if job["displayName"].startswith("check-")} == {
+        "DELETED"
+    }
 
     (policy,) = tenancy.bodies("create_policy")
     missing = policy["statements"][1]
@@ -79,8 +86,8 @@ def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> N
     tenancy.service.set_statements(policy["statements"])
 
 
-def check(tenancy: Tenancy, image: str, *, code: int) -> str:
-    done = tenancy.project.run("check", "dask", "3", **{**tenancy.administrator.environ, "IMAGE": image})
+def check(tenancy: Tenancy, image: str, *options: str, code: int) -> str:
+    done = tenancy.project.run("check", "dask", "3", *options, **{**tenancy.administrator.environ, "IMAGE": image})
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 

@@ -82,7 +82,7 @@ def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterat
     proofs = [found for found in lines if found]
     for found in proofs:
         text = printable(found["text"])
-        yield fine(ITEM, text) if found["verdict"] == "fine" else fails(ITEM, text, _mend(backend))
+        yield fine(ITEM, text) if found["verdict"] == "fine" else fails(ITEM, text, _mend(checked, backend))
     if code or error:
         told = f"the cluster of two nodes ended with {code}{error}; its last lines are above"
         yield fails(
@@ -160,7 +160,7 @@ def _remove(line: CommandLine, name: str, say: Say) -> None:
         backend.close()
 
 
-def _mend(backend: str) -> str:
+def _mend(checked: Checked, backend: str) -> str:
     if backend == "oci":
-        return "./scripts/setup.sh FRAMEWORK --apply  # the security rules; then check.sh names those that are missing"
+        return f"./scripts/setup.sh {checked.framework} --apply  # the security rules between nodes"
     return "let the nodes' network allow this port between nodes"

@@ -126,7 +126,7 @@ def test_a_port_that_is_not_reached_fails(launches: Launches, report: Report) ->
     assert code == 1
     assert lines[1] == "fails    live              from MAIN to WORKER_1: A_PORT 80: timed out"
     assert lines[3] == "fails    live              the cluster of two nodes ended with 1; its last lines are above"
-    assert "setup.sh" in live._mend("oci")
+    assert live._mend(Checked("dask", 1, Path(), {}, None), "oci").startswith("./scripts/setup.sh dask --apply ")
 
 
 def test_a_cluster_that_does_not_come_about_fails_with_its_reason(launches: Launches, report: Report) -> None:
