@@ -55,6 +55,7 @@ class FakeForwarder:
         if self.drops:
             self.drops -= 1
             connection.socket.shutdown(socket.SHUT_RDWR)
+            return None  # the refusals are of those who get an answer: the caller may have gone on
         if not self.refusals:
             return None
         code, message = self.refusals.pop(0)
