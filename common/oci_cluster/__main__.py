@@ -160,12 +160,11 @@ def _from_ads(words: Words) -> int:
 
 
 def _new(words: Words) -> int:
-    from oci_cluster.backends import known_backends
     from oci_cluster.contract.config import PROJECT_ROOT
     from oci_cluster.launcher import administration
     from oci_cluster.project import making
 
-    line = administration.read_new(words, known_backends())
+    line = administration.read_new(words)
     say = say_to_stderr(program())
     return making.run(line.words, line.given, checkout=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
 

@@ -75,8 +75,8 @@ def read_from_ads(words: Sequence[str]) -> CommandLine:
     return line
 
 
-def read_new(words: Sequence[str], backends: Sequence[str]) -> CommandLine:
-    """Return what *words* say to ``new``; *backends* are those that there are.
+def read_new(words: Sequence[str]) -> CommandLine:
+    """Return what *words* say to ``new``.
 
     Raises:
         UsageError: something is wrong with them.
@@ -84,8 +84,8 @@ def read_new(words: Sequence[str], backends: Sequence[str]) -> CommandLine:
     line = parse("new", words)
     if len(line.words) < 2 or "" in line.words:
         raise usage(f"expected <framework...> <dir>, got {' '.join(map(repr, line.words)) or 'nothing'}")
-    if line.has("--backend") and line.value("--backend") not in backends:
-        raise usage(f"unknown backend '{line.value('--backend')}'; there is: {' '.join(backends)}")
+    if line.has("--backend") and line.value("--backend") not in (known := known_backends()):
+        raise usage(f"unknown backend '{line.value('--backend')}'; there is: {' '.join(known)}")
     if line.has("--code") and not line.has("--entry"):
         raise usage(f"--code {line.value('--code')} needs the script in it that is run: --entry FILE")
     return line
