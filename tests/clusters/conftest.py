@@ -67,8 +67,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 ORDER = (
     *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_engine", "test_gang"),
     *("test_docker", "test_docker_ways", "test_oci_walk_through", "test_oci", "test_oci_groups", "test_oci_logging"),
-    *("test_first_evening", "test_oci_refusals", "test_oci_faults", "test_dask", "test_sessions", "test_python"),
-    *("test_pytorch", "test_images", "test_tensorflow", "test_hosts", "test_subnet", "test_horovod"),
+    *("test_oci_check", "test_first_evening", "test_oci_refusals", "test_oci_faults", "test_dask", "test_sessions"),
+    *("test_python", "test_pytorch", "test_images", "test_tensorflow", "test_hosts", "test_subnet", "test_horovod"),
+    *("test_ray", "test_ray_neighbours"),
     *("test_local_losses", "test_local_storage", "test_local_backend"),
 )
 # One worker runs all tests of such a file: they share what takes long to make, or a port on all addresses.

@@ -27,7 +27,7 @@ FRAMEWORKS = ("dask", "pytorch", "ray")
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Shop]:
     """Return a shop in whose registry are the images of Dask, with more packages, of PyTorch and of Ray."""
     place = tmp_path_factory.mktemp("images")
     # .ci/run has the same built there beforehand, while other tests wait.
@@ -38,8 +38,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         shop.make("build-pytorch", "push-pytorch")
         shop.make("build-ray", "push-ray")
         yield shop
-        # 9 GB that nobody needs any more, on a disk that the tests after these share.
-        engine.run("system", "prune", "--all", "--force")
+        # 9 GB that nobody needs any more, on a disk that the tests after these share. A part of this file (-k) is run
+        # for what it builds.
+        if not pytestconfig.getoption("keyword"):
+            engine.run("system", "prune", "--all", "--force")
 
 
 # --- What is in an image --------------------------------------------------------------------------------------------

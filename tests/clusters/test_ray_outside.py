@@ -17,9 +17,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "python.md").read_text()
 # Ray listens on all addresses, so a cluster beside these needs other ports.
 PORTS = {"GCS_PORT": "26479", "DASHBOARD_PORT": "28365", "RAY_CLIENT_PORT": "20101"}
-# Ray 2's proxy of clients asks for the command line of the server that it has just started, and fails where that has
-# ended: seen once, on a busy machine. Whoever connects again is served.
-RAYS_RACE = "psutil.ZombieProcess"
+# What Ray 2's proxy of clients says on a busy machine, seen once each: the server that it has just started has ended
+# when its command line is asked for, or is not there after the proxy's own 30 s. Whoever connects again is served.
+RAYS_RACES = ("psutil.ZombieProcess", "Starting Ray client server failed")
 COMPUTES = """
 import json, os
 import ray
@@ -39,6 +39,10 @@ def python() -> Path:
     return ensure_framework(CHECKOUT, CHECKOUT / "ray" / "env.yaml", lambda _: None)
 
 
+def is_rays_race(said: str) -> bool:
+    return any(race in said for race in RAYS_RACES)
+
+
 def test_a_program_outside_takes_part_by_a_token_that_nothing_shows(project: Project, python: Path) -> None:
     """The file that has it goes with the connection."""
     launch = project.launch("ray", "1", "--keep", "--detach", "--wait", "--name", "kept", **PORTS)
@@ -49,6 +53,8 @@ def test_a_program_outside_takes_part_by_a_token_that_nothing_shows(project: Pro
         environ = {**project.environ, **given}
         words = [str(python), str(program)]
         done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120, check=False)
+        if is_rays_race(done.stderr):
+            done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120, check=False)
         assert done.stdout, done.stderr
         assert json.loads(done.stdout.splitlines()[-1]) == [["MAIN", "WORKER_1"], False, False]
         path = Path(given["RAY_AUTH_TOKEN_PATH"])
@@ -72,7 +78,7 @@ def test_what_the_page_shows_of_ray_runs_as_it_stands(project: Project, python: 
     whole = f"import sys\nsys.path.append({str(project.path / 'common')!r})\n{text}"
     process = program.start(whole)
     out, err = process.communicate(timeout=PATIENCE_S)
-    if RAYS_RACE in err:
+    if is_rays_race(err):
         out, _ = program.run(whole)
     else:
         assert process.returncode == 0, f"{out}\n{err}"
