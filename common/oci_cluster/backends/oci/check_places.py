@@ -132,22 +132,34 @@ class _Places:
             ("written", lambda: ask("write an object", storage.put_object, name, _PROBE)),
             ("read", lambda: ask("read an object", storage.get_object, name)),
             ("listed", lambda: ask("list objects", storage.list_objects, prefix=name)),
-            ("deleted", lambda: ask("delete an object", storage.delete_object, name)),
         )
         problem: Finding | None = None
-        for step, take in steps:
-            if problem and step != "deleted":
-                continue
-            answer = take()
-            if step == "read" and answer.is_given and answer.value.data.content != _PROBE:
-                problem = unknown(BUCKET, f"{name} in bucket {where[1]} was written, and is read as something else")
-            elif not answer.is_given:
-                problem = problem or self._bucket_problem(step, name, answer)
-            if problem and step == "written" and answer.is_refused:
-                break  # nothing is there
+        may_be_there = True
+        try:
+            for step, take in steps:
+                answer = take()
+                may_be_there = may_be_there and not (step == "written" and answer.is_refused)
+                problem = self._probe_problem(step, name, answer)
+                if problem:
+                    break
+        finally:  # a Ctrl-C leaves nothing either
+            if may_be_there:
+                answer = ask("delete an object", storage.delete_object, name)
+                problem = problem or self._probe_problem("deleted", name, answer)
         yield problem or fine(
             BUCKET, f"an object below {self._work_dir(where[1])} was written, read, listed and deleted"
         )
+
+    def _probe_problem(self, step: str, name: str, answer: Answer) -> Finding | None:
+        """Return what is wrong with one *step* of the probe *name*; None where nothing is."""
+        if not answer.is_given:
+            return self._bucket_problem(step, name, answer)
+        where, data = f"{name} in bucket {self.needed.bucket} was written", answer.value.data
+        if step == "read" and data.content != _PROBE:
+            return unknown(BUCKET, f"{where}, and is read as something else")
+        if step == "listed" and name not in {one.name for one in data.objects}:
+            return unknown(BUCKET, f"{where}, and is not in the list of objects")
+        return None
 
     def _bucket_problem(self, step: str, name: str, answer: Answer) -> Finding:
         bucket, text = self.needed.bucket, f"{name} in bucket {self.needed.bucket} cannot be {step}: {answer.why}"

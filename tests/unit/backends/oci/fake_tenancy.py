@@ -90,7 +90,7 @@ class World:
             "list_buckets": [item(name=BUCKET)],
             "put_object": self._put,
             "get_object": lambda *key: item(data=item(content=self.objects[key[2]])),
-            "list_objects": item(objects=[]),
+            "list_objects": lambda *_: item(objects=[item(name=name) for name in self.objects]),
             "delete_object": self._delete,
             "get_log_group": item(display_name="logs", compartment_id=JOBS),
             "get_log": item(display_name="log"),

@@ -89,6 +89,27 @@ def test_something_else_is_read(world: World) -> None:
     assert (found.verdict, world.objects) == (Verdict.UNKNOWN, {})
 
 
+def test_a_list_that_lacks_what_was_written(world: World) -> None:
+    """Nodes find each other by lists."""
+    world.by_name["list_objects"] = item(data=item(objects=[item(name="another")]))
+    found = world.find(check_places)["bucket"]
+    assert (found.verdict, "is not in the list" in found.text, world.objects) == (Verdict.UNKNOWN, True, {})
+
+
+@pytest.mark.parametrize("name", ["put_object", "get_object", "list_objects"])
+def test_a_ctrl_c_leaves_no_probe(world: World, name: str) -> None:
+    """Nor one whose answer was still awaited."""
+    deleted = []
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    world.by_name |= {name: interrupted, "delete_object": lambda *key: deleted.append(key[2])}
+    with pytest.raises(KeyboardInterrupt):
+        world.find(check_places)
+    assert len(deleted) == 1
+
+
 def test_a_probe_that_may_have_been_written_is_deleted(world: World) -> None:
     """The answer was lost: the object is there, or is not."""
     world.by_name["put_object"] = SILENT
