@@ -98,9 +98,9 @@ report_ready() {
   mv "${READY_FILE}.new" "${READY_FILE}"
 }
 
-# work_too: a session without workers computes on main, and scale.sh adds workers to it later.
+# work_too: a cluster without workers computes on main, and scale.sh adds workers to it later; one that adapts adds its own.
 work_too() {
-  [[ -n "${SESSION:-}" && "${WORKER_COUNT}" == 0 ]] || return 0
+  [[ "${WORKER_COUNT}" == 0 && ( -n "${SESSION:-}" || -z "${ADAPT:-}" ) ]] || return 0
   "${here}/start-worker.sh" &
   own_worker=$!
 }

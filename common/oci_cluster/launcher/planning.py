@@ -249,8 +249,7 @@ def _worker_counts(
     if bounds and bounds[1] > maximum:
         read.problems.append(f"ADAPT: {bounds[1]} is more than the {maximum} workers that {request.backend} takes")
     try:
-        fewest = 0 if request.session or (bounds and not bounds[0]) else 1
-        workers = _workers(request.workers, request.backend, fewest, maximum)
+        workers = _workers(request.workers, request.backend, maximum)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if bounds and not bounds[0] <= workers <= bounds[1]:
@@ -267,10 +266,13 @@ def _passed_on(
     declared = {key: text for key in framework_defaults(folder) if key != "MIN_WORKERS" and (text := given.text(key))}
     # Translated here: nodes are never given MIN_NODES.
     has_minimum = any(read.text(name) for name in ("MIN_WORKERS", "MIN_NODES"))
+    is_given = any(given.text(name) for name in ("MIN_WORKERS", "MIN_NODES"))
     minimum = min_workers_of(read, workers)
+    if not is_given:
+        minimum = min(minimum, workers)  # the framework's own is meant for a cluster that has workers
     if bounds and minimum > bounds[0]:
         # As few as main may wish for must not be too few, unless somebody wants that to be the end.
-        if any(given.text(name) for name in ("MIN_WORKERS", "MIN_NODES")):
+        if is_given:
             read.problems.append(
                 f"MIN_WORKERS (MIN_NODES less main): {minimum} is more than the least that ADAPT allows, {bounds[0]}"
             )
@@ -319,9 +321,9 @@ def scaled_workers(text: str, now: int, *, minimum: int, maximum: int) -> int:
     return wanted
 
 
-def _workers(text: str, backend: str, minimum: int, maximum: int) -> int:
+def _workers(text: str, backend: str, maximum: int) -> int:
     try:
-        return parse_count(text, minimum=minimum, maximum=maximum)
+        return parse_count(text, maximum=maximum)
     except ValueError as error:
         msg = f"workers: {error}, which is what the {backend} backend takes; try 3"
         raise ValueError(msg) from error
