@@ -92,6 +92,8 @@ def make_plan(
     passed_on = _passed_on(given, read, folder, workers, bounds)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
+    if servers and not workers and "PS_COUNT" not in framework_words(folder, "UNUSED_SETTINGS"):
+        read.problems.append(f"PS_COUNT: {servers} would serve no workers; launch 1 worker or more")
     _complain(read.problems, request, problems)
     added = {key: text for key, text in extra.items() if key not in {"MIN_WORKERS", "MIN_NODES"}}
     own = {"PS_COUNT": str(servers), "EPHEMERAL": str(int(ephemeral)), "ARGS": json.dumps(arguments)}

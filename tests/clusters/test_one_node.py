@@ -1,0 +1,132 @@
+"""A cluster of 0 workers: main alone, which computes with all that its machine has."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+from harness import SLEEP, UNTIL_GO, Project, processes_of, wait_until
+
+# What each framework's example prints at its end, trained for a moment.
+EXAMPLES = {
+    "dask": ([], r"on the test images: 0\.9911"),
+    "pytorch": (["--epochs", "2"], r"epoch +2 .* world size 1$"),
+    "tensorflow": (["--epochs", "2"], r"epoch +2 .* world size 1$"),
+    "horovod": (["--epochs", "2"], r"epoch +2 .* ranks 1$"),
+    "ray": (["--epochs", "2"], r"epoch +2 .* workers 1$"),
+}
+
+
+def status(project: Project, name: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(run(project, "status", name, "--json"))
+    return found
+
+
+def run(project: Project, verb: str, *words: str) -> str:
+    done = subprocess.run(
+        [project.path / "scripts" / f"{verb}.sh", *words],
+        env=project.environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(1200)  # the first one may have to wait until Horovod is compiled
+@pytest.mark.parametrize("framework", EXAMPLES)
+def test_the_example_and_a_scripts_code(project: Project, framework: str) -> None:
+    """The example ends with its result; a script that ends with 7 is the cluster's 7."""
+    options, result = EXAMPLES[framework]
+    launch = project.launch(framework, "0", "--name", "alone", "--", *options)
+    assert launch.wait(600) == 0, launch.err
+    assert re.search(result, launch.out, re.MULTILINE), launch.out
+    assert "cluster alone started: 1 node; " in launch.err
+    assert {line.partition(" |")[0] for line in launch.out.splitlines()} == {"MAIN"}
+    assert {line.partition(" |")[0] for line in run(project, "logs", "alone").splitlines()} == {"MAIN"}
+    assert [node["node"] for node in status(project, "alone")["nodes"]] == ["MAIN"]  # type: ignore[attr-defined]
+    launch.assert_nothing_left()
+    entry = project.write("seven.py", "import sys\nsys.exit(7)\n")
+    launch = project.launch(framework, "0", "--entry", entry)
+    assert launch.wait(600) == 7, launch.err
+    launch.assert_nothing_left()
+
+
+@pytest.mark.parametrize("end", ["stop", "ctrl-c", "ttl"])
+def test_it_ends_as_others_do(project: Project, end: str) -> None:
+    """By `stop.sh` though nobody follows it, by Ctrl-C, and when its time is over."""
+    options = {"stop": ["--detach", "--wait"], "ttl": ["--ttl", "2s"]}.get(end, [])
+    launch = project.launch_plain(0, SLEEP, "--name", "alone", *options)
+    if end == "stop":
+        assert launch.wait() == 0, launch.err
+        run(project, "stop", "alone")
+        assert status(project, "alone")["exit_code"] == 143
+    else:
+        launch.wait_for("entry up")
+        if end == "ctrl-c":
+            launch.interrupt()
+        assert launch.wait() == (143 if end == "ctrl-c" else 75), launch.err
+    launch.assert_nothing_left()
+
+
+COMPUTES = {
+    "dask": """
+from distributed import Client
+with Client() as client:
+    client.wait_for_workers(int(__import__("sys").argv[1]))
+    print(sorted(worker["name"] for worker in client.scheduler_info()["workers"].values()))
+    print(client.submit(sum, [1, 2, 3]).result())
+""",
+    "ray": """
+import sys, time, ray
+ray.init(logging_level="ERROR")
+while len([node for node in ray.nodes() if node["Alive"]]) <= int(sys.argv[1]) - 1: time.sleep(0.1)
+print(sorted(node["NodeName"] for node in ray.nodes() if node["Alive"]))
+print(ray.get(ray.remote(sum).remote([1, 2, 3])))
+""",
+}
+
+
+@pytest.mark.parametrize("framework", COMPUTES)
+def test_one_that_is_kept_computes_on_main_and_grows(project: Project, framework: str) -> None:
+    """`--keep` with 0 workers; a program outside computes there; `scale.sh +1` adds a worker, `-1` ends it."""
+    launch = project.launch(framework, "0", "--keep", "--detach", "--wait", "--name", "kept")
+    assert launch.wait() == 0, launch.err
+    python = project.path / ".venv" / "envs" / framework / "bin" / "python"
+
+    def computed(nodes: int) -> list[str]:
+        with project.connected("kept", "--python") as line:
+            given = dict(word.split("=", 1) for word in line.removeprefix("export ").split())
+            command = [python, "-I", "-c", COMPUTES[framework], str(nodes)]
+            environ = {**project.environ, **given}
+            done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+        return done.stdout.splitlines()
+
+    assert computed(1) == ["['MAIN']", "6"]
+    assert run(project, "scale", "kept", "+1").split() == ["1"]
+    assert computed(2) == ["['MAIN', 'WORKER_1']", "6"]
+    assert run(project, "scale", "kept", "-1").split() == ["0"]
+    run(project, "stop", "kept")
+    launch.assert_nothing_left()
+
+
+def test_a_dask_whose_only_worker_is_lost_ends(project: Project) -> None:
+    """Its tasks would wait for ever; the worker is a process of main's, and no node that others watch."""
+    launch = project.launch("dask", "0", "--entry", project.write("entry.py", UNTIL_GO), "--", "never")
+    launch.wait_for("entry up")
+
+    def nannies() -> list[int]:
+        found = processes_of(launch.launch_id, command=lambda words: "worker" in words and "--nanny-port" in words)
+        return [process.pid for process in found]
+
+    (nanny,) = wait_until(nannies, "the worker's nanny")
+    os.kill(nanny, signal.SIGKILL)
+    assert launch.wait() == 76, launch.err
+    assert "main's own worker ended with 137 before the entry point did" in launch.err
+    launch.assert_nothing_left()
