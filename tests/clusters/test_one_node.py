@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
+from typing import Any
 
 import pytest
 from harness import SLEEP, UNTIL_GO, Project, processes_of, wait_until
-
-# What each framework's example prints at its end, trained for a moment.
-EXAMPLES = {
-    "dask": ([], r"on the test images: 0\.9911"),
-    "pytorch": (["--epochs", "2"], r"epoch +2 .* world size 1$"),
-    "tensorflow": (["--epochs", "2"], r"epoch +2 .* world size 1$"),
-    "horovod": (["--epochs", "2"], r"epoch +2 .* ranks 1$"),
-    "ray": (["--epochs", "2"], r"epoch +2 .* workers 1$"),
-}
+from oci_cloud import Cloud, environment_of, image_of, wait
+from one_node import EXAMPLES, assert_runs_alone
 
 
-def status(project: Project, name: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(run(project, "status", name, "--json"))
+def status(project: Project, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(project, "status", name, "--json"))
     return found
 
 
@@ -42,20 +35,33 @@ def run(project: Project, verb: str, *words: str) -> str:
 @pytest.mark.timeout(1200)  # the first one may have to wait until Horovod is compiled
 @pytest.mark.parametrize("framework", EXAMPLES)
 def test_the_example_and_a_scripts_code(project: Project, framework: str) -> None:
-    """The example ends with its result; a script that ends with 7 is the cluster's 7."""
-    options, result = EXAMPLES[framework]
-    launch = project.launch(framework, "0", "--name", "alone", "--", *options)
-    assert launch.wait(600) == 0, launch.err
-    assert re.search(result, launch.out, re.MULTILINE), launch.out
-    assert "cluster alone started: 1 node; " in launch.err
-    assert {line.partition(" |")[0] for line in launch.out.splitlines()} == {"MAIN"}
+    """`list`, `status` and `logs` know of main alone."""
+    assert_runs_alone(project, framework, 600)
     assert {line.partition(" |")[0] for line in run(project, "logs", "alone").splitlines()} == {"MAIN"}
-    assert [node["node"] for node in status(project, "alone")["nodes"]] == ["MAIN"]  # type: ignore[attr-defined]
-    launch.assert_nothing_left()
-    entry = project.write("seven.py", "import sys\nsys.exit(7)\n")
-    launch = project.launch(framework, "0", "--entry", entry)
-    assert launch.wait(600) == 7, launch.err
-    launch.assert_nothing_left()
+    assert [node["node"] for node in status(project, "alone")["nodes"]] == ["MAIN"]
+    for launch in project.launches:
+        launch.assert_nothing_left()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("framework", EXAMPLES)
+def test_the_same_on_the_stand_in_for_oci(cloud: Cloud, framework: str) -> None:
+    """One Job with one Job Run."""
+    cloud.add_image(framework, environment_of(cloud.project, framework))
+    assert_runs_alone(cloud.project, framework, 600, IMAGE=image_of(framework), **cloud.environ)
+    assert [run["lifecycleState"] for run in cloud.service.job_runs()] == ["SUCCEEDED", "FAILED"]
+    cloud.assert_nothing_runs()
+
+
+@pytest.mark.parametrize("style", ["runs", "multinode"])
+def test_a_toy_on_the_stand_in_for_oci(cloud: Cloud, style: str) -> None:
+    """With node groups there is main's alone."""
+    launch = cloud.launch_plain(0, "raise SystemExit(7)", OCI_JOB_STYLE=style)
+    assert wait(launch) == 7, launch.err
+    (run,) = cloud.service.job_runs()
+    assert run["lifecycleState"] == "FAILED"
+    cloud.assert_nothing_runs()
 
 
 @pytest.mark.parametrize("end", ["stop", "ctrl-c", "ttl"])
