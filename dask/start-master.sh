@@ -48,7 +48,10 @@ wait_for_workers() {
 # shellcheck disable=SC2329 # called by wait_until
 all_there() {
   local code=0
-  [[ -z "${needed_worker}" ]] || kill -0 "${needed_worker}" 2>/dev/null || { wait "${needed_worker}" || code=$?; own_worker_lost "${code}"; }
+  [[ -z "${needed_worker}" ]] || kill -0 "${needed_worker}" 2>/dev/null || {
+    wait "${needed_worker}" || code=$?
+    own_worker_lost "${code}"
+  }
   all_workers_there
 }
 
