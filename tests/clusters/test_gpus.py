@@ -11,6 +11,7 @@ import pytest
 from harness import UNTIL_GO, Project, wait_until
 from stub_gpus import listing, stub_nvidia_smi, uuid
 
+H100 = "NVIDIA H100 80GB HBM3"
 ENTRY = "import os\nprint('sees', os.environ.get('CUDA_VISIBLE_DEVICES', 'all'), flush=True)\n"
 
 
@@ -62,10 +63,21 @@ def test_nodes_share_the_gpus_of_this_machine(
     if isinstance(expected, str):
         assert (code, expected in launch.err) == (78, True), launch.err
         assert ranked.cluster_dirs() == []
+        assert (tmp_path / "bin" / "asked").read_text() == "-L\n"  # nodes ask, too
         return
     assert code == 0, launch.err
     nodes = ["MAIN", *(f"WORKER_{rank}" for rank in range(1, workers + 1))]
     assert [launch.log(node).partition("sees ")[2].partition("\n")[0] for node in nodes] == expected
+
+
+def nodes_with_gpus(project: Project) -> dict[str, list[str]]:
+    """Return what status.sh tells of the GPUs of nodes, when all have told them."""
+
+    def look() -> dict[str, list[str]] | None:
+        nodes = json.loads(project.run("status", "--json").stdout)["nodes"]
+        return {node["node"]: node["gpus"] for node in nodes} if all("gpus" in node for node in nodes) else None
+
+    return wait_until(look, "the nodes' GPUs")
 
 
 def test_who_joins_gets_the_share_of_its_rank_and_none_starts_without(
@@ -77,6 +89,7 @@ def test_who_joins_gets_the_share_of_its_rank_and_none_starts_without(
     launch = project.launch("gang", "1", "--entry", entry, "--python", sys.executable, PATH=path, MIN_WORKERS="0")
     for sees, node in (("0", "MAIN"), ("1", "WORKER_1")):
         launch.wait_for(f"sees {sees}", node)
+    assert nodes_with_gpus(project) == {"MAIN": [H100], "WORKER_1": [H100]}
     assert "1 of 3 GPUs for each of 2 nodes; left over: 2\n" in launch.err
     name = json.loads((launch.directory / "cluster.json").read_text())["name"]
     assert project.run("scale", name, "+1").returncode == 0
@@ -88,4 +101,3 @@ def test_who_joins_gets_the_share_of_its_rank_and_none_starts_without(
     wait_until(lambda: launch.log("WORKER_2").count("sees 2") == 2, "the replacement of WORKER_2")
     project.go()
     assert launch.wait() == 0, launch.err
-    assert (tmp_path / "bin" / "asked").read_text().count("-L") == 1

@@ -38,7 +38,7 @@ def gpus_here(environ: Mapping[str, str]) -> list[Gpu]:
 
 def _ask(environ: Mapping[str, str]) -> str:
     """Return what ``nvidia-smi -L`` prints; empty where it is not on the PATH of *environ*, or fails."""
-    if (program := shutil.which(PROGRAM, path=environ.get("PATH"))) is None:
+    if (program := shutil.which(PROGRAM, path=environ.get("PATH", ""))) is None:
         return ""
     try:
         asked = subprocess.Popen(  # noqa: S603 - found on PATH
