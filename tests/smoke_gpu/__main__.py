@@ -54,8 +54,8 @@ def main() -> int:
         _say(f"error: --python {wanted.python}: {error}")
         return 78
     launcher = Launcher(wanted.budget, python if wanted.python else None)
-    names = tuple(step for step in STEPS if step in {rung.name for rung in rungs})
-    ground = Ground(driver(), found, launcher, is_given=wanted.python is not None, shared=lambda: names)
+    steps = tuple(step for step in STEPS if step in {rung.name for rung in rungs})
+    ground = Ground(driver(), found, launcher, is_given=wanted.python is not None, steps=steps)
     return _climb(rungs, ground)
 
 
@@ -88,7 +88,7 @@ def _climb(rungs: list[Rung], ground: Ground) -> int:
     try:
         for rung in rungs:
             _say(f"{rung.name}: {rung.says}")
-            results.append(_climbed(rung, ground))
+            results.append(climbed(rung, ground))
             _say(f"{rung.name}: {results[-1].result}, {results[-1].seconds:.1f} s: {results[-1].seen}")
     except KeyboardInterrupt:
         _say("stopped")
@@ -103,7 +103,8 @@ def _climb(rungs: list[Rung], ground: Ground) -> int:
     return code or exit_code(results)
 
 
-def _climbed(rung: Rung, ground: Ground) -> Result:
+def climbed(rung: Rung, ground: Ground) -> Result:
+    """Climb one rung; whatever it raises is its result."""
     began = time.monotonic()
     try:
         result, seen = OK, rung.climb(ground)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.system.venv import own_venv
 from smoke_gpu.launching import ROOT, Launched, Launcher, NotHereError, RedError
 from smoke_gpu.machine import Driver, Environment, environment
 
@@ -16,13 +17,16 @@ _CPU_RANKS = 2
 
 @dataclass
 class Ground:
-    """The machine and its launches; *is_given*: the environment is the user's own, and has all frameworks or none."""
+    """The machine, an environment, which the user has given for all frameworks or not, and launches.
+
+    All *steps* share one.
+    """
 
     driver: Driver
     torch: Environment
     launcher: Launcher
     is_given: bool
-    shared: Callable[[], tuple[str, ...]]
+    steps: tuple[str, ...]
     kept: dict[str, Launched] = field(default_factory=dict)
 
     @property
@@ -56,7 +60,7 @@ class Ground:
 
     def of_framework(self, framework: str, *names: str) -> str:
         """Return which of *names* the environment of *framework* has; raise where there is none: none is made."""
-        own = ROOT / ".venv" / "envs" / framework
+        own = own_venv(ROOT) / "envs" / framework
         if self.is_given:
             return self.package(*names)
         if not any(own.glob(".made-*")):
@@ -86,7 +90,12 @@ class Ground:
     ) -> Launched:
         """Launch one of the ladder's scripts, with the settings that this machine needs."""
         given = {**self.settings(framework), **(env or {})}
-        return self.launcher.launch(framework, workers, script, *arguments, env=given, limit_s=limit_s, options=options)
+        launched = self.launcher.launch(
+            framework, workers, script, *arguments, env=given, limit_s=limit_s, options=options
+        )
+        if "is taken by another program" in launched.last:
+            raise NotHereError(launched.last)
+        return launched
 
     def told(self, launched: Launched, name: str, ranks: int) -> list[dict[str, Any]]:
         """Return what all *ranks* have told; raise unless the launch ended with 0 and each rank found it right."""

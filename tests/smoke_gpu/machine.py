@@ -90,17 +90,15 @@ def driver() -> Driver:
     if not shutil.which("nvidia-smi"):
         return Driver(why_not="no GPU: nvidia-smi is not on PATH")
     try:
-        lines = (
-            output_of(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).strip().splitlines()
-        )
+        gpus = re.findall(r"^GPU \d+: (.*) \(UUID", output_of(["nvidia-smi", "-L"]), re.MULTILINE)
         head = output_of(["nvidia-smi"])
     except OSError as error:
         return Driver(why_not=str(error))
-    rows = [line.rpartition(",") for line in lines if "," in line]
-    if not rows:
+    if not gpus:
         return Driver(why_not="no GPU: nvidia-smi names none")
-    found = re.search(r"CUDA Version: *([\d.]+)", head)
-    return Driver(tuple(row[0].strip() for row in rows), rows[0][2].strip(), found[1] if found else "")
+    # Drivers from 590 on have other words for both (KMD, UMD).
+    version, cuda = (re.search(rf"{word} Version: *([\d.]+)", head) for word in ("(?:Driver|KMD)", "CUDA(?: UMD)?"))
+    return Driver(tuple(gpus), version[1] if version else "not told", cuda[1] if cuda else "not told")
 
 
 def environment(python: Path) -> Environment:

@@ -25,7 +25,7 @@ class Rung:
 def _driver(ground: Ground) -> str:
     if not ground.driver.gpus:
         raise NotHereError(ground.driver.why_not)
-    return f"driver {ground.driver.version}, CUDA {ground.driver.cuda or 'not told'}: {', '.join(ground.driver.gpus)}"
+    return f"driver {ground.driver.version}, CUDA {ground.driver.cuda}: {', '.join(ground.driver.gpus)}"
 
 
 def _torch(ground: Ground) -> str:
@@ -77,7 +77,7 @@ def _step(name: str) -> Callable[[Ground], str]:
             raise NotHereError(why_not)
         # One launch for all steps: importing torch costs more than most of them.
         if "steps" not in ground.kept:
-            wanted = [step for step in ground.shared() if step != "compile" or not _why_not_compile(ground)]
+            wanted = [step for step in ground.steps if step != "compile" or not _why_not_compile(ground)]
             ground.kept["steps"] = ground.launch("steps.py", *wanted, limit_s=180)
         told = ground.told(ground.kept["steps"], name, ground.ranks)[0]
         known = {"name", "rank", "right", "seconds"}
