@@ -25,7 +25,7 @@ $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 include scripts/clusters.mk # build push pull-check pin-base size
 
 # tests/ is a folder: without .PHONY make calls such a target "up to date".
-.PHONY: help test test-quick test-unit test-scripts test-clusters test-kubernetes test-samples lint format lock audit bench chaos demo-oci screenshots smoke-oci coverage clean
+.PHONY: help test test-quick test-unit test-scripts test-clusters test-kubernetes test-samples lint format lock audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^clusters-help/ {sub(/^clusters-/, "", $$1); printf "  %-16s %s\n", $$1, $$2}' scripts/clusters.mk $(firstword $(MAKEFILE_LIST))
@@ -103,6 +103,9 @@ screenshots: $(python_tools) ## make the pictures of docs/images anew, in a real
 
 smoke-oci: $(python_tools) ## in your tenancy: which guesses about OCI are right? shows time and money, and asks; ARGS=--help
 	@PYTHONPATH=tests:common .venv/bin/python -m smoke_oci $(ARGS)
+
+smoke-gpu: ## on a machine with GPUs: is what docs/gpu.md says right? 8 minutes at most; ARGS=--help
+	@PYTHONPATH=tests:common $(if $(wildcard .venv/bin/python),.venv/bin/python,$(PYTHON)) -m smoke_gpu $(ARGS)
 
 coverage: $(python_tools) ## the Python rings, then a page per file in .coverage-data/html
 	./tests/run.sh --measure unit clusters

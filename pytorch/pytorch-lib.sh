@@ -78,10 +78,11 @@ run_launcher() {
       ;;
     accelerate)
       # Options of torchrun that accelerate does not have: torchrun reads them here.
-      export PET_LOCAL_ADDR="${NODE_ADDRESS}" PET_RDZV_ID="${LAUNCH_ID}"
-      # c10d has no use for the machine's rank. On 0 accelerate fails where some program, our own main, has that port.
+      export PET_LOCAL_ADDR="${NODE_ADDRESS}" PET_RDZV_ID="${LAUNCH_ID}" PET_RDZV_ENDPOINT="${MAIN_ADDRESS}:${RENDEZVOUS_PORT}"
+      # c10d has no use for the machine's rank. On 0 accelerate fails where some program, our own main, has that port. On a
+      # single node it would then make a rendezvous of its own, unless it may choose the port.
       options=(--num_machines "${nodes}" --machine_rank 1 --max_restarts "${max_restarts}"
-        --main_process_ip "${MAIN_ADDRESS}" --main_process_port "${RENDEZVOUS_PORT}"
+        --main_process_ip "${MAIN_ADDRESS}" --main_process_port "$((nodes > 1 ? RENDEZVOUS_PORT : 0))"
         --rdzv_backend c10d-ordered --rdzv_conf "${rendezvous}" --log_dir "${NODE_DIR}/torchelastic" --no_python)
       ;;
     deepspeed)

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -97,8 +97,7 @@ def options_for(launcher: str, ranks: int) -> list[str]:
     # Several ranks: each line says whose it is.
     tee = ["--tee", "3"] if ranks > 1 else []
     if launcher == "accelerate":
-        # The name notwithstanding, this is "start ranks with torchrun", with or without GPUs.
-        return ["--multi_gpu", "--num_processes", str(nodes * ranks), *tee]
+        return ["--num_processes", str(nodes * ranks), *tee]
     return ["--nproc-per-node", str(ranks), *tee]
 
 
@@ -120,7 +119,7 @@ def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket 
     if launcher == "accelerate":
         from accelerate.commands import launch  # noqa: PLC0415
 
-        args, run = launch.launch_command_parser().parse_args(command), launch.launch_command
+        args, run = launch.launch_command_parser().parse_args(command), run_accelerate
     else:
         args, run = torchrun.parse_args(command), torchrun.run
     gc.enable()
@@ -145,6 +144,21 @@ def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket 
         is_told = isinstance(error, RendezvousStateError)
         die(1, str(error) if is_told else f"the rendezvous on main is closed or gone ({type(error).__name__})")
     return 0
+
+
+def run_accelerate(args: Any) -> None:
+    """Run accelerate with torchrun.
+
+    Its own command takes torchrun for several GPUs alone (``--multi_gpu``): not for one rank, and not with ``--use_fsdp``
+    beside. Without torchrun a rank would have no variables, and a failure the code 1.
+    """
+    from accelerate.commands import launch  # noqa: PLC0415
+
+    if args.use_deepspeed:
+        launch.launch_command(args)
+    else:
+        checked, *_ = launch._validate_launch_command(args)  # noqa: SLF001 - sets what the options leave open
+        launch.multi_gpu_launcher(checked)
 
 
 def failed(error: ChildFailedError) -> int:

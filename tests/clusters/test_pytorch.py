@@ -253,6 +253,25 @@ sys.exit(9 * accelerator.process_index)
     launch.assert_nothing_left()
 
 
+def test_accelerate_runs_a_single_rank_with_the_clusters_rendezvous_and_exit_code(project: Project) -> None:
+    """Its own command takes torchrun for several ranks alone, and 1 for every failure."""
+    script = """
+import os, sys
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+print(accelerator.num_processes, accelerator.mixed_precision, os.environ["TORCHELASTIC_RUN_ID"], flush=True)
+accelerator.end_training()
+sys.exit(9)
+"""
+    entry = project.write("train.py", script)
+    settings = ("--env", "LAUNCHER=accelerate", "--env", "LAUNCHER_ARGS=--mixed_precision bf16")
+    launch = project.launch("pytorch", "0", "--entry", entry, *settings)
+    assert launch.wait() == 9
+    assert f"1 bf16 {launch.launch_id}" in launch.log("MAIN")
+    launch.assert_nothing_left()
+
+
 def test_ctrl_c_ends_ranks_at_once_after_they_had_their_say(project: Project) -> None:
     """TERM reaches the ranks, which are in sessions of their own, and their last line is in the log."""
     say = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))\n"

@@ -145,7 +145,15 @@ TORCH_ELASTIC_SHUTDOWN_TIMEOUT=50"
   run grep PET_ "${STUB_DIR}/environment"
   assert_output "\
 PET_LOCAL_ADDR=10.0.0.3
+PET_RDZV_ENDPOINT=10.0.0.1:29400
 PET_RDZV_ID=0123abcd"
+}
+
+@test "pytorch: accelerate on a single node may choose its port, and so leaves the rendezvous as it is" {
+  WORKER_COUNT=0 LAUNCHER=accelerate run -0 "${PROJECT}/pytorch/start-master.sh"
+  run -0 grep -A 1 -e --main_process_port "${STUB_DIR}/calls"
+  assert_line 0
+  run -0 grep -x PET_RDZV_ENDPOINT=10.0.0.1:29400 "${STUB_DIR}/environment"
 }
 
 @test "pytorch: LAUNCHER=deepspeed starts DeepSpeed's launcher of one node" {

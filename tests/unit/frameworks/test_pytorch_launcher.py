@@ -76,8 +76,8 @@ def test_users_number_of_threads_is_kept(launcher: ModuleType, monkeypatch: pyte
 def test_torchrun_gets_ranks_of_a_node_and_accelerate_those_of_all(launcher: ModuleType) -> None:
     assert launcher.options_for("torchrun", 1) == ["--nproc-per-node", "1"]
     assert launcher.options_for("torchrun", 4) == ["--nproc-per-node", "4", "--tee", "3"]
-    assert launcher.options_for("accelerate", 1) == ["--multi_gpu", "--num_processes", "3"]
-    assert launcher.options_for("accelerate", 4) == ["--multi_gpu", "--num_processes", "12", "--tee", "3"]
+    assert launcher.options_for("accelerate", 1) == ["--num_processes", "3"]
+    assert launcher.options_for("accelerate", 4) == ["--num_processes", "12", "--tee", "3"]
 
 
 def test_deepspeed_gets_the_gpus_of_every_node(launcher: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
