@@ -149,8 +149,8 @@ def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket 
 def run_accelerate(args: Any) -> None:
     """Run accelerate with torchrun.
 
-    Its own command takes torchrun for several GPUs alone (``--multi_gpu``): not for one rank, and not with ``--use_fsdp``
-    beside. Without torchrun a rank would have no variables, and a failure the code 1.
+    Its own command takes torchrun for several GPUs alone (``--multi_gpu``): not for one rank, and not beside
+    ``--use_fsdp``. Without torchrun a rank would have no variables, and a failure the code 1.
     """
     from accelerate.commands import launch  # noqa: PLC0415
 
