@@ -172,7 +172,10 @@ def failed(error: ChildFailedError) -> int:
     sys.stderr.write(f"{error.format_msg()}\n")
     rank, first = min(error.failures.items(), key=lambda item: order(item[1]))
     signal = f" ({first.signal_name()})" if first.exitcode < 0 else ""
-    note_reason(f"rank {rank} ended with {exit_code(first)}{signal}", "entry-point-ended")
+    # entry/on_import.py has noted it. What a script ends with itself is its own, and no news.
+    is_late = first.exitcode < 0 and Path(os.environ["NODE_DIR"], f"script-ended-{first.pid}").exists()
+    after = " after the script's last line" if is_late else ""
+    note_reason(f"rank {rank} ended with {exit_code(first)}{signal}{after}", "entry-point-ended")
     return exit_code(first)
 
 

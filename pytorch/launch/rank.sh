@@ -10,4 +10,7 @@ if [[ "${MODE}" == MAIN && "${LOCAL_RANK}" == 0 ]]; then
     "world_size=${WORLD_SIZE}" >"${READY_FILE}.new"
   mv "${READY_FILE}.new" "${READY_FILE}"
 fi
+# For the rank alone: it waits for torch's threads at its end, and notes that it has come to it.
+PYTHONPATH="$(changed_imports "${here%/*}")"
+export PYTHONPATH RANK_PID="$$"
 run_entry_point

@@ -23,6 +23,7 @@ setup() {
   # shellcheck disable=SC2016 # the text of a script
   printf '%s\n' '#!/bin/sh' 'printf "%s\n" "$@" >"${STUB_DIR}/calls"' 'pwd -P >"${STUB_DIR}/directory"' \
     'env | grep -E "^(GLOO|NCCL|TORCH|TORCHELASTIC|PET|PYTHONUNBUFFERED)[_=]" | sort >"${STUB_DIR}/environment"' \
+    'printf "%s\n" "$$" "${RANK_PID:-}" "${PYTHONPATH:-}" >"${STUB_DIR}/entry"' \
     'exit "${STUB_CODE:-0}"' >bin/python
   chmod +x bin/python
   PATH="${PWD}/bin:${PATH}"
@@ -257,6 +258,20 @@ world_size=6"
   be_worker
   LOCAL_RANK=0 WORLD_SIZE=6 run -0 "${PROJECT}/pytorch/launch/rank.sh"
   assert [ ! -e "${READY_FILE}" ]
+}
+
+@test "pytorch rank: its Python, and no other's, knows that it is a rank's, and has the folders that end it well" {
+  local own
+  PYTHONPATH=/mine LOCAL_RANK=1 WORLD_SIZE=6 run -0 "${PROJECT}/pytorch/launch/rank.sh"
+  own="$(sed -n 1p "${STUB_DIR}/entry")"
+  assert_equal "$(cat "${STUB_DIR}/entry")" "${own}
+${own}
+${PROJECT}/common/entry:${PROJECT}/pytorch/entry:/mine"
+  assert [ -e "${PROJECT}/common/entry/sitecustomize.py" ]
+  assert [ -e "${PROJECT}/pytorch/entry/on_import.py" ]
+  PYTHONPATH=/mine run -0 "${PROJECT}/pytorch/start-master.sh"
+  assert_equal "$(sed 1d "${STUB_DIR}/entry")" "
+/mine"
 }
 
 @test "pytorch rank: a script that is not Python runs by itself" {

@@ -40,11 +40,11 @@ def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 def failures(*ends: tuple[int, int, int]) -> Any:
     """Return what torch raises: rank, exit code and second of each failure."""
 
-    def failure(code: int, second: int) -> SimpleNamespace:
+    def failure(rank: int, code: int, second: int) -> SimpleNamespace:
         name = signal.Signals(-code).name if code < 0 else "<N/A>"
-        return SimpleNamespace(exitcode=code, timestamp=second, signal_name=lambda: name)
+        return SimpleNamespace(pid=1000 + rank, exitcode=code, timestamp=second, signal_name=lambda: name)
 
-    found = {rank: failure(code, second) for rank, code, second in ends}
+    found = {rank: failure(rank, code, second) for rank, code, second in ends}
     return SimpleNamespace(failures=found, format_msg=lambda: "torch's report")
 
 
@@ -110,6 +110,22 @@ def test_exit_code_is_that_of_the_rank_that_no_other_explains(
     assert launcher.failed(failures(*ends)) == code
     assert (tmp_path / "entry-point-ended").read_text() == f"{reason}\n"
     assert not (tmp_path / "reason").exists()  # the agent puts the error's own words before it
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "reason"),
+    [
+        ("1002", -signal.SIGABRT, "rank 2 ended with 134 (SIGABRT) after the script's last line"),
+        ("1001", -signal.SIGABRT, "rank 2 ended with 134 (SIGABRT)"),
+        ("1002", 7, "rank 2 ended with 7"),  # sys.exit(7) is the script's last line
+    ],
+)
+def test_a_rank_that_is_killed_when_its_script_has_ended_is_told_apart(
+    launcher: ModuleType, tmp_path: Path, ended: str, code: int, reason: str
+) -> None:
+    (tmp_path / f"script-ended-{ended}").touch()
+    launcher.failed(failures((2, code, 50)))
+    assert (tmp_path / "entry-point-ended").read_text() == f"{reason}\n"
 
 
 def test_torchs_own_report_is_shown(launcher: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

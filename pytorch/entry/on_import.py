@@ -1,0 +1,83 @@
+"""A rank ends when torch's threads are at rest; see common/entry/sitecustomize.py.
+
+A thread of gloo runs a collective, says that it is done, and gives back tensors only then. Giving back what Python
+knows takes Python's lock. By that time the script may have ended, and before 3.14 Python ends each thread that asks for
+its lock while it shuts down. torch's C++ cannot be ended so: `terminate called without an active exception`, 134
+(pytorch#190489). `destroy_process_group()` does not end these threads where something still knows the group, as
+DistributedDataParallel does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+
+# As the node has them: a script may change its own environment.
+_node_dir, _rank_pid = os.environ.get("NODE_DIR"), os.environ.get("RANK_PID")
+MODULE = ""  # this is not about an import
+# What an exit may cost. A thread that was late by more has not been seen.
+LONGEST_S = 0.1
+# As torch calls each of them, and since when: pytorch#169979.
+THREAD, NAMED_SINCE = "pt_gloo_runloop", (2, 11)
+TASKS = "/proc/self/task"
+# Of futex(2): a wait of a condition variable. A thread that waits for a mutex has another number.
+_WAIT_BITSET, _COMMAND = 9, 0x7F
+
+
+def end() -> None:
+    """Let torch's threads finish, and note for the launcher that this rank's script has ended by itself."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        wait_for_rest() if names_threads(torch) else time.sleep(LONGEST_S)
+    if _node_dir and _rank_pid == str(os.getpid()) and not hasattr(sys, "last_type"):
+        try:
+            with open(f"{_node_dir}/script-ended-{_rank_pid}", "w", encoding="utf-8"):  # noqa: PTH123 - pathlib is slow to import
+                pass
+        except OSError:
+            pass  # a full disk: the reason has fewer words
+
+
+def names_threads(torch: object) -> bool:
+    """Return whether this *torch* is known to give threads their names."""
+    try:
+        return tuple(map(int, getattr(torch, "__version__", "").split(".")[:2])) >= NAMED_SINCE
+    except ValueError:
+        return False
+
+
+def wait_for_rest() -> None:
+    """Return when all threads of gloo wait for work, after LONGEST_S at the latest."""
+    deadline = time.monotonic() + LONGEST_S
+    looks = 0
+    # Twice: while one is looked at, another may hand something over to it.
+    while looks < 2 and time.monotonic() < deadline:
+        try:
+            rested = [is_at_rest(thread) for thread in os.listdir(TASKS) if said(thread, "comm").rstrip() == THREAD]  # noqa: PTH208
+        except OSError:  # not Linux
+            rested = [False]
+        if not rested:
+            return
+        looks = looks + 1 if all(rested) else 0
+        time.sleep(0.001)  # here others take Python's lock
+
+
+def is_at_rest(thread: str) -> bool:
+    """Return whether *thread* waits for as long as it takes. One that wants Python's lock looks up every 5 ms."""
+    # The number of the system call and its arguments; "running" where it is in none.
+    call = said(thread, "syscall").split()
+    return len(call) > 4 and int(call[2], 16) & _COMMAND == _WAIT_BITSET and int(call[4], 16) == 0
+
+
+def said(thread: str, name: str) -> str:
+    """Return what the kernel says of *thread* under *name*; nothing where it says nothing, or the thread has ended."""
+    try:
+        with open(f"{TASKS}/{thread}/{name}", encoding="utf-8") as file:  # noqa: PTH123 - as above
+            return file.read()
+    except OSError:
+        return ""
+
+
+# The first that is registered is the last that runs, after all that the script registers.
+atexit.register(end)
