@@ -90,7 +90,7 @@ def test_who_joins_gets_the_share_of_its_rank_and_none_starts_without(
     for sees, node in (("0", "MAIN"), ("1", "WORKER_1")):
         launch.wait_for(f"sees {sees}", node)
     assert nodes_with_gpus(project) == {"MAIN": [H100], "WORKER_1": [H100]}
-    assert "1 of 3 GPUs for each of 2 nodes; left over: 2\n" in launch.err
+    assert "1 of 3 GPUs for each node; left over: 2\n" in launch.err
     name = json.loads((launch.directory / "cluster.json").read_text())["name"]
     assert project.run("scale", name, "+1").returncode == 0
     launch.wait_for("sees 2", "WORKER_2")

@@ -36,10 +36,10 @@ check() { "${PROJECT}/scripts/check.sh" "$@"; }
   ln -s "$(command -v "${PYTHON}")" "${PROJECT}/.venv/envs/dask/bin/python"
   SCHEDULER_PORT=$((20000 + RANDOM % 5000)) DASHBOARD_PORT=$((25000 + RANDOM % 5000)) run -0 --separate-stderr check dask 2
   refute_output --regexp '^(fails|unknown)'
-  for item in settings ports 'entry point' Python memory 'free ports' 'file locks'; do
+  for item in settings ports 'entry point' Python memory GPUs 'free ports' 'file locks'; do
     assert_line --regexp "^fine +${item} "
   done
-  assert_stderr "check.sh: 7 items on local: nothing that was seen will fail"
+  assert_stderr "check.sh: 8 items on local: nothing that was seen will fail"
   assert [ ! -e "${PROJECT}/.clusters" ]
 }
 

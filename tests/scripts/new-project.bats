@@ -85,7 +85,7 @@ stub_launch() { # code, text
   run -0 --separate-stderr "${PROJECT}/scripts/smoke.sh"
   assert_output --regexp '^dask: clusters run here; [0-9]+ s$'
   assert_equal "$(cat "${STUB_DIR}/launched")" \
-    "dask 1 --backend local --code ${PROJECT}/scripts/templates/smoke --entry with_dask.py --ttl 10m"
+    "dask 1 --backend local --code ${PROJECT}/scripts/templates/smoke --entry with_dask.py --ttl 10m --env CUDA_VISIBLE_DEVICES="
   stub_launch 7 'MAIN | it broke'
   run -7 --separate-stderr "${PROJECT}/scripts/smoke.sh" dask
   assert_output ""

@@ -131,6 +131,7 @@ def _line_of(line: CommandLine, checked: Checked, name: str, code_dir: Path) -> 
         *(("--entry", str(code_dir / "prove.py")), ("--name", name), ("--ttl", _TTL)),
         ("--env", f"LIVE_PORTS={' '.join(f'{key}={text}' for key, text in ports.items())}"),
         *(("--env", f"LIVE_MEETING={last}"), ("--env", f"TIMEOUT={_TIMEOUT}")),
+        ("--env", "CUDA_VISIBLE_DEVICES="),  # it needs no GPU, and two nodes of this machine cannot share one
     ]
     typed = [pair for pair in line.typed if pair[0] not in _NOT_OURS] + own
     given: dict[str, list[str]] = {key: values for key, values in line.given.items() if key not in _NOT_OURS}

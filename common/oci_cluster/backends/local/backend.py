@@ -24,7 +24,7 @@ from typing import Any
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, DirectWay, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, check_ports
-from oci_cluster.backends.local.gpus import check_left, share_out
+from oci_cluster.backends.local.gpus import SETTING, check_left, share_out
 from oci_cluster.contract.cluster import (
     FILE,
     Cluster,
@@ -133,9 +133,8 @@ class LocalBackend:
         cpus = max(1, (os.cpu_count() or 1) // count)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(memory // count)}
-        nodes = [
-            replace(node, address=address) for node, address in zip(plan.nodes, self._addresses.texts, strict=True)
-        ]
+        placed = zip(plan.nodes, self._addresses.texts, strict=True)
+        nodes = [replace(node, address=address) for node, address in placed]
         environment = {**ONE_MACHINE_DEFAULTS, **shares, **plan.environment, "WORK_DIR": work_dir}
         limits = limits_of(environment, self._root / plan.framework)
         return replace(plan, work_dir=work_dir, nodes=tuple(nodes), environment=environment, limits=limits)
@@ -374,7 +373,8 @@ def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
         msg = f"nodes cannot share WORK_DIR {plan.work_dir}: only one process sees it; use file:// or leave it unset"
         raise SettingsError(msg)
     read = SettingsReader(plan.settings)
-    torch, files = read.setting("TORCH"), read.value("EXTRA_ENV", parse_files, list[Path]())
+    torch, _ = map(read.setting, ("TORCH", SETTING))
+    files = read.value("EXTRA_ENV", parse_files, list[Path]())
     if read.problems:
         raise SettingsError.of(read.problems)
     return torch, [*files, *session_packages(plan.environment, root)]

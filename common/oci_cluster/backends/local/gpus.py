@@ -69,7 +69,7 @@ def _shares(ids: Sequence[str], each: int, names: Sequence[str], say: Say, *, ma
     left = ids[each * len(names) :]
     if without or left:
         what = f"none for {', '.join(without)}" if without else f"left over: {','.join(left)}"
-        say(f"{SETTING}: {each} of {len(ids)} GPUs for each of {len(names)} nodes; {what}")
+        say(f"{SETTING}: {each} of {len(ids)} GPUs for each node; {what}")
     return shares
 
 

@@ -71,6 +71,7 @@ def test_packages_are_added_to_the_frameworks_environment(
     ("settings", "why"),
     [
         ({"TORCH": "gpu"}, "TORCH: 'gpu' is not cpu"),
+        ({"GPUS_PER_NODE": "1.5"}, "GPUS_PER_NODE: '1.5' is not a whole number from 0 to 1000, nor auto nor all"),
         ({"EXTRA_ENV": "no.yaml"}, "EXTRA_ENV: there is no file no.yaml in"),
     ],
 )

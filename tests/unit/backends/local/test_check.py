@@ -69,7 +69,7 @@ def test_gpus_suffice_or_do_not(root: Path, look: Look, tmp_path: Path, monkeypa
     assert of("GPUs", look(make_plan())).text == "none are shared out: each node sees what this machine has"
     stub_nvidia_smi(tmp_path / "bin", listing(3))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
-    said = "GPUS_PER_NODE: 1 of 3 GPUs for each of 2 nodes; left over: 2"
+    said = "GPUS_PER_NODE: 1 of 3 GPUs for each node; left over: 2"
     assert of("GPUs", look(make_plan())).text == f"{said}, MAIN 0, WORKER_1 1"
     found = of("GPUs", look(make_plan(settings={"GPUS_PER_NODE": "2"})))
     assert (found.verdict, found.mend.startswith("one node has all GPUs")) == (Verdict.FAILS, True)

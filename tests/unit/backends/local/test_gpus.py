@@ -57,7 +57,7 @@ def test_nodes_of_one_machine_share_its_gpus(shop: Shop) -> None:
     assert shop.shares(1, "") == [None, None]
     assert shop.said == []
     assert shop.shares(2, listing(8), later=2) == ["0,1", "2,3", "4,5", "6,7", ""]
-    assert shop.said.pop() == "GPUS_PER_NODE: 2 of 8 GPUs for each of 3 nodes; left over: 6,7"
+    assert shop.said.pop() == "GPUS_PER_NODE: 2 of 8 GPUs for each node; left over: 6,7"
 
 
 def test_parameter_servers_get_none_and_do_not_count(shop: Shop) -> None:
@@ -87,7 +87,7 @@ def test_workers_come_first_where_main_hands_out_work(shop: Shop) -> None:
     assert shop.shares(2, listing(6), settings="") == ["4,5", "0,1", "2,3"]
     assert shop.said == []
     assert shop.shares(2, listing(1), later=1, settings="") == ["", "0", "", ""]
-    assert shop.said.pop() == "GPUS_PER_NODE: 1 of 1 GPUs for each of 3 nodes; none for MAIN, WORKER_2"
+    assert shop.said.pop() == "GPUS_PER_NODE: 1 of 1 GPUs for each node; none for MAIN, WORKER_2"
     assert shop.shares(1, listing(4), later=1, settings="", each="2") == ["2,3", "0,1", ""]
     assert shop.shares(3, listing(1), SESSION="jupyter", SLOTS="9")[1:] == ["0", "", ""]
 
