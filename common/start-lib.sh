@@ -90,7 +90,7 @@ wait_until() {
 
 # missing_workers: set `missing` to the worker nodes that are still to come: those that the framework has named in
 # NODE_DIR/missing-workers, a name in each line, but for nodes that have left: the agent ends the script where too few are
-# left. 1 while the framework has not said.
+# left. MAIN there is main's own worker. 1 while the framework has not said.
 missing_workers() {
   local node
   local -a absent=() members=()
@@ -103,7 +103,7 @@ missing_workers() {
     members=("${absent[@]}")
   fi
   for node in ${absent[@]+"${absent[@]}"}; do
-    [[ " ${members[*]-} " != *" ${node} "* ]] || missing+="${node} "
+    [[ " MAIN ${members[*]-} " != *" ${node} "* ]] || missing+="${node} "
   done
 }
 

@@ -8,7 +8,7 @@ source "${here}/../common/start-lib.sh"
 # shellcheck source=dask/dask-lib.sh
 source "${here}/dask-lib.sh"
 
-scheduler="" entry="" own_worker=""
+scheduler="" entry="" own_worker="" needed_worker=""
 
 # end_all: the entry point first, then main's own worker, then the others, which the scheduler sends away when it is told
 # to end, then itself.
@@ -29,7 +29,7 @@ end_all() {
 # wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.
 wait_for_workers() {
   local code=0 missing=""
-  wait_until "${scheduler}" all_workers_there || code=$?
+  wait_until "${scheduler}" all_there || code=$?
   case "${code}" in
     0) return ;;
     75)
@@ -44,6 +44,17 @@ wait_for_workers() {
   esac
 }
 
+# all_there: all_workers_there, while main's own worker lives; for wait_until.
+# shellcheck disable=SC2329 # called by wait_until
+all_there() {
+  local code=0
+  [[ -z "${needed_worker}" ]] || kill -0 "${needed_worker}" 2>/dev/null || {
+    wait "${needed_worker}" || code=$?
+    own_worker_lost "${code}"
+  }
+  all_workers_there
+}
+
 # scheduler_lost CODE: it is gone before its time.
 scheduler_lost() {
   scheduler=""
@@ -51,21 +62,37 @@ scheduler_lost() {
   die 76 "the scheduler ended with $1 before the entry point did"
 }
 
+# own_worker_lost CODE: the tasks of a cluster without other workers would wait for ever.
+own_worker_lost() {
+  own_worker=""
+  end_all
+  die 76 "main's own worker ended with $1 before the entry point did"
+}
+
+# first_end PID...: wait for the first of these to end, or the scheduler; leave its exit code in `first`. Main's own worker
+# may end with 0, after client.shutdown() or client.retire_workers(); what comes next is waited for then.
+first_end() {
+  first=0
+  wait -n "$@" "${scheduler}" ${needed_worker:+"${needed_worker}"} || first=$?
+  [[ -n "${needed_worker}" ]] && ! kill -0 "${needed_worker}" 2>/dev/null || return 0
+  local pid
+  for pid in "$@" "${scheduler}"; do kill -0 "${pid}" 2>/dev/null || return 0; done
+  [[ "${first}" -eq 0 ]] || own_worker_lost "${first}"
+  own_worker="" needed_worker=""
+  wait -n "$@" "${scheduler}" || first=$?
+}
+
 # entry_point_code: wait for the entry point or the scheduler; leave the entry point's own exit code in `code`.
 entry_point_code() {
-  local first=0
-  wait -n "${entry}" "${scheduler}" || first=$?
-  code="${first}"
-  kill -0 "${scheduler}" 2>/dev/null && return
+  local first
+  first_end "${entry}"
   # The scheduler has ended. After client.shutdown() that is well, and the entry point goes on to its own end.
-  if kill -0 "${entry}" 2>/dev/null; then
+  if ! kill -0 "${scheduler}" 2>/dev/null && kill -0 "${entry}" 2>/dev/null; then
     [[ "${first}" -eq 0 ]] || scheduler_lost "${first}"
-    wait "${entry}" && code=0 || code=$?
-  else
-    # Both have. If the first was the entry point, there is nothing to wait for any more (127).
-    wait "${entry}" 2>/dev/null && code=0 || code=$?
-    [[ "${code}" -ne 127 ]] || code="${first}"
   fi
+  # If the first was the entry point, there is nothing to wait for any more (127).
+  wait "${entry}" 2>/dev/null && code=0 || code=$?
+  [[ "${code}" -ne 127 ]] || code="${first}"
 }
 
 # write_client_config LINE...: replace what DASK_CONFIG of a client outside names, whole.
@@ -98,11 +125,12 @@ report_ready() {
   mv "${READY_FILE}.new" "${READY_FILE}"
 }
 
-# work_too: a cluster without workers computes on main, and scale.sh adds workers to it later; one that adapts adds its own.
+# work_too: start main's own worker, where main computes.
 work_too() {
-  [[ "${WORKER_COUNT}" == 0 && ( -n "${SESSION:-}" || -z "${ADAPT:-}" ) ]] || return 0
+  [[ -n "${main_works}" ]] || return 0
   "${here}/start-worker.sh" &
   own_worker=$!
+  [[ "${main_works}" != needed ]] || needed_worker="${own_worker}"
 }
 
 main() {
@@ -116,8 +144,14 @@ main() {
   local -a preloads=(--preload "${here}/preload/scheduler.py" --preload "${here}/preload/own_names.py")
   [[ "${OWN_NETWORK:-0}" != 1 ]] || preloads+=(--preload "${here}/preload/loopback.py")
   [[ -z "${ADAPT:-}" ]] || preloads+=(--preload "${here}/preload/adapting.py")
+  # Without workers main computes, and scale.sh adds workers later; a cluster that adapts adds its own. A session goes on
+  # when that worker is lost: who sits there sees it.
+  local main_works=""
+  if [[ "${WORKER_COUNT}" == 0 ]]; then
+    if [[ -n "${SESSION:-}" ]]; then main_works=yes; elif [[ -z "${ADAPT:-}" ]]; then main_works=needed; fi
+  fi
   # Its scratch files and their locks, which others could hold in the machine's own temporary directory.
-  DASK_TEMPORARY_DIRECTORY="${DASK_TEMPORARY_DIRECTORY:-${NODE_DIR}}" dask scheduler \
+  MAIN_WORKS="${main_works}" DASK_TEMPORARY_DIRECTORY="${DASK_TEMPORARY_DIRECTORY:-${NODE_DIR}}" dask scheduler \
     --host "${NODE_ADDRESS}" --port "${SCHEDULER_PORT}" --protocol "${DASK_SCHEDULER_ADDRESS%%:*}" \
     --dashboard-address "${NODE_ADDRESS}:${DASHBOARD_PORT}" \
     "${preloads[@]}" --preload "${here}/preload/quick_exit.py" &
@@ -125,11 +159,11 @@ main() {
   work_too
   wait_for_workers
   report_ready
-  local code=0
+  local code first
   if [[ "${EPHEMERAL}" == 0 ]]; then
-    wait "${scheduler}" || code=$?
+    first_end
     scheduler=""
-    die "${code}" "the scheduler ended"
+    die "${first}" "the scheduler ended"
   fi
   # For the entry point alone: Client(n_workers=4) is to take this cluster.
   PYTHONPATH="$(changed_imports "${here}")" run_entry_point &

@@ -107,20 +107,6 @@ port_options() {
   options+=(--min-worker-port "${first}" --max-worker-port "${last}")
 }
 
-# own_gpus: where nodes share a machine, give this one its part of the GPUs: Ray counts what CUDA_VISIBLE_DEVICES names.
-own_gpus() {
-  [[ -n "${NODE_CPUS:-}" && -z "${CUDA_VISIBLE_DEVICES+set}" ]] || return 0
-  command -v nvidia-smi >/dev/null || return 0
-  local -a all=() mine=()
-  local gpu
-  mapfile -t all < <(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null)
-  for gpu in "${!all[@]}"; do
-    ((gpu % (WORKER_COUNT + 1) != NODE_RANK % (WORKER_COUNT + 1))) || mine+=("${all[gpu]}")
-  done
-  CUDA_VISIBLE_DEVICES="$(IFS=, && printf '%s' "${mine[*]-}")"
-  export CUDA_VISIBLE_DEVICES
-}
-
 # start_ray OPTION...: start this node's Ray; return when it runs, with the pid of `ray start` in `ray` and that of the
 # raylet in `raylet`. Where that fails, as it does on a machine that is too busy for the limits in Ray, it is tried twice
 # more.
@@ -130,7 +116,6 @@ start_ray() {
   options+=(--temp-dir "${temporary}" --object-spilling-directory "${NODE_DIR}/spilled")
   store_options
   port_options
-  own_gpus
   local try
   for try in 1 2 3; do
     : >"${NODE_DIR}/ray.log"

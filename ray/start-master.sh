@@ -103,6 +103,8 @@ main() {
   require MAIN_ADDRESS NODE_ADDRESS NODE_NAME NODE_DIR OUTPUT_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT \
     GCS_PORT DASHBOARD_PORT RAY_CLIENT_PORT RAYLET_PORTS WORKER_PORTS HEAD_CPUS OBJECT_STORE_MEMORY
   if [[ "${EPHEMERAL}" == 1 ]]; then require ENTRY_POINT ENTRY_ARGS_FILE CODE_DIR; fi
+  [[ "${HEAD_CPUS}" != 0 || "${WORKER_COUNT}" != 0 || "${EPHEMERAL}" != 1 ]] ||
+    die 78 "HEAD_CPUS=0 leaves tasks to the workers, and there are none; launch 1 worker or more, or leave HEAD_CPUS at auto"
   configure_ray
   trap 'end_all; exit 143' TERM INT
   python "${here}/head/nodes.py" "${RAY_ADDRESS}" &

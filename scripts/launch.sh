@@ -5,7 +5,7 @@
 # launch.sh shows the nodes' logs until the cluster ends, and exits with the script's code. Ctrl-C stops the cluster.
 #
 #   <framework>         a folder of this project with start scripts: dask, horovod, pytorch, ray, tensorflow
-#   <workers>           1 or more
+#   <workers>           how many besides main. 0: main alone, with all CPUs and GPUs of its machine
 #   --entry FILE        run your script, instead of the example
 #   --module NAME       run a module instead, as python -m does: package.train
 #   --code DIR          the folder of your code; default: the script's folder, for a module this folder. Your script
@@ -34,6 +34,7 @@
 # Examples:
 #   launch.sh dask 3                                      the example, on three workers
 #   launch.sh pytorch 2 --entry train.py -- --epochs 10   your own script, and its arguments
+#   launch.sh pytorch 0 --entry train.py                  one node: a process for each GPU of this machine
 #   launch.sh dask 3 --keep --detach --ttl 2h             a cluster for a notebook, for two hours
 #   launch.sh ray 4 --backend oci --dry-run               what would be sent to OCI
 #

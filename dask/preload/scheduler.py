@@ -89,6 +89,7 @@ class WorkerNodes(SchedulerPlugin):
 def dask_setup(scheduler: Scheduler) -> None:
     """Called by ``dask scheduler --preload``, before the first worker can come."""
     nodes = [f"WORKER_{rank}" for rank in range(1, int(os.environ["WORKER_COUNT"]) + 1)]
+    nodes += ["MAIN"] if os.environ.get("MAIN_WORKS") == "needed" else []
     grace_period_s = float(os.environ.get("GRACE_PERIOD") or 10)
     directory = Path(os.environ["NODE_DIR"])
     scheduler.add_plugin(WorkerNodes(scheduler, nodes, int(os.environ["NPROCS"]), directory, grace_period_s))

@@ -18,15 +18,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 def join():
     """Become one of the processes that train; return the device to compute on."""
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if "RANK" in os.environ:
-        dist.init_process_group(backend)
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        group = {"backend": "nccl", "device_id": device}
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    if backend == "gloo":
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
+        device, group = torch.device("cpu"), {"backend": "gloo"}
+    if "RANK" not in os.environ:
+        group |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    dist.init_process_group(**group)
     return device
 
 

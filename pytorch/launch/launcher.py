@@ -90,7 +90,8 @@ def options_for(launcher: str, ranks: int) -> list[str]:
     if launcher == "deepspeed":
         # Nodes by name, of which it finds its own by its node rank, and the GPUs that each shall see.
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        gpus = visible.split(",")[:ranks] if visible else list(range(ranks))
+        # One that sees none must not see one again: -1 names none.
+        gpus = visible.split(",")[:ranks] if visible else ["-1"] * ranks if visible == "" else list(range(ranks))
         slots = {str(node): gpus for node in range(nodes)}
         return [f"--world_info={base64.urlsafe_b64encode(json.dumps(slots).encode()).decode()}"]
     # Several ranks: each line says whose it is.

@@ -82,8 +82,13 @@ TOGETHER = {
     "test_first_evening",
 }
 # Others that take these ports: TensorFlow's, on all addresses of the machine, is Horovod's too.
-SAME_PORT = {"[pytorch": "test_pytorch", "[tensorflow": "test_tensorflow", "[horovod": "test_tensorflow"}
-SHARES_PORTS = {"test_oci", "test_second_life", "test_shapes", "test_from_ads"}
+SAME_PORT = {
+    "[pytorch": "test_pytorch",
+    "[tensorflow": "test_tensorflow",
+    "[horovod": "test_tensorflow",
+    "[ray": "test_ray",
+}
+SHARES_PORTS = {"test_oci", "test_one_node", "test_second_life", "test_shapes", "test_from_ads"}
 
 
 def group_of(nodeid: str) -> str:

@@ -226,9 +226,10 @@ def test_check_tells_beforehand_what_a_launch_would_meet(site: Site) -> None:
     assert site.left() == []
 
 
-def test_a_failure_comes_out_with_its_code(site: Site) -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_failure_comes_out_with_its_code(site: Site, workers: int) -> None:
     """The entry point's code is launch.sh's and every node's, and status.sh knows why when all is gone."""
-    launch = site.launch(1, "raise SystemExit(7)", "--name", "seven")
+    launch = site.launch(workers, "raise SystemExit(7)", "--name", "seven")
     assert launch.wait() == 7
     assert {node["exit_code"] for node in launch.nodes().values()} == {7}
     assert site.left() == []

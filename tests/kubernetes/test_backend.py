@@ -44,9 +44,10 @@ def test_a_followed_cluster_ends_with_0_and_leaves_its_logs(site: Site) -> None:
     assert (site.directory / "logs" / "WORKER_2.log").read_text().count("worker works\n") == 1
 
 
-def test_a_scripts_code_comes_out_with_the_reason(site: Site) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_scripts_code_comes_out_with_the_reason(site: Site, workers: int) -> None:
     """As the last line, and in `status.sh` when all is gone."""
-    launch = site.launch("plain", 2, "raise SystemExit(7)")
+    launch = site.launch("plain", workers, "raise SystemExit(7)")
     assert launch.wait(SOON_S) == 7, launch.err
     last = launch.err.splitlines()[-1]
     assert "ended with 7" in last

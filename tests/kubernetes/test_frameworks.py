@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from harness import wait_until
 from kube.launches import CHECKOUT, SOON_S, Site, lines_of
+from one_node import EXAMPLES, assert_runs_alone
 
 # The first time, an image is built, and both nodes unpack it.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -74,3 +75,11 @@ def test_a_detached_launch_is_stopped(pods: Site, framework: str) -> None:
     pods.run("stop", name)
     assert "with 143" in pods.run("status", name)
     pods.assert_nothing_left()
+
+
+@pytest.mark.parametrize("framework", EXAMPLES)
+def test_one_pod_is_a_cluster(site: Site, product_image: Callable[[str], str], framework: str) -> None:
+    """The example's result and 0, and 7, of all five."""
+    shutil.copytree(CHECKOUT / framework, site.project.path / framework, dirs_exist_ok=True)
+    assert_runs_alone(site.project, framework, PATIENCE_S, IMAGE=product_image(framework), MEMORY="3g", SHM_SIZE="512m")
+    site.assert_nothing_left()

@@ -25,6 +25,7 @@ NEEDS = {
     "a Kubernetes",
     "a registry",
     "a container engine",
+    "several GPUs",
     "terraform",
     "the tools of developers",
 }
@@ -47,6 +48,7 @@ OTHERS = {
     "rm",
     "scp",
     "ssh",
+    "several GPUs",
     "terraform",
 }
 # Variables of make and of others' programs.

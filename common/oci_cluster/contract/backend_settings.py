@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from oci_cluster.contract.setting import Receiver, Setting
+from oci_cluster.contract.values import parse_gpus
 
 
 def _docker(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
@@ -45,6 +46,14 @@ BACKEND_SETTINGS: tuple[Setting, ...] = (
         "GPUs of each node: with docker as `--gpus` takes them, with Kubernetes a number",
         example="1",
         backend_defaults={"docker": "", "kubernetes": ""},
+    ),
+    Setting(
+        "GPUS_PER_NODE",
+        Receiver.BACKEND,
+        "GPUs of this machine for each node of `local`: `auto` shares them out, `all` shows all to every node",
+        parse_gpus,
+        default="auto",
+        backend_defaults={"local": "auto"},
     ),
     _docker("HARDENED", "0: nodes may write to their image, and have the engine's usual capabilities", "1"),
     _docker("PUBLISH", "ports of main on this machine's 127.0.0.1, blanks between", example="8787"),

@@ -36,7 +36,9 @@ def own_environment(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
 SETTINGS_FILE = "settings.env"
 
 
-FRAMEWORK_KEYS = frozenset({"REQUIRED_PACKAGES", "SETTING_VALUES", "UNUSED_SETTINGS", "CLIENT_PORT", "NODE_PORTS"})
+FRAMEWORK_KEYS = frozenset(
+    {"REQUIRED_PACKAGES", "SETTING_VALUES", "UNUSED_SETTINGS", "CLIENT_PORT", "NODE_PORTS", "RANKS_PER_NODE"}
+)
 """What a framework's file says of the framework itself. These are no settings, and no node gets them."""
 
 

@@ -62,7 +62,7 @@ _NODES = (
     ),
     _decided(
         "WORKER_COUNT",
-        "workers that the launch asked for, main not counted",
+        "workers that the launch asked for, main not counted; 0: main is the only node, and computes",
         parse_count,
         aliases=("OCI__WORKER_COUNT",),
     ),

@@ -63,6 +63,21 @@ def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int
     return int(text)
 
 
+def parse_gpus(text: str) -> int | str:
+    """Return how many GPUs a node gets: a number, ``auto`` or ``all``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if text in {"auto", "all"}:
+        return text
+    try:
+        return parse_count(text, maximum=1000)
+    except ValueError as error:
+        msg = f"{error}, nor auto nor all"
+        raise ValueError(msg) from error
+
+
 def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
     """Return the two numbers of ``MIN:MAX``: neither below 0 nor above *maximum*, the smaller first.
 

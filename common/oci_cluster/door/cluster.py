@@ -44,7 +44,7 @@ class Cluster(Handle):
 
         Args:
             framework: A folder of the project: ``dask``, ``pytorch``, ``tensorflow``, ``horovod``, or your own.
-            workers: How many, beside main.
+            workers: How many, beside main; 0: main alone, which computes.
             options: See :class:`oci_cluster.door.options.Options`, which has each with its meaning.
 
         Raises:

@@ -14,7 +14,7 @@ from oci_cluster.door.request import Wanted, request_of
 from oci_cluster.door.running import Running
 from oci_cluster.launcher.adapting import followed
 from oci_cluster.launcher.guard import Guard
-from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.planning import make_plan
 from oci_cluster.launcher.provisioning import bounded
 
@@ -39,7 +39,7 @@ def launched(
         try:
             cluster = lifecycle.launch(bounded(plan) if keep else followed(plan, backend))
             try:
-                say(f"cluster {cluster.name} started: {len(plan.nodes)} nodes; {backend.started(cluster, plan)}")
+                say(started(backend, cluster, plan))
                 if keep:
                     return cluster, None
                 running = Running(backend, cluster, plan, say, lifecycle)

@@ -21,7 +21,7 @@ from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.settings_table import FLAGS
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError
 from oci_cluster.launcher.command_line import OPTIONS, CommandLine, check_words, parse
-from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.opening import chosen, continue_in, equip, given_settings, open_named, opened
 from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request, make_plan
@@ -212,7 +212,7 @@ def _follow(
     """Show *cluster* to its end; return its exit code."""
     from oci_cluster.launcher.follow import Follower, conclude
 
-    say(f"cluster {cluster.name} started: {len(plan.nodes)} nodes; {backend.started(cluster, plan)}")
+    say(started(backend, cluster, plan))
     copy = backend.logs(cluster, cluster.directory / "logs", follow=True)
 
     def lost(error: Exception) -> None:

@@ -358,6 +358,12 @@ def _scalable(backend: Backend, cluster: Cluster) -> tuple[Plan, list[NodeState]
     return plan, states
 
 
+def started(backend: Backend, cluster: Cluster, plan: Plan) -> str:
+    """Return the line that says that *cluster* has been started."""
+    nodes = "1 node" if len(plan.nodes) == 1 else f"{len(plan.nodes)} nodes"
+    return f"cluster {cluster.name} started: {nodes}; {backend.started(cluster, plan)}"
+
+
 def _new_workers(plan: Plan, states: Sequence[NodeState], count: int) -> list[Node]:
     """Return *count* workers of free ranks: a lost worker's, where the backend can give that again, come first."""
     names = list(dict.fromkeys([*plan.node_names, *(state.node for state in states)]))

@@ -87,7 +87,7 @@ def make_plan(
     workers, bounds = _worker_counts(request, read, folder, max_workers)
     launch_id = secrets.token_hex(4)
     name = read.value("CLUSTER_NAME", _cluster_name, f"{request.session.get('SESSION', folder.name)}-{launch_id[:4]}")
-    servers, ephemeral, arguments = read.setting("PS_COUNT"), read.setting("EPHEMERAL"), read.setting("ARGS", [])
+    servers, ephemeral, arguments = _servers(read, folder, workers), read.setting("EPHEMERAL"), read.setting("ARGS", [])
     code_dir, entry = _code(request, read, folder, cwd, ephemeral=ephemeral)
     passed_on = _passed_on(given, read, folder, workers, bounds)
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
@@ -256,6 +256,14 @@ def _worker_counts(
         msg = f"workers: {workers} is not within ADAPT={text}; begin with {bounds[0]} to {bounds[1]}"
         raise UsageError(msg)
     return workers, bounds
+
+
+def _servers(read: SettingsReader, folder: Path, workers: int) -> int:
+    """Return how many parameter servers there are; they serve workers."""
+    servers: int = read.setting("PS_COUNT")
+    if servers and not workers and "PS_COUNT" not in framework_words(folder, "UNUSED_SETTINGS"):
+        read.problems.append(f"PS_COUNT: {servers} would serve no workers; launch 1 worker or more")
+    return servers
 
 
 def _passed_on(

@@ -29,6 +29,8 @@ from oci_cluster.system.text import printable, seconds_since, span
 
 # What a node is that was ended alone, on purpose; the other words are the backend's.
 LEFT = "LEFT"
+# GPUs of a node that are shown: machines have 16 at most, and MIG makes seven of each.
+_MOST_GPUS = 112
 
 
 def facts_of(backend: Backend, cluster: Cluster, plan: Plan, ready: Mapping[str, Any]) -> dict[str, str]:
@@ -99,7 +101,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         "facts": facts_of(backend, cluster, plan, _read(cluster_dir, READY)) if code is None else {},
         **({"exposed": list(plan.limits.exposed)} if plan.limits.exposed else {}),
         "nodes": [
-            {"address": state.address, **_node(backend, state, code), "phase": _phase(cluster_dir, state)}
+            {"address": state.address, **_node(backend, state, code), **_said(cluster_dir, state)}
             for state in (replace(state, address=state.address or placed.get(state.node, "")) for state in states)
         ],
         **({"unreadable": unreadable} if unreadable else {}),
@@ -286,17 +288,22 @@ def _ending(found: Mapping[str, Any]) -> str:
     return f"{found['state']} with {found['exit_code']}" if found["exit_code"] else str(found["state"])
 
 
-def _phase(cluster_dir: ClusterDir | None, state: NodeState) -> str:
+def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
+    """Return what a node's heartbeat tells: what the node is at, and which GPUs it sees, where it knows that."""
     if state.exit_code is not None:
-        return "ended"
+        return {"phase": "ended"}
     if state.is_waiting:
         why = f": {state.details}" if state.state is State.NEEDS_ATTENTION and state.details else ""
-        return (f"waiting for {span(waiting_s(state))}" if state.accepted else "waiting") + why
+        return {"phase": (f"waiting for {span(waiting_s(state))}" if state.accepted else "waiting") + why}
     name = heartbeat_file(state.node)
     said = _read(cluster_dir, name)
     if cluster_dir is not None and name in cluster_dir.refused:
-        return "unknown"
-    return str(said["phase"]) if "phase" in said else "running" if _has_come(cluster_dir, state.node) else "starting"
+        return {"phase": "unknown"}
+    if "phase" not in said:
+        return {"phase": "running" if _has_come(cluster_dir, state.node) else "starting"}
+    gpus = said.get("gpus")
+    names = [printable(text, 100) for text in gpus[:_MOST_GPUS]] if isinstance(gpus, list) else []
+    return {"phase": str(said["phase"]), **({"gpus": names} if names else {})}
 
 
 def _has_come(cluster_dir: ClusterDir | None, node: str) -> bool:

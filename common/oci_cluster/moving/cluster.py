@@ -126,12 +126,12 @@ def _take_counts(found: Conversion, cluster: Field, roles: Mapping[str, Mapping[
     if counts.get("main", 1) != 1:
         found.note(Kind.NO_NEED, roles["main"]["replicas"], "there is one main, in ADS too")
     found.workers = counts.get("worker", 0)
-    if not found.workers:
-        found.workers = 1
-        why = "a cluster has one worker at least: one more node than in ADS"
-        found.lose(roles["worker"]["replicas"] if "worker" in roles else cluster, why)
     if "ps" in roles and found.framework == "tensorflow":
         found.servers = counts["ps"]
+        if found.servers and not found.workers:
+            found.workers = 1
+            why = "parameter servers serve workers: there is one, one more node than in ADS"
+            found.lose(roles["worker"]["replicas"] if "replicas" in roles.get("worker", {}) else cluster, why)
     elif "ps" in roles:
         found.lose(cluster.mapping()["ps"], f"parameter servers are TensorFlow's; {found.framework} has none")
     found.taken += len([role for role in roles if "replicas" in roles[role]])

@@ -79,6 +79,7 @@ class Agent:
         self._settings = settings
         self._environ = environ
         self._exchange = exchange
+        self._children = children
         self._node_dir = node_dir(settings.launch_id, settings.node)
         self._pulse = Pulse(
             settings,
@@ -117,6 +118,7 @@ class Agent:
     def _live(self) -> Outcome:
         settings, pulse = self._settings, self._pulse
         self._make_node_dir()
+        self._ask_for_gpus()
         # First: from here on this node can report to the others what goes wrong.
         pulse.wait_for("main" if pulse.cluster_dir.is_at_main else "WORK_DIR", self._create_cluster_dir)
         self._check_that_it_is_wanted()
@@ -155,6 +157,15 @@ class Agent:
             if path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.getuid():
                 shutil.rmtree(path, ignore_errors=True)
         path.mkdir(mode=0o700)
+
+    def _ask_for_gpus(self) -> None:
+        environ, pulse = self._environ, self._pulse
+        program = shutil.which("nvidia-smi", path=environ.get("PATH", ""))
+        if program and environ.get("CUDA_VISIBLE_DEVICES") != "":
+            from oci_cluster.node.gpus import OwnGpus  # noqa: PLC0415 - where there may be some
+
+            output = self._node_dir / "gpus"
+            pulse.told = OwnGpus(program, environ, output, children=self._children, clock=pulse.clock).told
 
     def _create_cluster_dir(self) -> bool:
         self._pulse.cluster_dir.create()

@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oci_cluster.contract.cluster_dir import ClusterDir
@@ -106,6 +106,8 @@ class Pulse:
         #: What heartbeats tell: what this node is at, and which attempt at the entry point it takes part in.
         self.phase = "starting"
         self.attempt = 0
+        #: Set by the agent: what they tell besides.
+        self.told: Callable[[], Mapping[str, Any]] = dict
         #: Whether the cluster dir has been made: from then on this node can report to the others.
         self.has_joined = False
         #: Set by the node's role: what observes the other nodes every heartbeat interval, what ends a wait in vain, and
@@ -234,7 +236,8 @@ class Pulse:
         self._beat += 1
         taken = self.ask(
             lambda: self.cluster_dir.publish(
-                heartbeat_file(self._settings.node), beat=self._beat, phase=self.phase, attempt=self.attempt
+                heartbeat_file(self._settings.node),
+                **{"beat": self._beat, "phase": self.phase, "attempt": self.attempt, **self.told()},
             )
         )
         self._beats.done(began_at, answered=not isinstance(taken, NoAnswer))

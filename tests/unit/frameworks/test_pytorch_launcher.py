@@ -88,6 +88,8 @@ def test_deepspeed_gets_the_gpus_of_every_node(launcher: ModuleType, monkeypatch
     assert slots() == {"0": [0, 1], "1": [0, 1], "2": [0, 1]}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
     assert slots() == {"0": ["4", "6"], "1": ["4", "6"], "2": ["4", "6"]}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert slots()["0"] == ["-1", "-1"]
 
 
 @pytest.mark.parametrize(

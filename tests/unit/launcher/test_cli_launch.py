@@ -153,7 +153,7 @@ def test_variables_reach_the_plan_in_the_order_of_the_command_line(
 @pytest.mark.usefixtures("door")
 def test_more_workers_than_the_backend_takes_are_refused() -> None:
     """Its limit is the launch's."""
-    limit = "'251' is not a whole number from 1 to 250, which is what the local backend takes"
+    limit = "'251' is not a whole number from 0 to 250, which is what the local backend takes"
     with pytest.raises(UsageError, match=f"workers: {limit}; try 3"):
         cli.run("launch", ["dask", "251"])
 

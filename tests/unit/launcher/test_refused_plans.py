@@ -8,15 +8,15 @@ from unit.launcher.fake_checkout import HINT, Checkout, refusal
 from oci_cluster.errors import ClusterError, SettingsError, UsageError
 
 
-@pytest.mark.parametrize("workers", ["0", "-1", "abc", "251", "1000000", "3.0", ""])
+@pytest.mark.parametrize("workers", ["-1", "abc", "251", "1000000", "3.0", ""])
 def test_a_wrong_number_of_workers_is_wrong_usage(checkout: Checkout, workers: str) -> None:
     """The number, the backend's limit and a number that works are in one line (2)."""
     assert refusal(UsageError, checkout, workers=workers) == (
-        f"workers: '{workers}' is not a whole number from 1 to 250, which is what the local backend takes; try 3"
+        f"workers: '{workers}' is not a whole number from 0 to 250, which is what the local backend takes; try 3"
     )
 
 
-@pytest.mark.parametrize("workers", ["1", "250"])
+@pytest.mark.parametrize("workers", ["0", "250"])
 def test_the_limits_of_a_backend_are_allowed(checkout: Checkout, workers: str) -> None:
     """One worker, and as many as the backend takes, are right."""
     assert checkout.environment(workers=workers)["WORKER_COUNT"] == workers

@@ -248,6 +248,25 @@ def test_nothing_but_the_phase_of_a_heartbeat_is_shown(
     assert "evil" not in json.dumps(described_by(backend, cluster))
 
 
+@pytest.mark.parametrize(
+    ("gpus", "shown"),
+    [
+        (["NVIDIA H100 80GB HBM3"], ["NVIDIA H100 80GB HBM3"]),
+        ([], None),
+        ("H100", None),
+        ({"a": 1}, None),
+        (["\x1b[31mred\n" + "x" * 200, 7], ["[31mred" + "x" * 91, "7"]),
+        (["A10"] * 200, ["A10"] * 112),
+    ],
+)
+def test_the_gpus_of_a_node_are_shown_as_far_as_they_are_names(
+    backend: FakeBackend, cluster: Cluster, cluster_dir: ClusterDir, gpus: object, shown: list[str] | None
+) -> None:
+    """Bounded, and without what would control a terminal."""
+    cluster_dir.publish("MAIN_heartbeat.json", phase="running", gpus=gpus)
+    assert [node.get("gpus") for node in described_by(backend, cluster)["nodes"]] == [shown, None]
+
+
 def test_the_backends_own_words_are_what_programs_see(backend: FakeBackend, cluster: Cluster) -> None:
     """Fields of a node are under the names that its backend has for them."""
     backend.node_fields = {"node": "node", "lifecycle_details": "details", "ocid": "id"}

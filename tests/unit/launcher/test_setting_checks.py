@@ -240,3 +240,4 @@ def test_every_setting_of_a_framework_has_a_form(framework: str) -> None:
             check_form(form, defaults[name])
     assert not FRAMEWORK_KEYS & set(defaults)
     assert set(framework_words(ROOT / framework, "UNUSED_SETTINGS")) <= set(SETTINGS)
+    assert set(framework_words(ROOT / framework, "RANKS_PER_NODE")) <= set(forms)

@@ -28,6 +28,25 @@ def test_the_least_is_what_the_agents_take_for_it(
     assert checkout.plan(environ, workers="3").limits.min_workers == minimum
 
 
+@pytest.mark.parametrize("declared", ["", "MIN_WORKERS=1\n", "MIN_WORKERS=0\n"])
+def test_a_cluster_without_workers_is_main_alone(checkout: Checkout, declared: str) -> None:
+    """What a framework declares as its least is meant for clusters that have workers."""
+    (checkout.root / "dask" / "settings.env").write_text(declared)
+    plan = checkout.plan(workers="0")
+    assert (plan.node_names, plan.limits.min_workers) == (["MAIN"], 0)
+
+
+def test_a_minimum_of_the_users_own_counts_without_workers_too(checkout: Checkout) -> None:
+    said = refusal(SettingsError, checkout, {"MIN_WORKERS": "1"}, workers="0")
+    assert "1 is more than the 0 of this launch" in said
+
+
+def test_parameter_servers_need_workers(checkout: Checkout) -> None:
+    (checkout.root / "dask" / "settings.env").write_text("")
+    said = refusal(SettingsError, checkout, {"PS_COUNT": "2"}, workers="0")
+    assert said == f"bad settings: PS_COUNT: 2 would serve no workers; launch 1 worker or more {HINT}"
+
+
 @pytest.mark.parametrize(
     ("adapt", "workers", "minimum"),
     [("1:4", "2", 1), ("0:4", "1", 0), ("0:4", "0", 0), ("2:2", "2", 1), ("0:250", "9", 0)],
@@ -42,14 +61,12 @@ def test_a_cluster_that_adapts_may_have_as_few_as_main_may_wish_for(
     assert len(plan.nodes) == int(workers) + 1
 
 
-@pytest.mark.parametrize("workers", ["1", "5"])
+@pytest.mark.parametrize("workers", ["0", "1", "5"])
 def test_a_cluster_begins_with_as_many_as_adapt_allows(checkout: Checkout, workers: str) -> None:
     """What was typed, and what is right."""
     assert refusal(UsageError, checkout, {"ADAPT": "2:4"}, workers=workers) == (
         f"workers: {workers} is not within ADAPT=2:4; begin with 2 to 4"
     )
-    said = refusal(UsageError, checkout, {"ADAPT": "1:4"}, workers="0")
-    assert said == "workers: '0' is not a whole number from 1 to 250, which is what the local backend takes; try 3"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from typing import Any
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, DirectWay, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, check_ports
+from oci_cluster.backends.local.gpus import check_left, share_out
 from oci_cluster.contract.cluster import (
     FILE,
     Cluster,
@@ -110,8 +111,8 @@ class LocalBackend:
         if plan is not None:
             _read_own(plan, self._root)
 
-    def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
-        """Return *plan* with what its nodes get on this machine: addresses, work dir, a share of CPUs and memory.
+    def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
+        """Return *plan* with what its nodes get on this machine: addresses, work dir, shares of CPUs, memory and GPUs.
 
         The addresses are claimed until :meth:`close`.
 
@@ -120,6 +121,7 @@ class LocalBackend:
             SettingsError: a port is taken, the work dir is one that processes cannot share, or a setting is wrong.
         """
         self.check(plan)
+        plan = share_out(plan, self._root / plan.framework, os.environ, say)
         work_dir = plan.work_dir or f"file://{self._directory}"
         count = len(plan.nodes)
         self.close()
@@ -175,6 +177,7 @@ class LocalBackend:
         """Start *nodes*: the first of a cluster by a runner of its own, later ones by that."""
         cluster = Cluster.of(plan, self._directory)
         if nodes[0].role != "MAIN":  # also where the runner has just ended: another would run all nodes once more
+            check_left(plan, self._root / plan.framework, nodes)
             self._ask_runner(cluster, start=[node.rank for node in nodes])
             return cluster
         # Before anybody can find the cluster, and handed on to the runner: at no moment it looks as if it had ended.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import importlib.util
+import os
 import shutil
 import sys
 import tempfile
@@ -15,11 +16,13 @@ import psutil
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, refused, unknown
 from oci_cluster.backends.local.addresses import Addresses, check_ports
+from oci_cluster.backends.local.gpus import share_of, share_out
 from oci_cluster.contract.cluster import Plan, clusters_dir
 from oci_cluster.contract.config import framework_words
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import is_locked, not_writable
+from oci_cluster.system.gpus import VISIBLE
 from oci_cluster.system.python_env import missing_packages
 
 _MB, _GB = 10**6, 10**9
@@ -36,10 +39,11 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:  # noqa: ARG001 -
     plan = checked.plan
     if plan is None:
         why = "settings are so wrong that this cannot be seen; mend those first"
-        yield from (unknown(item, why) for item in ("Python", "memory", "free ports", "file locks"))
+        yield from (unknown(item, why) for item in ("Python", "memory", "GPUs", "free ports", "file locks"))
         return
     yield _python(plan, checked.root)
     yield _memory(len(plan.nodes))
+    yield _gpus(plan, checked.root)
     yield from _free_ports(plan)
     yield _locks(_folders(plan, checked.root))
 
@@ -84,6 +88,18 @@ def _memory(nodes: int) -> Finding:
     fit = int(memory.available // _LEAST_NODE)
     mend = f"end other programs, or launch with {max(fit - 1, 1)} workers"
     return fails("memory", f"{told}, and the smallest takes {_size(_LEAST_NODE)}", mend)
+
+
+def _gpus(plan: Plan, root: Path) -> Finding:
+    """Return which GPUs each node would see."""
+    said: list[str] = []
+    try:
+        placed = share_out(plan, root / plan.framework, os.environ, said.append)
+    except SettingsError as error:
+        return refused("GPUs", error)
+    shares = {node.name: share_of(placed, node).get(VISIBLE) for node in plan.nodes}
+    said += [f"{name} {share or 'none'}" for name, share in shares.items() if share is not None]
+    return fine("GPUs", ", ".join(said) or "none are shared out: each node sees what this machine has")
 
 
 def _free_ports(plan: Plan) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses
+from oci_cluster.backends.local.gpus import share_of
 from oci_cluster.contract.cluster import Node, Plan, State
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.names import node_dir, remove_node_dir
@@ -103,6 +104,7 @@ class Runner:
     def _start(self, node: Node) -> None:
         path = os.pathsep.join([str(Path(self._plan.python).parent), self._environ.get("PATH", os.defpath)])
         environ = {**self._environ, "PATH": path, **self._plan.environment, **node.environment}
+        environ |= share_of(self._plan, node)
         environ.pop(records.RUNNER_MARK, None)
         log_path = self._directory / "logs" / f"{node.name}.log"
         try:

@@ -210,11 +210,11 @@ class _Room:
 
     def _fewer(self, wanted: Wanted, left: float) -> list[str]:
         """Return what to launch within what is *left*: fewer workers, where all nodes have one machine."""
-        workers = 0
+        workers = -1
         if len(wanted.machines) == 1 and not self._is_adaptive:
             (one,) = wanted.machines
             workers = self._checked.workers - one.nodes + int(left // one.each(wanted.unit))
-        if workers < 1:
+        if workers < 0:
             return ["# or set another SHAPE"]
         return ["# or fewer workers, or another SHAPE:", f"./scripts/launch.sh {self._checked.framework} {workers}"]
 

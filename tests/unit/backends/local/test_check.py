@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stub_gpus import listing, stub_nvidia_smi
 from unit.fake_local import LIMITS, make_plan
 
 from oci_cluster.backends import check_of
@@ -55,10 +56,23 @@ def test_a_machine_that_can_run_it_is_fine(root: Path, look: Look) -> None:
     assert [(one.item, str(one.verdict)) for one in found] == [
         ("Python", "fine"),
         ("memory", "fine"),
+        ("GPUs", "fine"),
         ("free ports", "fine"),
         ("file locks", "fine"),
     ], found
     assert sorted(root.rglob("*")) == before
+
+
+def test_gpus_suffice_or_do_not(root: Path, look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the launch shares them out."""
+    (root / "plain" / "settings.env").write_text("ENTRY_ON=all\n")
+    assert of("GPUs", look(make_plan())).text == "none are shared out: each node sees what this machine has"
+    stub_nvidia_smi(tmp_path / "bin", listing(3))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    said = "GPUS_PER_NODE: 1 of 3 GPUs for each of 2 nodes; left over: 2"
+    assert of("GPUs", look(make_plan())).text == f"{said}, MAIN 0, WORKER_1 1"
+    found = of("GPUs", look(make_plan(settings={"GPUS_PER_NODE": "2"})))
+    assert (found.verdict, found.mend.startswith("one node has all GPUs")) == (Verdict.FAILS, True)
 
 
 def free_port() -> int:

@@ -209,8 +209,9 @@ def test_what_mends_a_limit_is_a_number_or_fewer_workers(look: Any) -> None:
         "# or fewer workers, or another SHAPE:",
         "./scripts/launch.sh plain 1",
     ]
-    one = of("service limit", look(answers(list_limit_values=limits, get_resource_availability=left(3, 7)), SHAPE=A10))
-    assert "fewer workers" not in one.mend
+    for machines, advice in [(3, "./scripts/launch.sh plain 0"), (1, "# or set another SHAPE")]:
+        service = answers(list_limit_values=limits, get_resource_availability=left(machines, 10 - machines))
+        assert of("service limit", look(service, SHAPE=A10)).mend.splitlines()[-1] == advice
 
 
 def test_fewer_workers_are_no_advice_where_main_has_another_machine(look: Any) -> None:
