@@ -12,7 +12,7 @@ from harness import UNTIL_GO, Project, wait_until
 from stub_gpus import listing, stub_nvidia_smi, uuid
 
 H100 = "NVIDIA H100 80GB HBM3"
-ENTRY = "import os\nprint('sees', os.environ.get('CUDA_VISIBLE_DEVICES', 'all'), flush=True)\n"
+ENTRY = "import os\nprint('sees', os.environ.get('CUDA_VISIBLE_DEVICES', 'all'))\n" + UNTIL_GO
 
 
 @pytest.fixture
@@ -59,14 +59,16 @@ def test_nodes_share_the_gpus_of_this_machine(
     stub_nvidia_smi(tmp_path / "bin", listing(gpus))
     entry = ranked.write("entry.py", ENTRY)
     launch = ranked.launch("gang", str(workers), "--entry", entry, "--python", sys.executable, PATH=path, **given)
-    code = launch.wait()
     if isinstance(expected, str):
-        assert (code, expected in launch.err) == (78, True), launch.err
+        assert (launch.wait(), expected in launch.err) == (78, True), launch.err
         assert ranked.cluster_dirs() == []
         assert (tmp_path / "bin" / "asked").read_text() == "-L\n"  # nodes ask, too
         return
-    assert code == 0, launch.err
     nodes = ["MAIN", *(f"WORKER_{rank}" for rank in range(1, workers + 1))]
+    for node in nodes:
+        launch.wait_for("entry up", node)
+    ranked.go()
+    assert launch.wait() == 0, launch.err
     assert [launch.log(node).partition("sees ")[2].partition("\n")[0] for node in nodes] == expected
 
 
@@ -85,7 +87,7 @@ def test_who_joins_gets_the_share_of_its_rank_and_none_starts_without(
 ) -> None:
     """A replacement that of the lost one, a new node the next; where all train, who would get none is refused."""
     stub_nvidia_smi(tmp_path / "bin", listing(3))
-    entry = project.write("entry.py", ENTRY + UNTIL_GO)
+    entry = project.write("entry.py", ENTRY)
     launch = project.launch("gang", "1", "--entry", entry, "--python", sys.executable, PATH=path, MIN_WORKERS="0")
     for sees, node in (("0", "MAIN"), ("1", "WORKER_1")):
         launch.wait_for(f"sees {sees}", node)

@@ -79,7 +79,6 @@ class Agent:
         self._settings = settings
         self._environ = environ
         self._exchange = exchange
-        self._children = children
         self._node_dir = node_dir(settings.launch_id, settings.node)
         self._pulse = Pulse(
             settings,
@@ -90,6 +89,7 @@ class Agent:
             clock=clock,
             wall_clock=wall_clock,
         )
+        self._pulse.told = _told_of_gpus(environ, self._node_dir, children, clock)
         self._script = Script(
             settings, environ, children=children, pulse=self._pulse, node_dir=self._node_dir, relay=relay
         )
@@ -118,7 +118,6 @@ class Agent:
     def _live(self) -> Outcome:
         settings, pulse = self._settings, self._pulse
         self._make_node_dir()
-        self._ask_for_gpus()
         # First: from here on this node can report to the others what goes wrong.
         pulse.wait_for("main" if pulse.cluster_dir.is_at_main else "WORK_DIR", self._create_cluster_dir)
         self._check_that_it_is_wanted()
@@ -157,15 +156,6 @@ class Agent:
             if path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.getuid():
                 shutil.rmtree(path, ignore_errors=True)
         path.mkdir(mode=0o700)
-
-    def _ask_for_gpus(self) -> None:
-        environ, pulse = self._environ, self._pulse
-        program = shutil.which("nvidia-smi", path=environ.get("PATH", ""))
-        if program and environ.get("CUDA_VISIBLE_DEVICES") != "":
-            from oci_cluster.node.gpus import OwnGpus  # noqa: PLC0415 - where there may be some
-
-            output = self._node_dir / "gpus"
-            pulse.told = OwnGpus(program, environ, output, children=self._children, clock=pulse.clock).told
 
     def _create_cluster_dir(self) -> bool:
         self._pulse.cluster_dir.create()
@@ -366,6 +356,18 @@ def _role(settings: NodeSettings, script: Script, pulse: Pulse) -> Role:
     from oci_cluster.node.worker import Worker  # noqa: PLC0415
 
     return Worker(settings, script=script, pulse=pulse)
+
+
+def _told_of_gpus(
+    environ: Mapping[str, str], directory: Path, children: Children, clock: Callable[[], float]
+) -> Callable[[], Mapping[str, Any]]:
+    """Return what tells heartbeats of this node's GPUs; nothing where there can be none."""
+    program = shutil.which("nvidia-smi", path=environ.get("PATH", ""))
+    if program is None or environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return dict
+    from oci_cluster.node.gpus import OwnGpus  # noqa: PLC0415 - where there may be some
+
+    return OwnGpus(program, environ, directory / "gpus", children=children, clock=clock).told
 
 
 def _tell_the_end(settings: NodeSettings, pulse: Pulse, outcome: Outcome) -> None:

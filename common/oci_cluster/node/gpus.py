@@ -25,7 +25,7 @@ class OwnGpus:
         children: Children,
         clock: Callable[[], float],
     ) -> None:
-        """Begin to ask.
+        """Prepare to ask, in the first heartbeat.
 
         Args:
             program: ``nvidia-smi``.
@@ -34,21 +34,31 @@ class OwnGpus:
             children: Starts it.
             clock: Monotonic seconds.
         """
-        self._visible = environ.get(VISIBLE)
-        self._output, self._children, self._clock = output, children, clock
-        self._give_up_at = clock() + PATIENCE_S
-        self._pid, self._names = 0, list[str]()
-        with output.open("wb") as file, contextlib.suppress(OSError):  # what cannot be started knows none
-            self._pid = children.start([program, "-L"], environ=environ, cwd=output.parent, output=file.fileno())
+        self._command, self._environ, self._output = [program, "-L"], environ, output
+        self._children, self._clock = children, clock
+        self._pid: int | None = None
+        self._give_up_at = 0.0
+        self._names: list[str] = []
 
     def told(self) -> dict[str, list[str]]:
         """Return what heartbeats are to tell: nothing until it has answered."""
-        if self._pid and ((code := self._children.code(self._pid)) is not None or self._clock() > self._give_up_at):
+        if self._pid is None:
+            self._pid = self._ask()
+            self._give_up_at = self._clock() + PATIENCE_S
+        elif self._pid and ((code := self._children.code(self._pid)) is not None or self._clock() > self._give_up_at):
             if code is None:
                 kill_group(self._pid)
             self._pid = 0
-            if code == 0:
-                with self._output.open("rb") as file:
-                    listing = file.read(_MOST_BYTES).decode(errors="replace")
-                self._names = [gpu.name for gpu in visible(gpus_in(listing), self._visible)]
+            self._names = self._listed() if code == 0 else []
         return {"gpus": self._names} if self._names else {}
+
+    def _ask(self) -> int:
+        with contextlib.suppress(OSError), self._output.open("wb") as file:  # what cannot be started knows none
+            environ, cwd = self._environ, self._output.parent
+            return self._children.start(self._command, environ=environ, cwd=cwd, output=file.fileno())
+        return 0
+
+    def _listed(self) -> list[str]:
+        with self._output.open("rb") as file:
+            listing = file.read(_MOST_BYTES).decode(errors="replace")
+        return [gpu.name for gpu in visible(gpus_in(listing), self._environ.get(VISIBLE))]

@@ -53,11 +53,18 @@ def test_a_node_tells_what_it_sees(
     assert own.told() == told
 
 
+def test_one_that_cannot_be_started_tells_nothing(tmp_path: Path) -> None:
+    """Nor one for which the disk has no room."""
+    own = OwnGpus("/bin/nvidia-smi", {}, tmp_path / "no" / "gpus", children=Asked(), clock=World().clock)  # type: ignore[arg-type]
+    assert (own.told(), own.told()) == ({}, {})
+
+
 def test_one_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
     monkeypatch.setattr(gpus, "kill_group", killed.append)
     children, world = Asked(), World()
     own = OwnGpus("/bin/nvidia-smi", {}, tmp_path / "gpus", children=children, clock=world.clock)  # type: ignore[arg-type]
+    assert own.told() == {}
     world.now = PATIENCE_S
     assert (own.told(), killed) == ({}, [])
     world.now += 1
@@ -77,7 +84,7 @@ def test_heartbeats_of_a_node_tell_it(make: MakeNode, tmp_path: Path, devices: s
             node.children.codes[len(node.children.started)] = 0
 
     node.children.on_start = answer
-    node.child_ends(0, at=30, attempt=0 if told is None else 1)  # nvidia-smi counts as one, too
+    node.world.at(30, lambda: node.children.codes.update(dict.fromkeys(node.children.scripts, 0)))
     heartbeats = node.seen_at(20, lambda: node.read("MAIN_heartbeat.json"))
     assert node.run() == 0
     assert heartbeats[0].get("gpus") == told
