@@ -1,10 +1,11 @@
 """A rank ends when torch's threads are at rest; see common/entry/sitecustomize.py.
 
-A thread of gloo runs a collective, says that it is done, and gives back tensors only then. Giving back what Python
-knows takes Python's lock. By that time the script may have ended, and before 3.14 Python ends each thread that asks for
-its lock while it shuts down. torch's C++ cannot be ended so: `terminate called without an active exception`, 134
-(pytorch#190489). `destroy_process_group()` does not end these threads where something still knows the group, as
-DistributedDataParallel does.
+A thread of gloo runs a collective, says that it is done, and gives back only then what it has kept for it: tensors, and
+the state of the thread that asked. Giving back what is Python's takes Python's lock. By that time the script may have
+ended, and before 3.14 Python ends each thread that asks for its lock while it shuts down. torch's C++ cannot be ended
+so: `terminate called without an active exception`, 134 (pytorch#190489). A barrier at the end does not help: it keeps
+the collectives before it until its own end. Nor does `destroy_process_group()` where something still knows the group,
+as DistributedDataParallel does: then it does not end these threads.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ _WAIT_BITSET, _COMMAND = 9, 0x7F
 def end() -> None:
     """Let torch's threads finish, and note for the launcher that this rank's script has ended by itself."""
     torch = sys.modules.get("torch")
-    if torch is not None:
-        wait_for_rest() if names_threads(torch) else time.sleep(LONGEST_S)
+    if torch is None:
+        pass
+    elif names_threads(torch):
+        wait_for_rest()
+    else:
+        time.sleep(LONGEST_S)
     if _node_dir and _rank_pid == str(os.getpid()) and not hasattr(sys, "last_type"):
         try:
             with open(f"{_node_dir}/script-ended-{_rank_pid}", "w", encoding="utf-8"):  # noqa: PTH123 - pathlib is slow to import

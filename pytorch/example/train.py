@@ -129,8 +129,7 @@ def main():
         if dist.get_rank() == 0 and output_dir:
             result = {"epoch": epoch, "loss": loss, "accuracy": score, "world_size": world}
             (output_dir / "result.json").write_text(json.dumps(result) + "\n")
-    # Nobody leaves before all are done: with gloo, a tensor that one of torch's threads still holds when Python ends
-    # aborts the rank, and destroying the group does not wait for those threads where there is DDP (torch 2.13).
+    # Nobody leaves before all are done.
     dist.barrier()
     dist.destroy_process_group()
 
