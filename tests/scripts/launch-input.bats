@@ -11,10 +11,10 @@ setup() {
   make_project
 }
 
-@test "launch: workers that are no whole number from 1 to the most are refused" {
+@test "launch: workers that are no whole number from 0 to the most are refused" {
   local workers
-  for workers in 0 -1 abc 1000000 3.5 '' 251; do
-    assert_refused 2 "launch.sh: error: workers: '${workers}' is not a whole number from 1 to 250, which is what the stub backend takes" \
+  for workers in -1 abc 1000000 3.5 '' 251; do
+    assert_refused 2 "launch.sh: error: workers: '${workers}' is not a whole number from 0 to 250, which is what the stub backend takes" \
       launch dask "${workers}"
   done
   assert_calls ""
