@@ -142,10 +142,10 @@ def test_a_session_is_renewed_before_its_end_while_connections_go_on(desk: Desk)
 
 
 def test_a_session_that_ends_early_is_replaced(desk: Desk) -> None:
-    desk.service.control({"bastion_life_s": 2})
     way = desk.open()
     with way.dial() as connection:
         assert says(connection) == b"hello"
+        desk.service.control({"bastion_life_s": 2})
         assert connection.recv(1) == b""  # so it is over, though it has told three hours
     desk.service.control({"bastion_life_s": 0})
     assert is_heard(way)
