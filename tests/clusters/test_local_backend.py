@@ -166,17 +166,21 @@ def test_two_clusters_of_one_name_are_refused(project: Project) -> None:
 
 
 @pytest.mark.alone  # takes the port that all toy clusters want
-def test_port_of_somebody_else_is_named(project: Project) -> None:
-    """Nothing is started, and the message says which setting chooses another port."""
+def test_port_of_somebody_else_gives_way_or_is_named(project: Project) -> None:
+    """A default becomes the next port; for one that was chosen, nothing is started, and the message says what to do."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("0.0.0.0", 18999))  # noqa: S104 - taken on every address
         other.listen()
-        launch = project.launch_plain(1, SLEEP)
+        default = project.launch_plain(1, "import os; print('has', os.environ['PLAIN_PORT'])")
+        assert default.wait() == 0
+        launch = project.launch_plain(1, SLEEP, "--env", "PLAIN_PORT=18999")
         assert launch.wait() == 78
+    (taken,) = re.findall(r"PLAIN_PORT 18999 is taken; this cluster has (\d+)", default.err)
+    assert f"MAIN     | has {taken}\n" in default.out
     assert re.search(r"port 18999 of 127\.0\.0\.\d+ is taken by another program", launch.err)
     assert "--env PLAIN_PORT=" in launch.err
-    assert project.cluster_dirs() == []
+    assert project.cluster_dirs() == [default.directory]
 
 
 # --- Detached, kept, listed, shown ------------------------------------------------------------------------

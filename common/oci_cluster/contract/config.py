@@ -37,7 +37,10 @@ SETTINGS_FILE = "settings.env"
 
 
 FRAMEWORK_KEYS = frozenset(
-    {"REQUIRED_PACKAGES", "SETTING_VALUES", "UNUSED_SETTINGS", "CLIENT_PORT", "NODE_PORTS", "RANKS_PER_NODE"}
+    {
+        *("REQUIRED_PACKAGES", "SETTING_VALUES", "UNUSED_SETTINGS", "RANKS_PER_NODE"),
+        *("CLIENT_PORT", "NODE_PORTS", "MACHINE_PORTS", "PORTS_BY_ADDRESS"),
+    }
 )
 """What a framework's file says of the framework itself. These are no settings, and no node gets them."""
 

@@ -95,8 +95,7 @@ def make_plan(
     _complain(read.problems, request, problems)
     added = {key: text for key, text in extra.items() if key not in {"MIN_WORKERS", "MIN_NODES"}}
     own = {"PS_COUNT": str(servers), "EPHEMERAL": str(int(ephemeral)), "ARGS": json.dumps(arguments)}
-    own |= {**_decided(folder.name, launch_id, name, workers), **entry, "CODE_DIR": str(code_dir)}
-    environment = {**passed_on, **added, **own}
+    environment = {**passed_on, **added, **own, **_decided(folder.name, launch_id, name, workers), **entry}
     return Plan(
         name=name,
         launch_id=launch_id,
@@ -107,13 +106,14 @@ def make_plan(
         nodes=_nodes(workers, servers),
         environment=environment,
         settings=backend_settings,
-        limits=_limits(environment, folder, problems),
+        limits=(limits := _limits(environment, folder, problems)),
         work_dir=work_dir,
         code_dir=str(code_dir) if read.text("CODE_DIR") or ephemeral else "",
         code_uri=given.text("CODE_URI") or backend_settings.get("CODE_URI", ""),
         python=python,
         provision_timeout_s=provision_timeout_s,
         packages=tuple(request.packages),
+        default_ports=frozenset(name for name in limits.ports if not given.text(name)),
     )
 
 
@@ -166,7 +166,7 @@ def _code(
     else:
         found = find_code(read, folder, cwd, ephemeral=ephemeral)
     check_outputs(read, found[0])
-    return found
+    return found[0], {**found[1], "CODE_DIR": str(found[0])}
 
 
 def _backend_defaults(backend: str, root: Path) -> dict[str, str]:

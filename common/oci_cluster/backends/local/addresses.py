@@ -1,13 +1,18 @@
-"""Loopback addresses and ports of this machine, of which each cluster has its own."""
+"""What each cluster has of this machine alone: loopback addresses and, where they are of all addresses, ports."""
 
 from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from oci_cluster.backends.base import port_is_free
-from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.errors import BackendError
+
+#: What the names of all claims begin with.
+CLAIMS = "oci-cluster"
+# Where Linux lists sockets of every user that have names; the name is what a line ends with.
+_NAMES = Path("/proc/net/unix")
 
 
 def has_loopback_range() -> bool:
@@ -20,16 +25,20 @@ class Addresses:
 
     Each is claimed by a socket in Linux's abstract namespace: the kernel knows of it as long as a process holds it, and
     no longer. A lock file in a directory that all users share would need an owner. Where 127.0.0.1 is the only address,
-    nodes share it and nothing is claimed.
+    nodes share it and nothing is claimed. Ports are claimed in the same way.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, suits: Callable[[Addresses, str], bool] = lambda *_: True) -> None:
         """Claim *count* addresses, the lowest that are free.
+
+        Args:
+            count: How many.
+            suits: Whether an address that has been claimed here can be used; it may claim more.
 
         Raises:
             BackendError: the addresses do not suffice.
         """
-        self._claims: list[socket.socket] = []
+        self._claims: dict[str, socket.socket] = {}
         self.texts: list[str] = []
         if not has_loopback_range():
             self.texts = ["127.0.0.1"] * count
@@ -37,14 +46,13 @@ class Addresses:
         for number in range(1, 255):
             if len(self.texts) == count:
                 return
-            claim = socket.socket(socket.AF_UNIX)
-            try:
-                claim.bind(f"\0oci-cluster/127.0.0.{number}")
-            except OSError:
-                claim.close()
+            text = f"127.0.0.{number}"
+            if not self.claim([text]):
+                continue
+            if suits(self, text):
+                self.texts.append(text)
             else:
-                self._claims.append(claim)
-                self.texts.append(f"127.0.0.{number}")
+                self.give_up([text])
         if len(self.texts) < count:
             free = len(self.texts)
             self.close()
@@ -59,28 +67,41 @@ class Addresses:
         """Give them up, unless a child holds them too."""
         self.close()
 
+    def claim(self, names: Sequence[str]) -> bool:
+        """Claim all of *names*, or none where somebody has one of them; return whether they are claimed."""
+        if not has_loopback_range():
+            return True
+        for count, name in enumerate(names):
+            claim = socket.socket(socket.AF_UNIX)
+            try:
+                claim.bind(f"\0{CLAIMS}/{name}")
+            except OSError:
+                claim.close()
+                self.give_up(names[:count])
+                return False
+            self._claims[name] = claim
+        return True
+
+    def give_up(self, names: Sequence[str]) -> None:
+        """Give up those of *names* that are claimed here."""
+        for name in names:
+            if claim := self._claims.pop(name, None):
+                claim.close()
+
     def close(self) -> None:
         """Give up the claims of this process."""
-        for claim in self._claims:
+        for claim in self._claims.values():
             claim.close()
 
     def descriptors(self) -> list[int]:
         """Return what a child must inherit to hold the claims."""
-        return [claim.fileno() for claim in self._claims]
+        return [claim.fileno() for claim in self._claims.values()]
 
 
-def check_ports(address: str, ports: Mapping[str, int], exposed: Collection[int] = ()) -> None:
-    """Check that main's *ports*, by setting, and those that are *exposed* are free on its *address*.
-
-    Raises:
-        SettingsError: somebody has one of them; names the setting that chooses another.
-    """
-    for name, port in ports.items():
-        if not port_is_free(address, port):
-            other = f"--env {name}={port + 100}"
-            msg = f"port {port} of {address} is taken by another program; end it, or choose another port: {other}"
-            raise SettingsError(msg)
-    for port in exposed:
-        if not port_is_free(address, port):
-            msg = f"EXPOSE: port {port} of {address} is taken by another program; end it, or expose another port"
-            raise SettingsError(msg)
+def all_claims() -> set[str]:
+    """Return the names of what clusters of this machine have claimed, whosever they are."""
+    if not has_loopback_range():
+        return set()
+    names = [line.split(" ")[-1] for line in _NAMES.read_text(errors="replace").splitlines()]
+    begin = f"@{CLAIMS}/"
+    return {name.removeprefix(begin) for name in names if name.startswith(begin)}

@@ -23,8 +23,9 @@ from typing import Any
 
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, DirectWay, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
-from oci_cluster.backends.local.addresses import Addresses, check_ports
+from oci_cluster.backends.local.addresses import Addresses
 from oci_cluster.backends.local.gpus import SETTING, check_left, share_out
+from oci_cluster.backends.local.ports import take_ports
 from oci_cluster.contract.cluster import (
     FILE,
     Cluster,
@@ -114,30 +115,29 @@ class LocalBackend:
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
         """Return *plan* with what its nodes get on this machine: addresses, work dir, shares of CPUs, memory and GPUs.
 
-        The addresses are claimed until :meth:`close`.
+        Addresses and ports are claimed until :meth:`close`.
 
         Raises:
             BackendError: the addresses do not suffice.
-            SettingsError: a port is taken, the work dir is one that processes cannot share, or a setting is wrong.
+            SettingsError: a chosen port is taken, processes cannot share the work dir, or a setting is wrong.
         """
         self.check(plan)
-        plan = share_out(plan, self._root / plan.framework, os.environ, say)
+        folder = self._root / plan.framework
+        plan = share_out(plan, folder, os.environ, say)
         work_dir = plan.work_dir or f"file://{self._directory}"
         count = len(plan.nodes)
         self.close()
         self._addresses = Addresses(count)
-        check_ports(self._addresses.texts[0], plan.limits.ports, plan.limits.exposed)
+        ports = take_ports(plan, folder, self._addresses, say)
         directory = self._directory if self._directory.exists() else self._root
         if not os.access(directory, os.W_OK | os.X_OK):
             raise not_writable(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
-        cpus = max(1, (os.cpu_count() or 1) // count)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        shares = {"NODE_CPUS": str(cpus), "NODE_MEMORY": str(memory // count)}
-        placed = zip(plan.nodes, self._addresses.texts, strict=True)
-        nodes = [replace(node, address=address) for node, address in placed]
-        environment = {**ONE_MACHINE_DEFAULTS, **shares, **plan.environment, "WORK_DIR": work_dir}
-        limits = limits_of(environment, self._root / plan.framework)
-        return replace(plan, work_dir=work_dir, nodes=tuple(nodes), environment=environment, limits=limits)
+        shares = {"NODE_CPUS": str(max(1, (os.cpu_count() or 1) // count)), "NODE_MEMORY": str(memory // count)}
+        nodes = tuple(replace(node, address=text) for node, text in zip(plan.nodes, self._addresses.texts, strict=True))
+        environment = {**ONE_MACHINE_DEFAULTS, **shares, **plan.environment, **ports, "WORK_DIR": work_dir}
+        limits = limits_of(environment, folder)
+        return replace(plan, work_dir=work_dir, nodes=nodes, environment=environment, limits=limits)
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:  # noqa: ARG002 - there is no other form
         """Return *plan* as it would be run on this machine now."""

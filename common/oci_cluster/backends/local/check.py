@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, refused, unknown
-from oci_cluster.backends.local.addresses import Addresses, check_ports
+from oci_cluster.backends.local.addresses import Addresses
 from oci_cluster.backends.local.gpus import share_of, share_out
+from oci_cluster.backends.local.ports import Ports
 from oci_cluster.contract.cluster import Plan, clusters_dir
 from oci_cluster.contract.config import framework_words
 from oci_cluster.errors import BackendError, SettingsError
@@ -44,7 +45,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:  # noqa: ARG001 -
     yield _python(plan, checked.root)
     yield _memory(len(plan.nodes))
     yield _gpus(plan, checked.root)
-    yield from _free_ports(plan)
+    yield from _free_ports(plan, checked.root)
     yield _locks(_folders(plan, checked.root))
 
 
@@ -102,21 +103,20 @@ def _gpus(plan: Plan, root: Path) -> Finding:
     return fine("GPUs", ", ".join(said) or "none are shared out: each node sees what this machine has")
 
 
-def _free_ports(plan: Plan) -> Iterator[Finding]:
-    """Yield which of main's ports are taken on the address that it would get."""
+def _free_ports(plan: Plan, root: Path) -> Iterator[Finding]:
+    """Yield which of main's ports are taken for the addresses that nodes would get, and which it would have instead."""
     try:
         with Addresses(len(plan.nodes)) as addresses:
-            place, ports = addresses.texts[0], plan.limits.ports
-            wanted = [*(({name: port}, ()) for name, port in ports.items()), *(({}, (p,)) for p in plan.limits.exposed)]
-            taken = 0
-            for named, exposed in wanted:
+            ports, taken = Ports(plan, root / plan.framework, addresses), 0
+            for take in ports.takes():
                 try:
-                    check_ports(place, named, exposed)
+                    take()
                 except SettingsError as error:
                     taken += 1
                     yield refused("free ports", error)
             if not taken:
-                yield fine("free ports", f"all {len(wanted)} of main are free on {place}")
+                told = ports.said() or [f"all {len(ports.takes())} of main are free on {addresses.texts[0]}"]
+                yield fine("free ports", "; ".join(told))
     except BackendError as error:  # no addresses are left
         yield refused("free ports", error)
 

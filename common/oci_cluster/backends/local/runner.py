@@ -12,6 +12,7 @@ from typing import Any
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses
 from oci_cluster.backends.local.gpus import share_of
+from oci_cluster.backends.local.ports import suits
 from oci_cluster.contract.cluster import Node, Plan, State
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.names import node_dir, remove_node_dir
@@ -94,7 +95,7 @@ class Runner:
 
     def _add(self, ranks: Sequence[int]) -> None:
         self._records.make_room(len(ranks))  # for their exit codes, first
-        claims = Addresses(len(ranks))
+        claims = Addresses(len(ranks), suits(self._plan, PROJECT_ROOT / self._plan.framework))
         self._claims.append(claims)  # held as long as this process lives
         for rank, address in zip(ranks, claims.texts, strict=True):
             node = Node("WORKER", rank, address)

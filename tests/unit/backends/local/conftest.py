@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,11 +39,5 @@ def kept(root: Path) -> Cluster:
 
 @pytest.fixture
 def no_other_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep clusters that run on this machine out of these tests: claims get a namespace of this process's own."""
-    bind = socket.socket.bind
-
-    class Socket(socket.socket):
-        def bind(self, address: Any) -> None:
-            bind(self, f"{address}/{os.getpid()}" if self.family == socket.AF_UNIX else address)
-
-    monkeypatch.setattr(addresses.socket, "socket", Socket)
+    """Keep clusters that run on this machine out of these tests: claims get names of this process's own."""
+    monkeypatch.setattr(addresses, "CLAIMS", f"oci-cluster-tests-{os.getpid()}")

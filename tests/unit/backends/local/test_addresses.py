@@ -1,15 +1,14 @@
-"""Loopback addresses and ports that a cluster has alone."""
+"""Loopback addresses that a cluster has alone."""
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 
 import pytest
 
 from oci_cluster.backends.local import addresses as local
-from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.errors import BackendError
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.x and abstract sockets are Linux's")
 
@@ -57,14 +56,3 @@ def test_without_a_loopback_range_nodes_share_one_address(monkeypatch: pytest.Mo
     monkeypatch.setattr(local, "has_loopback_range", lambda: False)
     with local.Addresses(2) as addresses:
         assert (addresses.texts, addresses.descriptors()) == (["127.0.0.1", "127.0.0.1"], [])
-
-
-def test_taken_port_is_named_with_its_setting() -> None:
-    """Somebody else's listener is found before anything starts."""
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with pytest.raises(SettingsError, match=rf"port {port} of .* --env MY_PORT={port + 100}"):
-            local.check_ports("127.0.0.1", {"MY_PORT": port})
-    assert local.port_is_free("127.0.0.1", port)

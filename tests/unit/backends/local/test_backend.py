@@ -106,7 +106,21 @@ def test_memory_work_dir_is_refused(backend: LocalBackend) -> None:
         backend.place(make_plan(work_dir="memory://x"))
 
 
-def test_a_port_that_is_taken_is_refused(backend: LocalBackend) -> None:
+def test_a_default_port_that_is_taken_gives_way_in_all_that_the_plan_says(backend: LocalBackend, root: Path) -> None:
+    """What nodes are given, what the launcher itself goes by, and what is kept; it is said once."""
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        (root / "plain" / "settings.env").write_text(f"MY_PORT={port}\n")
+        limits = replace(LIMITS, ports={"MY_PORT": port})
+        placed = backend.place(make_plan(limits=limits, default_ports=frozenset({"MY_PORT"})), said.append)
+    taken = placed.limits.ports["MY_PORT"]
+    assert taken > port
+    assert placed.environment["MY_PORT"] == placed.to_json()["environment"]["MY_PORT"] == str(taken)
+    assert said == [f"MY_PORT {port} is taken; this cluster has {taken}"]
+
+
+def test_a_chosen_port_that_is_taken_is_refused(backend: LocalBackend) -> None:
     """On main's own address, before anything starts."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -144,6 +145,16 @@ def test_each_port_that_is_taken_is_named(look: Look) -> None:
         ("fails", f"end it, or choose another port: --env A_PORT={first + 100}"),
         ("fails", "end it, or expose another port"),
     ]
+
+
+def test_a_default_port_that_is_taken_is_told_with_the_one_instead(look: Look) -> None:
+    """A launch does not fail for it."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        limits = replace(LIMITS, ports={"A_PORT": port, "B_PORT": free_port()})
+        found = of("free ports", look(make_plan(limits=limits, default_ports=frozenset(limits.ports))))
+    assert str(found.verdict) == "fine"
+    assert re.fullmatch(rf"A_PORT {port} is taken; this cluster has \d+", found.text)
 
 
 def test_a_machine_without_addresses_is_told(look: Look) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -83,6 +84,7 @@ class FakeNodes:
 
     def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster = cluster
+        self.plan = Plan.load(cluster.directory, cluster.directory)
         self.agents = FakeAgents()
         self.signals = FakeSignals()
         self.told: list[tuple[int, int]] = []
@@ -110,8 +112,7 @@ class FakeNodes:
         directory = self.cluster.directory
         environ = {"PATH": "/bin", "CLUSTER_RUNNER": "x"}
         with (directory / "runner.lock").open("w") as lock:
-            plan = Plan.load(directory, directory)
-            runner = local.Runner(plan, directory, environ, lock.fileno(), self.agents.be_agent)
+            runner = local.Runner(self.plan, directory, environ, lock.fileno(), self.agents.be_agent)
             try:
                 assert runner.run() == 0
             finally:
@@ -161,6 +162,21 @@ def test_a_runner_adds_a_worker(nodes: FakeNodes) -> None:
     wanted = {"MODE": "WORKER", "NODE_RANK": "2", "NODE_NAME": "WORKER_2", "NODE_ADDRESS": "127.0.0.3"}
     assert {name: nodes.agents.environs[103][name] for name in wanted} == wanted
     assert nodes.agents.environs[103]["LAUNCH_ID"] == "aaaa1111"
+
+
+@linux
+def test_an_added_worker_has_an_address_whose_own_port_is_free(
+    nodes: FakeNodes, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program has what would be its port at the next address."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1] - 2
+        (root / "plain" / "settings.env").write_text(f"TASK_PORT={port}\nPORTS_BY_ADDRESS=TASK_PORT\n")
+        monkeypatch.setattr(local, "PROJECT_ROOT", root)
+        nodes.plan = Plan.load(nodes.cluster.directory, root)
+        with Addresses(2):
+            nodes.run(lambda: nodes.asks(id="r1", start=[2]), lambda: nodes.ends(101, 102, 103))
+    assert nodes.records()["WORKER_2"] == ("SUCCEEDED", 0, "127.0.0.4")
 
 
 @linux
