@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
+from oci_cluster.contract.cluster import Plan
+
 # Longest wait for anything here; a cluster that hangs must fail its test, not the suite.
 PATIENCE_S = 240.0  # nothing is slow on purpose; a machine of two busy cores is five times as slow as a quiet one
 
@@ -140,6 +142,10 @@ class Launch:
         """Return what the runner has recorded, by node."""
         records = json.loads((self.directory / "nodes.json").read_bytes())
         return {node["node"]: node for node in records["nodes"]}
+
+    def ports(self) -> dict[str, int]:
+        """Return main's ports by setting: others than the usual ones where a cluster beside this one has those."""
+        return dict(Plan.load(self.directory, self._project.path).limits.ports)
 
     def runner_pid(self) -> int:
         """Return the runner's pid."""

@@ -64,6 +64,16 @@ class QueuedNodes:
             }
 
     @property
+    def main_address(self) -> str:
+        """Return the address of main, which no other cluster of this machine has."""
+        return self._addresses.texts[0]
+
+    def give(self, **environ: str) -> None:
+        """Give all nodes more settings, before they are started."""
+        for own in self._environs.values():
+            own.update(environ)
+
+    @property
     def names(self) -> list[str]:
         """Return the names of all nodes."""
         return [*self._environs]

@@ -72,39 +72,30 @@ ORDER = (
     *("test_ray", "test_ray_neighbours"),
     *("test_local_losses", "test_local_storage", "test_local_backend"),
 )
-# One worker runs all tests of such a file: they share what takes long to make, or a port on all addresses.
+# One worker runs all tests of such a file, because they share what takes long to make:
 TOGETHER = {
+    # a stand-in for OCI, and somebody with an account there;
     *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_oci_logging"),
+    # a tenancy in which all that a launch needs has been made;
     *("test_oci_walk_through", "test_oci_setup", "test_oci_check", "test_oci_check_room"),
-    *("test_engine", "test_docker", "test_docker_ways", "test_pytorch", "test_tensorflow", "test_images"),
+    # a container engine with images;
+    *("test_engine", "test_docker", "test_docker_ways", "test_images"),
+    # a Python environment of the user's own, or that of Ray;
     *("test_python", "test_ray_outside"),
-    *("test_ray", "test_ray_neighbours"),
+    # a machine with nothing on it, on which README.md is followed.
     "test_first_evening",
 }
-# Others that take these ports: TensorFlow's, on all addresses of the machine, is Horovod's too.
-SAME_PORT = {
-    "[pytorch": "test_pytorch",
-    "[tensorflow": "test_tensorflow",
-    "[horovod": "test_tensorflow",
-    "[ray": "test_ray",
-}
-SHARES_PORTS = {"test_oci", "test_one_node", "test_second_life", "test_shapes", "test_from_ads"}
 
 
 def group_of(nodeid: str) -> str:
     """Return the name of what one worker has to run: a file's, or the test's own."""
     file = Path(nodeid.partition("::")[0]).stem
-    if file in TOGETHER:
-        return file
-    others = [group for part, group in SAME_PORT.items() if file in SHARES_PORTS and part in nodeid]
-    return others[0] if others else nodeid
+    return file if file in TOGETHER else nodeid
 
 
-def place_of(item: pytest.Item) -> tuple[int, bool]:
-    """Return what tests are sorted by; one of another file, which shares a port with this one's, comes after them."""
-    group = group_of(item.nodeid)
-    name = group if group in ORDER else item.path.stem
-    return ORDER.index(name) if name in ORDER else len(ORDER), name != item.path.stem
+def place_of(item: pytest.Item) -> int:
+    """Return what tests are sorted by."""
+    return ORDER.index(item.path.stem) if item.path.stem in ORDER else len(ORDER)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

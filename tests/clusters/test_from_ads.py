@@ -86,8 +86,8 @@ def of_ads(framework: str, **more: str) -> dict[str, str]:
     own = {
         "dask": {"OCI__ENTRY_SCRIPT": "train.py", "OCI__ENTRY_SCRIPT_KWARGS": "--cv 5", "DEFAULT_N_SAMPLES": "5000"},
         "pytorch": {"OCI__ENTRY_SCRIPT_ARGS": "--total_epochs 3", "CASE": "pytorch"},
-        "tensorflow": {"OCI__ENTRY_SCRIPT_ARGS": "--data-dir data/", "WORKER_PORT": "12356"},
-        "horovod": {"OCI__ENTRY_SCRIPT_ARGS": "--epochs 2", "WORKER_PORT": "12366", "HOROVOD_ARGS": "--gloo"},
+        "tensorflow": {"OCI__ENTRY_SCRIPT_ARGS": "--data-dir data/", "WORKER_PORT": "22356"},
+        "horovod": {"OCI__ENTRY_SCRIPT_ARGS": "--epochs 2", "WORKER_PORT": "22366", "HOROVOD_ARGS": "--gloo"},
         "plain": {},
     }
     return {

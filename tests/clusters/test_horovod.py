@@ -14,7 +14,6 @@ from harness import PATIENCE_S, Launch, Project, listening_of, processes_of, wai
 
 # The first test here may have to compile Horovod.
 pytestmark = pytest.mark.timeout(1800)
-SSH_PORT, RENDEZVOUS_PORT = 22345, 22340
 
 # A script as people write it: it knows nothing of this project.
 INIT = """
@@ -47,8 +46,7 @@ print("trained", state.step > 10, hvd.size(), flush=True)
 
 
 def launch_horovod(project: Project, workers: str, *arguments: str) -> Launch:
-    """Start a cluster on ports of its own: one of TensorFlow, elsewhere on the machine, has 12345 on all addresses."""
-    return project.launch("horovod", workers, *arguments, SSH_PORT=str(SSH_PORT), RENDEZVOUS_PORT=str(RENDEZVOUS_PORT))
+    return project.launch("horovod", workers, *arguments)
 
 
 @pytest.fixture(scope="session")
@@ -201,7 +199,7 @@ def test_ssh_lets_main_start_ranks_and_nobody_do_anything_else(project: Project,
     stranger.write_text(STRANGER)
     arguments = [project.path / "horovod" / "launcher", directory / "nodes" / "WORKER_1", directory / "ssh_key"]
     done = subprocess.run(
-        [horovod_python, stranger, *arguments, str(SSH_PORT)],
+        [horovod_python, stranger, *arguments, str(launch.ports()["SSH_PORT"])],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -217,7 +215,8 @@ def test_ssh_lets_main_start_ranks_and_nobody_do_anything_else(project: Project,
         "another host key": "its host key is not the one that it has published",
     }
     listening = listening_of(launch.launch_id, lambda command: "launcher" in " ".join(command))
-    assert sorted((node, port) for node, _, port in listening) == [("MAIN", RENDEZVOUS_PORT), ("WORKER_1", SSH_PORT)]
+    own = [("MAIN", launch.ports()["RENDEZVOUS_PORT"]), ("WORKER_1", launch.ports()["SSH_PORT"])]
+    assert sorted((node, port) for node, _, port in listening) == own
     assert {address.startswith("127.") for _, address, _ in listening} == {True}
 
     launch.interrupt()

@@ -16,15 +16,6 @@ from harness import PATIENCE_S, Launch, Project, parts_of, wait_until
 from port_table import PAGE, Row, read_table
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Horovod's environment compiles it
-# Ports of their own, as other tests here have the usual ones, and these run beside each other. Two clusters of
-# TensorFlow that begin at the same time on one port get each other's calls: its servers share ports (SO_REUSEPORT).
-OWN_PORTS = {
-    "tensorflow": {"TASK_PORT": 23345},
-    "tensorflow-ps": {"TASK_PORT": 23645},
-    "horovod": {"SSH_PORT": 23445, "RENDEZVOUS_PORT": 23440},
-    "horovod-elastic": {"SSH_PORT": 23545, "RENDEZVOUS_PORT": 23540},
-    "ray": {"GCS_PORT": 23379, "DASHBOARD_PORT": 23265, "RAY_CLIENT_PORT": 23001},
-}
 
 
 def program_of(process: psutil.Process) -> str:
@@ -85,8 +76,8 @@ def wrong_sockets(launch: Launch, rows: list[Row], given: dict[str, int]) -> Ite
             expected.sort(key=lambda row: (not row.setting, row.address != "127.0.0.1"))
             for found in process.net_connections("all"):
                 if isinstance(found.laddr, str):
-                    # Those without a name are pairs; the runner's claim addresses, and nobody can connect to them.
-                    is_claim = not node and found.laddr.startswith("@oci-cluster/127.0.0.")
+                    # Those without a name are pairs; the runner's claim addresses and ports, and nobody can connect.
+                    is_claim = not node and re.fullmatch(r"@oci-cluster/(127\.0\.0\.\d+|\*)(:\d+)?", found.laddr)
                     if found.laddr and not is_claim and not is_private(found.laddr, node_dir):
                         yield f"{who} has the Unix socket '{found.laddr}'"
                     continue
@@ -192,10 +183,8 @@ CLUSTERS = {
 def test_sockets_are_those_of_the_table(project: Project, kind: str) -> None:
     """Every one is there, none else is; each on an address that no other machine reaches."""
     framework, job, script, arguments, nodes = CLUSTERS[kind]
-    given = OWN_PORTS.get(kind, {})
     project.write("entry.py", script + STAYS)
-    words = [word for name, port in given.items() for word in ("--env", f"{name}={port}")]
-    launch = project.launch(framework, *arguments, "--entry", "entry.py", *words)
+    launch = project.launch(framework, *arguments, "--entry", "entry.py")
 
     def is_up(node: str) -> bool:
         assert launch.process.poll() is None, launch.out + launch.err
@@ -205,7 +194,7 @@ def test_sockets_are_those_of_the_table(project: Project, kind: str) -> None:
     rows = [row for row in read_table() if row.framework == framework and row.when in {"", "while ranks connect", job}]
     assert (framework == "plain") == (not rows)
     # Metrics of a Dask worker, for one, listen some moments after it has come.
-    look: Callable[[], list[str]] = lambda: list(wrong_sockets(launch, rows, given))  # noqa: E731
+    look: Callable[[], list[str]] = lambda: list(wrong_sockets(launch, rows, launch.ports()))  # noqa: E731
     with contextlib.suppress(AssertionError):
         wait_until(lambda: not look(), "the sockets to be as the table says", 20.0)
     assert look() == []

@@ -9,8 +9,6 @@ import psutil
 import pytest
 from harness import Launch, Project, processes_of, wait_until
 
-# Ray listens on all addresses, so a cluster beside this one, a developer's, needs other ports.
-PORTS = {"GCS_PORT": "26379", "DASHBOARD_PORT": "28265", "RAY_CLIENT_PORT": "20001"}
 CONNECT = "import ray\nray.init()\nprint('connected', len(ray.nodes()), flush=True)\n"
 # Tasks until the test says go(), each of which tells its node.
 TASKS = (
@@ -39,9 +37,9 @@ print("all right", flush=True)
 
 
 def launch_ray(project: Project, workers: int, script: str, *words: str) -> Launch:
-    """Launch a cluster of Ray with ports of the tests' own; the first one may have to make the environment."""
+    """Launch a cluster of Ray; the first one may have to make the environment."""
     entry = project.write("train.py", script)
-    return project.launch("ray", str(workers), "--entry", entry, *words, **PORTS)
+    return project.launch("ray", str(workers), "--entry", entry, *words)
 
 
 def part_of(launch: Launch, node: str, part: str) -> psutil.Process:
@@ -70,13 +68,13 @@ def test_the_example_tunes_trains_and_goes_on_where_it_was(project: Project) -> 
     """On all nodes, each with its share; what it has found and learned is kept, and not looked for again."""
     outputs = project.code.with_name("outputs")
     kept = ("--env", f"OUTPUT_DIR={outputs}", "--", "--epochs")
-    launch = project.launch("ray", "1", *kept, "2", **PORTS)
+    launch = project.launch("ray", "1", *kept, "2")
     assert launch.wait() == 0, launch.out
     shares = dict(re.findall(r"^(MAIN|WORKER_1) +\d+ +\d+ +(\d+%)$", launch.log("MAIN"), re.MULTILINE))
     assert shares == {"MAIN": "50%", "WORKER_1": "50%"}
     assert launch.log("MAIN").count("trial ") == 6
     assert re.search(r"epoch  2 of 2 .* workers 2\n", launch.log("MAIN"))
-    again = project.launch("ray", "1", *kept, "3", **PORTS)
+    again = project.launch("ray", "1", *kept, "3")
     assert again.wait() == 0, again.out
     said = again.log("MAIN")
     assert "going on after epoch 2 of 3" in said
@@ -97,7 +95,8 @@ def test_the_entry_points_end_is_the_clusters(project: Project) -> None:
     assert launch.wait() == 7, launch.out
     assert "MAIN     | ['a', 'b c'] ['MAIN', 'WORKER_1']\n" in launch.out
     assert "ray.init(num_cpus=4) uses this cluster, of 1 workers" in launch.out
-    assert re.search(r"ready after .*; dashboard http://127\.0\.0\.\d+:28265; address 127\.\S+:26379", launch.err)
+    page, gcs = (launch.ports()[name] for name in ("DASHBOARD_PORT", "GCS_PORT"))
+    assert re.search(rf"ready after .*; dashboard http://127\.0\.0\.\d+:{page}; address 127\.\S+:{gcs}\n", launch.err)
     logs = launch.directory / "outputs" / "ray-logs" / "MAIN"
     assert (logs / "gcs_server.out").stat().st_size > 0
     launch.assert_nothing_left()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from harness import Project
 
-PORTS = {"GCS_PORT": "25379", "DASHBOARD_PORT": "25265", "RAY_CLIENT_PORT": "25001"}
 LAUNCHES = int(os.environ.get("RAY_LAUNCHES", "20"))
 
 
@@ -33,7 +32,7 @@ def test_every_launch_of_a_row_starts(project: Project, record_property: Callabl
     """As many as RAY_LAUNCHES says, one after the other. What each took is in the report, and how many tries."""
     entry = project.write("train.py", "import ray\nray.init()\nprint('connected', len(ray.nodes()), flush=True)\n")
     for number in range(LAUNCHES):
-        launch = project.launch("ray", "2", "--entry", entry, **PORTS)
+        launch = project.launch("ray", "2", "--entry", entry)
         assert launch.wait() == 0, f"launch {number}: {launch.err}"
         assert "MAIN     | connected 3\n" in launch.out
         launch.assert_nothing_left()

@@ -19,7 +19,6 @@ from stranger import LOOK, ask, sockets_of, why_not
 
 from oci_cluster.contract.session import client_token
 
-PORTS = {"GCS_PORT": "24379", "DASHBOARD_PORT": "24265", "RAY_CLIENT_PORT": "24001"}
 PRIVATE = "what only its owner reads"
 SCRIPT = f"""
 import os, time
@@ -118,7 +117,7 @@ needs_another_user = pytest.mark.skipif(bool(why_not()), reason=f"another user: 
 
 def launch_ray(project: Project, *words: str) -> Launch:
     """Return a cluster of one worker that computes."""
-    launch = project.launch("ray", "1", "--entry", project.write("mine.py", SCRIPT), *words, **PORTS)
+    launch = project.launch("ray", "1", "--entry", project.write("mine.py", SCRIPT), *words)
     launch.wait_for("up 3")
     return launch
 
@@ -267,7 +266,7 @@ def test_no_call_is_answered_without_the_token(project: Project) -> None:
     main = launch.nodes()["MAIN"]["address"].replace("127.0.0.1", "127.1.0.1")
     wrong = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     for environ in ({"RAY_AUTH_MODE": "disabled"}, wrong):
-        done = run(WITHOUT, f"{main}:{PORTS['GCS_PORT']}", **environ)
+        done = run(WITHOUT, f"{main}:{launch.ports()['GCS_PORT']}", **environ)
         assert done.returncode != 0, done.stdout
         assert "connected" not in done.stdout
         assert "uthentication" in done.stderr, done.stderr

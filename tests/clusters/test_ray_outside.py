@@ -15,8 +15,6 @@ from oci_cluster.system.python_env import ensure_framework
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "python.md").read_text()
-# Ray listens on all addresses, so a cluster beside these needs other ports.
-PORTS = {"GCS_PORT": "26479", "DASHBOARD_PORT": "28365", "RAY_CLIENT_PORT": "20101"}
 # What Ray 2's proxy of clients says on a busy machine, seen once each: the server that it has just started has ended
 # when its command line is asked for, or is not there after the proxy's own 30 s. Whoever connects again is served.
 RAYS_RACES = ("psutil.ZombieProcess", "Starting Ray client server failed")
@@ -45,7 +43,7 @@ def is_rays_race(said: str) -> bool:
 
 def test_a_program_outside_takes_part_by_a_token_that_nothing_shows(project: Project, python: Path) -> None:
     """The file that has it goes with the connection."""
-    launch = project.launch("ray", "1", "--keep", "--detach", "--wait", "--name", "kept", **PORTS)
+    launch = project.launch("ray", "1", "--keep", "--detach", "--wait", "--name", "kept")
     assert launch.wait() == 0, launch.err
     program = project.code / project.write("outside.py", COMPUTES)
     with project.connected("kept", "--python") as line:
@@ -74,7 +72,7 @@ def test_a_program_outside_takes_part_by_a_token_that_nothing_shows(project: Pro
 def test_what_the_page_shows_of_ray_runs_as_it_stands(project: Project, python: Path) -> None:
     """Ray is imported before the variables are there; nothing is left."""
     (text,) = [block for block in blocks(PAGE) if "import ray" in block]
-    program = Program(python, project.code, {**project.environ, **PORTS})
+    program = Program(python, project.code, project.environ)
     whole = f"import sys\nsys.path.append({str(project.path / 'common')!r})\n{text}"
     process = program.start(whole)
     out, err = process.communicate(timeout=PATIENCE_S)
@@ -90,7 +88,7 @@ def test_what_the_page_shows_of_ray_runs_as_it_stands(project: Project, python: 
 
 def test_a_notebook_on_main_computes_on_all_nodes(project: Project, tmp_path: Path) -> None:
     """A plain ray.init() connects; the launch's key is no kernel's."""
-    session = project.session("jupyter", "book", "--framework", "ray", "--workers", "1", **PORTS)
+    session = project.session("jupyter", "book", "--framework", "ray", "--workers", "1")
     url = url_of(session)
     with tab(session, url, COMPUTES, tmp_path) as printed:
         wait_until(lambda: "reply" in printed.read_text(), lambda: f"the cell's end: {session.err}")

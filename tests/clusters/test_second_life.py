@@ -60,8 +60,9 @@ print("trained", flush=True)
 """
 # Else a rank that is a little later finds its peers gone.
 END = {"pytorch": "dist.barrier(); dist.destroy_process_group()", "horovod": "hvd.shutdown()"}
-# Of their own: TensorFlow's and ssh's are on all addresses of the machine, where others may have the usual ones.
-PORTS = {"tensorflow": {"TASK_PORT": "24445"}, "horovod": {"SSH_PORT": "24345", "RENDEZVOUS_PORT": "24340"}}
+# Of their own: no launcher looks whether a cluster of TensorFlow has the usual one on all addresses of the machine.
+HOROVODS = {"SSH_PORT": "24345", "RENDEZVOUS_PORT": "24340"}
+TENSORFLOWS = 24400
 HELD_MAIN = """\
 #!/usr/bin/env bash
 set -Eeuo pipefail
@@ -100,8 +101,10 @@ def launch(checkout_copy: Path, held: None, tmp_path: Path) -> Iterator[Launch]:
 
     def launch(framework: str = "held", workers: int = 2, **environ: str) -> QueuedNodes:
         python = Path(sys.executable) if framework == "held" else interpreter_of(framework)
-        given = {**PORTS.get(framework, {}), **environ}
-        nodes = QueuedNodes(checkout_copy, tmp_path, python, framework, workers, **given)
+        nodes = QueuedNodes(checkout_copy, tmp_path, python, framework, workers, **environ)
+        # A node's port is as far from main's as its address is: with this one, no other cluster here has any of them.
+        own = str(TENSORFLOWS + int(nodes.main_address.rpartition(".")[2]))
+        nodes.give(**{"tensorflow": {"TASK_PORT": own}, "horovod": HOROVODS}.get(framework, {}))
         nodes.write_entry(ENTRY.format(add_up=ADD_UP[framework], end=END.get(framework, "")))
         made.append(nodes)
         return nodes

@@ -210,13 +210,11 @@ print(json.dumps(said))
 
 def test_another_user_changes_nothing_of_an_elastic_horovod_job(project: Project, room: Path) -> None:
     """Nor do pickles of this user's own processes run in it: they may come from a node that is not what it was."""
-    port = 23540
-    settings = ("--env", "MIN_NP=2", "--env", f"RENDEZVOUS_PORT={port}", "--env", "SSH_PORT=23545")
-    launch = project.launch("horovod", "1", "--entry", project.write("elastic.py", ELASTIC), *settings)
+    launch = project.launch("horovod", "1", "--entry", project.write("elastic.py", ELASTIC), "--env", "MIN_NP=2")
     launch.wait_for("training rank", "WORKER_1")
     launch.wait_for("training rank")
     witness = room / "tmp" / "witness"
-    main = launch.nodes()["MAIN"]["address"]
+    main, port = launch.nodes()["MAIN"]["address"], launch.ports()["RENDEZVOUS_PORT"]
     ranks = processes_of(launch.launch_id, command=lambda words: "elastic.py" in words)
     ends = [f"{address}:{number}" for address, number in sockets_of(ranks)]
     assert len(ends) == 2

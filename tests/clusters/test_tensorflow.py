@@ -135,7 +135,7 @@ def test_example_gives_the_same_on_three_nodes_and_on_one(project: Project, tens
     wait_for_code(launch, 0, 400)  # the first test here may have to make the environment
     assert epochs(launch, 3) == list(range(1, 11))
     assert {node["exit_code"] for node in launch.nodes().values()} == {0}
-    assert re.search(r"chief 127\.0\.0\.\d+:12345; tasks 3 worker; ", launch.err)
+    assert re.search(rf"chief 127\.0\.0\.\d+:{launch.ports()['TASK_PORT']}; tasks 3 worker; ", launch.err)
     for node in ("WORKER_1", "WORKER_2"):
         assert "epoch" not in launch.log(node)
     launch.assert_nothing_left()

@@ -68,7 +68,7 @@ END
   run -0 launch dask 1 --name demo --dry-run
 }
 
-@test "launch: a port that somebody else has is named, with the way out" {
+@test "launch: a port that somebody else has is named, with the way out; a default gives way" {
   use_local_check
   run -0 planned 'found["nodes"][0]["environment"]["NODE_ADDRESS"]'
   address="${output}"
@@ -86,10 +86,12 @@ signal.pause()' "${BATS_TEST_TMPDIR}/listening" "${address}"
   }
   help_in_background listen
   eventually test -e "${BATS_TEST_TMPDIR}/listening"
-  unset SCHEDULER_PORT # the default, 8786
-  assert_refused 78 "launch.sh: error: port 8786 of 127.0.0." launch dask 1
+  SCHEDULER_PORT=8786 assert_refused 78 "launch.sh: error: port 8786 of 127.0.0." launch dask 1
   assert_stderr --partial " is taken by another program; end it, or choose another"
   assert_stderr --partial ": --env SCHEDULER_PORT=8886"
+  unset SCHEDULER_PORT # the default gives way
+  run -0 planned 'found["environment"]["SCHEDULER_PORT"]'
+  assert_output 8788
 }
 
 @test "launch: a port that is none is named" {

@@ -56,3 +56,12 @@ def test_without_a_loopback_range_nodes_share_one_address(monkeypatch: pytest.Mo
     monkeypatch.setattr(local, "has_loopback_range", lambda: False)
     with local.Addresses(2) as addresses:
         assert (addresses.texts, addresses.descriptors()) == (["127.0.0.1", "127.0.0.1"], [])
+
+
+@linux
+def test_claims_are_made_together_or_not_at_all() -> None:
+    """Where somebody has one of them, the others are nobody's."""
+    with local.Addresses(1) as mine, local.Addresses(1) as yours:
+        assert mine.claim(["*:2"])
+        assert not yours.claim(["*:1", "*:2"])
+        assert mine.claim(["*:1"])

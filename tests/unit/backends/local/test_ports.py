@@ -108,11 +108,13 @@ def test_a_chosen_port_that_is_taken_is_named_with_its_setting(machine: Machine,
 def test_another_clusters_addresses_leave_a_port_free(machine: Machine) -> None:
     """Only what is of all addresses is taken by another cluster, and it is so before that listens."""
     machine.declare("MACHINE_PORTS=ALL_PORT\n")
-    first = run_of_free_ports(4)
+    first = run_of_free_ports(5)
     plan = machine.plan({"ALL_PORT": first, "OWN_PORT": first + 1})
     with Addresses(2) as mine, Addresses(2) as yours:
         assert machine.take(mine, plan) == {}
         assert machine.take(yours, plan) == {"ALL_PORT": str(first + 2)}
+        with listening("127.0.0.200", first + 3), Addresses(1) as third:
+            assert machine.take(third, plan) == {"ALL_PORT": str(first + 4)}
         with Addresses(1) as chosen, pytest.raises(SettingsError, match=f"port {first} of this machine is taken"):
             machine.take(chosen, machine.plan({"ALL_PORT": first}, chosen=["ALL_PORT"]))
 
