@@ -60,9 +60,6 @@ print("trained", flush=True)
 """
 # Else a rank that is a little later finds its peers gone.
 END = {"pytorch": "dist.barrier(); dist.destroy_process_group()", "horovod": "hvd.shutdown()"}
-# Of their own: no launcher looks whether a cluster of TensorFlow has the usual one on all addresses of the machine.
-HOROVODS = {"SSH_PORT": "24345", "RENDEZVOUS_PORT": "24340"}
-TENSORFLOWS = 24400
 HELD_MAIN = """\
 #!/usr/bin/env bash
 set -Eeuo pipefail
@@ -102,9 +99,8 @@ def launch(checkout_copy: Path, held: None, tmp_path: Path) -> Iterator[Launch]:
     def launch(framework: str = "held", workers: int = 2, **environ: str) -> QueuedNodes:
         python = Path(sys.executable) if framework == "held" else interpreter_of(framework)
         nodes = QueuedNodes(checkout_copy, tmp_path, python, framework, workers, **environ)
-        # A node's port is as far from main's as its address is: with this one, no other cluster here has any of them.
-        own = str(TENSORFLOWS + int(nodes.main_address.rpartition(".")[2]))
-        nodes.give(**{"tensorflow": {"TASK_PORT": own}, "horovod": HOROVODS}.get(framework, {}))
+        # No launcher looks which are free. Tasks' ports are as far apart as addresses: no other cluster here has them.
+        nodes.give(TASK_PORT=str(24400 + int(nodes.main_address.rpartition(".")[2])), SSH_PORT="24345")
         nodes.write_entry(ENTRY.format(add_up=ADD_UP[framework], end=END.get(framework, "")))
         made.append(nodes)
         return nodes

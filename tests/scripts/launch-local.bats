@@ -90,8 +90,9 @@ signal.pause()' "${BATS_TEST_TMPDIR}/listening" "${address}"
   assert_stderr --partial " is taken by another program; end it, or choose another"
   assert_stderr --partial ": --env SCHEDULER_PORT=8886"
   unset SCHEDULER_PORT # the default gives way
-  run -0 planned 'found["environment"]["SCHEDULER_PORT"]'
-  assert_output 8788
+  run -0 --separate-stderr planned 'found["environment"]["SCHEDULER_PORT"]'
+  assert_output 8787
+  assert_stderr "launch.sh: SCHEDULER_PORT 8786 is taken; this cluster has 8787"
 }
 
 @test "launch: a port that is none is named" {
