@@ -146,17 +146,20 @@ run_pytest() { # ring, function that calls count_pytest
 unit_tests() { count_pytest --numprocesses "${jobs:-logical}" --dist worksteal -m 'not slow' tests/unit; }
 slow_tests() { count_pytest --numprocesses "${jobs:-logical}" --dist worksteal -m slow tests/unit; }
 
-some_clusters() { # marks
-  count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m "($1) and not alone and not quiet" tests/clusters
-  count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m "($1) and quiet" tests/clusters
-  count_pytest -m "($1) and alone" tests/clusters
-}
+beside_each_other() { count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m "$1" tests/clusters; } # marks
 
 core_tests() {
   wait_for_environments
-  some_clusters core
+  beside_each_other 'core and not alone' # none of them is quiet
+  count_pytest -m 'core and alone' tests/clusters
 }
-cluster_tests() { some_clusters 'not core and not nightly'; }
+
+cluster_tests() {
+  local ours='not core and not nightly'
+  beside_each_other "${ours} and not quiet and not alone"
+  beside_each_other "${ours} and quiet"
+  count_pytest -m "${ours} and alone" tests/clusters
+}
 
 # Two at a time: what they wait for computes on the same CPUs.
 kubernetes_tests() {
