@@ -1,8 +1,9 @@
-"""What all rings print at their end: what did not apply here; and with ``TEST_TIMES=1``, where the time went."""
+"""What all rings share: signals as a terminal has them, and what is printed at the end."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Generator
 
@@ -10,6 +11,16 @@ import pytest
 
 # Of files, and of tests: more is nobody's next step.
 SHOWN = 20
+
+
+def pytest_configure() -> None:
+    """Take the signals that this process ignores: what it starts would ignore them, too, and no shell can undo that.
+
+    In the background SIGINT is ignored, under nohup SIGHUP, and in xdist's workers SIGINT. A handler is not inherited.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 class _Clock:
