@@ -25,31 +25,36 @@ $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 include scripts/clusters.mk # build push pull-check pin-base size
 
 # tests/ is a folder: without .PHONY make calls such a target "up to date".
-.PHONY: help test test-quick test-unit test-scripts test-clusters test-kubernetes test-samples lint format lock audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage clean
+.PHONY: help test test-all test-nightly test-quick test-unit test-scripts test-clusters test-kubernetes lint format lock audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^clusters-help/ {sub(/^clusters-/, "", $$1); printf "  %-16s %s\n", $$1, $$2}' scripts/clusters.mk $(firstword $(MAKEFILE_LIST))
 
-test: $(python_tools) $(node_tools) ## run all four rings of tests; installs what they need
+test: $(python_tools) $(node_tools) ## the package, the scripts and some real clusters: 8 minutes, as any user; installs what it needs
 	./tests/run.sh
+
+test-all: $(python_tools) $(node_tools) ## all that a change must pass: half an hour; needs root, Go, a container engine, a compiler
+	./tests/run.sh unit scripts core slow clusters kubernetes
+
+test-nightly: $(python_tools) $(node_tools) ## the rest, random faults, and all of test-all on a busy machine: hours, gigabytes
+	status=0; ./tests/run.sh --measure unit slow || status=1; ./tests/run.sh nightly || status=1; \
+	  FAULTS=100 ./tests/run.sh --loaded unit scripts core slow clusters kubernetes || status=1; \
+	  $(MAKE) chaos N=20 || status=1; exit $$status
 
 test-quick: $(python_tools) $(node_tools) ## what an edit is tested by: the package, the scripts, one Dask cluster
 	./tests/run.sh --quick unit scripts example
 
 test-unit: $(python_tools) ## the Python package, with injected clocks
-	./tests/run.sh unit
+	./tests/run.sh unit slow
 
 test-scripts: $(python_tools) $(node_tools) ## the scripts, with stubs for what they call
 	./tests/run.sh scripts
 
 test-clusters: $(python_tools) ## real clusters of real processes
-	./tests/run.sh clusters
+	./tests/run.sh core clusters
 
 test-kubernetes: $(python_tools) ## a real Kubernetes, with Kueue and nodes; builds it, 6 minutes once, with Go
 	./tests/run.sh kubernetes
-
-test-samples: $(python_tools) ## scripts of others as they are, and long tests: an hour, and gigabytes of packages
-	./tests/run.sh samples
 
 lint: $(python_tools) ## every linter there is, changes nothing
 	$(run) ruff check $(python_files)
@@ -87,10 +92,9 @@ audit: $(python_tools) $(audit_tools) ## look all that is locked up in osv.dev, 
 	.venv/bin/python tests/audit.py .venv/audit/bin/pip-audit $(OSV_URL)
 
 bench: $(python_tools) ## measure clusters beside bare Dask, bare torchrun, bare Ray and the bare SDK
-	.venv/bin/python tests/bench/bench_dask.py
-	.venv/bin/python tests/bench/bench_pytorch.py
-	.venv/bin/python tests/bench/bench_ray.py
-	.venv/bin/python tests/bench/bench_oci.py
+	@failed=""; for part in dask pytorch ray oci; do \
+	  .venv/bin/python tests/bench/bench_$$part.py || failed="$$failed $$part"; \
+	done; [ -z "$$failed" ] || { echo "bench: not measured:$$failed" >&2; exit 1; }
 
 chaos: $(python_tools) ## random faults on real clusters: N= schedules, from the seed SEED=, of FRAMEWORKS= or BACKEND=
 	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m chaos $(if $(BACKEND),--backend $(BACKEND)) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(if $(FRAMEWORKS),--frameworks $(FRAMEWORKS))
@@ -108,7 +112,7 @@ smoke-gpu: ## on a machine with GPUs: is what docs/gpu.md says right? 8 minutes 
 	@PYTHONPATH=tests:common $(if $(wildcard .venv/bin/python),.venv/bin/python,$(PYTHON)) -m smoke_gpu $(ARGS)
 
 coverage: $(python_tools) ## the Python rings, then a page per file in .coverage-data/html
-	./tests/run.sh --measure unit clusters
+	./tests/run.sh --measure unit slow core clusters
 	$(run) coverage html
 
 clean: ## remove caches and coverage; keeps .venv, node_modules and your .clusters

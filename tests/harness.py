@@ -106,8 +106,6 @@ class Launch:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                # As in a terminal: tests that run in the background inherit a SIGINT that nobody may undo in a shell.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread here takes locks
             )
         self._before = before
         self._directory: Path | None = None

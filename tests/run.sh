@@ -1,28 +1,33 @@
 #!/usr/bin/env bash
-# Usage: run.sh [--quick|--measure] [unit|scripts|clusters|kubernetes|example|samples ...]
+# Usage: run.sh [--quick|--measure|--loaded] [unit|scripts|core|slow|clusters|kubernetes|example|nightly ...]
 #
-# Run rings of tests; without an argument, the first four. `make test` installs the tools first.
+# Run rings of tests; without an argument, the first three. `make test` installs the tools first.
 #
-#   unit        pytest on tests/unit: injected clocks, no clusters
+#   unit        pytest on tests/unit without what is marked `slow`: injected clocks, no clusters
 #   scripts     bats on tests/scripts/*.bats: the scripts, with stubs for the programs that they call
-#   clusters    pytest on tests/clusters: real clusters of real processes
+#   core        pytest on those tests of clusters that `CORE` in tests/rings.py names
+#   slow        what the unit ring leaves out
+#   clusters    pytest on tests/clusters without the core: real clusters of real processes
 #   kubernetes  pytest on tests/kubernetes: a real Kubernetes, which Go builds first; minutes once
-#   example     one of clusters alone: Dask's example
-#   samples     pytest on tests/samples: scripts of others as they are, and tests of the other rings that are marked
-#               `long`; they need gigabytes and an hour
+#   example     one of core alone: Dask's example
+#   nightly     scripts of others as they are, and tests of clusters and kubernetes that `NIGHTLY` in tests/rings.py
+#               names or that are marked `nightly`; they need gigabytes and hours
 #
 # Tests run side by side: those that compute on every CPU, and four at a time those of clusters, which mostly wait.
 # TEST_JOBS names another number for both. Tests marked `quiet` come after the others, and last those marked `alone`.
 #
-# The unit ring's coverage is measured, and must reach the floor in pyproject.toml. With --measure the coverage of all
-# Python rings is, which takes three times the CPU of clusters: every agent and every launcher is traced.
+# With --measure the coverage of the Python rings is measured; that of unit and slow must reach the floor in
+# pyproject.toml. It takes three times the CPU of clusters: every agent and every launcher is traced.
 #
-# With --quick, tests that are marked `slow` are left out, and coverage is not measured: for the edit loop.
+# With --quick, scripts tagged `slow` are left out, too: for the edit loop. With --loaded, three processes compute beside
+# the tests, as on a machine that others use.
 #
 # If the tools of a ring are missing, the run names the ring and leaves it out. With CI=true, a ring that was left out is
 # a failure, and so is a skipped test. A ring that executes no test is always a failure.
 #
-# The last line of stdout is "N passed, N failed", over all rings. BATS names another bats.
+# With CI=true, on Linux, a ring also fails that takes more CPU seconds than tests/budget.txt gives it.
+#
+# The last line of stdout is "N passed, N failed", over all rings, and what was left out. BATS names another bats.
 # Exit: 0 all passed, 1 a test or a ring failed or the coverage is below the floor, 2 wrong usage.
 set -Eeuo pipefail
 root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -32,8 +37,9 @@ source "${root}/common/lib.sh"
 python="${root}/.venv/bin/python"
 bats="${BATS:-node_modules/bats/bin/bats}"
 jobs="${TEST_JOBS:-}"
-scratch="" summary="" is_green=1 measured=""
-total_passed=0 total_failed=0 total_skipped=0 how=""
+scratch="" summary="" is_green=1 measured="" how=""
+total_passed=0 total_failed=0 total_skipped=0
+beside=() # what runs beside the tests, each in a process group of its own
 
 summarize() { summary+="$(printf '%-10s %s' "$1" "$2")"$'\n'; }
 
@@ -60,6 +66,31 @@ closing_count() { # log, word
 
 count_lines() { grep -cE "$1" "$2" || true; } # grep prints the 0 itself
 
+# Print the CPU seconds of this machine since it started, but of what runs at a low priority; nothing where it is not
+# told. The processes of clusters are no children of pytest: of them its own count has a fifth.
+cpu_seconds() {
+  local user system irq softirq
+  [[ -r /proc/stat ]] || return 0
+  read -r _ user _ system _ _ irq softirq _ </proc/stat
+  printf '%d\n' "$(((user + system + irq + softirq) / $(getconf CLK_TCK)))"
+}
+
+# Print the CPU seconds that a ring may take; nothing where no line of the table is about it.
+budget_of() { awk -v ring="$1" '$1 == ring {print $2}' tests/budget.txt; }
+
+# Add to the text of a ring how long it took; it fails where that was more than it may take.
+add_cost() { # ring
+  local used limit
+  text+=" in $((SECONDS - began)) s"
+  [[ -n "${cpu_began}" ]] || return 0
+  used="$(($(cpu_seconds) - cpu_began))"
+  text+=", CPU ${used} s"
+  limit="$(budget_of "$1")"
+  [[ "${CI:-}" == true && -n "${limit}" && ${used} -gt ${limit} ]] || return 0
+  text+=": more than the ${limit} s of tests/budget.txt"
+  is_green=0
+}
+
 finish_ring() { # ring, exit status of its runner, passed, failed, skipped
   local text="$3 passed, $4 failed"
   if [[ $5 -gt 0 ]]; then
@@ -74,6 +105,7 @@ finish_ring() { # ring, exit status of its runner, passed, failed, skipped
     is_green=0
     [[ $4 -gt 0 ]] || text+=": its runner ended with $2"
   fi
+  add_cost "$1"
   summarize "$1" "${text}"
   total_passed=$((total_passed + $3))
   total_failed=$((total_failed + $4))
@@ -88,7 +120,8 @@ count_pytest() { # argument...
   # The script's path, not `-m pytest`: coverage would put the working directory on sys.path.
   [[ -z "${is_measured}" ]] || measure=(-m coverage run)
   isolated ${measure[@]+"${measure[@]}"} .venv/bin/pytest --color="${color}" "$@" </dev/null 2>&1 | tee "${out}" || code=$?
-  [[ ${code} -eq 0 ]] || status="${code}"
+  # 5: none of this part is in this ring.
+  [[ ${code} -eq 0 || ${code} -eq 5 ]] || status="${code}"
   passed=$((passed + $(closing_count "${out}" passed)))
   # Errors are in a fixture, or while collecting.
   failed=$((failed + $(closing_count "${out}" failed) + $(closing_count "${out}" error)))
@@ -103,31 +136,35 @@ run_pytest() { # ring, function that calls count_pytest
     not_run "$1" "no pytest, or not all that it needs, in .venv; run: ./scripts/dev-setup.sh python"
     return
   fi
-  if [[ "${how}" == --measure || ("$1" == unit && "${how}" != --quick) ]]; then
-    is_measured=1
-  fi
+  [[ "${how}" != --measure ]] || is_measured=1
   "$2"
   [[ -z "${is_measured}" ]] || measured=1
   finish_ring "$1" "${status}" "${passed}" "${failed}" "${skipped}"
   [[ -z "${not_applicable}" ]] || summary+="${not_applicable}"$'\n'
 }
 
-unit_tests() {
-  local chosen=()
-  [[ "${how}" != --quick ]] || chosen=(-m 'not slow')
-  count_pytest --numprocesses "${jobs:-logical}" --dist worksteal ${chosen[@]+"${chosen[@]}"} tests/unit
+unit_tests() { count_pytest --numprocesses "${jobs:-logical}" --dist worksteal -m 'not slow' tests/unit; }
+slow_tests() { count_pytest --numprocesses "${jobs:-logical}" --dist worksteal -m slow tests/unit; }
+
+beside_each_other() { count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m "$1" tests/clusters; } # marks
+
+core_tests() {
+  wait_for_environments
+  beside_each_other 'core and not alone' # none of them is quiet
+  count_pytest -m 'core and alone' tests/clusters
 }
 
 cluster_tests() {
-  count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m 'not alone and not quiet and not long' tests/clusters
-  count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m quiet tests/clusters
-  count_pytest -m alone tests/clusters
+  local ours='not core and not nightly'
+  beside_each_other "${ours} and not quiet and not alone"
+  beside_each_other "${ours} and quiet"
+  count_pytest -m "${ours} and alone" tests/clusters
 }
 
 # Two at a time: what they wait for computes on the same CPUs.
 kubernetes_tests() {
-  count_pytest --numprocesses "${jobs:-2}" --dist loadfile -m 'not alone and not long' tests/kubernetes
-  count_pytest -m alone tests/kubernetes
+  count_pytest --numprocesses "${jobs:-2}" --dist loadfile -m 'not alone and not nightly' tests/kubernetes
+  count_pytest -m 'alone and not nightly' tests/kubernetes
 }
 
 example_test() {
@@ -135,13 +172,15 @@ example_test() {
 }
 
 # One after the other: each imports its framework on two nodes at least.
-sample_tests() {
+nightly_tests() {
   count_pytest tests/samples
-  count_pytest -m long tests/clusters
-  count_pytest -m long tests/kubernetes
+  count_pytest -m nightly tests/clusters
+  count_pytest -m nightly tests/kubernetes
 }
 
 run_unit() { run_pytest unit unit_tests; }
+run_core() { run_pytest core core_tests; }
+run_slow() { run_pytest slow slow_tests; }
 run_clusters() { run_pytest clusters cluster_tests; }
 run_kubernetes() {
   local reason
@@ -157,15 +196,16 @@ print(why_not())' 2>&1)" || [[ -n "${reason}" ]]; then
   fi
 }
 run_example() { run_pytest example example_test; }
-run_samples() { run_pytest samples sample_tests; }
+run_nightly() { run_pytest nightly nightly_tests; }
 
 run_scripts() {
-  local out="${scratch}/scripts" status=0 ok failed skipped options=() count="${jobs:-$(getconf _NPROCESSORS_ONLN)}"
+  local out="${scratch}/scripts" status=0 ok failed skipped options=() count="${jobs:-8}"
   if ! command -v "${bats}" >/dev/null; then
-    not_run scripts "no bats at '${bats}'; install npm, then run: ./scripts/dev-setup.sh node"
+    not_run scripts "no bats at '${bats}'; run: ./scripts/dev-setup.sh node"
     return
   fi
   # Tests of one file side by side, for which bats needs flock, as Linux has it; for files it would need GNU parallel.
+  # Who waits for a place looks every second: with as many places as CPUs, most of the time nobody computes.
   if [[ ${count} -gt 1 ]] && command -v flock >/dev/null; then
     options=(--jobs "${count}" --no-parallelize-across-files)
   fi
@@ -179,7 +219,7 @@ run_scripts() {
 
 report_coverage() {
   local floor=(--fail-under=0) # the other rings alone do not reach everything
-  [[ "${rings}" != *" unit "* ]] || floor=()
+  [[ "${rings}" != *" unit "*" slow "* ]] || floor=()
   if isolated -m coverage combine --quiet && isolated -m coverage report ${floor[@]+"${floor[@]}"}; then
     return
   fi
@@ -188,39 +228,93 @@ report_coverage() {
   summarize coverage "falls short, see above"
 }
 
+# Start something beside the tests, in a process group of its own, which ends with this script.
+start_beside() { # command...
+  set -m
+  "$@" >>"${scratch}/beside" 2>&1 </dev/null &
+  set +m
+  beside+=("$!")
+}
+
+end_beside() {
+  local process
+  for process in ${beside[@]+"${beside[@]}"}; do
+    kill -KILL -- "-${process}" 2>/dev/null || : # it has ended
+  done
+}
+
+# While other rings run: the environments that the core needs and that are not there. What fails is done again, and
+# told, by the first launch.
+make_environments() {
+  local framework build="${TORCH:-}"
+  # Without a wheel at hand, PyTorch's own index has the build that brings no gigabytes of CUDA.
+  compgen -G "${PIP_FIND_LINKS:-/nowhere}/torch-*+cpu-*.whl" >/dev/null || build=cpu
+  export PATH="${root}/.venv/bin:${PATH}" PYTHONPATH=common
+  for framework in dask pytorch; do
+    [[ -d ".venv/envs/${framework}" ]] || TORCH="${build}" "${python}" -m oci_cluster prepare "${framework}" || :
+  done
+}
+
+wait_for_environments() {
+  [[ -z "${environments}" ]] || wait "${environments}" || :
+  environments=""
+}
+
+# Three processes that compute, as a neighbour's would.
+load_the_machine() {
+  local number
+  for number in 1 2 3; do
+    (while :; do :; done) &
+  done
+  log "${number} processes compute beside the tests"
+  wait
+}
+
 main() {
-  local ring rings
+  local ring rings left_out="" environments="" began cpu_began
   # In the background, and under nohup: see there.
   if [[ "$(trap -p INT HUP)" == *"''"* && -x "${python}" ]]; then
     exec "${python}" -I "${root}/tests/with_signals.py" "$0" "$@"
   fi
-  if [[ "${1:-}" == --quick || "${1:-}" == --measure ]]; then
-    how="$1"
-    shift
+  case "${1:-}" in
+    --quick | --measure | --loaded)
+      how="$1"
+      shift
+      ;;
+    *) ;;
+  esac
+  if [[ $# -eq 0 ]]; then
+    set -- unit scripts core
+    left_out="; left out, as they need root, Go, a container engine, a compiler or an hour: \`make test-all\`, \`make test-nightly\`"
   fi
-  [[ $# -gt 0 ]] || set -- unit scripts clusters kubernetes
   rings=" $* "
   for ring in "$@"; do
     case "${ring}" in
       -h | --help) usage && exit 0 ;;
-      unit | scripts | clusters | kubernetes | example | samples) ;;
-      *) usage_error "expected unit, scripts, clusters, kubernetes, example or samples, got '${ring}'" ;;
+      unit | scripts | core | slow | clusters | kubernetes | example | nightly) ;;
+      *) usage_error "expected unit, scripts, core, slow, clusters, kubernetes, example or nightly, got '${ring}'" ;;
     esac
   done
   [[ "${jobs:-1}" =~ ^[1-9][0-9]*$ ]] || usage_error "TEST_JOBS: expected a whole number from 1, got '${jobs}'"
   cd "${root}"
   scratch="$(mktemp -d)"
-  trap 'rm -rf "${scratch}"' EXIT
+  trap 'end_beside; rm -rf "${scratch}"' EXIT
   rm -rf .coverage-data
+  if [[ "${rings}" == *" core "* && -x "${python}" ]]; then
+    start_beside make_environments
+    environments="$!"
+  fi
+  [[ "${how}" != --loaded ]] || start_beside load_the_machine
   for ring in "$@"; do
     printf '\n--- ring: %s\n' "${ring}"
+    began="${SECONDS}" cpu_began="$(cpu_seconds)"
     "run_${ring}"
   done
   [[ -z "${measured}" ]] || report_coverage
   printf '\n%s' "${summary}"
   printf '%d passed, %d failed' "${total_passed}" "${total_failed}"
   [[ ${total_skipped} -eq 0 ]] || printf ', %d skipped' "${total_skipped}"
-  printf '\n'
+  printf ' in %d s%s\n' "${SECONDS}" "${left_out}"
   ((is_green && total_passed + total_failed > 0))
 }
 main "$@"

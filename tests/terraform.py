@@ -5,6 +5,7 @@ Terraform itself is not needed. What this does not know of the language is an er
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +25,16 @@ _FUNCTIONS = {
 _BLOCK = "__is_block__"
 
 
+@functools.cache  # a second or two of CPU for the templates
+def _parsed(text: str) -> Mapping[str, Any]:
+    return hcl2.loads(text)
+
+
 class Terraform:
     """The templates of a folder, with values of their variables."""
 
     def __init__(self, folder: Path, values: Mapping[str, Any]) -> None:
-        parsed = [hcl2.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.tf"))]
+        parsed = [_parsed(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.tf"))]
         self.variables = {
             _plain(name): body for part in parsed for one in part.get("variable", []) for name, body in one.items()
         }

@@ -280,7 +280,8 @@ def register(listener: socket.socket | None) -> list[OrderedRendezvous]:
 def watch_ranks(handlers: Sequence[OrderedRendezvous]) -> None:
     """Have the last of *handlers* told how ranks are. A torch that lacks these names restarts as it likes."""
     look = getattr(LocalElasticAgent, "_monitor_workers", None)
-    if look is None:
+    stop = getattr(LocalElasticAgent, "_stop_workers", None)
+    if look is None or stop is None:
         return
 
     def monitor(agent: LocalElasticAgent, worker_group: WorkerGroup) -> RunResult:
@@ -289,4 +290,12 @@ def watch_ranks(handlers: Sequence[OrderedRendezvous]) -> None:
             agent._remaining_restarts = 0  # noqa: SLF001 - torch has no other way to say so
         return result
 
+    def last_look(agent: LocalElasticAgent, worker_group: WorkerGroup) -> None:
+        # A node that waits has all ranks here ended. One that has failed since the last look would leave no code, and
+        # where others have ended well meanwhile there is no other attempt.
+        if handlers and not handlers[-1].failures:
+            handlers[-1].failures = look(agent, worker_group).failures
+        stop(agent, worker_group)
+
     LocalElasticAgent._monitor_workers = monitor  # noqa: SLF001 - as above
+    LocalElasticAgent._stop_workers = last_look  # noqa: SLF001

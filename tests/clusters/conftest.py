@@ -6,11 +6,12 @@ import compileall
 import os
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import rings
 from harness import Project
 from host_cluster import Launch, launching
 from oci_cloud import Cloud
@@ -20,45 +21,6 @@ if TYPE_CHECKING:
     from oci_user import User
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-# --- With TEST_TIMES=1: what every test costs, for who wants to know where the ring's time goes
-
-
-class _Clock:
-    """CPU seconds of this process and of its children that have ended and were waited for."""
-
-    spent_s = sum(os.times()[:4])
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write a phase's CPU seconds into its report, which also travels from xdist's workers."""
-    report = yield
-    before, _Clock.spent_s = _Clock.spent_s, sum(os.times()[:4])
-    report.user_properties = [*report.user_properties, ("cpu_s", _Clock.spent_s - before)]
-    return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what did not apply here; and the tests, the longest first: wall and CPU, with setup and teardown."""
-    for report in terminalreporter.stats.get("passed", []):
-        for name, text in report.user_properties:
-            if name == "not applicable" and report.when == "call":
-                terminalreporter.write_line(f"NOT APPLICABLE: {report.nodeid}: {text}", yellow=True, bold=True)
-    if not os.environ.get("TEST_TIMES"):
-        return
-    costs: dict[str, list[float]] = {}
-    for report in (report for reports in terminalreporter.stats.values() for report in reports):
-        if isinstance(report, pytest.TestReport):
-            cost = costs.setdefault(report.nodeid, [0.0, 0.0, 0.0])
-            cost[0] += report.duration
-            cost[1] += dict(report.user_properties).get("cpu_s", 0.0)
-            cost[2] += report.duration if report.when == "setup" else 0.0
-    terminalreporter.section("wall, CPU of children that were waited for, setup alone: seconds")
-    for name, cost in sorted(costs.items(), key=lambda item: -item[1][0]):
-        terminalreporter.write_line("{:7.1f} {:7.1f} {:7.1f}  {}".format(*cost, name))
-    terminalreporter.write_line("{:7.1f} {:7.1f} {:7.1f}  all".format(*map(sum, zip(*costs.values(), strict=True))))
 
 
 # --- With tests/run.sh: which tests run beside each other
@@ -99,7 +61,8 @@ def place_of(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the tests into an order in which several workers are done soon."""
+    """Mark the tests by their ring, and bring them into an order in which several workers are done soon."""
+    rings.mark(items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=place_of)
 

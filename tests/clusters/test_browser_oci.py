@@ -32,7 +32,7 @@ def session_on(cloud: Cloud, *, idle_s: int) -> Launch:
     return project.session("jupyter", *words, **environ)
 
 
-@pytest.mark.parametrize("life_s", [30, pytest.param(180, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("life_s", [30, pytest.param(180, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)])])
 def test_a_bastions_session_is_renewed_and_the_browser_does_not_notice(cloud: Cloud, life_s: int) -> None:
     """Connections are cut when it ends: the kernel goes on with what it knows, later cells work, no dialog comes."""
     cloud.service.control({"bastion_ttl_s": life_s})

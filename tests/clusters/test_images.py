@@ -27,8 +27,8 @@ FRAMEWORKS = ("dask", "pytorch", "ray")
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Shop]:
-    """Return a shop in whose registry are the images of Dask, with more packages, of PyTorch and of Ray."""
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """Return a shop in whose registry are the images of Dask, with more packages, and of PyTorch."""
     place = tmp_path_factory.mktemp("images")
     # .ci/run has the same built there beforehand, while other tests wait.
     directory = Path(os.environ.get("TEST_ENGINE_DIR") or place / "e")
@@ -36,33 +36,56 @@ def shop(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
         shop = Shop(engine, place, FRAMEWORKS)
         shop.make("build-dask", "push-dask", EXTRA_ENV=str(shop.extra_env))
         shop.make("build-pytorch", "push-pytorch")
-        shop.make("build-ray", "push-ray")
         yield shop
-        # 9 GB that nobody needs any more, on a disk that the tests after these share. A part of this file (-k) is run
-        # for what it builds.
-        if not pytestconfig.getoption("keyword"):
-            engine.run("system", "prune", "--all", "--force")
+
+
+@pytest.fixture(scope="module")
+def shop_with_ray(shop: Shop) -> Shop:
+    """Return the same, with Ray's image, which takes as long as the others together."""
+    shop.make("build-ray", "push-ray")
+    return shop
 
 
 # --- What is in an image --------------------------------------------------------------------------------------------
 
 
 def test_images_are_as_small_as_the_readme_says(shop: Shop, record_property: Callable[[str, object], None]) -> None:
-    """Every layer of each, as `make size` prints them; Dask's has LightGBM besides, which is 15 MB.
+    """Every layer of each, as `make size` prints them; Dask's has LightGBM besides, which is 15 MB."""
+    sizes = sizes_of(shop)
+    assert sizes["dask"] < 700 + 15
+    if has_cpu_build(shop, "pytorch", record_property):
+        assert sizes["pytorch"] < 1300
 
-    What is said of PyTorch's and Ray's is said of torch's build for CPUs; of the index's build for CUDA nothing is.
-    """
-    sizes = dict(re.findall(r"/(\w+):1  ([\d.]+) MB$", shop.make("size").stdout, re.MULTILINE))
-    assert float(sizes["dask"]) < 700 + 15
-    torch = shop.inside("pytorch", "python", "-c", "import importlib.metadata as m; print(m.version('torch'))")
+
+def test_the_image_of_ray_is_as_small_as_the_readme_says(
+    shop_with_ray: Shop, record_property: Callable[[str, object], None]
+) -> None:
+    """On the disk; and what a machine fetches, the layers as the registry has them."""
+    if has_cpu_build(shop_with_ray, "ray", record_property):
+        assert sizes_of(shop_with_ray)["ray"] < 1650
+        assert fetched_mb(shop_with_ray, "ray") < 500
+
+
+def test_the_image_of_ray_names_its_ports(shop_with_ray: Shop) -> None:
+    details = json.loads(shop_with_ray.engine.run("inspect", shop_with_ray.record("ray")["id"]).stdout)[0]
+    ports = details["Config"]["ExposedPorts"]
+    assert {f"{port}/tcp" for port in (6379, 6380, 6387, 8265, 10001, 10002, 10999)} <= set(ports)
+
+
+def sizes_of(shop: Shop) -> dict[str, float]:
+    found = re.findall(r"/(\w+):1  ([\d.]+) MB$", shop.make("size").stdout, re.MULTILINE)
+    return {name: float(size) for name, size in found}
+
+
+def has_cpu_build(shop: Shop, framework: str, record_property: Callable[[str, object], None]) -> bool:
+    """Return whether torch is the build for CPUs, of which sizes are told; of the index's build for CUDA none are."""
+    torch = shop.inside(framework, "python", "-c", "import importlib.metadata as m; print(m.version('torch'))")
     if torch.endswith("+cpu"):
-        assert float(sizes["pytorch"]) < 1300
-        assert float(sizes["ray"]) < 1650
-        # What a machine fetches: the layers as the registry has them.
-        assert fetched_mb(shop, "ray") < 500
-    else:
-        text = f"the bounds on PyTorch's and Ray's images, which hold torch {torch} and not a build +cpu"
-        record_property("not applicable", text)
+        return True
+    record_property(
+        "not applicable", f"the bound on the image of {framework}, which holds torch {torch}, no build +cpu"
+    )
+    return False
 
 
 def fetched_mb(shop: Shop, framework: str) -> float:
@@ -114,8 +137,6 @@ def test_labels_tell_what_it_is(shop: Shop) -> None:
     assert config["Labels"]["org.opencontainers.image.version"] == "1"
     assert set(config["ExposedPorts"]) == {"29400/tcp"}
     assert config["Entrypoint"][:2] == ["tini", "--"]
-    ports = json.loads(shop.engine.run("inspect", shop.record("ray")["id"]).stdout)[0]["Config"]["ExposedPorts"]
-    assert {f"{port}/tcp" for port in (6379, 6380, 6387, 8265, 10001, 10002, 10999)} <= set(ports)
 
 
 def test_nothing_that_a_build_was_lent_is_in_an_image(shop: Shop) -> None:
@@ -208,8 +229,7 @@ def project(shop: Shop, tmp_path: Path) -> Iterator[Project]:
     [
         ("dask 3", "best parameters"),
         ("pytorch 1 -- --epochs 2", "accuracy"),
-        # 40 s on two idle CPUs.
-        pytest.param("ray 1 -- --epochs 2", "workers 2", marks=pytest.mark.long),
+        ("ray 1 -- --epochs 2", "workers 2"),
     ],
 )
 def test_job_runs_pull_what_was_pushed_and_run_it(
@@ -321,8 +341,9 @@ sys.exit(7)
 """
 
 
-def test_ray_computes_in_containers_of_what_was_pushed(shop: Shop, project: Project) -> None:
+def test_ray_computes_in_containers_of_what_was_pushed(shop_with_ray: Shop, project: Project) -> None:
     """By the digest; what does not fit into the object store is spilled; the script's own code comes out."""
+    shop = shop_with_ray
     record = shop.record("ray")
     entry = project.write("spill.py", RAY)
     project.environ |= {"DOCKER": shop.engine.docker, "DOCKER_HOST": shop.engine.environ["DOCKER_HOST"]}

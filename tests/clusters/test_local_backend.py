@@ -250,7 +250,7 @@ def test_a_detached_launch_waits_until_all_is_ready_or_has_failed(project: Proje
 def test_kept_cluster_ends_with_its_ttl_and_with_0(project: Project) -> None:
     """--keep --ttl: a planned end is a success."""
     launch = project.launch("plain", "1", "--keep", "--ttl", "2s", "--python", sys.executable)
-    assert launch.wait() == 0
+    assert launch.wait() == 0, launch.err
     assert json.loads((launch.directory / "stop").read_text())["reason"] == "TTL of 2 s reached"
 
 

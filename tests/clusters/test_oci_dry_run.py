@@ -56,7 +56,6 @@ class Owned:
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread takes locks
             )
 
     def run(self, *words: str) -> int:

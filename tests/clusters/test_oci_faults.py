@@ -24,7 +24,7 @@ from oci_cluster.launcher.lifecycle import Lifecycle
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
 IMAGE = "iad.ocir.io/stand-in/nothing:1"
-FAULTS = int(os.environ.get("FAULTS", "100"))  # 1,000 take minutes
+FAULTS = int(os.environ.get("FAULTS", "30"))  # 1,000 take minutes
 KINDS = ("404", "409", "429", "500", "503", "drop-before", "drop-after")
 # A second of the launcher's takes so much of the service's, whose lateness is in real seconds.
 PACE = 1 / 300

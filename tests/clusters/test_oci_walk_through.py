@@ -163,7 +163,8 @@ def assert_fails(tenancy: Tenancy, name: str, statements: list[str], changed: st
     assert tenancy.service.denials()[before:], f"nothing was refused with {changed}, but: {why}"
 
 
-@pytest.mark.parametrize("number", range(len(PAGE.statements)))
+# Where a verb that is one lower is not enough, its statement is needed: the other test proves that.
+@pytest.mark.parametrize("number", [number for number, lower in enumerate(LOWER) if not lower])
 def test_each_statement_is_needed(changed: Tenancy, number: int) -> None:
     removed = PAGE.statements[number]
     others = [statement for statement in PAGE.statements if statement != removed]

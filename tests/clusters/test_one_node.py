@@ -43,7 +43,7 @@ def test_the_example_and_a_scripts_code(project: Project, framework: str) -> Non
         launch.assert_nothing_left()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("framework", EXAMPLES)
 def test_the_same_on_the_stand_in_for_oci(cloud: Cloud, framework: str) -> None:

@@ -202,6 +202,39 @@ sys.exit(7 if rank == {failing} else 0)
     launch.assert_nothing_left()
 
 
+# A rank that is well when it is looked at, and has failed when it is ended for a node that waits.
+ENDED_FOR_ANOTHER = """
+import sys
+from types import SimpleNamespace as Things
+sys.path.append(sys.argv[1])
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as Agent
+import rendezvous
+
+stopped = []
+Agent._stop_workers = lambda agent, group: stopped.append(group)
+failed = Things(is_failed=lambda: True, failures={0: "ended with 7"})
+looks = iter([None, failed])
+handler = Things(failures={}, note=lambda result: False)
+rendezvous.watch_ranks([handler])
+agent = Things(
+    _pcontext=Things(pids=lambda: {0: 1}, wait=lambda _: next(looks)),
+    _uninterruptible_state_timeout=0,
+)
+group = Things(spec=Things(role="x"), workers=[Things(id=1, global_rank=5)])
+Agent._monitor_workers(agent, group)
+Agent._stop_workers(agent, group)
+print(handler.failures, stopped == [group])
+"""
+
+
+def test_the_code_of_a_rank_that_fails_as_it_is_ended_for_another_node_is_known(torch_python: Path) -> None:
+    """Where others have ended well meanwhile there is no other attempt that would fail again: this code counts."""
+    place = Path(__file__).resolve().parents[2] / "pytorch" / "launch"
+    command = [torch_python, "-c", ENDED_FOR_ANOTHER, place]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "{5: 'ended with 7'} True\n", done.stderr
+
+
 def test_lost_node_is_survived_and_its_replacement_joins(project: Project) -> None:
     """Three nodes, two, three again, without a new launch; rank 0 stays on main."""
     entry = project.write("train.py", UNTIL_GO)

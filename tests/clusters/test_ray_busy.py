@@ -25,7 +25,7 @@ def busy() -> Iterator[None]:
         other.wait()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(240 * LAUNCHES)
 @pytest.mark.usefixtures("busy")
 def test_every_launch_of_a_row_starts(project: Project, record_property: Callable[[str, object], None]) -> None:

@@ -365,7 +365,7 @@ def has_just_configured(nodes: QueuedNodes) -> int:
     return 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("phase", [before_mains_configuration, has_just_configured])
 def test_every_framework_begins_clean(launch: Launch, framework: str, phase: Callable[[QueuedNodes], int]) -> None:
@@ -375,7 +375,7 @@ def test_every_framework_begins_clean(launch: Launch, framework: str, phase: Cal
     comes_to_an_end(nodes, begins_with=0, life=life)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_is_over_that_is_interrupted_in_its_end(launch: Launch, framework: str) -> None:
     """It has succeeded, and said so; whoever is started again finds nothing to do."""
@@ -391,7 +391,7 @@ def test_every_framework_is_over_that_is_interrupted_in_its_end(launch: Launch, 
     assert "begins with step" not in nodes.log(), nodes.logs()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_begins_again_that_is_interrupted_while_it_uploads(
     launch: Launch, ftp: dict[str, str], framework: str

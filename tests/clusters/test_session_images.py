@@ -17,7 +17,7 @@ from ssh_client import make_keys, ssh
 WHY_NOT = browsers.why_not() or engines.why_not()
 pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=f"a browser and an engine: {WHY_NOT}"),
-    pytest.mark.long,  # the image is built in minutes, and has gigabytes
+    pytest.mark.nightly,  # the image is built in minutes, and has gigabytes
     pytest.mark.timeout(1800),
 ]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import engine as engines
 import pytest
+import rings
 from harness import wait_until
 from kube import images
 from kube.cluster import Cluster, User, why_not
@@ -19,7 +20,8 @@ WHY_NOT = why_not()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here; with CI=true that is a failure."""
+    """Mark the tests by their ring, and leave out what cannot run here; with CI=true that is a failure."""
+    rings.mark(items)
     for item in items:
         if WHY_NOT:
             item.add_marker(pytest.mark.skip(reason=f"a Kubernetes: {WHY_NOT}"))

@@ -38,7 +38,7 @@ def refuse_for_a_minute(proxy: FaultyProxy, launch: Launch) -> None:
     assert launch.process.poll() is None, launch.err
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", ["before it starts", "while it runs"])
 def test_the_api_refuses_for_a_minute(site_behind: Site, proxy: FaultyProxy, moment: str) -> None:
     """The launch waits, and ends as it does without; each refusal is said once."""
@@ -101,7 +101,7 @@ def is_given_up(machine: Object) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "Unknown" for one in machine["status"]["conditions"])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_kubelet_is_killed_and_its_node_works_on(one_pod_each: Site) -> None:
     """Kubernetes gives the pod up, which nobody can end; the cluster ends by itself, and its end is true."""
     site, kubernetes = one_pod_each, one_pod_each.kubernetes
@@ -117,7 +117,7 @@ def test_a_kubelet_is_killed_and_its_node_works_on(one_pod_each: Site) -> None:
     site.assert_nothing_left()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_machine_is_lost(one_pod_each: Site) -> None:
     """Neither its kubelet nor its node is heard of again: who follows is told which node it was."""
     site, kubernetes = one_pod_each, one_pod_each.kubernetes

@@ -16,7 +16,7 @@ from pages import connected_way_ends_with_it, ends_when_idle, nobody_gets_in, ur
 WHY_NOT = browsers.why_not()
 pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=f"a browser: {WHY_NOT}"),
-    pytest.mark.long,  # the image is built in minutes, and both nodes unpack gigabytes
+    pytest.mark.nightly,  # the image is built in minutes, and both nodes unpack gigabytes
     pytest.mark.timeout(1800),
 ]
 

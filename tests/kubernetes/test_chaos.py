@@ -11,7 +11,7 @@ from chaos.schedules import make_schedule
 from kube.cluster import Cluster
 
 # With the start of the Kubernetes; a schedule has its own patience.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 
 
 # None of these harms the Kubernetes itself, which other tests share.

@@ -13,7 +13,7 @@ from kube.launches import CHECKOUT, SOON_S, Site, lines_of
 from one_node import EXAMPLES, assert_runs_alone
 
 # The first time, an image is built, and both nodes unpack it.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 PATIENCE_S = 300.0
 FAILS = {

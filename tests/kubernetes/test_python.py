@@ -67,7 +67,7 @@ def test_a_token_is_enough_and_a_killed_program_leaves_nothing(
     wait_until(lambda: not site.left(), lambda: f"nothing of {site.left()}", 120)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_notebook_runs_in_pods(site: Site, users_python: Path) -> None:
     """The same cells as on this machine."""
     program = Program(users_python, site.project.code, site.project.environ)

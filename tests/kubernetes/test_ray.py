@@ -69,7 +69,7 @@ def test_the_example_is_tuned_and_trained_by_pods(pods: Site) -> None:
     pods.assert_nothing_left()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_no_task_is_lost_when_pods_come_and_go(pods: Site) -> None:
     """`scale.sh` beside a script that computes: what the new one takes is computed, and what the last one had, too."""
     launch = pods.launch("ray", 1, WORK, "--name", "mine")
@@ -82,7 +82,7 @@ def test_no_task_is_lost_when_pods_come_and_go(pods: Site) -> None:
     pods.assert_nothing_left()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_code_of_the_script_comes_out(pods: Site) -> None:
     """7, and the exception's own words."""
     launch = pods.launch("ray", 1, "import ray, sys\nray.init()\nsys.exit(7)\n")
@@ -94,7 +94,7 @@ def test_the_code_of_the_script_comes_out(pods: Site) -> None:
     pods.assert_nothing_left()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_cluster_of_pods_is_stopped_within_its_grace(pods: Site) -> None:
     """Its outcome is kept, with who has stopped it; every node says its last words."""
     name = pods.detached("ray", 1, UP, GRACE_PERIOD="20")

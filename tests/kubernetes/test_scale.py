@@ -26,7 +26,7 @@ from kube.cluster import Cluster
 from kube.faults import FaultyProxy
 from kube.launches import LABEL, SOON_S, UP, Site, copy_checkout, site_of
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 # What a verb may take, whatever the number of nodes and clusters.
 CPU_S, RSS_MB = 3.0, 200.0

@@ -120,7 +120,7 @@ def assert_told_which_right_is_missing(site: Site, kubernetes: Cluster) -> None:
             assert echoed(way.dial, b"x") == b"x"
 
 
-@pytest.mark.long  # until an evicted main is back
+@pytest.mark.nightly  # until an evicted main is back
 def test_a_pod_that_comes_back_is_found_by_the_same_way(site: Site, kubernetes: Cluster) -> None:
     """Evicted: its place is taken by another pod, of the next life."""
     launched = launch(site, HEARTBEAT_TIMEOUT="6")

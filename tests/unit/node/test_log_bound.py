@@ -70,6 +70,7 @@ relay.finish()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [0, 2 << 20])
 def test_a_script_that_prints_200_mb_goes_on_and_nothing_is_lost_without_a_word(tmp_path: Path, bound: int) -> None:
     """It ends with its own code, its last words are known; what is kept and what is counted is all it has printed."""

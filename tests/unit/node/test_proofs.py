@@ -141,6 +141,7 @@ def test_a_replacement_is_proved_anew(cluster: Cluster) -> None:
     assert cluster.watch.failures == {}
 
 
+@pytest.mark.slow
 def test_main_makes_as_many_requests_in_a_large_cluster(make: MakeNode) -> None:
     """One file is read with each heartbeat, whatever the number of nodes."""
 

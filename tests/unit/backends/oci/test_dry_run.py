@@ -135,6 +135,7 @@ def test_it_ends_with_the_code_of_main(checkout: Checkout, owner: Owner, state: 
     assert "job delete" not in [call.command for call in owner.calls]
 
 
+@pytest.mark.slow
 def test_a_main_without_a_machine_ends_it_in_time(checkout: Checkout, owner: Owner) -> None:
     """As a launch: PROVISION_TIMEOUT is what the script waits for."""
     owner.state = "ACCEPTED"
@@ -183,6 +184,7 @@ def test_one_run_that_cannot_be_ends_all(checkout: Checkout, owner: Owner) -> No
     assert owner.calls[-1].command == "job delete"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_being_created_when_a_signal_comes_is_ended(
     checkout: Checkout, owner: Owner, number: int

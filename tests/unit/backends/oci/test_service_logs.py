@@ -20,8 +20,13 @@ from oci_cluster.errors import ClusterError
 
 @pytest.mark.parametrize(
     ("ahead_s", "node_ahead_s"),
-    [(0, 0), (240, -240), (-240, 240), (0, 240), (0, -240)],
-    ids=["clocks agree", "service ahead", "service behind", "nodes ahead", "nodes behind"],
+    [
+        pytest.param(0, 0, id="clocks agree"),
+        pytest.param(240, -240, id="service ahead", marks=pytest.mark.slow),
+        pytest.param(-240, 240, id="service behind", marks=pytest.mark.slow),
+        pytest.param(0, 240, id="nodes ahead", marks=pytest.mark.slow),
+        pytest.param(0, -240, id="nodes behind", marks=pytest.mark.slow),
+    ],
 )
 def test_ten_thousand_lines_come_each_once(
     launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path, *, ahead_s: float, node_ahead_s: float
@@ -216,6 +221,7 @@ def test_a_look_that_goes_on_far_back_for_one_node_brings_nothing_back_of_others
     assert lines(tmp_path, "WORKER_3") == [str(number) for number in range(2500)]
 
 
+@pytest.mark.slow
 def test_a_log_larger_than_memory_is_copied(
     launcher: Launcher, logging: Logging, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
