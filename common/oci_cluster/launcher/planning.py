@@ -106,14 +106,14 @@ def make_plan(
         nodes=_nodes(workers, servers),
         environment=environment,
         settings=backend_settings,
-        limits=(limits := _limits(environment, folder, problems)),
+        limits=_limits(environment, folder, problems),
         work_dir=work_dir,
         code_dir=str(code_dir) if read.text("CODE_DIR") or ephemeral else "",
         code_uri=given.text("CODE_URI") or backend_settings.get("CODE_URI", ""),
         python=python,
         provision_timeout_s=provision_timeout_s,
         packages=tuple(request.packages),
-        default_ports=frozenset(name for name in limits.ports if not given.text(name)),
+        chosen=frozenset(name for name in environment if given.text(name)),
     )
 
 

@@ -134,7 +134,7 @@ def test_ports_are_the_frameworks_single_ones(checkout: Checkout) -> None:
     """Every *_PORT that the framework declares is one, as set for this launch or by default; ranges are none."""
     plan = checkout.plan({"DASHBOARD_PORT": "9000"}, environment=["OTHER_PORT=1"])
     assert plan.limits.ports == {"SCHEDULER_PORT": 8786, "DASHBOARD_PORT": 9000}
-    assert plan.default_ports == {"SCHEDULER_PORT"}
+    assert set(plan.limits.ports) - plan.chosen == {"SCHEDULER_PORT"}
 
 
 @pytest.mark.parametrize("where", ["--env", "environment", "config.env"])
@@ -144,7 +144,7 @@ def test_a_port_that_somebody_has_chosen_is_no_default(checkout: Checkout, where
         (checkout.root / "config.env").write_text("SCHEDULER_PORT=8786\n")
     given = {"SCHEDULER_PORT": "8786"} if where == "environment" else {}
     plan = checkout.plan(given, environment=["SCHEDULER_PORT=8786"] if where == "--env" else [])
-    assert plan.default_ports == {"DASHBOARD_PORT"}
+    assert set(plan.limits.ports) - plan.chosen == {"DASHBOARD_PORT"}
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "http", "-1"])

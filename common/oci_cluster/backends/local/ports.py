@@ -78,7 +78,7 @@ class Ports:
         if _take(self._addresses, place, [port + distance for distance in distances]):
             return
         own = {*limits.ports.values(), *limits.exposed}
-        last = min(port + _TRIES, _LAST - max(distances)) if name in self._plan.default_ports else port
+        last = min(port + _TRIES, _LAST - max(distances)) if name not in self._plan.chosen else port
         for other in range(port + 1, last + 1):
             numbers = [other + distance for distance in distances]
             if own.isdisjoint(numbers) and _take(self._addresses, place, numbers):

@@ -113,7 +113,7 @@ def test_a_default_port_that_is_taken_gives_way_in_all_that_the_plan_says(backen
         port = other.getsockname()[1]
         (root / "plain" / "settings.env").write_text(f"MY_PORT={port}\n")
         limits = replace(LIMITS, ports={"MY_PORT": port})
-        placed = backend.place(make_plan(limits=limits, default_ports=frozenset({"MY_PORT"})), said.append)
+        placed = backend.place(make_plan(limits=limits), said.append)
     taken = placed.limits.ports["MY_PORT"]
     assert taken > port
     assert placed.environment["MY_PORT"] == placed.to_json()["environment"]["MY_PORT"] == str(taken)
@@ -127,7 +127,7 @@ def test_a_chosen_port_that_is_taken_is_refused(backend: LocalBackend) -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(SettingsError, match=f"port {port} of 127.0.0.1 is taken by another program"):
-            backend.place(make_plan(limits=replace(LIMITS, ports={"MY_PORT": port})))
+            backend.place(make_plan(limits=replace(LIMITS, ports={"MY_PORT": port}), chosen=frozenset({"MY_PORT"})))
 
 
 def test_running_clusters_name_is_taken(root: Path, backend: LocalBackend) -> None:

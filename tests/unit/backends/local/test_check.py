@@ -140,7 +140,11 @@ def test_each_port_that_is_taken_is_named(look: Look) -> None:
             taken.listen(1)
         first, second = (taken.getsockname()[1] for taken in (one, other))
         limits = replace(LIMITS, ports={"A_PORT": first, "B_PORT": free_port()}, exposed=(second,))
-        found = [finding for finding in look(make_plan(limits=limits)) if finding.item == "free ports"]
+        found = [
+            finding
+            for finding in look(make_plan(limits=limits, chosen=frozenset({"A_PORT"})))
+            if finding.item == "free ports"
+        ]
     assert [(str(finding.verdict), finding.mend) for finding in found] == [
         ("fails", f"end it, or choose another port: --env A_PORT={first + 100}"),
         ("fails", "end it, or expose another port"),
@@ -152,7 +156,7 @@ def test_a_default_port_that_is_taken_is_told_with_the_one_instead(look: Look) -
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         limits = replace(LIMITS, ports={"A_PORT": port, "B_PORT": free_port()})
-        found = of("free ports", look(make_plan(limits=limits, default_ports=frozenset(limits.ports))))
+        found = of("free ports", look(make_plan(limits=limits)))
     assert str(found.verdict) == "fine"
     assert re.fullmatch(rf"A_PORT {port} is taken; this cluster has \d+", found.text)
 

@@ -46,7 +46,7 @@ class Machine:
     ) -> Plan:
         """Return a plan with *ports*, of which somebody has *chosen* some; its nodes have the addresses *texts*."""
         limits = changed(LIMITS, ports=ports, exposed=tuple(exposed))
-        plan = make_plan(limits=limits, default_ports=frozenset(ports) - set(chosen))
+        plan = make_plan(limits=limits, chosen=frozenset(chosen))
         nodes = [changed(plan.nodes[rank > 0], rank=rank, address=text) for rank, text in enumerate(texts)]
         return changed(plan, nodes=tuple(nodes) or plan.nodes)
 
