@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
+import fcntl
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 import rings
-from harness import Project
+from harness import Project, wait_until
 from host_cluster import Launch, launching
 from oci_cloud import Cloud
 from oci_service.handle import Service
@@ -25,13 +28,17 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 # --- With tests/run.sh: which tests run beside each other
 
+# Of tests that compute on every node, as they import gigabytes or build images, this many run at a time, whatever the
+# number of workers: a machine that has ten such nodes on two CPUs breaks the time-outs of others.
+HEAVY = re.compile(r"ray|tensorflow|horovod|pytorch|test_images|test_first_evening|test_hosts|test_subnet|test_python")
+HEAVY_AT_ONCE = 2
+WAIT_S = 600.0  # several of the longest
 # First what needs nothing that `.ci/run` may still be making; short tests last, which fill gaps.
 ORDER = (
-    *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_engine", "test_gang"),
-    *("test_docker", "test_docker_ways", "test_oci_walk_through", "test_oci", "test_oci_groups", "test_oci_logging"),
-    *("test_oci_check", "test_first_evening", "test_oci_refusals", "test_oci_faults", "test_dask", "test_sessions"),
-    *("test_python", "test_pytorch", "test_images", "test_tensorflow", "test_hosts", "test_subnet", "test_horovod"),
-    *("test_ray", "test_ray_neighbours"),
+    *("test_gang", "test_docker", "test_docker_ways", "test_oci_walk_through", "test_oci", "test_oci_groups"),
+    *("test_oci_logging", "test_oci_check", "test_first_evening", "test_oci_refusals", "test_oci_faults", "test_dask"),
+    *("test_sessions", "test_pytorch", "test_images", "test_tensorflow", "test_python", "test_ray", "test_subnet"),
+    *("test_hosts", "test_ray_neighbours", "test_horovod"),
     *("test_local_losses", "test_local_storage", "test_local_backend"),
 )
 # One worker runs all tests of such a file, because they share what takes long to make:
@@ -60,11 +67,46 @@ def place_of(item: pytest.Item) -> int:
     return ORDER.index(item.path.stem) if item.path.stem in ORDER else len(ORDER)
 
 
+def is_heavy(nodeid: str) -> bool:
+    return bool(HEAVY.search(nodeid.removeprefix("tests/clusters/")))
+
+
+def in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return *items* in their order, but with heavy ones spread evenly among the others, and none at the end."""
+    heavy = [item for item in items if is_heavy(item.nodeid)]
+    light = [item for item in items if not is_heavy(item.nodeid)]
+    places = [(0.9 * number / len(heavy), item) for number, item in enumerate(heavy)]
+    places += [(number / len(light), item) for number, item in enumerate(light)]
+    return [item for _, item in sorted(places, key=lambda place: place[0])]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests by their ring, and bring them into an order in which several workers are done soon."""
     rings.mark(items)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=place_of)
+        items[:] = in_turns(sorted(items, key=place_of))
+
+
+@pytest.fixture(autouse=True)
+def _few_at_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Wait for one of the places of heavy tests, which the workers share."""
+    if "PYTEST_XDIST_WORKER" not in os.environ or not is_heavy(request.node.nodeid):
+        yield
+        return
+    shared = tmp_path_factory.getbasetemp().parent
+    with contextlib.ExitStack() as stack:
+        places = [stack.enter_context((shared / f"heavy-{n}").open("a")) for n in range(HEAVY_AT_ONCE)]
+        wait_until(lambda: any(map(_is_taken, places)), "a place for a heavy test", WAIT_S)
+        yield
+
+
+def _is_taken(place: TextIO) -> bool:
+    """Return whether *place* was free; then it is this process' until it is closed."""
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)
