@@ -246,9 +246,9 @@ end_beside() {
 # While other rings run: the environments that the core needs and that are not there. What fails is done again, and
 # told, by the first launch.
 make_environments() {
-  local framework build="${TORCH:-}"
+  local framework build="${TORCH:-}" tag='import sys; print("cp%d%d" % sys.version_info[:2])'
   # Without a wheel at hand, PyTorch's own index has the build that brings no gigabytes of CUDA.
-  compgen -G "${PIP_FIND_LINKS:-/nowhere}/torch-*+cpu-*.whl" >/dev/null || build=cpu
+  compgen -G "${PIP_FIND_LINKS:-/nowhere}/torch-*+cpu-$("${python}" -c "${tag}")-*.whl" >/dev/null || build=cpu
   export PATH="${root}/.venv/bin:${PATH}" PYTHONPATH=common
   for framework in dask pytorch; do
     [[ -d ".venv/envs/${framework}" ]] || TORCH="${build}" "${python}" -m oci_cluster prepare "${framework}" || :
