@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import ipaddress
 import json
 import os
@@ -48,6 +49,16 @@ def why_not() -> str:
         if done.returncode != 0:
             return f"needs to be allowed '{probe}' in a namespace of its own: {done.stderr.strip()}"
     return ""
+
+
+@functools.cache
+def why_no_mount() -> str:
+    """Return why no small disk can be mounted here; empty where one can. Root of a container may not always."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "mounts a small disk: needs root on Linux"
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"mounts a small disk: {done.stderr.strip()}" if done.returncode else ""
 
 
 class Host:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import psutil
 from harness import processes_of
+from hosts import why_no_mount
 
 from chaos.places import Place, Struck
 from chaos.schedules import TOYS, Fault, Schedule
@@ -31,7 +31,7 @@ class LocalPlace(Place):
 
     def prepare(self) -> None:
         """Mount small disks where they are to fill up."""
-        if os.geteuid() != 0 or sys.platform != "linux":
+        if why_no_mount():
             return  # these faults meet nobody
         for kind in {fault.kind for fault in self.schedule.faults} & _DISKS.keys():
             disk = self._disk(kind)

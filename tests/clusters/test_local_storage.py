@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from harness import SLEEP, UNTIL_GO, Project, wait_until
+from hosts import why_no_mount
 
-NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="mounts a small disk: needs root")
+NEEDS_MOUNT = pytest.mark.skipif(bool(why_no_mount()), reason=why_no_mount() or "runs")
 
 
 def test_work_dir_that_is_away_for_20_s_costs_nothing(project: Project, tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def fill(disk: Path) -> Path:
             return filler
 
 
-@NEEDS_ROOT
+@NEEDS_MOUNT
 def test_work_dir_that_fills_up_loses_no_outcome(project: Project, small_disk: Path) -> None:
     """Nothing can be told any more, not even stop; the entry point's code still comes out of launch.sh."""
     script = UNTIL_GO + "exit(7)"
@@ -75,7 +74,7 @@ def test_work_dir_that_fills_up_loses_no_outcome(project: Project, small_disk: P
     launch.assert_nothing_left()
 
 
-@NEEDS_ROOT
+@NEEDS_MOUNT
 def test_full_disk_under_records_and_logs_loses_no_outcome(project: Project, small_disk: Path) -> None:
     """The runner's records are in blocks taken at the start: exit codes fit however full the disk is."""
     (project.path / ".clusters").symlink_to(small_disk)
@@ -90,7 +89,7 @@ def test_full_disk_under_records_and_logs_loses_no_outcome(project: Project, sma
     launch.assert_nothing_left()
 
 
-@NEEDS_ROOT
+@NEEDS_MOUNT
 def test_full_disk_at_the_start_starts_nothing(project: Project, small_disk: Path) -> None:
     """One line that names the place and what to do."""
     (project.path / ".clusters").symlink_to(small_disk)
@@ -102,7 +101,7 @@ def test_full_disk_at_the_start_starts_nothing(project: Project, small_disk: Pat
     assert project.cluster_dirs() == []
 
 
-@NEEDS_ROOT
+@NEEDS_MOUNT
 def test_read_only_work_dir_ends_the_launch_with_77(project: Project, small_disk: Path) -> None:
     """Said at once, by name, with what to do; nothing runs."""
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
