@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import SLEEP, Launch, Project, wait_until
+from harness import SLEEP, Launch, Project, path_with_uv, wait_until, with_own_environments
 
 GATES = Path(__file__).resolve().parents[1] / "gates"
 # How it ends a launch that has started nothing: at once.
@@ -110,25 +109,17 @@ def test_while_python_imports_modules(project: Project, gate: Gate, module: str,
 
 def test_while_an_environment_is_made(project: Project, gate: Gate, tmp_path: Path) -> None:
     """The installer ends with all that it has started, and nobody takes what it has left for an environment."""
-    copy, scratch, bin_ = tmp_path / "copy", tmp_path / "scratch", tmp_path / "bin"
-    shutil.copytree(project.path, copy, ignore=shutil.ignore_patterns(".venv"))
-    (copy / ".venv").mkdir()
-    for part in (project.path / ".venv").iterdir():
-        if part.name not in {"envs", "cache"}:
-            (copy / ".venv" / part.name).symlink_to(part.resolve())
-    scratch.mkdir()
-    bin_.mkdir()
-    (bin_ / "uv").write_text('#!/bin/sh\ntrap "" TERM\nsleep 1000 &\necho $$ >"${GATE_FILE}"\nwait\n')
-    (bin_ / "uv").chmod(0o755)
-    other = Project(copy, scratch)
+    other = with_own_environments(project, tmp_path / "other")
+    uv = tmp_path / "uv"
+    uv.write_text('#!/bin/sh\ntrap "" TERM\nsleep 1000 &\necho $$ >"${GATE_FILE}"\nwait\n')
+    uv.chmod(0o755)
     entry = other.write("entry.py", SLEEP)
-    path = f"{bin_}:{other.environ['PATH']}"
-    launch = other.launch("plain", "1", "--entry", entry, PATH=path, **gate.environ)
+    launch = other.launch("plain", "1", "--entry", entry, PATH=path_with_uv(tmp_path / "bin", uv), **gate.environ)
     gate.wait_for(launch)
     press(launch, gate)
     assert "making the Python environment of plain" in launch.err
     assert launch.err.endswith(AT_ONCE)
-    assert not list((copy / ".venv" / "envs").glob("plain/.made-*"))
+    assert not list((other.path / ".venv" / "envs").glob("plain/.made-*"))
     assert not other.cluster_dirs()
 
 
