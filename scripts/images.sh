@@ -23,10 +23,16 @@
 # (<framework>.packages.txt), the same as a bill of materials (<framework>.sbom.json), and everything that the engine
 # printed (<framework>.log).
 #
-# Exit: 0 done; 2 wrong usage; 69 the engine or the registry failed; 77 the registry wants a login; 78 bad settings.
+# Exit: 0 done; 2 wrong usage; 69 the engine or the registry failed; 77 the registry wants a login; 78 bad settings;
+# 143 stopped.
 set -Eeuo pipefail
-root="$(CDPATH='' cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
+# A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just
+# as it begins to wait for one may loop for ever.
+trap 'echo "${0##*/}: stopped" >&2 || :; exit 143' INT TERM HUP
+here="${BASH_SOURCE[0]}"
+[[ ! -L "${here}" ]] || here="$(readlink -f "${here}")"
+[[ "${here}" == */* ]] || here="./${here}"
 # shellcheck source=common/lib.sh
-source "${root}/common/lib.sh"
+source "${here%/*}/../common/lib.sh"
 
 run_verb images "$@"

@@ -16,6 +16,7 @@
 # stdout: a line for each framework. Exit: 0 clusters run; 143 stopped; else the code of the launch that failed, whose logs
 # are on stderr.
 set -Eeuo pipefail
+trap 'echo "${0##*/}: stopped" >&2 || :; exit 143' INT TERM HUP
 root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck source=common/lib.sh
 source "${root}/common/lib.sh"

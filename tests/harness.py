@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -315,3 +316,24 @@ class Project:
                 for process in left:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.kill()
+
+
+def with_own_environments(project: Project, place: Path) -> Project:
+    """Return a copy of *project*, in the new directory *place*, that makes its frameworks' environments itself."""
+    copy, scratch = place / "copy", place / "scratch"
+    shutil.copytree(project.path, copy, ignore=shutil.ignore_patterns(".venv"))
+    (copy / ".venv").mkdir()
+    for part in (project.path / ".venv").iterdir():
+        if part.name not in {"envs", "cache"}:
+            (copy / ".venv" / part.name).symlink_to(part.resolve())
+    scratch.mkdir()
+    return Project(copy, scratch)
+
+
+def path_with_uv(place: Path, uv: Path | None) -> str:
+    """Return a ``PATH`` with *uv* first, which stands in the new directory *place*, or without any."""
+    place.mkdir()
+    if uv is not None:
+        (place / "uv").symlink_to(uv)
+    others = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "uv").exists()]
+    return os.pathsep.join([str(place), *others])

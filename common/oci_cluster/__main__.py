@@ -22,6 +22,7 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
+from oci_cluster.system.interrupts import keep_interrupts
 from oci_cluster.system.redaction import RedactingFormatter
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
@@ -72,7 +73,9 @@ def _runner(words: Words) -> int:
 def _images(words: Words) -> int:
     from oci_cluster.contract.config import PROJECT_ROOT
     from oci_cluster.images.build import run
+    from oci_cluster.launcher.cli import heed_signals
 
+    heed_signals()
     action, *frameworks = [word for word in words if word != "--to-push"] or [""]
     say = say_to_stderr(program())
     return run(action, frameworks, to_push="--to-push" in words, environ=os.environ, root=PROJECT_ROOT, say=say)
@@ -277,9 +280,24 @@ def _without(error: ModuleNotFoundError, name: str) -> int:
     raise error
 
 
+def _to_the_end(arguments: Words) -> int:
+    """Run one verb; what is decided stays, without a traceback out of Python's own end."""
+    try:
+        check_stdout()
+        keep_interrupts()
+        code = main(arguments)
+        _heed_no_more()
+    except KeyboardInterrupt:  # while an error was being told, or just now
+        _heed_no_more()
+        say_to_stderr(program())("stopped")
+        return ExitCode.STOPPED
+    return code
+
+
+def _heed_no_more() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 if __name__ == "__main__":
-    check_stdout()
-    exit_code = main(sys.argv[1:])
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # what is decided stays, without a traceback out of Python's own end
-    sys.exit(exit_code)
+    sys.exit(_to_the_end(sys.argv[1:]))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import SLEEP, UNTIL_GO, Project, wait_until
+from harness import SLEEP, UNTIL_GO, Project, path_with_uv, wait_until
 
 # --- Outcomes ---------------------------------------------------------------------------------------------
 
@@ -310,14 +310,10 @@ def test_fresh_checkout_sets_itself_up(project: Project, tmp_path: Path, install
     shutil.copytree(project.path, fresh, ignore=shutil.ignore_patterns(".venv"))
     (tmp_path / "scratch").mkdir()
     other = Project(fresh, tmp_path / "scratch")
-    path = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "uv").exists()]
-    if installer == "uv":
-        (tmp_path / "bin").mkdir()
-        (tmp_path / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
-        path.insert(0, str(tmp_path / "bin"))
+    path = path_with_uv(tmp_path / "bin", Path(sys.executable).with_name("uv") if installer == "uv" else None)
     entry = other.write("entry.py", "import locket, sys; print('made', sys.prefix)")
     for launch_is_first in (True, False):
-        launch = other.launch("plain", "1", "--entry", entry, PATH=os.pathsep.join(path))
+        launch = other.launch("plain", "1", "--entry", entry, PATH=path)
         assert launch.wait() == 0
         assert f"made {fresh}/.venv/envs/plain" in launch.out
         assert ("first time only" in launch.err) == launch_is_first

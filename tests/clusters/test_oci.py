@@ -6,6 +6,7 @@ import ipaddress
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,38 @@ def test_other_frameworks_run_their_examples(cloud: Cloud, framework: str, style
     assert wait(launch) == 0, launch.err + launch.out
     assert re.search(result, launch.out), launch.out
     cloud.assert_nothing_runs()
+
+
+def test_environments_beside_the_script_stay_here(cloud: Cloud) -> None:
+    """Whatever they are called: they are larger than code may be, and have links that lead out of the folder."""
+    code = cloud.project.code
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", code / "venv"], check=True)
+    (code / "tools" / "my env").mkdir(parents=True)
+    (code / "tools" / "my env" / "pyvenv.cfg").touch()
+    for name in ("venv/lib/big", "tools/my env/big"):
+        with (code / name).open("wb") as file:
+            file.truncate(101 * 2**20)
+    (code / "node_modules").mkdir()
+    (code / "node_modules" / "big").symlink_to(code / "venv" / "lib" / "big")
+    (code / "tools" / "mine.py").touch()
+    script = "import os; print(sorted(os.listdir()), os.listdir('tools'))"
+    launch = cloud.launch_plain(1, script)
+    assert wait(launch) == 0, launch.err
+    assert "MAIN     | ['entry.py', 'tools'] ['mine.py']\n" in launch.out
+    (line,) = [line for line in launch.err.splitlines() if "code in " in line and "files with" in line]
+    assert line.endswith("; left out: tools/my env, venv, Python environments")
+    cloud.assert_nothing_runs()
+
+
+def test_data_that_is_too_large_for_code_is_named_before_anything_is_made(cloud: Cloud) -> None:
+    """With the file that made it so, and what to do."""
+    (cloud.project.code / "data").mkdir()
+    with (cloud.project.code / "data" / "images.bin").open("wb") as file:
+        file.truncate(300 * 2**20)
+    launch = cloud.launch_plain(1, "print('never')")
+    assert launch.wait() == 78
+    assert "is more than 100 MiB (data/images.bin made it so); name a smaller folder with --code" in launch.err
+    assert not cloud.service.jobs()
 
 
 @pytest.mark.parametrize("style", ["runs", "multinode"])

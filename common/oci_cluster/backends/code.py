@@ -116,13 +116,20 @@ def _summary(folder: Path, files: CodeFiles, archive: Path) -> Iterator[str]:
     ignored = sum("is never sent" not in why for why in files.left_out.values())
     stays = [f"{ignored} names by its ignore files" if ignored > 1 else "1 name by its ignore files"] if ignored else []
     if files.keys:
-        more = len(files.keys) - _MOST_TOLD
-        stays.append(", ".join(files.keys[:_MOST_TOLD]) + (f" and {more} more" if more > 0 else ""))
+        stays.append(_named(files.keys))
+    if files.environments:
+        is_one = len(files.environments) == 1
+        stays.append(f"{_named(files.environments)}, {'a Python environment' if is_one else 'Python environments'}")
     yield printable(
         f"code in {folder}: {count} with {size} bytes, {archive.stat().st_size} bytes compressed"
         + (f"; left out: {'; '.join(stays)}" if stays else ""),
         2000,
     )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_TOLD
+    return ", ".join(names[:_MOST_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
 def _warnings(folder: Path, files: CodeFiles) -> Iterator[str]:

@@ -284,6 +284,7 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
     Args:
         states: The backend's word on each node.
         stop: The ``stop`` file. A main whose *entry point* was killed says so there; one that was killed itself cannot.
+            Where a person had all nodes killed, it says ``at_once``.
             Of one that was lost, and ended by who noticed, a backend may say only that it was told to end. One that
             never started has said nothing: who gave it up has.
     """
@@ -291,6 +292,8 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
     code = None if main is None else main.exit_code
     if main is not None and main.never_started and stop is not None and (told := outcome_of(stop).exit_code):
         return told  # who has given it up has said why
+    if (code is None or was_main_killed(states)) and stop is not None and stop.get("at_once") is True:
+        return ExitCode.STOPPED
     if code is None or (code == ExitCode.STOPPED and stop is not None and stop.get("exit_code") == ExitCode.LOST):
         return ExitCode.LOST
     if was_main_killed(states) and (stop is None or stop.get("exit_code") != code):

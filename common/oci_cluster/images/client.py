@@ -46,6 +46,9 @@ class Client:
         self.root = root
         self.environ = environ
         self.say = say
+        # What runs, for each of the frameworks a thread of its own.
+        self._running: set[subprocess.Popen[str]] = set()
+        self._is_stopped = False
 
     def ask(self, *words: str) -> str:
         """Run the command *words* and return what it prints; a pull takes as long as it takes.
@@ -79,11 +82,15 @@ class Client:
                 errors="replace",
             ) as process,
         ):
+            self._running.add(process)
+            if self._is_stopped:
+                process.terminate()
             for line in process.stdout or ():
                 kept.write(line)
                 kept.flush()
                 if _SHOWN.search(line):
                     self.say(f"{framework}: {_STEP_OUTPUT.sub('', line).strip()[:150]}")
+        self._running.discard(process)
         if process.returncode:
             raise _failure(framework, [self.program, *words], process.returncode, log)
 
@@ -91,7 +98,13 @@ class Client:
         """Do *work* for all *frameworks* at the same time; report all failures, and raise the first."""
         with ThreadPoolExecutor(len(frameworks)) as pool:
             futures = [pool.submit(work, framework) for framework in frameworks]
-            failed = [error for future in futures if (error := future.exception())]
+            try:
+                failed = [error for future in futures if (error := future.exception())]
+            except BaseException:  # Ctrl-C, TERM: the pool waits for its threads, and they for these
+                self._is_stopped = True
+                for process in [*self._running]:
+                    process.terminate()
+                raise
         for error in failed[1:]:
             self.say(f"error: {error}")
         if failed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from oci_cluster.launcher.report import facts_of, has_left, outputs_of
 from oci_cluster.launcher.silent_nodes import SilentNodes
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Interrupts, describe
+from oci_cluster.system.text import now
 
 # How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
 _LAST_LOOKS = 8
@@ -72,10 +74,9 @@ class Follower:
         self._started_at, self._ready, self._arrived = clock(), False, 0
         self._ended: set[tuple[str, int | str]] = set()
         self._refused: set[str] = set()
-        self._is_stop_wanted = self._has_told_of_stop = self._stopping = False
+        self._is_stop_wanted = self._has_told_of_stop = self._stopping = self._is_over = self._is_blind = False
         # The cluster's end as this launcher has asked for it, and as a stop file that is there tells it.
         self._asked: dict[str, Any] = {}
-        self._is_over = self._is_blind = False
         # Why nothing is seen of the cluster's progress, and since when.
         self._unseen: tuple[ClusterError, float] | None = None
         self._signalled_at = -_SAME_SIGNAL_S
@@ -258,6 +259,7 @@ class Follower:
         self._say("ending the cluster at once")
         try:
             self._backend.end(self._cluster, _running(self._backend, self._cluster), at_once=True)
+            self._asked = _tell_killed(self._cluster_dir)
         except ClusterError as error:
             self._say(f"the cluster could not be ended: {error}; press Ctrl-C to try again")
 
@@ -333,7 +335,7 @@ class Follower:
         except ClusterError:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
-        return stop or self._asked or None
+        return self._asked if "at_once" in self._asked else stop or self._asked or None
 
 
 def conclude(follower: Follower, code: int, say: Say) -> int:
@@ -364,6 +366,15 @@ def _finish(backend: Backend, cluster: Cluster, say: Say, signals: Interrupts) -
         else:
             return None
     return failure
+
+
+def _tell_killed(cluster_dir: ClusterDir) -> dict[str, Any]:
+    """Write, and return, the ``stop`` of a cluster whose nodes a person has had killed: main cannot tell it."""
+    reason, code = "ended at once by the launcher (Ctrl-C twice)", int(ExitCode.STOPPED)
+    stop = {"reason": reason, "exit_code": code, "at_once": True}
+    with contextlib.suppress(ClusterError):  # then this launcher tells it, and nobody else
+        cluster_dir.publish(STOP, **stop, time=now())
+    return stop
 
 
 def _why(code: int, stop: Mapping[str, Any] | None, nodes: Sequence[NodeState]) -> str:

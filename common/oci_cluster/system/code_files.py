@@ -1,4 +1,4 @@
-"""Which files of a folder of code go to the nodes: neither keys, nor what the folder's own ignore files leave out.
+"""Which files of a folder of code go to the nodes: neither keys, nor Python environments, nor what ignore files name.
 
 pathspec turns the lines of ignore files into regular expressions. What is walked is the folder, not git's index: it
 need not be in a repository, and git need not be there. The ignore files are those of the folder and of the folders in
@@ -22,6 +22,8 @@ from oci_cluster.system.never_sent import NEVER_SENT
 
 # What tools make is not worth a word.
 _MADE_BY_TOOLS = (".*", "__pycache__", "node_modules")
+# What the folder of a Python environment has, whoever made it: venv, virtualenv and uv; conda.
+_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 _GIT, _DOCKER = ".gitignore", ".dockerignore"
 # How pathspec's expressions say "this, or what is below it". A folder is judged before what is below it, so only "this"
 # is asked here; else `!*/` would bring back the files of every folder.
@@ -39,6 +41,8 @@ class CodeFiles:
     stays as a whole is named alone."""
     keys: Sequence[str]
     """Of these, the names that look like a key, or like settings: people may wonder where they are."""
+    environments: Sequence[str] = ()
+    """Of these, Python environments: nodes have their own, and few would fit."""
 
     def why_left_out(self, name: str) -> str:
         """Return why the file *name* of the folder stays; empty where it goes, or is not there."""
@@ -64,6 +68,7 @@ def code_files(folder: Path) -> CodeFiles:
     found: list[Path] = []
     left_out: dict[str, str] = {}
     keys: list[str] = []
+    environments: list[str] = []
     docker = _DockerRules(folder)
     # The rules of each folder that is still to be walked: its parents' .gitignore files, the nearest first.
     above: dict[Path, list[_Rules]] = {folder: []}
@@ -78,6 +83,9 @@ def code_files(folder: Path) -> CodeFiles:
             why, is_key = _why_never(name), False
             if why:
                 is_key = not any(fnmatchcase(name, pattern) for pattern in _MADE_BY_TOOLS)
+            elif name in folders and any((path / sign).exists() for sign in _ENVIRONMENT):  # a link to one, too
+                why = f"'{name}' is a Python environment, which is never sent"
+                environments.append(path.relative_to(folder).as_posix())
             else:
                 why = _why_ignored(path, rules, docker, is_folder=is_folder)
             if why:
@@ -89,7 +97,7 @@ def code_files(folder: Path) -> CodeFiles:
             elif path.is_symlink() or path.is_file():
                 found.append(path)
         folders[:] = going_on
-    return CodeFiles(sorted(found), left_out, keys)
+    return CodeFiles(sorted(found), left_out, keys, sorted(environments))
 
 
 def _why_never(name: str) -> str:

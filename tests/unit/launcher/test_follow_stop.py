@@ -46,8 +46,10 @@ def test_one_ctrl_c_stays_one(run: Run) -> None:
 
 
 def test_a_second_ctrl_c_ends_the_cluster_at_once(run: Run) -> None:
-    """Who presses Ctrl-C again later does not want to wait."""
-    run.follow(run.signals.send, run.pause, run.signals.send, lambda: run.end(137, 137, 137))
+    """Who presses Ctrl-C again later does not want to wait. Its nodes were killed, and it was stopped all the same."""
+    code = run.follow(run.signals.send, run.pause, run.signals.send, lambda: run.end(137, 137, 137))
+    assert code == 143
+    assert run.said[-1].startswith("cluster mine ended with 143 (ended at once by the launcher (Ctrl-C twice)) after ")
     assert (run.calls, run.said[1]) == ([("kill", "MAIN", "WORKER_1", "WORKER_2")], "ending the cluster at once")
 
 

@@ -76,6 +76,19 @@ def test_keys_are_named_and_what_tools_make_is_not(folder: Path) -> None:
     assert found.why_left_out("train.py") == ""
 
 
+@pytest.mark.parametrize("sign", ["pyvenv.cfg", "conda-meta/history"])
+def test_python_environments_stay_under_any_name(folder: Path, tmp_path: Path, sign: str) -> None:
+    """Also where a link leads to one, and no ignore file brings one back."""
+    write(folder, {"train.py": "", f"lib/my env/{sign}": "", "lib/my env/lib/x.py": "", "lib/a.py": ""})
+    write(tmp_path / "elsewhere", {sign: ""})
+    (folder / "env").symlink_to(tmp_path / "elsewhere")
+    (folder / ".gitignore").write_text("!lib/my env/\n")
+    found = code_files(folder)
+    assert going(folder) == ["lib/a.py", "train.py"]
+    assert found.environments == ["env", "lib/my env"]
+    assert found.why_left_out("lib/my env/lib/x.py") == "'my env' is a Python environment, which is never sent"
+
+
 # --- .gitignore -------------------------------------------------------------------------------------------------------
 
 RULES = [

@@ -205,12 +205,13 @@ class LocalBackend:
         while not records.read_records(cluster.directory)["nodes"]:
             if runner.poll() == 0:
                 return  # all nodes have ended already; what it has recorded is away, and waited for by who looks
+            if self._is_stopped():  # a Ctrl-C that came while the runner was being forked may have ended that
+                runner.kill()
+                runner.wait()
+                msg = "stopped before any node had started"
+                raise StoppedError(msg)
             if runner.returncode is not None or self._clock() > deadline:
-                if self._is_stopped():  # a Ctrl-C that came while the runner was being forked has ended that
-                    msg = "stopped before any node had started"
-                    raise StoppedError(msg)
-                why = _signalled(runner.returncode) or _last_line(log)
-                msg = f"the nodes of {cluster.name} could not be started: {why}"
+                msg = f"the nodes of {cluster.name} could not be started: {_why_ended(runner.returncode, log)}"
                 raise BackendError(msg)
             self._sleep(0.005)
 
@@ -384,15 +385,10 @@ def _tell_runner(cluster: Cluster, number: int) -> None:
     records.send_signal(cluster.launch_id, records.read_records(cluster.directory)["runner_pid"], number)
 
 
-def _signalled(returncode: int | None) -> str:
-    """Return why a runner has ended that a signal has ended; empty where none has."""
-    if returncode is None or returncode >= 0:
-        return ""
-    return f"the runner was {describe(128 - returncode)}, as stop.sh does it"
-
-
-def _last_line(log: Path) -> str:
-    """Return the last words of a runner."""
+def _why_ended(returncode: int | None, log: Path) -> str:
+    """Return why a runner has ended: the signal, else its last words."""
+    if returncode is not None and returncode < 0:
+        return f"the runner was {describe(128 - returncode)}, as stop.sh does it"
     try:
         last = log.read_text(errors="replace").strip().rpartition("\n")[2]
     except OSError as error:

@@ -59,6 +59,7 @@ def test_a_kept_cluster_without_code_sends_none(checkout: Checkout, tmp_path: Pa
 def test_what_ignore_files_leave_out_does_not_go(checkout: Checkout, folder: Path, tmp_path: Path) -> None:
     """Nor do keys; what goes is counted, and what stays is named."""
     ignored = {".gitignore": "data/\n*.csv\n", ".dockerignore": "notes\n", "data/a": "1", "x.csv": "2", "notes/b": "3"}
+    ignored |= {"venv/pyvenv.cfg": "", "venv/lib/a.py": "x"}
     plan = plan_of(checkout, folder, {**ignored, "lib/a.py": "12345", "certs/ca.pem": KEY, "config.env": "A=1"})
     code = code_of(plan, tmp_path)
     assert code.archive is not None
@@ -67,7 +68,7 @@ def test_what_ignore_files_leave_out_does_not_go(checkout: Checkout, folder: Pat
     (line,) = code.said
     assert line == (
         f"code in {folder}: 2 files with 13 bytes, {code.archive.stat().st_size} bytes compressed; "
-        "left out: 3 names by its ignore files; config.env, certs/ca.pem"
+        "left out: 3 names by its ignore files; config.env, certs/ca.pem; venv, a Python environment"
     )
 
 
