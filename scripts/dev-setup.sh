@@ -3,8 +3,8 @@
 #
 # Install the tools of `make lint test`, in the checkout only. Without an argument, install the first two parts.
 #
-#   python  install the packages of requirements-dev.txt into .venv; with uv when it is on PATH, else with pip
-#   node    install the packages of package-lock.json into node_modules, with npm
+#   python  install the packages of requirements-dev.txt into .venv; with the uv on PATH, or the one among them; else with pip
+#   node    install the packages of package-lock.json into node_modules; with npm when it is on PATH, else with Python
 #   go      install Go into .venv/go, to build the Kubernetes of tests with; a Go on PATH that is new enough will do
 #
 # Examples:
@@ -19,35 +19,65 @@ root="$(CDPATH='' cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && 
 # shellcheck source=common/lib.sh
 source "${root}/common/lib.sh"
 
-make_venv() { # interpreter
+need_python() { # interpreter
   command -v "$1" >/dev/null || die 69 "'$1' is not on PATH; install Python 3.10 or newer, or set PYTHON"
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     die 78 "$("$1" --version 2>&1) is too old; set PYTHON to 3.10 or newer"
+}
+
+make_venv() { # interpreter
+  need_python "$1"
   log "making .venv with $("$1" --version 2>&1)"
   mkdir -p "${root}/.venv"
   : >"${root}/.venv/.launcher.lock" # launches take it for theirs, too
   "$1" -m venv "${root}/.venv" || die 69 "'$1 -m venv' failed; on Debian: apt-get install python3-venv"
 }
 
-setup_python() {
+# A .venv that uv made holds no pip.
+pip_install() { # argument...
   local python="${root}/.venv/bin/python"
-  local locked=(--require-hashes --requirement "${root}/requirements-dev.txt")
-  [[ -x "${python}" ]] || make_venv "${PYTHON:-python3}"
-  # Compiled now, also where PYTHONDONTWRITEBYTECODE is set: else every start of a tool compiles again.
-  if command -v uv >/dev/null; then
-    log "installing requirements-dev.txt into .venv with uv"
-    uv pip install --quiet --python "${python}" --compile-bytecode "${locked[@]}" && return
-    log "uv failed; trying pip, which knows the index and the certificate of your pip configuration"
-  fi
-  log "installing requirements-dev.txt into .venv with pip"
-  # A .venv that uv made holds no pip.
   "${python}" -m pip --version >/dev/null 2>&1 || "${python}" -m ensurepip >/dev/null
-  "${python}" -m pip install --quiet --disable-pip-version-check --compile "${locked[@]}" ||
-    die 69 "pip could not install requirements-dev.txt; see above"
+  "${python}" -m pip install --quiet --disable-pip-version-check --compile --require-hashes "$@"
+}
+
+# Become uv, with the index, the links and the certificate that pip is configured with: uv does not read that.
+uv_install() { # uv, argument...
+  "${root}/.venv/bin/python" -I - "${root}" "$1" pip install --quiet "${@:2}" <<'END'
+import os, sys
+root, uv, *words = sys.argv[1:]
+sys.path.insert(0, os.path.join(root, "common"))
+from oci_cluster.system.pip_config import pip_settings, uv_options
+options, extra = uv_options(pip_settings(os.environ), lambda text: print(text, file=sys.stderr))
+os.execve(uv, [uv, *words, *options], {**os.environ, **extra})
+END
+}
+
+setup_python() {
+  local python="${root}/.venv/bin/python" locked="${root}/requirements-dev.txt" uv
+  [[ -x "${python}" ]] || make_venv "${PYTHON:-python3}"
+  if ! uv="$(command -v uv)"; then
+    # The one that is locked: it and the rest take a third of the time that pip takes.
+    log "installing uv into .venv with pip"
+    uv="${root}/.venv/bin/uv"
+    sed -n '/^uv==/,/[^\\]$/p' "${locked}" | pip_install --requirement /dev/stdin || uv=""
+  fi
+  # Compiled now, also where PYTHONDONTWRITEBYTECODE is set: else every start of a tool compiles again.
+  if [[ -n "${uv}" ]]; then
+    log "installing requirements-dev.txt into .venv with uv"
+    uv_install "${uv}" --python "${python}" --compile-bytecode --require-hashes --requirement "${locked}" && return
+  fi
+  log "uv failed; installing requirements-dev.txt into .venv with pip"
+  pip_install --requirement "${locked}" || die 69 "pip could not install requirements-dev.txt; see above"
 }
 
 setup_node() {
-  command -v npm >/dev/null || die 69 "npm is not on PATH; install Node.js with npm to test the scripts"
+  local python="${PYTHON:-python3}" said
+  if ! command -v npm >/dev/null; then
+    need_python "${python}"
+    log "installing package-lock.json into node_modules with Python"
+    said="$("${python}" -I "${root}/tests/node_packages.py" "${root}" 2>&1)" || die 69 "${said}"
+    return
+  fi
   log "installing package-lock.json into node_modules with npm"
   cd "${root}"
   npm ci --ignore-scripts --no-audit --no-fund --loglevel=error ||

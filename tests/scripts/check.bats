@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/check.sh: its command line, its report and its exit codes, on the backend `local`.
+# scripts/check.sh: its report and its exit codes, on the backend `local`.
 
 load test_helper.bash
 load project.bash
@@ -11,23 +11,6 @@ setup() {
 }
 
 check() { "${PROJECT}/scripts/check.sh" "$@"; }
-
-@test "check: the header comment is the help" {
-  assert_help check.sh
-}
-
-@test "check: a wrong command line looks at nothing" {
-  assert_usage_error "expected a framework, got an empty word" check.sh ""
-  assert_refused 2 "check.sh: error: unexpected 'train.py' after dask 2; a script is given with" check dask 2 train.py
-  assert_refused 2 "check.sh: error: unknown option '--force'; if it is your script's" check --force
-  assert_refused 2 "check.sh: error: unknown framework 'spark'; this checkout has: dask" check spark
-  assert_refused 2 "check.sh: error: unknown backend 'moon'; there is:" check --backend moon
-  assert_refused 2 "check.sh: error: workers: 'many' is not a whole number" check dask many
-}
-
-@test "check: no Python, or one that is too old, is named" {
-  assert_needs_python check.sh
-}
 
 # bats test_tags=slow
 @test "check: what works is fine, item by item, and nothing is started" {

@@ -23,14 +23,6 @@ offered() { # replaced, command, word...
     printf "%s\n" ${COMPREPLY[@]+"${COMPREPLY[@]}"}' bash "${PROJECT}" "$@"
 }
 
-@test "completion: the header comment is the help" {
-  assert_help completion.sh
-}
-
-@test "completion: a word is wrong usage" {
-  assert_usage_error "expected nothing, got 'zsh'" completion.sh zsh
-}
-
 @test "completion: it prints a few lines, the same from anywhere, and needs no Python" {
   run -0 --separate-stderr completion
   assert_stderr ""

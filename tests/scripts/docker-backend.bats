@@ -7,13 +7,10 @@ load test_helper.bash
 load project.bash
 
 setup() {
-  local name
   isolate
   make_project
-  while IFS='=' read -r name _; do
-    [[ ! "${name}" =~ ^[A-Z_]+$ ]] || unset "${name}"
-  done <"${ROOT}/scripts/backends/docker.env"
-  unset WORK_DIR CODE_URI
+  # shellcheck disable=SC2046 # names
+  unset $(names_in "${ROOT}/scripts/backends/docker.env") WORK_DIR CODE_URI
   export BACKEND=docker CALLS="${BATS_TEST_TMPDIR}/engine-calls"
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/from-ads.sh: its command line, its exit codes, and which stream has what.
+# scripts/from-ads.sh: its exit codes, and which stream has what.
 
 load test_helper.bash
 load project.bash
@@ -24,21 +24,6 @@ END
 }
 
 from_ads() { "${PROJECT}/scripts/from-ads.sh" "$@"; }
-
-@test "from-ads: the header comment is the help" {
-  assert_help from-ads.sh
-}
-
-@test "from-ads: a wrong command line reads nothing" {
-  assert_usage_error "expected one file, the YAML of ads opctl run; got 0 of them" from-ads.sh
-  assert_usage_error "one of --merge, which keeps what config.env has, and --force, which does not; got both" \
-    from-ads.sh train.yaml --merge --force
-  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" from-ads.sh train.yaml --backend cloud
-}
-
-@test "from-ads: no Python, or one that is too old, is named" {
-  assert_needs_python from-ads.sh train.yaml
-}
 
 @test "from-ads: stdout is the command alone, and the settings are a file that a launch can read (needs .venv)" {
   use_tools

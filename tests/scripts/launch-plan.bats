@@ -152,8 +152,12 @@ setup() {
 
 # --- A dry run --------------------------------------------------------------------------------------------------------
 
-# Every file of project, work folder and HOME, with size and time; what Python compiles on the way is nobody's business.
-tree() { find "${PROJECT}" "${BATS_TEST_TMPDIR}/a folder with spaces" -name __pycache__ -prune -o -exec ls -ld {} +; }
+# Every file of project, work folder and HOME, with size and time; what Python compiles on the way is nobody's business, nor
+# is how many other tests have the same file: the second column.
+tree() {
+  find "${PROJECT}" "${BATS_TEST_TMPDIR}/a folder with spaces" -name __pycache__ -prune -o -exec ls -ld {} + |
+    sed -E 's/^([^ ]+) +[0-9]+ /\1 /'
+}
 
 @test "launch: --dry-run asks for nothing but a check, and prints what that says" {
   run -0 --separate-stderr launch dask 3 --dry-run --detach

@@ -21,6 +21,7 @@ use_local() {
 import socket
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 print(*(listener.getsockname()[1] for listener in held))')
+  own "${PROJECT}/common/oci_cluster/backends/local/backend.py"
   cat >>"${PROJECT}/common/oci_cluster/backends/local/backend.py" <<'END'
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/launch.sh: its command line, what it asks of a backend and in which order.
+# scripts/launch.sh: what it asks of a backend and in which order.
 # The backend `stub` starts nothing.
 # shellcheck disable=SC2154 # launch.bash sets what is asked of the backend
 # bats file_tags=slow
@@ -12,43 +12,6 @@ setup() {
   isolate
   make_project
 }
-
-# --- Help, usage, place -----------------------------------------------------------------------------------------------
-
-@test "launch: the header comment is the help" {
-  assert_help launch.sh
-}
-
-# tests/unit/launcher has all that can be wrong with the words of each script.
-@test "launch: a wrong command line starts nothing" {
-  assert_usage_error "expected <framework> <workers>, got 0 of them" launch.sh
-  assert_usage_error "unexpected 'mine.py' after dask 3; a script is given with --entry FILE, its arguments behind --" \
-    launch.sh dask 3 mine.py
-  assert_usage_error "unknown option '--epochs'; if it is your script's, write -- before it: ... -- --epochs" \
-    launch.sh dask --epochs 3
-}
-
-@test "launch: an unknown backend is named, with those there are" {
-  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" launch.sh dask 3 --backend cloud
-  BACKEND=cloud assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" launch.sh dask 3
-}
-
-@test "launch: no Python, or one that is too old, is named" {
-  assert_needs_python launch.sh dask 3
-  assert_calls ""
-}
-
-@test "launch: works from anywhere, through bash, and with a CDPATH (needs .venv)" {
-  use_tools
-  assert_found_from_anywhere "\
-place
-find
-prepare
-find
-start MAIN WORKER_1" launch.sh dask 1 --detach
-}
-
-# --- A launch ---------------------------------------------------------------------------------------------------------
 
 @test "launch: checks, prepares, then runs and follows (needs .venv)" {
   use_tools

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/list.sh: its command line, with a backend that starts nothing; then what the backend `local` answers.
+# scripts/list.sh: with a backend that starts nothing; then what the backend `local` answers.
 # bats file_tags=slow
 
 load test_helper.bash
@@ -11,15 +11,6 @@ setup() {
 }
 
 list() { "${PROJECT}/scripts/list.sh" "$@"; }
-
-@test "list: the header comment is the help" {
-  assert_help list.sh
-}
-
-@test "list: a wrong command line asks nobody for anything" {
-  assert_usage_error "unknown option '-a'" list.sh -a
-  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" list.sh --backend cloud
-}
 
 @test "list: options count in any order (needs .venv)" {
   use_tools
@@ -33,18 +24,6 @@ list() { "${PROJECT}/scripts/list.sh" "$@"; }
     run -0 from_json '[(cluster["name"], cluster["exit_code"]) for cluster in found]' <<<"${output}"
     assert_output "[('demo', 0)]"
   done
-}
-
-@test "list: what the backend ends with is what it ends with" {
-  STUB_CODES=find=69 assert_error 69 "list.sh: error: find failed" list
-}
-
-@test "list: works from anywhere, through bash, and with a CDPATH" {
-  assert_found_from_anywhere find list.sh --all
-}
-
-@test "list: no Python, or one that is too old, is named" {
-  BACKEND=local assert_needs_python list.sh
 }
 
 @test "list: where nothing was launched there is nothing, and nothing is made" {

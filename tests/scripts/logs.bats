@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/logs.sh: its command line, with a backend that starts nothing; then what the backend `local` shows.
+# scripts/logs.sh: with a backend that starts nothing; then what the backend `local` shows.
 # bats file_tags=slow
 
 load test_helper.bash
@@ -12,15 +12,6 @@ setup() {
 teardown() { end_jobs; }
 
 logs() { "${PROJECT}/scripts/logs.sh" "$@"; }
-
-@test "logs: the header comment is the help" {
-  assert_help logs.sh
-}
-
-@test "logs: a wrong command line asks nobody for anything" {
-  assert_usage_error "expected a cluster's name, got an empty word" logs.sh --node=MAIN ''
-  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" logs.sh --backend cloud demo
-}
 
 @test "logs: options and name count in any order" {
   add_ended_cluster demo stub
@@ -36,23 +27,6 @@ logs follow"
   done
   run -0 --separate-stderr logs demo
   assert_line "MAIN     | main one"
-}
-
-@test "logs: what the backend ends with is what it ends with" {
-  add_ended_cluster demo stub
-  for call in find logs; do
-    STUB_CODES="${call}=69" assert_error 69 "logs.sh: error: ${call} failed" logs demo
-  done
-}
-
-@test "logs: works from anywhere, through bash, and with a CDPATH" {
-  add_ended_cluster demo stub
-  assert_found_from_anywhere "find
-logs" logs.sh demo
-}
-
-@test "logs: no Python, or one that is too old, is named" {
-  BACKEND=local assert_needs_python logs.sh demo
 }
 
 @test "logs: a cluster or a node that is not there is named, with those that are" {

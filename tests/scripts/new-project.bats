@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/new.sh, update.sh and smoke.sh: their command lines, and `make` in a project that new.sh has made.
+# scripts/new.sh, update.sh and smoke.sh: what they do, and `make` in a project that new.sh has made.
 # shellcheck disable=SC2030,SC2031 # tests run in shells of their own
 
 load test_helper.bash
@@ -16,36 +16,6 @@ teardown() { end_jobs; }
 
 # Make the project, without a word.
 make_mine() { "${PROJECT}/scripts/new.sh" dask "${mine}" >/dev/null 2>&1; }
-
-@test "new, update, smoke: the header comment is the help" {
-  assert_help new.sh
-  assert_help update.sh
-  assert_help smoke.sh
-}
-
-@test "new: a wrong command line makes nothing" {
-  assert_usage_error "expected <framework...> <dir>, got 'dask'" new.sh dask
-  assert_usage_error "unknown option '--force'" new.sh dask "${mine}" --force
-  assert_refused 2 "new.sh: error: unknown framework 'spark'; this checkout has: dask" "${PROJECT}/scripts/new.sh" spark "${mine}"
-  assert [ ! -e "${mine}" ]
-}
-
-@test "update: a wrong command line, or a folder that new.sh has not made, changes nothing" {
-  assert_usage_error "expected a version, got an empty word" update.sh ""
-  assert_refused 78 "update.sh: error: ${PROJECT} has no .launch-templates" "${PROJECT}/scripts/update.sh" /
-}
-
-@test "smoke: a wrong command line starts nothing" {
-  assert_usage_error "'spark' is no framework of this project" smoke.sh spark
-  assert_usage_error "unknown option '--force'" smoke.sh --force
-  rm "${PROJECT}/scripts/templates/smoke/with_dask.py"
-  assert_usage_error "there is no scripts/templates/smoke/with_dask.py; write one, or name other frameworks" smoke.sh
-}
-
-@test "new, update: no Python, or one that is too old, is named" {
-  assert_needs_python new.sh dask "${mine}"
-  assert_needs_python update.sh
-}
 
 @test "new, update: neither needs .venv, and both work from anywhere, in a path with blanks" {
   run -0 --separate-stderr "${PROJECT}/scripts/new.sh" dask "${mine}" --code src --entry train.py
@@ -77,6 +47,7 @@ make_mine() { "${PROJECT}/scripts/new.sh" dask "${mine}" >/dev/null 2>&1; }
 
 # A launch that notes its words, prints what is given, and ends as is given.
 stub_launch() { # code, text
+  own "${PROJECT}/scripts/launch.sh"
   printf '#!/bin/sh\necho "$*" >>"%s/launched"\necho "%s"\nexit %s\n' "${STUB_DIR}" "$2" "$1" >"${PROJECT}/scripts/launch.sh"
 }
 
@@ -95,6 +66,7 @@ stub_launch() { # code, text
 }
 
 @test "smoke: a signal ends the launch, too" {
+  own "${PROJECT}/scripts/launch.sh"
   printf '#!/usr/bin/env bash\ntrap "echo ended >>%q; exit 143" TERM\necho up >%q\nwhile :; do sleep 0.05; done\n' \
     "${STUB_DIR}/launched" "${STUB_DIR}/launched" >"${PROJECT}/scripts/launch.sh"
   begin "${PROJECT}/scripts/smoke.sh" dask

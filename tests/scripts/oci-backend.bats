@@ -10,31 +10,37 @@ COMPARTMENT=ocid1.compartment.oc1..aaaacompartment
 DATA_SCIENCE_PROJECT=ocid1.datascienceproject.oc1.iad.aaaaproject
 
 setup() {
-  local name
   isolate
   make_project
-  while IFS='=' read -r name _; do
-    [[ ! "${name}" =~ ^[A-Z_]+$ ]] || unset "${name}"
-  done <"${ROOT}/scripts/backends/oci.env"
-  unset WORK_DIR CODE_URI
+  # shellcheck disable=SC2046 # names
+  unset $(names_in "${ROOT}/scripts/backends/oci.env") WORK_DIR CODE_URI
   export BACKEND=oci
 }
 
-# Have a .venv in the project with the packages of the checkout's own, all stamps, an oci-cli that notes and refuses, and
-# no way out: whoever dials anybody is noted in ${BATS_TEST_TMPDIR}/dialed.
-use_oci_tools() {
-  local tools="${ROOT}/.venv/bin/python" venv="${PROJECT}/.venv" name
-  "${tools}" -I -c 'import fsspec, jinja2, oci, ocifs' 2>/dev/null || skip "no ocifs in .venv; run: ./scripts/dev-setup.sh python"
+# Make once what use_oci_tools lends: a .venv with the packages of the checkout's own, and all stamps.
+setup_file() {
+  local tools="${ROOT}/.venv/bin/python" venv="${BATS_FILE_TMPDIR}/venv"
+  "${tools}" -I -c 'import fsspec, jinja2, oci, ocifs' 2>/dev/null || return 0
   mkdir -p "${venv}/bin"
   cp "${ROOT}/.venv/pyvenv.cfg" "${venv}"
-  ln -s "$("${tools}" -I -c 'import os, sys; print(os.path.realpath(sys.executable))')" "${venv}/bin/python"
   ln -s "${ROOT}/.venv/lib" "${venv}/lib"
+  "${tools}" -I - "${ROOT}/common" "${venv}" <<'END'
+import hashlib, pathlib, os, sys
+common, venv = map(pathlib.Path, sys.argv[1:])
+(venv / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+for stamp, name in (("tools", "requirements.txt"), ("oci-tools", "requirements-oci.txt")):
+    (venv / f".{stamp}-{hashlib.sha256((common / name).read_bytes()).hexdigest()[:16]}").touch()
+END
+}
+
+# Have that .venv in the project, an oci-cli that notes and refuses, and no way out: whoever dials anybody is noted in
+# ${BATS_TEST_TMPDIR}/dialed.
+use_oci_tools() {
+  local venv="${PROJECT}/.venv"
+  [[ -e "${BATS_FILE_TMPDIR}/venv" ]] || skip "no ocifs in .venv; run: ./scripts/dev-setup.sh python"
+  cp -Rp "${BATS_FILE_TMPDIR}/venv" "${venv}"
   printf '#!/bin/sh\necho "$*" >>"%s"\nexit 97\n' "${BATS_TEST_TMPDIR}/oci-calls" >"${venv}/bin/oci"
   chmod +x "${venv}/bin/oci"
-  for name in tools:requirements.txt oci-tools:requirements-oci.txt; do
-    : >"${venv}/.${name%%:*}-$("${tools}" -I -c 'import hashlib, sys
-print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()[:16])' "${PROJECT}/common/${name##*:}")"
-  done
   mkdir "${BATS_TEST_TMPDIR}/guard"
   cat >"${BATS_TEST_TMPDIR}/guard/sitecustomize.py" <<END
 import socket

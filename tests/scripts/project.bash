@@ -3,19 +3,22 @@
 test_python="${PYTHON:-python3}" # `make PYTHON=...`; isolate unsets it
 
 # Make ${PROJECT}, what a user's project has of ours, in a path with spaces, without .venv. Its backend `stub` is the
-# one that scripts take; ${STUB_DIR} holds what it was asked.
+# one that scripts take; ${STUB_DIR} holds what it was asked. Its files are links to those that all tests share: `own` one
+# before it is written to.
 make_project() {
-  local name
-  while IFS='=' read -r name _; do
-    [[ ! "${name}" =~ ^[A-Z_]+$ ]] || unset "${name}"
-  done <"${ROOT}/dask/settings.env"
+  # shellcheck disable=SC2046 # names
+  unset $(names_in "${ROOT}/dask/settings.env")
   PROJECT="${BATS_TEST_TMPDIR}/my project"
   export STUB_DIR="${BATS_TEST_TMPDIR}/stub" BACKEND=stub PYTHON="${test_python}"
-  mkdir "${PROJECT}" "${STUB_DIR}"
-  cp -Rp "${ROOT}/common" "${ROOT}/dask" "${ROOT}/scripts" "${PROJECT}" # -p: what Python has compiled stays valid
-  mkdir "${PROJECT}/common/oci_cluster/backends/stub"
-  cp "${ROOT}/tests/scripts/stubs/backend.py" "${PROJECT}/common/oci_cluster/backends/stub/"
+  mkdir "${STUB_DIR}"
+  cp -Rpl "${SHARED}/project" "${PROJECT}"
   mkfifo "${STUB_DIR}/gate"
+}
+
+# Make a file the test's own, to write to.
+own() { # file
+  cp -p "$1" "$1.own"
+  mv "$1.own" "$1"
 }
 
 # Take the backend `local`.
@@ -32,17 +35,8 @@ make_venv() { # interpreter
 # Make it with the launcher's packages, those of the checkout; skip the test where that has none to lend. What is installed
 # by mistake stays in the project.
 use_tools() {
-  local tools="${ROOT}/.venv/bin/python"
-  "${tools}" -I -c 'import fsspec, psutil' 2>/dev/null || skip "no fsspec in .venv; run: ./scripts/dev-setup.sh python"
-  "${tools}" -I - "${PROJECT}" <<'END'
-import hashlib, pathlib, site, sys, venv
-project = pathlib.Path(sys.argv[1])
-venv.EnvBuilder(symlinks=True).create(project / ".venv")
-(packages,) = (project / ".venv" / "lib").glob("python*/site-packages")
-(packages / "lent.pth").write_text("\n".join(site.getsitepackages()))
-locked = (project / "common" / "requirements.txt").read_bytes()
-(project / ".venv" / f".tools-{hashlib.sha256(locked).hexdigest()[:16]}").touch()
-END
+  [[ -e "${SHARED}/venv" ]] || skip "no fsspec in .venv; run: ./scripts/dev-setup.sh python"
+  cp -Rp "${SHARED}/venv" "${PROJECT}/.venv"
 }
 
 # Print what a Python expression makes of `found`, the JSON on stdin.
@@ -68,6 +62,7 @@ assert_nothing_started() {
 assert_error() { # code, text, command...
   local code="$1" text="$2"
   shift 2
+  printf 'asked: %s\n' "$*"
   run "-${code}" --separate-stderr "$@"
   assert_output ""
   assert_equal "${#stderr_lines[@]}" 1
@@ -89,11 +84,12 @@ assert_usage_error() { # message, script, argument...
 
 # The script's header comment is its help, however it is asked for.
 assert_help() { # script
-  local script="${PROJECT}/scripts/$1" help
+  local script="${PROJECT}/scripts/$1" here="${PWD}" help
   help="$(sed -n -e '1d' -e '/^#/!q' -e 's/^# //p' -e 's/^#$//p' "${script}")"
   assert_regex "${help}" "^Usage: $1"
   assert [ "$(wc -l <<<"${help}")" -ge 8 ]
   asked() {
+    printf 'asked: %s\n' "$*"
     run -0 --separate-stderr "$@"
     assert_output "${help}"
     assert_stderr ""
@@ -106,6 +102,7 @@ assert_help() { # script
   cd "${PROJECT}/scripts" || return
   asked "./$1" -h
   asked bash "$1" -h
+  cd "${here}" || return
 }
 
 # Make a Python that believes to have a version, and can do nothing but tell it.
@@ -125,7 +122,7 @@ assert_needs_python() { # script, argument...
   local script="$1" old="${BATS_TEST_TMPDIR}/old python" advice
   shift
   advice="is not a Python of 3.10 or newer; install one, or name it: PYTHON=/path/to/python3 ${script} ..."
-  python_of_version 3.9 "${old}"
+  [[ -e "${old}" ]] || python_of_version 3.9 "${old}"
   PYTHON="${old}" assert_refused 78 "${script}: error: '${old}' ${advice}" "${PROJECT}/scripts/${script}" "$@"
   PYTHON=/no/such assert_refused 78 "${script}: error: '/no/such' ${advice}" "${PROJECT}/scripts/${script}" "$@"
   unset PYTHON
@@ -134,12 +131,13 @@ assert_needs_python() { # script, argument...
 
 # The script finds its project from anywhere, also where the user's CDPATH offers another folder of that name.
 assert_found_from_anywhere() { # calls of one run, script, argument...
-  local calls="$1" script="$2"
+  local calls="$1" script="$2" here="${PWD}"
   shift 2
   mkdir -p elsewhere/scripts elsewhere/common
   export CDPATH="${PWD}/elsewhere"
   from_here() {
     rm -f "${STUB_DIR}/calls"
+    printf 'asked: %s\n' "$*"
     run -0 --separate-stderr "$@"
     assert_calls "${calls}"
     refute_output --partial elsewhere
@@ -149,6 +147,7 @@ assert_found_from_anywhere() { # calls of one run, script, argument...
   from_here "scripts/${script}" "$@"
   cd ./scripts || return
   from_here bash "${script}" "$@"
+  cd "${here}" || return
 }
 
 # --- Clusters that are not there --------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/scale.sh: its command line, with a backend that starts nothing; then what the backend `local` is asked.
+# scripts/scale.sh: with a backend that starts nothing: the order of its words, and config.env; then what the backend `local` is asked.
 # bats file_tags=slow
 
 load test_helper.bash
@@ -12,19 +12,6 @@ setup() {
 teardown() { end_jobs; }
 
 scale() { "${PROJECT}/scripts/scale.sh" "$@"; }
-
-@test "scale: the header comment is the help" {
-  assert_help scale.sh
-}
-
-@test "scale: a wrong command line asks nobody for anything" {
-  assert_usage_error "expected NAME WORKERS, got 0 of them" scale.sh
-  assert_usage_error "expected a cluster's name, got an empty word" scale.sh '' +1
-}
-
-@test "scale: an unknown backend is named, with those there are" {
-  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" scale.sh demo 3 --backend cloud
-}
 
 # A cluster of the backend stub that runs with one worker.
 add_stub_cluster() { # name
@@ -68,23 +55,6 @@ scale.sh: WORKER_3 started"
   add_stub_cluster demo
   run -0 --separate-stderr scale demo 1
   assert_calls find
-}
-
-@test "scale: what the backend ends with is what it ends with" {
-  local code
-  add_stub_cluster demo
-  for code in 2 69 77; do
-    STUB_CODES="start=${code}" assert_error "${code}" "scale.sh: error: start failed" scale demo 3
-  done
-}
-
-@test "scale: works from anywhere, through bash, and with a CDPATH" {
-  add_stub_cluster demo
-  assert_found_from_anywhere find scale.sh demo +0
-}
-
-@test "scale: no Python, or one that is too old, is named" {
-  BACKEND=local assert_needs_python scale.sh demo 3
 }
 
 # --- The backend `local` ----------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/status.sh: its command line, with a backend that starts nothing; then what the backend `local` answers.
+# scripts/status.sh: with a backend that starts nothing; then what the backend `local` answers.
 # bats file_tags=slow
 
 load test_helper.bash
@@ -12,15 +12,6 @@ setup() {
 
 status() { "${PROJECT}/scripts/status.sh" "$@"; }
 
-@test "status: the header comment is the help" {
-  assert_help status.sh
-}
-
-@test "status: a wrong command line asks nobody for anything" {
-  assert_usage_error "unknown option '--nodes'" status.sh --nodes
-  BACKEND=../local assert_usage_error "unknown backend '../local'; there is: docker kubernetes local oci stub" status.sh
-}
-
 @test "status: options and name count in any order (needs .venv)" {
   use_tools
   add_ended_cluster demo stub
@@ -31,20 +22,6 @@ status() { "${PROJECT}/scripts/status.sh" "$@"; }
     run -0 from_json '[found["name"], found["backend"], found["exit_code"]]' <<<"${output}"
     assert_output "['demo', 'stub', 0]"
   done
-}
-
-@test "status: what the backend ends with is what it ends with" {
-  STUB_CODES=find=69 assert_error 69 "status.sh: error: find failed" status demo
-}
-
-@test "status: works from anywhere, through bash, and with a CDPATH (needs .venv)" {
-  use_tools
-  add_ended_cluster demo stub
-  assert_found_from_anywhere find status.sh demo
-}
-
-@test "status: no Python, or one that is too old, is named" {
-  BACKEND=local assert_needs_python status.sh demo
 }
 
 @test "status: a cluster that is not there is named, with those that are" {

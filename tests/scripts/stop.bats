@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# scripts/stop.sh: its command line, with a backend that starts nothing; then what the backend `local` does.
+# scripts/stop.sh: with a backend that starts nothing; then what the backend `local` does.
 # bats file_tags=slow
 
 load test_helper.bash
@@ -11,15 +11,6 @@ setup() {
 }
 
 stop() { "${PROJECT}/scripts/stop.sh" "$@"; }
-
-@test "stop: the header comment is the help" {
-  assert_help stop.sh
-}
-
-@test "stop: a wrong command line stops nothing" {
-  assert_usage_error "expected a cluster's name, got an empty word" stop.sh --delete ""
-  assert_usage_error "unknown backend 'cloud'; there is: docker kubernetes local oci stub" stop.sh --backend cloud demo
-}
 
 @test "stop: options and name count in any order" {
   for words in "demo --delete" "--delete demo" "--backend stub demo --delete"; do
@@ -38,23 +29,6 @@ remove"
   run -0 --separate-stderr stop demo
   assert_equal "$(tail -n 1 "${STUB_DIR}/calls")" finish
   assert [ -e "${PROJECT}/.clusters/demo-id-of-demo/cluster.json" ]
-}
-
-@test "stop: what the backend ends with is what it ends with" {
-  add_ended_cluster demo stub
-  STUB_CODES=finish=77 assert_error 77 "stop.sh: error: finish failed" stop demo
-  STUB_CODES=remove=69 assert_error 69 "stop.sh: error: remove failed" stop demo --delete
-  assert [ -e "${PROJECT}/.clusters/demo-id-of-demo/cluster.json" ] # a second try finds it
-}
-
-@test "stop: works from anywhere, through bash, and with a CDPATH" {
-  add_ended_cluster demo stub
-  assert_found_from_anywhere "find
-finish" stop.sh demo
-}
-
-@test "stop: no Python, or one that is too old, is named" {
-  BACKEND=local assert_needs_python stop.sh demo
 }
 
 @test "stop: a cluster that is not there is named, and those that are stay" {
