@@ -284,9 +284,9 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
     Args:
         states: The backend's word on each node.
         stop: The ``stop`` file. A main whose *entry point* was killed says so there; one that was killed itself cannot.
-            Where a person had all nodes killed, it says ``at_once``.
             Of one that was lost, and ended by who noticed, a backend may say only that it was told to end. One that
-            never started has said nothing: who gave it up has.
+            never started has said nothing: who gave it up has. Where a person has had all nodes killed, it says
+            ``at_once``.
     """
     main = next((state for state in states if state.node == "MAIN"), None)
     code = None if main is None else main.exit_code
