@@ -129,6 +129,6 @@ $(audit_tools): requirements-audit.txt
 	.venv/audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
-# Allowed to fail: the other rings need no npm. tests/run.sh names the ring that could not run.
+# Allowed to fail: the other rings need no bats. tests/run.sh names the ring that could not run.
 $(node_tools): package-lock.json
 	-./scripts/dev-setup.sh node && touch $@
