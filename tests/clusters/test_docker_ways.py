@@ -81,14 +81,21 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def served(project: Project, engine: Engine) -> Iterator[Project]:
-    """Return a project whose cluster ``mine`` has servers on main."""
+def contained(project: Project, engine: Engine) -> Project:
+    """Return a project whose nodes are containers."""
     project.environ |= {
         "BACKEND": "docker",
         "DOCKER": engine.docker,
         "DOCKER_HOST": engine.environ["DOCKER_HOST"],
         "IMAGE": "plain:1",
     }
+    return project
+
+
+@pytest.fixture
+def served(contained: Project) -> Iterator[Project]:
+    """Return a project whose cluster ``mine`` has servers on main."""
+    project = contained
     entry = project.write("entry.py", SERVERS)
     launch = project.launch("plain", "1", "--name", "mine", "--entry", entry, EXPOSE="7100")
     wait_until(lambda: "entry up" in launch.out, lambda: f"the servers: {launch.out}{launch.err}")
@@ -148,3 +155,44 @@ def test_whoever_is_killed_leaves_no_program_in_the_container(served: Project, e
     engine.run("kill", worker)
     with pytest.raises(BackendError, match=r"port 7001 of WORKER_1 cannot be reached: .*is not running"):
         way.dial()
+
+
+# --- What is published, as somebody on the engine's machine finds it
+
+# Where Dask's dashboard listens: on the container's own address.
+DASHBOARD = (
+    "import http.server, os\n"
+    "open('/tmp/status', 'w').write('all is well')\n"
+    "os.chdir('/tmp')\n"
+    "server = http.server.HTTPServer((os.environ['NODE_ADDRESS'], 8787), http.server.SimpleHTTPRequestHandler)\n"
+    "print('entry up', flush=True)\n"
+    "server.serve_forever()\n"
+)
+BROWSER = (
+    "import sys, urllib.request as r\n"
+    "try: print(r.build_opener(r.ProxyHandler({})).open(sys.argv[1], timeout=60).read().decode())\n"
+    "except OSError as error: print(error)"
+)
+
+
+def on_its_machine(engine: Engine, *command: str) -> str:
+    """Return what *command* prints on the engine's machine, which is a network of its own."""
+    return subprocess.run(engine.inside(*command), capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize(("publish", "port"), [("8787", 8787), ("18787:8787 9001", 18787)])
+def test_a_published_port_is_opened_on_this_machine(
+    contained: Project, engine: Engine, publish: str, port: int
+) -> None:
+    """By a browser here, on 127.0.0.1; on no other address, and no longer when it has ended."""
+    launch = contained.launch("plain", "1", "--entry", contained.write("entry.py", DASHBOARD), PUBLISH=publish)
+    wait_until(lambda: "entry up" in launch.out, lambda: f"the server: {launch.out}{launch.err}")
+    browse = (sys.executable, "-I", "-c", BROWSER, f"http://127.0.0.1:{port}/status")
+    assert on_its_machine(engine, *browse) == "all is well"
+    sockets = on_its_machine(engine, "ss", "--no-header", "--listening", "--tcp", "--numeric").splitlines()
+    listening = {line.split()[3] for line in sockets}
+    assert f"127.0.0.1:{port}" in listening
+    assert not {address for address in listening if not address.startswith("127.")}
+    launch.interrupt()
+    assert launch.wait() == 143, launch.err
+    assert "Connection refused" in on_its_machine(engine, *browse)
