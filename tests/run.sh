@@ -66,14 +66,9 @@ closing_count() { # log, word
 
 count_lines() { grep -cE "$1" "$2" || true; } # grep prints the 0 itself
 
-# Print the CPU seconds of this machine since it started, but of what runs at a low priority; nothing where it is not
-# told. The processes of clusters are no children of pytest: of them its own count has a fifth.
-cpu_seconds() {
-  local user system irq softirq
-  [[ -r /proc/stat ]] || return 0
-  read -r _ user _ system _ _ irq softirq _ </proc/stat
-  printf '%d\n' "$(((user + system + irq + softirq) / $(getconf CLK_TCK)))"
-}
+# Print the CPU seconds of this machine since it started, without what runs at a low priority; nothing without psutil. The
+# processes of clusters are no children of pytest: its own count has a fifth of them.
+cpu_seconds() { isolated -c 'import psutil; times = psutil.cpu_times(); print(int(times.user + times.system))' 2>/dev/null || :; }
 
 # Print the CPU seconds that a ring may take; nothing where no line of the table is about it.
 budget_of() { awk -v ring="$1" '$1 == ring {print $2}' tests/budget.txt; }
