@@ -50,4 +50,4 @@ def test_a_dask_cluster_is_reached_from_outside(project: Project) -> None:
     assert ends_with_it.returncode == 0
     refused = project.run("connect", "mine")
     assert refused.returncode == 2
-    assert "mine has ended: nothing of it can be reached" in refused.stderr
+    assert "mine has ended" in refused.stderr

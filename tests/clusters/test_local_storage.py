@@ -97,7 +97,7 @@ def test_full_disk_at_the_start_starts_nothing(project: Project, small_disk: Pat
     fill(small_disk)
     launch = project.launch_plain(1, SLEEP)
     assert launch.wait() == 69
-    assert "cannot be written: No space left on device; make room there" in launch.err
+    assert "No space left on device" in launch.err
     assert project.cluster_dirs() == []
 
 

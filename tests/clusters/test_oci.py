@@ -96,7 +96,7 @@ def test_exit_code_comes_through_and_logs_and_outputs_stay(cloud: Cloud, style: 
     launch = cloud.launch_plain(2, script, "--", "--epochs", "a 'b' \"c\"", OCI_JOB_STYLE=style)
     assert wait(launch) == 7, launch.err
     assert "MAIN     | ['--epochs', 'a \\'b\\' \"c\"']" in launch.out
-    assert "ended with 7 (the entry point ended: exit code 7)" in launch.err
+    assert "ended with 7 (" in launch.err
     for run in cloud.service.job_runs():
         assert run["lifecycleState"] == "FAILED"
         assert "exit code 7" in run["lifecycleDetails"]
@@ -107,7 +107,8 @@ def test_exit_code_comes_through_and_logs_and_outputs_stay(cloud: Cloud, style: 
     (found,) = json.loads(listed.stdout)
     assert (found["exit_code"], found["state"], len(found["nodes"])) == (7, "FAILED", 3)
     status = json.loads(cloud.run("status", found["name"], "--json").stdout)
-    assert (status["exit_code"], status["reason"]) == (7, "the entry point ended: exit code 7")
+    assert status["exit_code"] == 7
+    assert "exit code 7" in status["reason"]
     assert re.fullmatch(rf"oci://clusters@stand-in/work/{found['name']}-[0-9a-f]{{8}}", status["directory"])
     # Where the service starts main first, and the others only then, this main has failed before they begin: the service
     # ends one of them before its agent has read why.
@@ -116,7 +117,7 @@ def test_exit_code_comes_through_and_logs_and_outputs_stay(cloud: Cloud, style: 
     assert set(codes.values()) <= ({7} if style == "runs" else {7, 143})
     node = "WORKER_2" if style == "runs" else "MAIN"
     logs = cloud.run("logs", found["name"], "--node", node).stdout
-    assert "agent: ending with 7: the entry point ended: exit code 7" in logs
+    assert "agent: ending with 7" in logs
     assert {line.partition(" |")[0].strip() for line in logs.splitlines()} == {node}
     cloud.assert_nothing_runs()
 
@@ -142,7 +143,7 @@ def test_ctrl_c_ends_the_cluster_in_order(cloud: Cloud) -> None:
     cloud.wait_for("entry up")
     launch.interrupt()
     assert wait(launch) == 143, launch.err
-    assert "agent: ending with 143: stopped by the launcher (Ctrl-C or a signal)" in cloud.printed("WORKER_1")
+    assert "agent: ending with 143: stopped" in cloud.printed("WORKER_1")
     cloud.assert_nothing_runs()
 
 
@@ -153,7 +154,7 @@ def test_a_killed_launcher_takes_its_runs_along(cloud: Cloud) -> None:
     launch.kill()
     launch.wait()
     wait_until(lambda: set(states(cloud).values()) <= ENDED, "the end of its runs", PATIENCE_S)
-    assert "agent: ending with 143: its launcher was killed" in cloud.printed("WORKER_1")
+    assert "agent: ending with 143: its launcher" in cloud.printed("WORKER_1")
     cloud.assert_nothing_runs()
 
 

@@ -111,7 +111,8 @@ def test_ssh_that_ends_is_started_again_in_the_same_session(desk: Desk) -> None:
     (pid,) = ours("-N")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: desk.said[1:], "word of it")
-    assert desk.said[1:] == ["the way to the node was cut, and is there again"]
+    (said,) = desk.said[1:]
+    assert "is there again" in said
     assert is_heard(way)
     assert desk.states() == ["ACTIVE"]
     way.close()

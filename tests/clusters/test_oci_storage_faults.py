@@ -93,7 +93,7 @@ def test_a_busy_storage_still_takes_the_stop_file(cloud: Cloud) -> None:
     launch.interrupt()
     assert wait(launch) == 143, launch.err
     assert not cloud.service.calls("cancel_job_run")
-    assert "ending with 143: stopped by the launcher" in cloud.printed("WORKER_1")
+    assert "ending with 143: stopped" in cloud.printed("WORKER_1")
     cloud.assert_nothing_runs()
 
 

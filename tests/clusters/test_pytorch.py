@@ -137,7 +137,7 @@ def test_hang_ends_at_the_frameworks_timeout_with_its_node_named(project: Projec
     assert 29400 in {port for _, _, port in listening}
     assert {ipaddress.ip_address(address).is_loopback for _, address, _ in listening} == {True}
     assert launch.wait() == 1
-    assert re.search(r"; WORKER_1 had not failed \d+ s later, which is what a hang looks like", launch.err)
+    assert re.search(r"; WORKER_1 had not failed \d+ s later", launch.err)
     launch.assert_nothing_left()
 
 

@@ -247,7 +247,7 @@ def test_a_kind_is_added_by_a_folder(project: Project, kind: Path) -> None:
 
     detached = project.session(*words, "--name", "away", "--detach", "--env", "SESSION_PORT=18501")
     assert (detached.wait(), detached.out) == (0, "away\n")
-    assert "connect.sh away prints how to reach it; it ends after 8h, or after 1h without use" in detached.err
+    assert "connect.sh away " in detached.err
     wait_until(lambda: project.run("connect", "away", "--check").returncode == 0, "an answer")
     reached = project.run("connect", "away").stdout.strip()
     assert (urlsplit(reached).port, status(reached)) == (18501, 200)
@@ -281,6 +281,6 @@ def test_a_session_beside_a_cluster_computes_there(project: Project, kind: Path)
     assert "MAIN | MAIN ownMAIN\n" in alone.out
     alone.assert_nothing_left()
     ended = project.session("hello", "--in", "gone")
-    assert (ended.process.wait(60), "there is no cluster 'gone'" in ended.err) == (2, True)
+    assert (ended.process.wait(60), "no cluster 'gone'" in ended.err) == (2, True)
     cluster.interrupt(signal.SIGTERM)
     assert cluster.wait() == 143

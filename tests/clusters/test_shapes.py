@@ -91,7 +91,7 @@ def test_packages_are_added_for_a_launch_and_for_no_other(project: Project, tmp_
     entry = project.write("entry.py", ADDED)
     refused = project.launch("dask", "1", "--with", "small>=2", "--entry", entry, **places)
     assert refused.wait(240) == 69
-    assert "small>=2 cannot be added to the environment of dask" in refused.err
+    assert "small>=2 cannot be added" in refused.err
     assert project.cluster_dirs() == []
     launch = project.launch("dask", "1", "--with", "small", "--entry", entry, **places)
     assert launch.wait(240) == 0, launch.err

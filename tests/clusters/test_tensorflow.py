@@ -183,7 +183,7 @@ def test_coordinator_script_of_others_runs_unchanged_and_its_code_is_the_cluster
     assert losses[2] < losses[0]
     for node in ("WORKER_1", "PS_2"):
         assert "serving" in launch.log(node)
-    assert "ended with 7 (the entry point ended: exit code 7)" in launch.err
+    assert "ended with 7 (" in launch.err
     launch.assert_nothing_left()
 
 
@@ -196,7 +196,7 @@ def test_keras_script_of_others_runs_unchanged_and_rank_2s_code_is_the_clusters(
     )
     wait_for_code(launch, 9)
     assert "Epoch 2/3" in launch.log("MAIN")
-    assert "ended with 9 (WORKER_2 failed first: its start script ended: exit code 9)" in launch.err
+    assert "ended with 9 (WORKER_2 failed first" in launch.err
     assert {node["exit_code"] for node in launch.nodes().values()} == {9}
     launch.assert_nothing_left()
 
@@ -209,7 +209,7 @@ def test_hang_of_one_node_ends_at_tensorflows_timeout_with_its_name(project: Pro
     assert "in trouble" in launch.log("WORKER_2")
     assert "Collective has timed out" in launch.out
     # Only the node that hangs, however late the others report.
-    assert re.search(r"; WORKER_2 had not failed \d+ s later, which is what a hang looks like", launch.err)
+    assert re.search(r"; WORKER_2 had not failed \d+ s later", launch.err)
     launch.assert_nothing_left()
 
 
@@ -220,7 +220,7 @@ def test_killed_task_starts_the_gang_again_from_its_backup(project: Project) -> 
     os.kill(entry_pid(launch, "WORKER_2"), signal.SIGKILL)
     wait_for_code(launch, 0)
     log = launch.log("MAIN")
-    assert "restart 1 of 1: WORKER_2 failed first: its start script ended: killed by SIGKILL" in log
+    assert re.search(r"restart 1 of 1: WORKER_2 .*SIGKILL", log)
     before, _, after = log.partition("restart 1 of 1")
     resumed = int(re.findall(r"going on after epoch (\d+), from the backup", after)[0])
     assert resumed >= 2

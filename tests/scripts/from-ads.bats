@@ -49,7 +49,7 @@ from_ads() { "${PROJECT}/scripts/from-ads.sh" "$@"; }
   run -78 --separate-stderr from_ads train.yaml
   assert_output ""
   assert_stderr --partial "-TTL=3d"
-  assert_stderr --partial "config.env is there, and stays as it is; --merge adds what it lacks, --force replaces it"
+  assert_stderr --partial "config.env is there"
   run -0 cat "${PROJECT}/config.env"
   assert_output 'TTL=3d'
   run -0 from_ads train.yaml --merge

