@@ -1,8 +1,8 @@
 """Which ring runs which tests of real clusters: the core of ``make test``, and what ``make test-nightly`` alone runs.
 
-A name is a file, a test (with all its parameters) or a test with one of them. A test in neither table is run by
-``make test-all``, which is what the gate runs. What takes minutes or gigabytes by its nature, and proves what no other
-test does, has the mark ``nightly`` where it stands.
+A name is a folder, a file, a test (with all its parameters) or a test with one of them. A test in neither table is run
+by ``make test-all``, which is what the gate runs. What takes minutes or gigabytes by its nature, and proves what no
+other test does, has the mark ``nightly`` where it stands.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _LADDER = "unit/test_smoke_oci.py; what climbs the ladder in a tenancy is a tool
 
 # By name: what proves the same in the gate.
 NIGHTLY = {
+    "clusters/self": _TESTS_TOOLS,
     "clusters/test_added_packages.py::test_the_oldest_python_can_have_them[tensorboard]": _FIRST,
     "clusters/test_added_packages.py::test_the_oldest_python_can_have_them[jupyter]": _FIRST,
     "clusters/test_browser.py::test_a_session_ends_at_its_idle_limit_and_never_while_a_cell_runs": (
@@ -63,7 +64,6 @@ NIGHTLY = {
     "clusters/test_doc_framework.py": "clusters/test_sessions.py::test_a_kind_is_added_by_a_folder; the toy frameworks",
     "clusters/test_docker.py::test_an_engine_that_was_killed_and_came_back_is_cleared[alone]": _FIRST,
     "clusters/test_docker.py::test_containers_that_never_begin_end_the_launch[all]": _FIRST,
-    "clusters/test_engine.py": _TESTS_TOOLS,
     "clusters/test_from_ads.py::test_adss_variables_alone_make_a_cluster[horovod]": _FIRST,
     "clusters/test_from_ads.py::test_adss_variables_alone_make_a_cluster[pytorch]": _FIRST,
     "clusters/test_from_ads.py::test_adss_variables_alone_make_a_cluster[tensorflow]": _FIRST,
@@ -150,9 +150,6 @@ NIGHTLY = {
     "clusters/test_oci_refusals.py::test_bucket_that_runs_lose_in_the_middle_ends_them": (
         "clusters/test_oci_storage_faults.py::test_a_node_without_storage_ends_after_timeout_and_not_later"
     ),
-    "clusters/test_oci_service.py": _TESTS_TOOLS,
-    "clusters/test_oci_service_runs.py": _TESTS_TOOLS,
-    "clusters/test_oci_service_storage.py": _TESTS_TOOLS,
     "clusters/test_oci_storage_faults.py::test_a_launch_comes_to_its_end_where_a_third_of_all_requests_is_refused": (
         "clusters/test_oci_faults.py; clusters/test_oci_storage_faults.py, each fault by itself"
     ),
@@ -208,11 +205,8 @@ NIGHTLY = {
     "clusters/test_tensorflow.py::test_killed_task_starts_the_gang_again_from_its_backup": (
         "clusters/test_tensorflow.py::test_gang_goes_on_without_a_lost_node_and_takes_in_a_new_one"
     ),
+    "kubernetes/self": _TESTS_TOOLS,
     "kubernetes/test_backend_faults.py::test_a_pod_is_evicted_and_lives_again[WORKER_1]": _FIRST,
-    "kubernetes/test_cluster.py": _TESTS_TOOLS,
-    "kubernetes/test_faults.py": _TESTS_TOOLS,
-    "kubernetes/test_pods.py": _TESTS_TOOLS,
-    "kubernetes/test_queue.py": _TESTS_TOOLS,
     "kubernetes/test_ray.py::test_the_example_is_tuned_and_trained_by_pods": (
         "kubernetes/test_images.py::test_the_example_of_dask_is_computed_by_pods; clusters/test_ray.py"
     ),
@@ -221,7 +215,7 @@ NIGHTLY = {
 
 def is_named(test: str, name: str) -> bool:
     """Return whether *name* is that of *test*, ``clusters/test_x.py::test_y[z]``, or of what it is a part of."""
-    return test == name or test.startswith((f"{name}::", f"{name}["))
+    return test == name or test.startswith((f"{name}/", f"{name}::", f"{name}["))
 
 
 def mark(items: Iterable[pytest.Item]) -> None:

@@ -342,7 +342,7 @@ def test_nothing_outlives_who_made_an_engine(tmp_path: Path, killed: str) -> Non
         "    print(engine._cgroup, flush=True); sys.stdin.read()\n"
     )
     here = Path(__file__).parent
-    command = [sys.executable, "-I", "-c", program, f"{here} {here.parent}", str(tmp_path)]
+    command = [sys.executable, "-I", "-c", program, f"{here} {here.parents[1]}", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
         assert maker.stdout is not None
         cgroup = maker.stdout.readline().strip()

@@ -17,7 +17,7 @@ from kube.api import condition
 from kube.cluster import Cluster
 from kube.keeper import CGROUPS
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
 HOLD = "import sys; sys.path[:0] = sys.argv[1:3]; from kube.__main__ import hold; hold(sys.argv[3])"
 
 
