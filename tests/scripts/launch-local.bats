@@ -68,33 +68,6 @@ END
   run -0 launch dask 1 --name demo --dry-run
 }
 
-@test "launch: a port that somebody else has is named, with the way out; a default gives way" {
-  use_local_check
-  run -0 planned 'found["nodes"][0]["environment"]["NODE_ADDRESS"]'
-  address="${output}"
-  listen() { # on those after it, too: others of this machine take and leave some meanwhile
-    exec "${PYTHON}" -c 'import signal, socket, sys
-kept = []
-first = int(sys.argv[2].rpartition(".")[2])
-for number in range(first, min(first + 16, 255)):
-    try:
-        kept.append(socket.create_server((f"127.0.0.{number}", 8786)))
-    except OSError:
-        pass
-open(sys.argv[1], "w").close()
-signal.pause()' "${BATS_TEST_TMPDIR}/listening" "${address}"
-  }
-  help_in_background listen
-  eventually test -e "${BATS_TEST_TMPDIR}/listening"
-  SCHEDULER_PORT=8786 assert_refused 78 "launch.sh: error: port 8786 of 127.0.0." launch dask 1
-  assert_stderr --partial " is taken "
-  assert_stderr --partial ": --env SCHEDULER_PORT=8886"
-  unset SCHEDULER_PORT # the default gives way
-  run -0 --separate-stderr planned 'found["environment"]["SCHEDULER_PORT"]'
-  assert_output 8787
-  assert_stderr "launch.sh: SCHEDULER_PORT 8786 is taken; this cluster has 8787"
-}
-
 @test "launch: a port that is none is named" {
   use_local_check
   assert_refused 78 "launch.sh: error: SCHEDULER_PORT: '99999' " \
