@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, text in report.user_properties:
             if name == "not applicable" and report.when == "call":
                 terminalreporter.write_line(f"NOT APPLICABLE: {report.nodeid}: {text}", yellow=True, bold=True)
-    if not os.environ.get("TEST_TIMES"):
+    if not os.environ.get("TEST_TIMES") or not terminalreporter.stats.get("passed"):
         return
     for what, length in (("tests", None), ("files", 1)):
         costs: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])

@@ -87,7 +87,7 @@ def test_a_cluster_that_runs_is_looked_after_as_the_readme_says(reader: CleanRoo
     assert "STOPPED" in reader.run("./scripts/list.sh --all")
 
     for line in re.findall(r"`(\./scripts/stop\.sh --delete [^`]+)`", README.partition("\n## Clean up\n")[2]):
-        reader.run(line.replace("NAME", name).replace("7d", "0s"))
+        reader.run(line.replace("7d", "0s").replace("NAME", name))  # whose random end may be 7d
     left = Path(f"{reader.path}{reader.checkout}/.clusters").iterdir()
     assert [path.name for path in left if path.name != ".lock"] == []
 
