@@ -9,9 +9,6 @@ from collections.abc import Generator
 
 import pytest
 
-# Of files, and of tests: more is nobody's next step.
-SHOWN = 20
-
 
 def pytest_configure() -> None:
     """Take the signals that this process ignores: what it starts would ignore them, too, and no shell can undo that.
@@ -44,7 +41,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, text in report.user_properties:
             if name == "not applicable" and report.when == "call":
                 terminalreporter.write_line(f"NOT APPLICABLE: {report.nodeid}: {text}", yellow=True, bold=True)
-    if not os.environ.get("TEST_TIMES") or not terminalreporter.stats.get("passed"):
+    shown = os.environ.get("TEST_TIMES")
+    if not shown or not terminalreporter.stats.get("passed"):
         return
     for what, length in (("tests", None), ("files", 1)):
         costs: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -55,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 cost[1] += dict(report.user_properties).get("cpu_s", 0.0)
                 cost[2] += report.duration if report.when == "setup" else 0.0
         terminalreporter.section(f"slowest {what}: seconds of wall, of CPU of children that were waited for, of setup")
-        for name, cost in sorted(costs.items(), key=lambda item: -item[1][0])[:SHOWN]:
+        for name, cost in sorted(costs.items(), key=lambda item: -item[1][0])[: int(shown)]:
             terminalreporter.write_line("{:7.1f} {:7.1f} {:7.1f}  {}".format(*cost, name))
         total = map(sum, zip(*costs.values(), strict=True))
         terminalreporter.write_line("{:7.1f} {:7.1f} {:7.1f}  all".format(*total))

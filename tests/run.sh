@@ -5,13 +5,13 @@
 #
 #   unit        pytest on tests/unit without what is marked `slow`: injected clocks, no clusters
 #   scripts     bats on tests/scripts/*.bats: the scripts, with stubs for the programs that they call
-#   core        pytest on those tests of clusters that `CORE` in tests/rings.py names
+#   core        pytest on those tests of clusters that `CORE` in tests/rings.py names, but for what is marked `alone`
 #   slow        what the unit ring leaves out
 #   clusters    pytest on tests/clusters without the core: real clusters of real processes
 #   kubernetes  pytest on tests/kubernetes: a real Kubernetes, which Go builds first; minutes once
 #   example     one of core alone: Dask's example
-#   nightly     scripts of others as they are, and tests of clusters and kubernetes that `NIGHTLY` in tests/rings.py
-#               names or that are marked `nightly`; they need gigabytes and hours
+#   nightly     scripts of others as they are, and tests of clusters and kubernetes that tests/nightly.txt names or that
+#               are marked `nightly`; they need gigabytes and hours
 #
 # Tests run side by side: those that compute on every CPU, and four at a time those of clusters, which mostly wait.
 # TEST_JOBS names another number for both. Tests marked `quiet` come after the others, and last those marked `alone`.
@@ -146,14 +146,13 @@ beside_each_other() { count_pytest --numprocesses "${jobs:-4}" --no-loadscope-re
 core_tests() {
   wait_for_environments
   beside_each_other 'core and not alone' # none of them is quiet
-  count_pytest -m 'core and alone' tests/clusters
 }
 
 cluster_tests() {
   local ours='not core and not nightly'
   beside_each_other "${ours} and not quiet and not alone"
   beside_each_other "${ours} and quiet"
-  count_pytest -m "${ours} and alone" tests/clusters
+  count_pytest -m 'alone and not nightly' tests/clusters
 }
 
 # Two at a time: what they wait for computes on the same CPUs.
