@@ -155,9 +155,9 @@ cluster_tests() {
   count_pytest -m 'alone and not nightly' tests/clusters
 }
 
-# Two at a time: what they wait for computes on the same CPUs.
+# Three at a time: what they wait for computes on the same CPUs.
 kubernetes_tests() {
-  count_pytest --numprocesses "${jobs:-2}" --dist loadfile -m 'not alone and not nightly' tests/kubernetes
+  count_pytest --numprocesses "${jobs:-3}" --dist loadfile -m 'not alone and not nightly' tests/kubernetes
   count_pytest -m 'alone and not nightly' tests/kubernetes
 }
 
