@@ -142,8 +142,9 @@ class Launch:
 
     def ports(self) -> dict[str, int]:
         """Return main's ports by setting: others than the usual ones where a cluster beside this one has those."""
-        environment = json.loads((self.directory / "cluster.json").read_bytes())["environment"]
-        return {name: int(text) for name, text in environment.items() if name.endswith("_PORT") and text}
+        from oci_cluster.contract.cluster import Plan  # noqa: PLC0415 - other tools have no package to import
+
+        return dict(Plan.load(self.directory, self._project.path).limits.ports)
 
     def runner_pid(self) -> int:
         """Return the runner's pid."""

@@ -14,6 +14,7 @@ import pytest
 from engine import running, why_not
 from harness import Project, wait_until
 from oci_service.handle import Service
+from one_node import EXAMPLES, assert_runs_alone
 from shop import PATIENCE_S, TOKEN, Shop
 
 WHY_NOT = why_not()
@@ -23,7 +24,7 @@ pytestmark = [
 ]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-FRAMEWORKS = ("dask", "pytorch", "ray")
+FRAMEWORKS = tuple(EXAMPLES)
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +259,16 @@ def test_scripts_of_others_run_in_containers(shop: Shop, project: Project, path:
     shop.make(f"build-{framework}", f"push-{framework}", EXTRA_ENV=str(shop.extra_env) if framework == "dask" else "")
     launch = shop.launch_with(project, framework, CHECKOUT / "tests" / "samples" / path, workers)
     assert said in launch.out
+
+
+@pytest.mark.nightly  # builds images of all five; Horovod's is compiled for ten minutes
+@pytest.mark.parametrize("framework", EXAMPLES)
+def test_one_container_is_a_cluster(shop: Shop, project: Project, framework: str) -> None:
+    """The example's result and 0, and 7, of all five."""
+    shop.make(f"build-{framework}", f"push-{framework}", EXTRA_ENV=str(shop.extra_env) if framework == "dask" else "")
+    project.environ |= {"DOCKER": shop.engine.docker, "DOCKER_HOST": shop.engine.environ["DOCKER_HOST"]}
+    assert_runs_alone(project, framework, PATIENCE_S, BACKEND="docker")
+    assert shop.engine.run("ps", "--all", "--quiet").stdout == ""
 
 
 # --- A project of the user's own -------------------------------------------------------------------------------------
