@@ -88,8 +88,12 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         return math.ceil(self._scheduler.adaptive_target() / self._processes)
 
     async def workers_to_close(self, target: int) -> list[str]:
-        """Return nodes without work, of which only *target* are to stay: the last ones first."""
-        if not self._followed:
+        """Return nodes without work, of which only *target* are to stay: the last ones first.
+
+        None while retired ones are still there: what those have counts as a copy, and what had been copied from them to
+        another node would go with that node.
+        """
+        if not self._followed or self._retired:
             return []
         observed = self.observed
         # Without a number: Dask names only such as have nothing to do, and keeps twice the memory that is used.

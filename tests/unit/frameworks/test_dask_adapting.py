@@ -243,6 +243,17 @@ def test_idle_nodes_are_let_go_the_last_ones_first(
     assert adapted.close(target) == closed
 
 
+def test_no_more_are_let_go_while_some_leave(adapted: Adapted) -> None:
+    """What was copied from WORKER_3 to WORKER_2 would count as safe, on WORKER_3, where WORKER_2 went, too."""
+    adapted.start()
+    adapted.scheduler.comes("WORKER_1", "WORKER_2", "WORKER_3")
+    adapted.look(adapted.down("WORKER_3"))
+    assert adapted.close(1) == []
+    adapted.scheduler.leaves("WORKER_3")
+    adapted.look()
+    assert adapted.close(1) == ["WORKER_2"]
+
+
 def test_workers_of_other_names_are_left_alone(adapted: Adapted) -> None:
     """Somebody has started them, and knows how to end them."""
     adapted.start()
