@@ -160,7 +160,7 @@ def test_while_the_script_runs(project: Project, gate: Gate) -> None:
     wait_until(lambda: "stopping cluster" in launch.err, "the first to be taken")
     time.sleep(1.1)  # not a wait: a second within a second counts as the same
     press(launch, gate)
-    assert "at once" in launch.err
+    assert "ending the cluster at once" in launch.err
     (listed,) = json.loads(project.run("list", "--all", "--json").stdout)
     assert (listed["state"], listed["exit_code"]) == ("STOPPED", 143)
 

@@ -151,5 +151,5 @@ def test_second_ctrl_c_ends_a_cluster_that_does_not_listen(project: Project) -> 
     threading.Event().wait(1.1)  # a second within a second counts as the same
     launch.interrupt()
     assert launch.wait() == 143
-    assert "at once" in launch.err
+    assert "ending the cluster at once" in launch.err
     launch.assert_nothing_left()
