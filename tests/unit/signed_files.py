@@ -18,4 +18,5 @@ def signed(name: str, launch_id: str, launch_key: str, **fields: Any) -> bytes:
 def leave_log(cluster_dir: ClusterDir, node: str, text: bytes) -> None:
     """Have *node* leave the first part of its log."""
     name = f"logs/{node}.1700000000000.000000.log"
+    cluster_dir.create()
     cluster_dir.write_bytes(name, sealed(cluster_dir, name, text))

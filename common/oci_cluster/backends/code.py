@@ -43,6 +43,7 @@ class Code:
         storage = ClusterDir(folder, plan.launch_id, plan.launch_key, patience_s=_PATIENCE_S)
         if not storage.is_there(name):
             say(f"sending the code in {plan.code_dir}: {self.archive.stat().st_size / 1000:.0f} kB")
+            storage.create()
             storage.upload(self.archive, name)
 
 

@@ -105,6 +105,25 @@ def test_outputs_are_copied_byte_for_byte(cluster_dir: ClusterDir, tmp_path: Pat
     assert found == bytes(range(256))
 
 
+@pytest.mark.parametrize("is_own_log", [True, False])
+def test_a_disk_that_has_gone_away_is_not_made_anew(tmp_path: Path, *, is_own_log: bool) -> None:
+    """Its mount point would hold what it is to hold, and could not be mounted again: a cluster dir is created once."""
+    work, away = tmp_path / "work", tmp_path / "away"
+    cluster_dir = ClusterDir(f"file://{work}/c", LAUNCH, KEY)
+    cluster_dir.create()
+    work.rename(away)
+    (tmp_path / "log").write_text("x")
+    with pytest.raises(StorageError, match="No such file"):
+        if is_own_log:
+            cluster_dir.write_bytes("logs/MAIN.log", b"x")
+        else:
+            cluster_dir.upload(tmp_path / "log", "logs/MAIN.log")
+    assert not work.exists()
+    away.rename(work)
+    cluster_dir.write_bytes("logs/MAIN.log", b"y")
+    assert cluster_dir.read_bytes("logs/MAIN.log", 0) == b"y"
+
+
 def test_listing_names_files_and_folders(cluster_dir: ClusterDir, tmp_path: Path) -> None:
     """A listing has every entry by its last name, folders without their slash."""
     cluster_dir.publish("stop")
@@ -163,6 +182,7 @@ def test_a_folders_files_have_sizes(cluster_dir: ClusterDir) -> None:
 def test_a_cluster_dir_is_removed_with_all_that_is_in_it(cluster_dir: ClusterDir) -> None:
     """And nothing beside it; one that is not there is as good as removed."""
     beside = ClusterDir(f"{cluster_dir.url}-2", LAUNCH, KEY)
+    beside.create()
     beside.write_bytes("stop", b"1")
     cluster_dir.publish("stop")
     cluster_dir.write_bytes("outputs/MAIN/deep/a", b"1")

@@ -21,6 +21,7 @@ class Copy:
 
     def __init__(self, url: str, place: Path) -> None:
         self.cluster_dir = ClusterDir(url, "1f2e", "5eed")
+        self.cluster_dir.create()
         self.place = place
         self.said: list[str] = []
         self.logs = NodeLogs(self.cluster_dir, place, self.said.append)

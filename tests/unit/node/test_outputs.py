@@ -183,6 +183,7 @@ def test_a_half_written_manifest_loses_no_output(node: Outputs) -> None:
 def test_a_file_that_goes_away_does_not_stop_the_others(node: Outputs, tmp_path: Path) -> None:
     """Entry points write temporary files and rename them: one that has gone is passed over."""
     cluster_dir = ClusterDir(f"file://{tmp_path}/work", "1f2e", "")
+    cluster_dir.create()
     gone = node.leave("a.tmp")
     node.leave("b")
     node.storage.before = lambda source: gone.unlink(missing_ok=True) or cluster_dir.upload(source, source.name)
@@ -193,6 +194,7 @@ def test_a_nodes_outputs_go_to_its_cluster_dir(tmp_path: Path) -> None:
     """The verb finds cluster dir and node name in the environment, as the agent does."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.bin").write_text("weights")
+    (tmp_path / "work" / "c1").mkdir(parents=True)
     environ = {
         "MODE": "WORKER",
         "NODE_RANK": "2",
