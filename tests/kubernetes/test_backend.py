@@ -79,11 +79,16 @@ def test_a_rank_of_a_gang_that_fails_is_named(site: Site) -> None:
 
 
 def test_all_ranks_of_a_gang_know_each_other(site: Site) -> None:
-    script = "import os\nprint('I am', os.environ['NODE_NAME'], os.environ['NODE_RANK'], os.environ['WORKER_COUNT'])\n"
-    launch = site.launch("gang", 2, script)
+    """And each gets what was given as it was given: Kubernetes knows words of its own in values."""
+    script = (
+        "import os, sys\n"
+        "print('I am', *map(os.environ.get, ('NODE_NAME', 'NODE_RANK', 'WORKER_COUNT', 'GIVEN')), *sys.argv[1:])\n"
+    )
+    launch = site.launch("gang", 2, script, "--env", "GIVEN=$(LAUNCH_KEY) $$ \U0001f600", "--", "$(HOME)", "$$")
     assert launch.wait(SOON_S) == 0, launch.err
     for rank, node in enumerate(("MAIN", "WORKER_1", "WORKER_2")):
-        assert lines_of(launch.out, node).count(f"I am {node} {rank} 2") == 1
+        said = f"I am {node} {rank} 2 $(LAUNCH_KEY) $$ \U0001f600 $(HOME) $$"
+        assert lines_of(launch.out, node).count(said) == 1, launch.out
     site.assert_nothing_left()
 
 

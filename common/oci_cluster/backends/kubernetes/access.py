@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import ssl
-import subprocess
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 from lightkube.config import client_adapter
@@ -20,7 +17,9 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ConfigError
 
-from oci_cluster.errors import NotPermittedError, SettingsError
+from oci_cluster.backends.kubernetes.kubeconfig import Chosen
+from oci_cluster.backends.kubernetes.plugin import Plugin, PluginAuth
+from oci_cluster.errors import SettingsError
 from oci_cluster.system.text import printable
 
 # Where a pod finds who it is. Source: Kubernetes' documentation, "Accessing the API from a Pod".
@@ -28,8 +27,6 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT_KUBECONFIG = "~/.kube/config"
 # Seconds to connect; between two bytes of an answer. A list of a thousand pods takes one or two.
 _TIMEOUTS = httpx.Timeout(30.0, connect=10.0)
-# For a program that prints a token: `oci ce cluster generate-token` takes 0.6 s, one that asks a person longer.
-_PLUGIN_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,8 @@ class Access:
 
     config: SingleConfig
     namespace: str
+    chosen: Chosen | None = None
+    """What a kubeconfig says besides; None where there is none."""
 
     @property
     def context(self) -> str:
@@ -49,48 +48,90 @@ class Access:
         """The API server's URL."""
         return str(self.config.cluster.server)
 
+    @property
+    def proxy(self) -> str | None:
+        """The proxy of the kubeconfig; None: those of the environment count, as they do for kubectl."""
+        return (self.chosen.proxy if self.chosen else "") or None
+
+    @property
+    def server_name(self) -> str | None:
+        """The name of the API server's certificate, where that is not its URL's."""
+        return (self.chosen.server_name if self.chosen else "") or None
+
     def client(self) -> httpx.Client:
         """Return what makes requests.
 
         Raises:
-            SettingsError: certificate or key cannot be read.
+            NotPermittedError: a program of the kubeconfig does not say who asks.
+            SettingsError: certificate or key cannot be read, or there is no such proxy.
         """
-        # Proxies of the environment count, as they do for kubectl.
-        return httpx.Client(base_url=self.server, verify=self.tls, auth=self.auth, timeout=_TIMEOUTS)
+        tls = self.tls
+        with self._usable():
+            return httpx.Client(
+                base_url=self.server, verify=tls, auth=self.auth_with(tls), timeout=_TIMEOUTS, proxy=self.proxy
+            )
 
-    @cached_property
-    def auth(self) -> httpx.Auth | None:
-        """What says in a request who asks, where no certificate does: a token, one that a program prints, a password.
+    def auth_with(self, tls: ssl.SSLContext) -> httpx.Auth:
+        """Return what says in a request who asks: a token, one that a program prints, a password, whom it stands for.
+
+        Args:
+            tls: What the request is made with: it gets a new certificate where a program prints another one.
 
         Raises:
             SettingsError: it cannot be read, or is of a kind that nobody here knows.
         """
         user = self.config.user
-        if user is not None and user.exec is not None and not (user.token or user.token_file):
-            return _TokenOfPlugin(user.exec)
-        with self._usable():
-            return client_adapter.user_auth(user)
+        if self._plugin is not None:
+            own: httpx.Auth = PluginAuth(self._plugin, tls)
+        else:
+            with self._usable():
+                own = client_adapter.user_auth(user) or httpx.Auth()
+        return _Asking(own, self.chosen.impersonation if self.chosen else [], self.server_name)
+
+    @cached_property
+    def _plugin(self) -> Plugin | None:
+        user = self.config.user
+        if user is None or user.exec is None or user.token or user.token_file or self.chosen is None:
+            return None
+        return Plugin(self.chosen)
 
     @property
     def tls(self) -> ssl.SSLContext:
         """Whom to trust as the API server, and the user's certificate.
 
         Raises:
+            NotPermittedError: a program of the kubeconfig does not say who asks.
             SettingsError: certificate or key cannot be read.
         """
         config = self.config
         with self._usable():
             if config.user is None:
                 return httpx.create_ssl_context()
-            return client_adapter.verify_cluster(config.cluster, config.user, config.abs_file)
+            tls = client_adapter.verify_cluster(config.cluster, config.user, config.abs_file)
+        if self._plugin is not None:
+            self._plugin.credential().certify(tls)
+        return tls
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError, ConfigError) as error:
+        except (OSError, ValueError, ImportError, ConfigError) as error:
             msg = f"the context '{self.context}' of your kubeconfig cannot be used: {printable(error)}"
             raise SettingsError(msg) from error
+
+
+class _Asking(httpx.Auth):
+    """Adds to each request of another auth whom it stands for, and what the server is called."""
+
+    def __init__(self, own: httpx.Auth, impersonation: Sequence[tuple[str, str]], server_name: str | None) -> None:
+        self._own, self._impersonation, self._server_name = own, impersonation, server_name
+
+    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        request.headers = httpx.Headers([*request.headers.multi_items(), *self._impersonation])
+        if self._server_name:
+            request.extensions = {**request.extensions, "sni_hostname": self._server_name}
+        yield from self._own.sync_auth_flow(request)
 
 
 def open_access(given: Mapping[str, str]) -> Access:
@@ -117,8 +158,8 @@ def open_access(given: Mapping[str, str]) -> Access:
         named = ", ".join(str(file) for file in files)
         msg = f"there is no kubeconfig: {named}; name yours with KUBECONFIG (docs/kubernetes.md says how to get one)"
         raise SettingsError(msg)
-    config = _chosen(found, context)
-    return Access(config, namespace or config.namespace)
+    chosen = Chosen(found, context)
+    return Access(chosen.config, namespace or chosen.config.namespace, chosen)
 
 
 def _of_token(token: str, server: str, ca: str, namespace: str) -> SingleConfig:
@@ -128,77 +169,3 @@ def _of_token(token: str, server: str, ca: str, namespace: str) -> SingleConfig:
     made = KubeConfig.from_one(cluster=cluster, user=User(token=token), namespace=namespace or None).get()
     assert made is not None  # noqa: S101 - it has one context
     return made
-
-
-def _chosen(files: list[Path], context: str) -> SingleConfig:
-    """Return the *context* of the first of *files* that has it; without a name the first file's current one."""
-    known: list[str] = []
-    file = files[0]
-    try:
-        for file in files:
-            config = KubeConfig.from_file(file)
-            known += config.contexts
-            wanted = context or config.current_context or ""
-            if wanted in config.contexts:
-                chosen = config.get(wanted)
-                if chosen is not None and chosen.context.cluster in config.clusters:
-                    return chosen
-    except Exception as error:  # what is in a file may be anything: YAML, types, names that are not there
-        msg = f"{file} is not a kubeconfig that can be used: {printable(error)}"
-        raise SettingsError(msg) from error
-    listed = ", ".join(known) or "none"
-    what = f"the context '{context}'" if context else "a current context"
-    msg = f"{', '.join(map(str, files))} has not {what}; it has: {listed}; name one with KUBE_CONTEXT"
-    raise SettingsError(msg)
-
-
-class _TokenOfPlugin(httpx.Auth):
-    """A token that a program prints, as kubectl has it: asked once, and again when the API does not take it any more.
-
-    lightkube's own knows neither version v1 nor a time limit.
-    """
-
-    def __init__(self, plugin: Any) -> None:
-        self._plugin = plugin
-        self._token = ""
-
-    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        if self._token:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-            response = yield request
-            if response.status_code != 401:  # HTTP's: not known (any more)
-                return
-            response.read()
-        self._token = self._ask()
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        yield request
-
-    def _ask(self) -> str:
-        plugin = self._plugin
-        command = [plugin.command, *(plugin.args or [])]
-        version = str(plugin.apiVersion or "")
-        info = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
-        own = {variable.name: variable.value for variable in plugin.env or []}
-        environ = {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)}
-        try:
-            done = subprocess.run(  # noqa: S603 - the user's own kubeconfig names it, an argument list
-                command,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PLUGIN_S,
-                check=False,
-            )
-            said = done.stderr.decode(errors="replace").strip()
-            if done.returncode:
-                msg = f"it ended with {done.returncode}: {said[-500:]}"
-                raise ValueError(msg)
-            token = json.loads(done.stdout)["status"]["token"]
-            if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-                msg = "it printed no token"
-                raise ValueError(msg)
-        except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
-            what = printable(f"{type(error).__name__} {error}" if isinstance(error, KeyError) else error)
-            msg = f"'{' '.join(command[:4])}', which your kubeconfig names for a token, gave none: {what}"
-            raise NotPermittedError(msg) from error
-        return token

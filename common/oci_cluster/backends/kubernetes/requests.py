@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import getpass
+import json
 import math
 import re
 import tempfile
@@ -272,10 +273,20 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         environment = jinja2.Environment(  # noqa: S701 - YAML, not HTML: every value goes through tojson
             loader=jinja2.FileSystemLoader(folder), undefined=jinja2.StrictUndefined, trim_blocks=True
         )
+        environment.policies["json.dumps_function"] = _as_yaml
         return environment.get_template(_TEMPLATE).render(values)
     except jinja2.TemplateError as error:
         msg = f"scripts/templates/{_TEMPLATE} cannot be used: {error}"
         raise SettingsError(msg) from error
+
+
+_NO_YAML = re.compile("[^ -~\U00010000-\U0010ffff]")
+
+
+def _as_yaml(value: Any, **_: Any) -> str:
+    """Return *value* as JSON that is YAML, too, which knows no halves of a character, as JSON's escapes are."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _queue_labels(settings: Mapping[str, Any]) -> dict[str, str]:

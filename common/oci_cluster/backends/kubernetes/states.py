@@ -85,7 +85,12 @@ def environment_of(job: Object) -> dict[str, str]:
     template = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
     container: Object = next((one for one in template.get("containers") or [] if one.get("name") == "node"), {})
     pairs = container.get("env") or []
-    return {str(one["name"]): str(one["value"]) for one in pairs if isinstance(one, dict) and "value" in one}
+    # Kubernetes makes one `$` of two.
+    return {
+        str(one["name"]): str(one["value"]).replace("$$", "$")
+        for one in pairs
+        if isinstance(one, dict) and "value" in one
+    }
 
 
 def size_of(job: Object) -> int:

@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -85,11 +85,13 @@ def open_websocket(access: Access, path: str, subprotocol: str, query: Mapping[s
         httpx.HTTPStatusError: the API refused.
         OSError: it did not answer, or with something else.
     """
-    requests = _requests(access, f"{access.server.rstrip('/')}{path}?{urlencode(query)}")
-    request, tls = next(requests), _older(access.tls)
+    tls = _older(access.tls)
+    url = f"{access.server.rstrip('/')}{path}?{urlencode(query)}"
+    requests = access.auth_with(tls).sync_auth_flow(httpx.Request("GET", url))
+    request = next(requests)
     while True:
         try:
-            return _connect(request, subprotocol, tls)
+            return _connect(request, subprotocol, tls, access)
         except ssl.SSLError as error:
             if "PROTOCOL" not in (error.reason or "") or tls.maximum_version != ssl.TLSVersion.TLSv1_2:
                 raise
@@ -115,22 +117,13 @@ def _older(tls: ssl.SSLContext) -> ssl.SSLContext:
     return tls
 
 
-def _requests(access: Access, url: str) -> Generator[httpx.Request, httpx.Response, None]:
-    """Yield the request to *url* with what says who asks; again, where its answer may change that."""
-    request = httpx.Request("GET", url)
-    if access.auth is None:
-        yield request
-    else:
-        yield from access.auth.sync_auth_flow(request)
-
-
 def _refusal(error: InvalidStatus, request: httpx.Request) -> httpx.Response:
     answer = error.response
     headers, body = list(answer.headers.raw_items()), bytes(answer.body or b"")
     return httpx.Response(answer.status_code, headers=headers, content=body, request=request)
 
 
-def _connect(request: httpx.Request, subprotocol: str, tls: ssl.SSLContext) -> WebSocket:
+def _connect(request: httpx.Request, subprotocol: str, tls: ssl.SSLContext, access: Access) -> WebSocket:
     url = str(request.url)
     copies: list[socket.socket] = []
 
@@ -139,11 +132,16 @@ def _connect(request: httpx.Request, subprotocol: str, tls: ssl.SSLContext) -> W
         copies.append(socket.socket(fileno=os.dup(connected.fileno())))
         return ClientConnection(connected, *arguments, **options)
 
+    headers = request.headers.multi_items()
+    who = [(name, text) for name, text in headers if name == "authorization" or name.startswith("impersonate-")]
+    is_tls = url.startswith("https:")
     try:
         opened = connect(
             url.replace("http", "ws", 1),
-            ssl=tls if url.startswith("https:") else None,
-            additional_headers={name: text for name, text in request.headers.items() if name == "authorization"},
+            ssl=tls if is_tls else None,
+            server_hostname=access.server_name if is_tls else None,
+            proxy=access.proxy or True,  # True: those of the environment
+            additional_headers=who,
             subprotocols=[Subprotocol(subprotocol)],
             compression=None,
             open_timeout=_OPEN_S,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import httpx2 as httpx
 import pytest
 
 from oci_cluster.backends.kubernetes import access as module
+from oci_cluster.backends.kubernetes import plugin as plugin_module
 from oci_cluster.backends.kubernetes.access import open_access
 from oci_cluster.backends.kubernetes.checks import confirm
 from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
@@ -42,10 +45,80 @@ def test_the_context_that_is_named_or_the_current_one(tmp_path: Path) -> None:
 
 
 def test_several_files_as_kubectl_has_them(tmp_path: Path) -> None:
-    """The first that has the context; one that is not there is passed over."""
-    first, second = kubeconfig(tmp_path / "1", "a", current="a"), kubeconfig(tmp_path / "2", "b")
-    files = f"{tmp_path / 'none'}:{first}:{second}"
-    assert open_access({"KUBECONFIG": files, "KUBE_CONTEXT": "b"}).server == "https://b.test"
+    """They are one, of which the first counts that has an entry; one that is empty, or not there, says nothing."""
+    (tmp_path / "empty").touch()
+    first = kubeconfig(tmp_path / "1", "a", current="a", user={"token": "first"})
+    second = kubeconfig(tmp_path / "2", "b", current="b", user={"token": "second"})
+    files = ":".join(map(str, (tmp_path / "none", tmp_path / "empty", first, second)))
+    access = open_access({"KUBECONFIG": files, "KUBE_CONTEXT": "b"})
+    assert (access.server, access.config.user.token) == ("https://b.test", "first")
+    assert open_access({"KUBECONFIG": files}).context == "a"
+
+
+def test_paths_are_beside_the_file_that_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token's, and a program's that has a slash; a bare name is looked for on PATH."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "token").write_text("T\n")
+    program = tmp_path / "mine" / "plugin"
+    program.write_text('#!/bin/sh\necho \'{"status": {"token": "P"}}\'\n')
+    program.chmod(0o700)
+    seen: list[str] = []
+    have_answered(monkeypatch, lambda request: seen.append(request.headers["Authorization"]) or httpx.Response(200))
+    plugin = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin"}}
+    monkeypatch.chdir(tmp_path)
+    for user in ({"tokenFile": "token"}, plugin):
+        kubeconfig(tmp_path / "mine" / "c", "a", current="a", user=user)
+        with open_access({"KUBECONFIG": "mine/c"}).client() as client:
+            client.get("/x")
+    assert seen == ["Bearer T", "Bearer P"]
+
+
+def test_who_stands_for_somebody_else_says_so_in_each_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody launches as himself, and may do more, who asks as a robot that may do less."""
+    extra = {"acme.com/team": ["vision", "speech"]}
+    user = {"token": "t", "as": "robot", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": extra}
+    file = kubeconfig(tmp_path / "c", "a", current="a", user=user)
+    seen: list[tuple[str, str]] = []
+    have_answered(monkeypatch, lambda request: seen.extend(request.headers.multi_items()) or httpx.Response(200))
+    with open_access({"KUBECONFIG": str(file)}).client() as client:
+        client.get("/x")
+    assert [pair for pair in seen if pair[0].startswith("impersonate-")] == [
+        ("impersonate-user", "robot"),
+        ("impersonate-uid", "7"),
+        ("impersonate-group", "a"),
+        ("impersonate-group", "b"),
+        ("impersonate-extra-acme.com%2fteam", "vision"),
+        ("impersonate-extra-acme.com%2fteam", "speech"),
+    ]
+
+
+def test_a_proxy_of_the_kubeconfig_is_used_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before those of the environment; of a kind that nobody here speaks it is named."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    file = kubeconfig(tmp_path / "c", "a", current="a")
+    about = json.loads(file.read_text())
+
+    def access_by(proxy: str) -> Any:
+        about["clusters"][0]["cluster"]["proxy-url"] = proxy
+        file.write_text(json.dumps(about))
+        return open_access({"KUBECONFIG": str(file)})
+
+    def ask(client: httpx.Client) -> None:
+        with pytest.raises(httpx.HTTPError):
+            client.get("/x")
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as proxy,
+        access_by(f"http://127.0.0.1:{proxy.getsockname()[1]}").client() as client,
+    ):
+        asking = threading.Thread(target=ask, args=[client])
+        asking.start()
+        guest, _ = proxy.accept()
+        with guest:
+            assert guest.recv(100).startswith(b"CONNECT a.test:443")
+        asking.join()
+    with pytest.raises(SettingsError, match=r"the context 'a' of your kubeconfig cannot be used.*gopher"):
+        access_by("gopher://x").client()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +127,8 @@ def test_several_files_as_kubectl_has_them(tmp_path: Path) -> None:
         ("", "has not a current context"),
         ("{", "is not a kubeconfig"),
         ("[1]", "is not a kubeconfig"),
-        ("a: 1", "is not a kubeconfig"),
+        ("a: 1", "has not a current context"),
+        ("users: 1", "is not a kubeconfig"),
     ],
 )
 def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str, said: str) -> None:
@@ -112,16 +186,16 @@ def test_a_program_that_prints_no_token(tmp_path: Path, monkeypatch: pytest.Monk
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}}
     access = open_access({"KUBECONFIG": str(kubeconfig(tmp_path / "c", "a", current="a", user=user))})
     have_answered(monkeypatch, lambda _request: 1 / 0)
-    with access.client() as client, pytest.raises(NotPermittedError, match="gave none"):
+    with pytest.raises(NotPermittedError, match="gave none"), access.client() as client:
         client.get("/x")
 
 
 def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for ever."""
-    monkeypatch.setattr(module, "_PLUGIN_S", 0.2)
+    monkeypatch.setattr(plugin_module, "_PLUGIN_S", 0.2)
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["60"]}}
     access = open_access({"KUBECONFIG": str(kubeconfig(tmp_path / "c", "a", current="a", user=user))})
-    with access.client() as client, pytest.raises(NotPermittedError, match="timed out"):
+    with pytest.raises(NotPermittedError, match="timed out"), access.client() as client:
         client.get("/x")
 
 

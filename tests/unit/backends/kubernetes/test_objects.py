@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kube import schemas
 from unit.backends.kubernetes_place import KubernetesPlace
 
-from oci_cluster.backends.kubernetes import requests
+from oci_cluster.backends.kubernetes import requests, states
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import SettingsError, UsageError
 
@@ -104,6 +105,25 @@ def test_heartbeats_are_as_often_as_their_timeout_needs(
     job = next(found for found in objects if found["kind"] == "Job")
     variables = {one["name"]: one.get("value") for one in job["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert variables.get("HEARTBEAT_INTERVAL") == interval
+
+
+@pytest.mark.parametrize(
+    ("value", "sent_value"),
+    [
+        ("$(LAUNCH_KEY) $$ $HOME $", "$$(LAUNCH_KEY) $$$$ $$HOME $$"),
+        ("\U0001f600 \u00e9 \u2028 \x85 \\ud83d\\ude00 '<&>\"", "\U0001f600 \u00e9 \u2028 \x85 \\ud83d\\ude00 '<&>\""),
+    ],
+)
+def test_nodes_get_a_value_as_it_was_given(place: KubernetesPlace, value: str, sent_value: str) -> None:
+    """Kubernetes puts the value of NAME in the place of `$(NAME)`; YAML has no halves of characters, as JSON has."""
+    plan = place.plan("mine", 1)
+    plan = place.backend.place(replace(plan, environment={**plan.environment, "A": value}), place.said.append)
+    documents = list(yaml.safe_load_all(place.backend.preview(plan, as_json=False)))
+    job = next(one for one in documents if one and one["kind"] == "Job")
+    variables = {one["name"]: one.get("value") for one in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert variables["A"] == sent_value
+    assert states.environment_of(job)["A"] == value
+    assert schemas.faults(place.backend.preview(plan, as_json=False)) == []
 
 
 def test_pods_keep_to_the_restricted_standard(place: KubernetesPlace) -> None:
