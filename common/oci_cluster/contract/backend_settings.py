@@ -128,6 +128,8 @@ BACKEND_SETTINGS: tuple[Setting, ...] = (
     _kubernetes("EXPOSE_SERVICE", "`NodePort`: every machine passes ports of `EXPOSE` on to main", example="NodePort"),
     _kubernetes("QUEUE", "a queue of Kueue's in the namespace", flag="--queue", example="team-a"),
     _kubernetes("PRIORITY", "a WorkloadPriorityClass", flag="--priority", example="low"),
+    _kubernetes("PRIORITY_CLASS", "a PriorityClass of the pods, for Kubernetes' own scheduler", example="batch"),
+    _kubernetes("CPU_LIMIT", "CPUs that a node takes at most", computed_default="any that are idle", example="8"),
     _kubernetes("WAIT_FOR_QUOTA", "longest wait in the queue; 0: none", "0", flag="--wait-for-quota", example="2h"),
     _kubernetes("MAX_PREEMPTIONS", "how often the cluster may be preempted before it is stopped", example="5"),
     _kubernetes("KEEP_ENDED", "how long Kubernetes keeps what has ended and was not brought", "1d"),

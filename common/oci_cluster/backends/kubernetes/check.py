@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
-from oci_cluster.backends.kubernetes import check_machines, check_quota, requests
+from oci_cluster.backends.kubernetes import check_machines, check_quota, checks, requests
 from oci_cluster.backends.kubernetes.access import open_access
 from oci_cluster.backends.kubernetes.rights import RIGHTS, Right, rule
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
@@ -83,8 +83,9 @@ def _looks(
     yield "Job", partial(_job, service, plan, root, pod, say)
     if settings["queue"]:
         yield "queue", partial(check_quota.queue, service, settings)
-    if settings["priority"]:
-        yield "priority", partial(check_quota.priority, service, settings)
+    for setting in checks.CLASSES:
+        if settings[setting.lower()]:
+            yield "priority", partial(check_quota.priority, service, settings, setting)
     yield "quota", partial(check_quota.quota, service, settings, wanted, count)
     yield "machines", partial(check_machines.machines, service, pod, wanted, settings, count)
     yield "image", partial(check_machines.image, service, settings)

@@ -35,20 +35,21 @@ def queue(service: Service, settings: Mapping[str, Any]) -> Iterator[Finding]:
         yield fine("queue", f"LocalQueue {name} of ClusterQueue {printable(_cluster_queue(found))}")
 
 
-def priority(service: Service, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield whether the WorkloadPriorityClass is there.
+def priority(service: Service, settings: Mapping[str, Any], setting: str) -> Iterator[Finding]:
+    """Yield whether the class that a *setting* names is there: ``PRIORITY``, or ``PRIORITY_CLASS``.
 
     Raises:
         KubernetesError: the API refused, or did not answer.
     """
-    name = settings["priority"]
-    there = [printable(item["metadata"]["name"]) for item in service.items(f"{_KUEUE}/workloadpriorityclasses")]
+    kind, path = checks.CLASSES[setting]
+    name = settings[setting.lower()]
+    there = [printable(item["metadata"]["name"]) for item in service.items(path)]
     if name in there:
-        yield fine("priority", f"WorkloadPriorityClass {name} is there")
+        yield fine("priority", f"{kind} {name} is there")
     else:
         listed = ", ".join(there) or "none"
-        told = f"there is no WorkloadPriorityClass {name}; there is: {listed}"
-        yield fails("priority", told, f"PRIORITY=<one of: {listed}>" if there else "leave PRIORITY out")
+        told = f"there is no {kind} {name}; there is: {listed}"
+        yield fails("priority", told, f"{setting}=<one of: {listed}>" if there else f"leave {setting} out")
 
 
 def quota(service: Service, settings: Mapping[str, Any], wanted: Wanted, count: int) -> Iterator[Finding]:

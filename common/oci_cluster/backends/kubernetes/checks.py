@@ -37,7 +37,8 @@ def check_place(service: Service, plan: Plan, settings: Mapping[str, Any]) -> No
             for problem in claim_problems(service, volume, plan)
         ),
         *(queue_problems(service, settings["queue"]) if settings["queue"] else []),
-        *(_priority(service, settings["priority"]) if settings["priority"] else []),
+        *(class_problems(service, "PRIORITY", settings["priority"]) if settings["priority"] else []),
+        *(class_problems(service, "PRIORITY_CLASS", settings["priority_class"]) if settings["priority_class"] else []),
     ]
     if problems:
         raise SettingsError("; ".join(problems))
@@ -78,8 +79,16 @@ def queue_problems(service: Service, name: str) -> list[str]:
     return [f"QUEUE: there is no LocalQueue '{name}' in namespace {service.namespace}; there is: {listed}"]
 
 
-def _priority(service: Service, name: str) -> list[str]:
-    path = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"
+# Of a setting: what it names, and the list in which that is.
+CLASSES = {
+    "PRIORITY": ("WorkloadPriorityClass", "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"),
+    "PRIORITY_CLASS": ("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses"),
+}
+
+
+def class_problems(service: Service, setting: str, name: str) -> list[str]:
+    """Return whether there is none of the *name* that a *setting* names, where the user may see those that are there."""
+    kind, path = CLASSES[setting]
     try:
         there = [str(item["metadata"]["name"]) for item in service.items(path)]
     except KubernetesError as error:
@@ -87,7 +96,7 @@ def _priority(service: Service, name: str) -> list[str]:
             return []
         raise
     listed = ", ".join(printable(one) for one in there) or "none"
-    return [] if name in there else [f"PRIORITY: there is no WorkloadPriorityClass '{name}'; there is: {listed}"]
+    return [] if name in there else [f"{setting}: there is no {kind} '{name}'; there is: {listed}"]
 
 
 def confirm(access: Access, given: dict[str, str], say: Say) -> None:

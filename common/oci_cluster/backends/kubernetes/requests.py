@@ -243,6 +243,7 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
 
     settings = settings_of(as_given(plan), root)
     resources = {"cpu": settings["cpus"], "memory": settings["memory"]}
+    limit = {"cpu": settings["cpu_limit"]} if settings["cpu_limit"] else {}
     gpus = {settings["gpu_resource"]: str(settings["gpus"])} if settings["gpus"] else {}
     values = {
         **settings,
@@ -260,8 +261,9 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         "suspend": suspend,
         "main_is_last": not plan.placed["work_dir"],
         "requests": {**resources, **gpus},
-        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's.
-        "limits": {"memory": settings["memory"], **gpus},
+        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's, but
+        # where CPU_LIMIT says otherwise.
+        "limits": {"memory": settings["memory"], **limit, **gpus},
         # With the machine's own network, a port that is declared is one that no other pod there may have.
         "ports": [] if settings["host_network"] else list(plan.limits.exposed),
         "exposed": list(plan.limits.exposed) if settings["expose_service"] else [],

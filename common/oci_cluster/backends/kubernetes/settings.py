@@ -33,7 +33,8 @@ _TOLERATION = re.compile(
     r"(?P<key>[^=:,\s]+)(=(?P<value>[^:,\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?"
 )
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,500}")
-_SIZE = re.compile(r"([1-9]\d{0,11})([kmg])?", re.IGNORECASE)
+# 4g, and Kubernetes' own 4Gi.
+_SIZE = re.compile(r"([1-9]\d{0,11})(?:([kmg])i?)?", re.IGNORECASE)
 _UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 _NFS = re.compile(r"(?P<server>[A-Za-z0-9.-]{1,253}):(?P<path>/[^\s:]*)")
 # Keys that are ours: a cluster is found by them.
@@ -77,6 +78,7 @@ def _read(read: SettingsReader) -> dict[str, Any]:
         "image": read.value("IMAGE", _matching(_IMAGE, "an image such as iad.ocir.io/namespace/training/dask:1")),
         "pull_secrets": read.value("IMAGE_PULL_SECRETS", _list_of(_object_name), list[str]()),
         "cpus": read.value("CPUS", _cpus),
+        "cpu_limit": read.value("CPU_LIMIT", _cpus, ""),
         "memory": read.value("MEMORY", _size),
         "gpus": read.value("GPUS", lambda text: parse_count(text, minimum=0, maximum=1024), 0),
         "gpu_resource": read.value("GPU_RESOURCE", _matching(_KEY, "a resource such as nvidia.com/gpu")),
@@ -93,6 +95,7 @@ def _read(read: SettingsReader) -> dict[str, Any]:
         "port": read.value("EXCHANGE_PORT", lambda text: parse_count(text, minimum=1024, maximum=65535)),
         "queue": read.value("QUEUE", _object_name, ""),
         "priority": read.value("PRIORITY", _object_name, ""),
+        "priority_class": read.value("PRIORITY_CLASS", _object_name, ""),
         "wait_for_quota_s": read.value("WAIT_FOR_QUOTA", parse_duration, 0.0),
         "max_preemptions": read.value("MAX_PREEMPTIONS", parse_count, -1),
         "keep_s": math.ceil(read.value("KEEP_ENDED", parse_duration) or 0),
@@ -120,6 +123,8 @@ def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
         problems.append("EXPOSE_SERVICE is for ports of EXPOSE; name them, too: EXPOSE='6006'")
     if found["priority"] and not found["queue"]:
         problems.append("PRIORITY is one of a queue; name the queue, too: --queue")
+    if found["cpus"] and found["cpu_limit"] and float(found["cpu_limit"]) < float(found["cpus"]):
+        problems.append(f"CPU_LIMIT: '{found['cpu_limit']}' is less than CPUS, which is {found['cpus']}")
     patch = found["patch"]
     if patch and not Path(patch).expanduser().is_file():
         problems.append(f"POD_PATCH: there is no file '{patch}'")
@@ -154,6 +159,9 @@ def _list_of(parse: Callable[[str], T]) -> Callable[[str], list[T]]:
 
 
 def _cpus(text: str) -> str:
+    """Return a number of CPUs; ``500m``, which is how Kubernetes writes it, is ``0.5``."""
+    if re.fullmatch(r"[1-9]\d{0,6}m", text):
+        return f"{int(text[:-1]) / 1000:g}"
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
         msg = f"'{text}' is not a number of CPUs such as 2 or 0.5"
         raise ValueError(msg)

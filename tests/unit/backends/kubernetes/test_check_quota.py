@@ -84,6 +84,14 @@ def test_a_priority_that_is_not_there_fails(api: Api, launch: Launch) -> None:
     assert launch.item("priority", QUEUE="q", PRIORITY="high")[0][2] == "leave PRIORITY out"
 
 
+def test_a_class_of_kubernetes_own_is_looked_for(api: Api, launch: Launch) -> None:
+    """It needs no queue."""
+    api.objects["/apis/scheduling.k8s.io/v1/priorityclasses/batch"] = {"metadata": {"name": "batch"}}
+    told = "there is no PriorityClass mine; there is: batch"
+    assert launch.item("priority", PRIORITY_CLASS="mine") == [("fails", told, "PRIORITY_CLASS=<one of: batch>")]
+    assert launch.item("priority", PRIORITY_CLASS="batch") == [("fine", "PriorityClass batch is there", "")]
+
+
 @pytest.mark.parametrize(
     ("used", "hard", "verdict"), [("1", "4", "fine"), ("2", "4", "fails"), ("0", "2", "fails"), ("0", "?", "fine")]
 )

@@ -43,8 +43,9 @@ def pod_of(found: dict[str, Object]) -> Object:
 
 EVERYTHING = {
     "GPUS": "2",
-    "CPUS": "0.5",
-    "MEMORY": "512m",
+    "CPUS": "500m",
+    "CPU_LIMIT": "1.5",
+    "MEMORY": "512Mi",
     "NODE_SELECTOR": "topology.kubernetes.io/zone=a,gpu=yes",
     "TOLERATIONS": "team=vision:NoSchedule,spot",
     "VOLUMES": "data=pvc:datasets:ro work=pvc:shared keys=secret:keys conf=configmap:conf far=nfs:10.0.0.9:/export",
@@ -56,6 +57,7 @@ EVERYTHING = {
     "HOST_NETWORK": "1",
     "QUEUE": "lq",
     "PRIORITY": "high",
+    "PRIORITY_CLASS": "batch",
     "MAX_PREEMPTIONS": "3",
     "WORK_DIR": "file:///mnt/work",
 }
@@ -147,8 +149,9 @@ def test_all_that_settings_ask_for(place: KubernetesPlace) -> None:
     container = pod["containers"][0]
     assert container["resources"] == {
         "requests": {"cpu": "0.5", "memory": "512Mi", "nvidia.com/gpu": "2"},
-        "limits": {"memory": "512Mi", "nvidia.com/gpu": "2"},
+        "limits": {"cpu": "1.5", "memory": "512Mi", "nvidia.com/gpu": "2"},
     }
+    assert pod["priorityClassName"] == "batch"
     labels = job["metadata"]["labels"]
     assert (labels["kueue.x-k8s.io/queue-name"], labels["kueue.x-k8s.io/priority-class"]) == ("lq", "high")
     assert labels["team"] == "vision"
@@ -178,6 +181,7 @@ def test_all_that_settings_ask_for(place: KubernetesPlace) -> None:
         ({"LABELS": "oci-cluster-launch=x"}, "LABELS: 'oci-cluster-launch' is one that the launch itself sets"),
         ({"LABELS": "a=b\nc"}, "LABELS"),
         ({"PRIORITY": "low"}, "PRIORITY is one of a queue"),
+        ({"CPUS": "2", "CPU_LIMIT": "500m"}, "CPU_LIMIT: '0.5' is less than CPUS, which is 2"),
         ({"WORK_DIR": "file:///data"}, "WORK_DIR: 'file:///data' is on no volume that all nodes share"),
         ({"WORK_DIR": "file:///mnt/data", "VOLUMES": "data=pvc:x:ro"}, "is on no volume that all nodes share"),
         ({"WORK_DIR": "main://x:1"}, "WORK_DIR: main:// is chosen by itself"),
