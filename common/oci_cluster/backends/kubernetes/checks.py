@@ -87,7 +87,7 @@ CLASSES = {
 
 
 def class_problems(service: Service, setting: str, name: str) -> list[str]:
-    """Return whether there is none of the *name* that a *setting* names, where the user may see those that are there."""
+    """Return whether there is none of the *name* that a *setting* has, where the user may see those that are there."""
     kind, path = CLASSES[setting]
     try:
         there = [str(item["metadata"]["name"]) for item in service.items(path)]

@@ -261,8 +261,8 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         "suspend": suspend,
         "main_is_last": not plan.placed["work_dir"],
         "requests": {**resources, **gpus},
-        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's, but
-        # where CPU_LIMIT says otherwise.
+        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's,
+        # unless CPU_LIMIT says otherwise.
         "limits": {"memory": settings["memory"], **limit, **gpus},
         # With the machine's own network, a port that is declared is one that no other pod there may have.
         "ports": [] if settings["host_network"] else list(plan.limits.exposed),

@@ -109,16 +109,7 @@ def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
     named = [volume["name"] for volume in found["volumes"] or []]
     if len(set(named)) < len(named):
         problems.append("VOLUMES: two of them have one name; give each its own")
-    if plan.work_dir.startswith("main://"):
-        problems.append("WORK_DIR: main:// is chosen by itself, where there is no WORK_DIR; leave it out")
-    if plan.work_dir.startswith("file://"):
-        path = PurePosixPath(plan.work_dir.removeprefix("file://"))
-        claims = [volume["name"] for volume in found["volumes"] or [] if volume["is_shared"]]
-        if not any(path.is_relative_to(MOUNTS / name) for name in claims):
-            problems.append(
-                f"WORK_DIR: '{plan.work_dir}' is on no volume that all nodes share: give one, such as "
-                "VOLUMES='work=pvc:<claim>' and WORK_DIR=file:///mnt/work; or leave WORK_DIR out"
-            )
+    problems += _problems_of_work_dir(plan.work_dir, found)
     if found["expose_service"] and not plan.limits.exposed:
         problems.append("EXPOSE_SERVICE is for ports of EXPOSE; name them, too: EXPOSE='6006'")
     if found["priority"] and not found["queue"]:
@@ -136,6 +127,21 @@ def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
                 "(kubectl create secret generic mine --from-literal=NAME=VALUE) and name that: ENV_SECRETS=mine"
             )
     return problems
+
+
+def _problems_of_work_dir(work_dir: str, found: Mapping[str, Any]) -> list[str]:
+    if work_dir.startswith("main://"):
+        return ["WORK_DIR: main:// is chosen by itself, where there is no WORK_DIR; leave it out"]
+    if not work_dir.startswith("file://"):
+        return []
+    path = PurePosixPath(work_dir.removeprefix("file://"))
+    claims = [volume["name"] for volume in found["volumes"] or [] if volume["is_shared"]]
+    if any(path.is_relative_to(MOUNTS / name) for name in claims):
+        return []
+    return [
+        f"WORK_DIR: '{work_dir}' is on no volume that all nodes share: give one, such as "
+        "VOLUMES='work=pvc:<claim>' and WORK_DIR=file:///mnt/work; or leave WORK_DIR out"
+    ]
 
 
 # --- Values ---------------------------------------------------------------------------------------------------------
