@@ -11,6 +11,7 @@ from harness import Launch, wait_until
 from kube import images
 from kube.cluster import Cluster, User
 from kube.faults import FaultyProxy
+from kube.identity import new_name
 from kube.launches import GATE, SOON_S, UNTIL, UP, Site, lines_of, site_of
 from kube.volumes import claim
 
@@ -168,6 +169,28 @@ def test_a_pod_is_evicted_and_lives_again(site: Site, kubernetes: Cluster, node:
         assert len(lives) >= 2, launch.out + launch.err  # a gang begins again as a whole
         # Main's end is the cluster's: a worker that its machine holds up is ended before it has seen the file.
         assert said.count("trained") in ({1} if one == "MAIN" else {0, 1}), launch.out + launch.err
+    site.assert_nothing_left()
+
+
+def test_a_cluster_that_the_scheduler_preempts_comes_back(site: Site, kubernetes: Cluster) -> None:
+    """Without a queue: pods of a higher PriorityClass take the place, and give it back."""
+    gpu, names = "tests.example/preempted", {}
+    for word, value in (("low", 10), ("high", 1000)):
+        names[word] = new_name(word)
+        about = {"metadata": {"name": names[word]}, "value": value}
+        kubernetes.api.create("apis/scheduling.k8s.io/v1/priorityclasses", about)
+    kubernetes.set_resource(kubernetes.nodes[0], gpu, 2)
+    wanted = {"GPUS": "1", "GPU_RESOURCE": gpu, "GRACE_PERIOD": "2"}
+    with claim(kubernetes, site.namespace, "gate") as gate:
+        low = site.launch("gang", 1, UNTIL, "--name", "low", PRIORITY_CLASS=names["low"], **GATE, **wanted)
+        wait_until(lambda: low.out.count("| life ") == 2, lambda: low.out + low.err, SOON_S)
+        script = "import time; time.sleep(2); print('the result')"
+        high = site.launch("plain", 1, script, "--name", "high", PRIORITY_CLASS=names["high"], **wanted)
+        assert high.wait(SOON_S) == 0, high.err + low.err
+        wait_until(lambda: low.out.count("| life ") >= 4, lambda: low.out + low.err, SOON_S)
+        (gate / "go").touch()
+        assert low.wait(90) == 0, low.out + low.err
+    kubernetes.set_resource(kubernetes.nodes[0], gpu, 0)
     site.assert_nothing_left()
 
 

@@ -113,11 +113,9 @@ def test_a_disk_that_has_gone_away_is_not_made_anew(tmp_path: Path, *, is_own_lo
     cluster_dir.create()
     work.rename(away)
     (tmp_path / "log").write_text("x")
+    write = cluster_dir.write_bytes if is_own_log else cluster_dir.upload
     with pytest.raises(StorageError, match="No such file"):
-        if is_own_log:
-            cluster_dir.write_bytes("logs/MAIN.log", b"x")
-        else:
-            cluster_dir.upload(tmp_path / "log", "logs/MAIN.log")
+        write(*(("logs/MAIN.log", b"x") if is_own_log else (tmp_path / "log", "logs/MAIN.log")))
     assert not work.exists()
     away.rename(work)
     cluster_dir.write_bytes("logs/MAIN.log", b"y")

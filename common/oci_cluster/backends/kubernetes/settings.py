@@ -138,10 +138,8 @@ def _problems_of_work_dir(work_dir: str, found: Mapping[str, Any]) -> list[str]:
     claims = [volume["name"] for volume in found["volumes"] or [] if volume["is_shared"]]
     if any(path.is_relative_to(MOUNTS / name) for name in claims):
         return []
-    return [
-        f"WORK_DIR: '{work_dir}' is on no volume that all nodes share: give one, such as "
-        "VOLUMES='work=pvc:<claim>' and WORK_DIR=file:///mnt/work; or leave WORK_DIR out"
-    ]
+    way_out = "give one, such as VOLUMES='work=pvc:<claim>' and WORK_DIR=file:///mnt/work; or leave WORK_DIR out"
+    return [f"WORK_DIR: '{work_dir}' is on no volume that all nodes share: {way_out}"]
 
 
 # --- Values ---------------------------------------------------------------------------------------------------------
