@@ -64,25 +64,33 @@ def last_line(launch: Launch) -> str:
     return launch.err.strip().splitlines()[-1]
 
 
-def test_the_example_tunes_trains_and_goes_on_where_it_was(project: Project) -> None:
-    """On all nodes, each with its share; what it has found and learned is kept, and not looked for again."""
-    outputs = project.code.with_name("outputs")
-    kept = ("--env", f"OUTPUT_DIR={outputs}", "--", "--epochs")
-    launch = project.launch("ray", "1", *kept, "2")
-    assert launch.wait() == 0, launch.out
-    shares = dict(re.findall(r"^(MAIN|WORKER_1) +\d+ +\d+ +(\d+%)$", launch.log("MAIN"), re.MULTILINE))
+def test_the_example_tunes_and_trains(project: Project) -> None:
+    """On all nodes, each with its share."""
+    said = run_example(project, epochs=2)
+    shares = dict(re.findall(r"^(MAIN|WORKER_1) +\d+ +\d+ +(\d+%)$", said, re.MULTILINE))
     assert shares == {"MAIN": "50%", "WORKER_1": "50%"}
-    assert launch.log("MAIN").count("trial ") == 6
-    assert re.search(r"epoch  2 of 2 .* workers 2\n", launch.log("MAIN"))
-    again = project.launch("ray", "1", *kept, "3")
-    assert again.wait() == 0, again.out
-    said = again.log("MAIN")
+    assert said.count("trial ") == 6
+    assert re.search(r"epoch  2 of 2 .* workers 2\n", said)
+
+
+def test_the_example_goes_on_where_it_was(project: Project) -> None:
+    """What it has found and learned is kept, and not looked for again."""
+    run_example(project, epochs=2)
+    said = run_example(project, epochs=3)
     assert "going on after epoch 2 of 3" in said
     assert "trial " not in said
     accuracy = re.search(r"on the test images after 3 epochs: (0\.\d+)", said)
     assert accuracy, said
     assert float(accuracy[1]) > 0.8
-    again.assert_nothing_left()
+
+
+def run_example(project: Project, epochs: int) -> str:
+    """Return what main prints of the example, whose outputs are kept."""
+    outputs = project.code.with_name("outputs")
+    launch = project.launch("ray", "1", "--env", f"OUTPUT_DIR={outputs}", "--", "--epochs", str(epochs))
+    assert launch.wait() == 0, launch.out
+    launch.assert_nothing_left()
+    return launch.log("MAIN")
 
 
 def test_the_entry_points_end_is_the_clusters(project: Project) -> None:
