@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,8 @@ def whom_kubectl_finds(desk: Desk, files: str) -> Object | None:
 def whom_we_find(files: str) -> Object | None:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        found: Object = Service(open_access({"KUBECONFIG": files}), patience_s=1.0).create(_REVIEWS, body)
+        with closing(Service(open_access({"KUBECONFIG": files}), patience_s=1.0)) as service:
+            found: Object = service.create(_REVIEWS, body)
     except ClusterError:
         return None
     return dict(found["status"]["userInfo"])
