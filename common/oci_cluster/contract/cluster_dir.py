@@ -244,7 +244,7 @@ class ClusterDir:
 
         def write(path: str) -> None:
             if isinstance(self._fs, LocalFiles):  # elsewhere folders are no thing that is made
-                self._make_folders_of(path)
+                self._fs.make_folders(self._path, path)
             self._fs.pipe_file(path, body)
 
         self._write(name, write)
@@ -283,28 +283,13 @@ class ClusterDir:
         """Copy the file *source* of this machine to *name* in the cluster dir."""
 
         def put(path: str) -> None:
-            self._make_folders_of(path)
+            if isinstance(self._fs, LocalFiles):
+                self._fs.make_folders(self._path, path)
+            else:
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._fs.put_file(str(source), path)
 
         self._write(name, put)
-
-    def _make_folders_of(self, path: str) -> None:
-        """Make the folders of the file *path* that are below the cluster dir.
-
-        On this machine never the cluster dir itself: one whose disk has gone away would come to life beside it, and the
-        disk could not come back to its place.
-
-        Raises:
-            FileNotFoundError: the cluster dir is a directory of this machine, and not there.
-        """
-        folder = path.rpartition("/")[0]
-        if not isinstance(self._fs, LocalFiles):
-            self._fs.makedirs(folder, exist_ok=True)
-            return
-        made = Path(self._path)
-        for part in Path(folder).relative_to(made).parts:
-            made /= part
-            made.mkdir(exist_ok=True)
 
     def _write(self, name: str, request: Callable[[str], T]) -> T:
         try:

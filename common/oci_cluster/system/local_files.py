@@ -28,6 +28,19 @@ class LocalFiles:
         """Make the folder *path*, and those above it."""
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
+    def make_folders(self, root: str, path: str) -> None:
+        """Make the folders of the file *path* below the folder *root*, and never *root* itself.
+
+        One whose disk has gone away would come to life in its place, and the disk could not come back to it.
+
+        Raises:
+            FileNotFoundError: *root* is not there.
+        """
+        made = Path(root)
+        for part in Path(path).relative_to(root).parts[:-1]:
+            made /= part
+            made.mkdir(exist_ok=True)
+
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
         """Replace the file *path* by *value*, whole, in a folder that is there; with the mode ``create`` only make it.
 
