@@ -83,6 +83,7 @@ def states(*words: str) -> list[NodeState]:
         (0, "", "", 1, ""),
         (1, "2 3", "1 2 3", 0, "2 3"),
         (0, "1 2", "1 2", 0, "2"),  # one stays
+        (0, "1", "1", 0, ""),  # and the last one
         (2, "3", "1 2 3 4?", 0, "3 4"),  # who waits has nothing to do either
         (1, "", "1 2? 3?", 0, "2 3"),
         (2, "", "1 2? 3?", 0, "3"),

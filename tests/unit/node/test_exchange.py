@@ -236,3 +236,18 @@ def test_nodes_on_storage_load_nothing_of_it() -> None:
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+@pytest.mark.parametrize(("soft", "hard", "allowed"), [(64, 128, 128), (64, 4096, 256), (512, 4096, 512)])
+def test_main_opens_as_many_files_as_the_system_lets_it(soft: int, hard: int, allowed: int) -> None:
+    """A limit that somebody has set higher stays."""
+    code = (
+        "import resource\nfrom oci_cluster.node.exchange import _allow_files\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
+        "_allow_files(256)\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    path = str(Path(exchange_module.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"({allowed}, {hard})\n"

@@ -126,6 +126,16 @@ def test_a_file_that_was_renamed_without_a_change_takes_the_edit_along(old: User
     assert old.text("dask/example/digits.py") == edited(TRAIN, 3, "mine")
 
 
+def test_an_edit_does_not_go_into_a_file_of_the_users_own(old: UserProject) -> None:
+    """It has the new name, and is another file: the edit stays where it is."""
+    old.yours(TRAIN_PY, edited(TRAIN, 3, "mine"))
+    old.yours("dask/example/digits.py", "my own\n")
+    (old.checkout / TRAIN_PY).rename(old.checkout / "dask/example/digits.py")
+    old.update()
+    assert old.text(TRAIN_PY) == edited(TRAIN, 3, "mine")
+    assert "my own\n" in old.text("dask/example/digits.py")
+
+
 def test_a_file_that_nobody_edited_is_renamed(old: UserProject) -> None:
     (old.checkout / TRAIN_PY).rename(old.checkout / "dask/example/digits.py")
     assert old.update() == 0

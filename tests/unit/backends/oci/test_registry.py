@@ -112,6 +112,13 @@ def test_a_refusal_has_the_registrys_own_words(web: Web, answer: Any, code: str,
     assert (caught.value.status, caught.value.code, caught.value.message) == (answer[0], code, message)
 
 
+def test_an_answer_that_comes_in_parts_is_read_whole(web: Web) -> None:
+    """Configurations of images with a long history are larger than one part."""
+    configuration = {"history": ["x" * 200_000], "os": "linux", "architecture": "arm64"}
+    web.answers |= {MANIFESTS: {"config": {"digest": CONFIG}}, BLOBS: configuration}
+    assert look() == Image(DIGEST, ("linux/arm64",))
+
+
 def test_a_digest_that_is_none_is_not_told(web: Web) -> None:
     web.answers[MANIFESTS] = {}
     web.digest = "sha256:short"
