@@ -38,12 +38,23 @@ class Credential:
     key: str
 
     def certify(self, tls: ssl.SSLContext) -> None:
-        """Have *tls* show the certificate, where there is one."""
-        if self.certificate:
-            with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads files alone; the folder is private
-                file = Path(folder, "client.pem")
-                file.write_text(f"{self.certificate}\n{self.key}\n")
+        """Have *tls* show the certificate, where there is one.
+
+        Raises:
+            NotPermittedError: it is none, or the key is not its own.
+        """
+        if not self.certificate:
+            return
+        with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads files alone; the folder is private
+            file = Path(folder, "client.pem")
+            file.write_text(f"{self.certificate}\n{self.key}\n")
+            try:
                 tls.load_cert_chain(file)
+            except ssl.SSLError as error:
+                msg = (
+                    f"the certificate that a program of your kubeconfig has printed cannot be used: {printable(error)}"
+                )
+                raise NotPermittedError(msg) from error
 
 
 class Plugin:

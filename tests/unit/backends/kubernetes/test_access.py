@@ -190,6 +190,15 @@ def test_a_program_that_prints_no_token(tmp_path: Path, monkeypatch: pytest.Monk
         client.get("/x")
 
 
+def test_a_certificate_that_is_none_is_refused_in_words(tmp_path: Path) -> None:
+    """It was printed in the place of one; nothing is sent."""
+    script = 'echo \'{"status": {"clientCertificateData": "no PEM", "clientKeyData": "none"}}\''
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}}
+    access = open_access({"KUBECONFIG": str(kubeconfig(tmp_path / "c", "a", current="a", user=user))})
+    with pytest.raises(NotPermittedError, match="a program of your kubeconfig has printed cannot be used"):
+        access.client()
+
+
 def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for ever."""
     monkeypatch.setattr(plugin_module, "_PLUGIN_S", 0.2)
