@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from oci_cluster.system import process as module
 from oci_cluster.system.process import Children, Signals, describe, exit_code, kill_group, sweep_marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals and subreapers are Linux's")
@@ -245,6 +246,23 @@ def test_sweep_by_mark_finds_processes_without_any_tie(tmp_path: Path) -> None:
         for process in (marked, other):
             process.kill()
             process.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+@pytest.mark.parametrize(
+    ("memory", "end", "environ"),
+    [("4096", "0", b"A=1\0"), ("4096", "140737", b""), ("0", "0", b"")],
+    ids=["is given its program", "has no environment", "is the kernel's, or over"],
+)
+def test_the_environment_of_a_process_that_is_given_its_program_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str, end: str, environ: bytes
+) -> None:
+    """For a moment it has none: whoever swept then would leave it behind. Nobody else is waited for."""
+    fields = ["S", *["1"] * 19, memory, *["1"] * 27, end, "0"]
+    (tmp_path / "stat").write_text(f"7 (a) b) {' '.join(fields)}\n")
+    (tmp_path / "environ").touch()
+    monkeypatch.setattr(module.time, "sleep", lambda _: (tmp_path / "environ").write_bytes(b"A=1\0"))
+    assert module._environ_of(tmp_path) == environ
 
 
 def test_killing_a_group_that_is_gone_is_no_error(children: Children, tmp_path: Path) -> None:
