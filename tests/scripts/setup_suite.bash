@@ -7,7 +7,9 @@
 #   without NAME  a folder for PATH: see path_without
 
 setup_suite() {
-  local python="${PYTHON:-python3}" # `make PYTHON=...`
+  local python
+  python="$(command -v "${PYTHON:-python3}")"         # `make PYTHON=...`
+  [[ -z "${PYTHON:-}" ]] || export PYTHON="${python}" # tests have a PATH of their own
   ROOT="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
   export SHARED="${BATS_SUITE_TMPDIR}/shared"
   mkdir -p "${SHARED}/project"
