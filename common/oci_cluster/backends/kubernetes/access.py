@@ -51,12 +51,12 @@ class Access:
     @property
     def proxy(self) -> str | None:
         """The proxy of the kubeconfig; None: those of the environment count, as they do for kubectl."""
-        return (self.chosen.proxy if self.chosen else "") or None
+        return self.chosen.proxy if self.chosen else None
 
     @property
     def server_name(self) -> str | None:
         """The name of the API server's certificate, where that is not its URL's."""
-        return (self.chosen.server_name if self.chosen else "") or None
+        return self.chosen.server_name if self.chosen else None
 
     def client(self) -> httpx.Client:
         """Return what makes requests.

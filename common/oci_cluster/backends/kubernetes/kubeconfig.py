@@ -77,10 +77,14 @@ class Chosen:
         name = context or str(found["current-context"])
         about: Entry = found["contexts"].get(name, {})
         cluster, user = str(about.get("cluster")), str(about.get("user") or "")
-        if cluster not in found["clusters"] or (user and user not in found["users"]):
+        if name not in found["contexts"]:
             listed = ", ".join(found["contexts"]) or "none"
             what = f"the context '{context}'" if context else "a current context"
             msg = f"{', '.join(map(str, files))} has not {what}; it has: {listed}; name one with KUBE_CONTEXT"
+            raise SettingsError(msg)
+        if cluster not in found["clusters"] or (user and user not in found["users"]):
+            missing = f"user '{user}'" if cluster in found["clusters"] else f"cluster '{cluster}'"
+            msg = f"{', '.join(map(str, files))} has not the {missing}, which the context '{name}' names"
             raise SettingsError(msg)
         self.cluster: Entry = found["clusters"][cluster]
         self.user: Entry = found["users"].get(user, {})
@@ -114,11 +118,11 @@ class Chosen:
         return [(name, str(text)) for name, text in headers if text]
 
     @property
-    def proxy(self) -> str:
-        """The proxy that leads to the API server; empty: those of the environment do."""
-        return str(self.cluster.get("proxy-url") or "")
+    def proxy(self) -> str | None:
+        """The proxy that leads to the API server; None: those of the environment do, as for kubectl."""
+        return str(self.cluster.get("proxy-url") or "") or None
 
     @property
-    def server_name(self) -> str:
-        """The name that the API server's certificate has; empty: that of its URL."""
-        return str(self.cluster.get("tls-server-name") or "")
+    def server_name(self) -> str | None:
+        """The name that the API server's certificate has; None: that of its URL."""
+        return str(self.cluster.get("tls-server-name") or "") or None

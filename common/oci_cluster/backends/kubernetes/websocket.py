@@ -95,7 +95,7 @@ def open_websocket(access: Access, path: str, subprotocol: str, query: Mapping[s
         except ssl.SSLError as error:
             if "PROTOCOL" not in (error.reason or "") or tls.maximum_version != ssl.TLSVersion.TLSv1_2:
                 raise
-            tls = access.tls  # a server that wants nothing but 1.3
+            tls.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED  # a server that wants nothing but 1.3
         except InvalidStatus as error:
             refusal = _refusal(error, request)
             try:

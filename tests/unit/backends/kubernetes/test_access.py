@@ -153,6 +153,15 @@ def test_a_context_that_is_not_there_names_those_that_are(tmp_path: Path) -> Non
         open_access({"KUBECONFIG": str(file), "KUBE_CONTEXT": "x"})
 
 
+@pytest.mark.parametrize(("kind", "missing"), [("users", "user 'u'"), ("clusters", "cluster 'a'")])
+def test_what_a_context_names_and_is_not_there_is_named(tmp_path: Path, kind: str, missing: str) -> None:
+    """The context itself is there."""
+    file = kubeconfig(tmp_path / "c", "a", current="a")
+    file.write_text(json.dumps({**json.loads(file.read_text()), kind: []}))
+    with pytest.raises(SettingsError, match=f"has not the {missing}, which the context 'a' names"):
+        open_access({"KUBECONFIG": str(file)})
+
+
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_a_token_that_a_program_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """Asked once, and once more when the API does not take it any more."""
