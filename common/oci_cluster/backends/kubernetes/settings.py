@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -165,7 +166,7 @@ def _list_of(parse: Callable[[str], T]) -> Callable[[str], list[T]]:
 def _cpus(text: str) -> str:
     """Return a number of CPUs; ``500m``, which is how Kubernetes writes it, is ``0.5``."""
     if re.fullmatch(r"[1-9]\d{0,6}m", text):
-        return f"{int(text[:-1]) / 1000:g}"
+        return str(Decimal(text[:-1]) / 1000)
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
         msg = f"'{text}' is not a number of CPUs such as 2 or 0.5"
         raise ValueError(msg)

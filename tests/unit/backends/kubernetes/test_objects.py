@@ -110,6 +110,14 @@ def test_heartbeats_are_as_often_as_their_timeout_needs(
 
 
 @pytest.mark.parametrize(
+    ("given", "sent_cpus"), [("500m", "0.5"), ("9999999m", "9999.999"), ("2000m", "2"), ("1m", "0.001")]
+)
+def test_thousandths_of_cpus_are_exact(place: KubernetesPlace, given: str, sent_cpus: str) -> None:
+    container = pod_of(sent(place, CPUS=given))["containers"][0]
+    assert container["resources"]["requests"]["cpu"] == sent_cpus
+
+
+@pytest.mark.parametrize(
     ("value", "sent_value"),
     [
         ("$(LAUNCH_KEY) $$ $HOME $", "$$(LAUNCH_KEY) $$$$ $$HOME $$"),
