@@ -23,7 +23,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 # How long a process may take that removes what others have left in shared memory; it takes some milliseconds.
 _TRACKERS_TIME_S = 2.0
-# How long a process may take to be given its program.
+# How long one look waits for processes that are just being given their programs: in all, as others may have many.
 _EXEC_TIME_S = 1.0
 
 # Signals that some process here notes instead of obeying.
@@ -292,11 +292,12 @@ def _maybe_marked(marks: Mapping[str, str]) -> list[int]:
         return list(psutil.pids())
     wanted = {os.fsencode(f"{key}={value}") for key, value in marks.items()}
     found = []
+    deadline = time.monotonic() + _EXEC_TIME_S
     for path in Path("/proc").iterdir():
         if not path.name.isdigit():
             continue
         try:
-            environ = _environ_of(path)
+            environ = _environ_of(path, deadline)
         except OSError:  # ended meanwhile, another user's, or the kernel's
             continue
         if wanted <= set(environ.split(b"\0")):
@@ -304,13 +305,12 @@ def _maybe_marked(marks: Mapping[str, str]) -> list[int]:
     return found
 
 
-def _environ_of(path: Path) -> bytes:
+def _environ_of(path: Path, deadline: float) -> bytes:
     """Return the environment of the process whose folder of /proc is *path*.
 
     One that is just being given its program has none for a moment: of 1500 on a busy machine 17 were seen so, for 22 ms
-    at most. It is waited for; who has no environment at all is not.
+    at most. It is waited for, until *deadline*, monotonic seconds; who has no environment at all is not.
     """
-    deadline = time.monotonic() + _EXEC_TIME_S
     while not (environ := (path / "environ").read_bytes()) and time.monotonic() < deadline:
         # Fields 23 and 51 of proc(5): its memory, which the kernel's own have not, and where its environment ends.
         fields = (path / "stat").read_text().rpartition(")")[2].split()

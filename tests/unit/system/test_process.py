@@ -262,7 +262,7 @@ def test_the_environment_of_a_process_that_is_given_its_program_is_waited_for(
     (tmp_path / "stat").write_text(f"7 (a) b) {' '.join(fields)}\n")
     (tmp_path / "environ").touch()
     monkeypatch.setattr(module.time, "sleep", lambda _: (tmp_path / "environ").write_bytes(b"A=1\0"))
-    assert module._environ_of(tmp_path) == environ
+    assert module._environ_of(tmp_path, time.monotonic() + 60) == environ
 
 
 def test_killing_a_group_that_is_gone_is_no_error(children: Children, tmp_path: Path) -> None:
