@@ -238,7 +238,7 @@ def test_nodes_on_storage_load_nothing_of_it() -> None:
     assert json.loads(done.stdout.replace("'", '"')) == []
 
 
-@pytest.mark.parametrize(("soft", "hard", "allowed"), [(64, 128, 128), (64, 4096, 256), (512, 4096, 512)])
+@pytest.mark.parametrize(("soft", "hard", "allowed"), [(64, 128, 128), (64, 512, 256), (300, 512, 300)])
 def test_main_opens_as_many_files_as_the_system_lets_it(soft: int, hard: int, allowed: int) -> None:
     """A limit that somebody has set higher stays."""
     code = (
