@@ -8,8 +8,9 @@
 
 setup_suite() {
   local python
-  python="$(command -v "${PYTHON:-python3}")"         # `make PYTHON=...`
-  [[ -z "${PYTHON:-}" ]] || export PYTHON="${python}" # tests have a PATH of their own
+  # `make PYTHON=...`. Tests have a PATH of their own, in which a name, or a version manager's script, may find nothing.
+  python="$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)')"
+  [[ -z "${PYTHON:-}" ]] || export PYTHON="${python}"
   ROOT="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
   export SHARED="${BATS_SUITE_TMPDIR}/shared"
   mkdir -p "${SHARED}/project"
