@@ -68,7 +68,8 @@ def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> N
     tenancy.service.control({"images": {image: tenancy.image(environment_of(tenancy.project, "dask"))}})
     check(tenancy, image, code=0)
     denied = len(tenancy.service.denials())
-    launch = tenancy.project.launch("dask", "3", **{**tenancy.environ, "IMAGE": image})
+    entry = tenancy.project.write("hello.py", "print('hello')\n")
+    launch = tenancy.project.launch("dask", "1", "--entry", entry, **{**tenancy.environ, "IMAGE": image})
     assert launch.wait(PATIENCE_S) == 0, launch.err
     assert tenancy.service.denials()[denied:] == []
     proved = check(tenancy, image, "--live", code=0)
