@@ -272,9 +272,11 @@ def test_a_killed_main_container_is_a_lost_main(site: Site) -> None:
 
 def test_memory_that_ran_out_is_named(site: Site) -> None:
     """The kernel's SIGKILL alone would not say why."""
-    launch = site.launch(1, "x = b'x' * (1 << 30)", MEMORY="64m")
+    launch = site.launch(1, "x = b'x' * (1 << 30)", "--name", "greedy", MEMORY="64m")
     assert launch.wait() == 137
-    assert "MAIN ended with 137 (its memory" in launch.err
+    why = "MAIN: its memory ran out; set MEMORY higher than 64m, or leave it out"
+    assert f"ended with 137 ({why}) after " in launch.err.splitlines()[-1]
+    assert json.loads(site.run("status", "greedy", "--json"))["reason"] == why
     assert site.left() == []
 
 

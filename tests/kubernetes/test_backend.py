@@ -7,6 +7,7 @@ import re
 
 import pytest
 from harness import wait_until
+from kube.images import DEBIAN
 from kube.launches import SOON_S, UP, Site, lines_of
 
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
@@ -62,6 +63,19 @@ def test_an_exception_is_the_reason(site: Site) -> None:
     launch = site.launch("plain", 1, "def load(): raise ValueError('bad row 7')\nload()\n")
     assert launch.wait(SOON_S) == 1, launch.err
     assert "ValueError: bad row 7 (t.py:1)" in launch.err.splitlines()[-1]
+    site.assert_nothing_left()
+
+
+def test_an_image_that_does_not_run_the_agent_is_no_success(site: Site) -> None:
+    """Its command ends with 0: nothing of the user's has run. Followed, and waited for."""
+    launch = site.launch("plain", 1, "raise SystemExit(7)", IMAGE=DEBIAN)
+    assert launch.wait(SOON_S) == 78, launch.err
+    told = f"MAIN ended with 0 and has told nothing: the image {DEBIAN} does not run this project's agent"
+    assert told in launch.err.splitlines()[-1]
+    site.assert_nothing_left()
+    waited = site.launch("plain", 1, "raise SystemExit(7)", "--detach", "--wait", IMAGE=DEBIAN)
+    assert waited.wait(SOON_S) == 78, waited.err
+    assert told in waited.err
     site.assert_nothing_left()
 
 

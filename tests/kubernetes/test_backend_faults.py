@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from harness import Launch, wait_until
 from kube import images
+from kube.api import Object
 from kube.cluster import Cluster, User
 from kube.faults import FaultyProxy
 from kube.identity import new_name
@@ -132,11 +133,22 @@ def test_the_api_server_starts_again_while_a_cluster_runs(
 
 def test_a_node_that_wants_too_much_memory(site: Site) -> None:
     """What the kernel has killed says so in words, whoever sees it first: the agent, or Kubernetes."""
-    launch = site.launch("plain", 1, "x = bytearray(600 * 2**20); print(len(x))")
+    greedy = "x = bytearray(600 * 2**20); print(len(x))"
+    launch = site.launch("plain", 1, greedy)
     assert launch.wait(SOON_S) in {76, 137}, launch.err
-    assert "MAIN ended with 137 (its memory" in launch.err
-    assert "with 137" in site.run("status", site.name)
+    why = "its memory ran out; set MEMORY higher than 256Mi"
+    assert f"MAIN ended with 137 ({why})" in launch.err
+    last = launch.err.splitlines()[-1]
+    assert re.search(rf"ended with (76 \(main lost|137 \(MAIN): {why}\) after ", last), last
+    assert site.status(site.name)["reason"] in {f"main lost: {why}", f"MAIN: {why}"}
     site.assert_nothing_left()
+    # Nobody follows it: while it is there its pods tell, and afterwards what was kept.
+    detached = site.launch("plain", 1, greedy, "--detach", "--name", "greedy")
+    assert detached.wait(SOON_S) == 0, detached.err
+    wait_until(lambda: site.status("greedy")["exit_code"] is not None, lambda: detached.err, SOON_S)
+    assert why in site.run("status", "greedy")
+    site.run("stop", "greedy")
+    assert why in site.run("status", "greedy")
 
 
 def test_somebody_deletes_the_pod_of_a_gangs_rank(site: Site, kubernetes: Cluster) -> None:
@@ -191,6 +203,48 @@ def test_a_cluster_that_the_scheduler_preempts_comes_back(site: Site, kubernetes
         assert low.wait(90) == 0, low.out + low.err
     kubernetes.set_resource(kubernetes.nodes[0], gpu, 0)
     site.assert_nothing_left()
+
+
+def test_who_may_not_be_interrupted_has_one_life(site: Site, kubernetes: Cluster) -> None:
+    """With INTERRUPTIBLE=0 nobody makes another pod for a main that was evicted: a script would run twice."""
+    launch = site.launch("plain", 1, f"print('runs', flush=True)\n{UP}", INTERRUPTIBLE="0", GRACE_PERIOD="2")
+    site.wait_for(launch, "entry up")
+    evict(kubernetes, site.pod(0))
+    assert launch.wait(SOON_S) == 76, launch.out + launch.err
+    # Its pod may be gone before anybody has looked.
+    why = site.status(site.name)["reason"]
+    assert why in {"main lost: Eviction API: evicting", "main lost: its pod was deleted"}
+    assert f"ended with 76 ({why}) after " in launch.err.splitlines()[-1], launch.err
+    assert lines_of(launch.out, "MAIN").count("runs") == 1
+    site.assert_nothing_left()
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_scripts_end_is_the_clusters_while_an_evicted_worker_has_no_place(
+    site: Site, kubernetes: Cluster, code: int
+) -> None:
+    """A drained machine in a full cluster: that its worker waits makes no failure of a success, nor another one."""
+    gpu = "tests.example/drained"
+    kubernetes.set_resource(kubernetes.nodes[0], gpu, 2)
+    wanted = {"GPUS": "1", "GPU_RESOURCE": gpu, "GRACE_PERIOD": "2"}
+    with claim(kubernetes, site.namespace, "gate") as gate:
+        launch = site.launch("plain", 1, f"{UNTIL}raise SystemExit({code})\n", **GATE, **wanted)
+        wait_until(lambda: "worker works" in launch.out and "| life " in launch.out, lambda: launch.err, SOON_S)
+        kubernetes.set_resource(kubernetes.nodes[0], gpu, 1)
+        evict(kubernetes, site.pod(1))
+        wait_until(lambda: is_pending(site.pods().get(1, {})), "the worker's next pod to wait", SOON_S)
+        (gate / "go").touch()
+        assert launch.wait(SOON_S) == code, launch.err
+    named = "never started: WORKER_1" if code else "WORKER_1 had no place when the cluster ended"
+    assert named in launch.err.splitlines()[-1], launch.err
+    shown = site.status(site.name)
+    assert (shown["exit_code"], shown["reason"]) == (code, f"the entry point ended: exit code {code}")
+    assert [node["phase"] for node in shown["nodes"]] == ["ended", "never started"]
+    site.assert_nothing_left()
+
+
+def is_pending(pod: Object) -> bool:
+    return bool(pod) and pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"]
 
 
 def evict(kubernetes: Cluster, pod: str) -> None:

@@ -16,6 +16,7 @@ Object = dict[str, Any]
 _PATH = re.compile(
     r"/(?:api|apis/[^/]+)/[^/]+/namespaces/(?P<namespace>[^/]+)/(?P<kind>[a-z]+)(?:/(?P<name>[^/]+))?(?P<sub>/log)?"
 )
+_QUEUE = "kueue.x-k8s.io/queue-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -36,6 +37,10 @@ class FakeKubernetes(httpx.BaseTransport):
         self.after: Callable[[str, str, Any], None] = lambda _method, _path, _body: None
         self.logs: dict[str, list[tuple[float, str]]] = {}
         self.held: set[int] = set()
+        # What Kueue does with Jobs that name no queue: gives them this one, or suspends them.
+        self.queue_of_unnamed, self.suspends_unnamed = "", False
+        # Pods whose containers have ended, and when that is counted.
+        self._uncounted: dict[str, float] = {}
 
     # --- As a transport ------------------------------------------------------------------------------------
 
@@ -44,6 +49,7 @@ class FakeKubernetes(httpx.BaseTransport):
         content = request.read()
         body = json.loads(content) if content and content[:1] in b"{[" else content.decode()
         self.asked.append((request.method, path))
+        self._count_the_due()
         try:
             self.before(request.method, path, body)
             answer = self._answer(request.method, path, query, body)
@@ -64,7 +70,7 @@ class FakeKubernetes(httpx.BaseTransport):
         if found["sub"]:
             return self._log(name)
         if method == "POST":
-            return self._create(kind, there, body)
+            return self._create(kind, there if query.get("dryRun") != "All" else {**there}, body)
         if not name:
             return {"items": [copy.deepcopy(item) for item in there.values() if _fits(item, query)], "metadata": {}}
         if name not in there:
@@ -84,6 +90,10 @@ class FakeKubernetes(httpx.BaseTransport):
         body["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._time()}
         body["metadata"].setdefault("namespace", "default")
         body.setdefault("status", {})
+        if kind == "jobs" and _QUEUE not in body["metadata"]["labels"]:
+            if self.queue_of_unnamed:
+                body["metadata"]["labels"][_QUEUE] = self.queue_of_unnamed
+            body["spec"]["suspend"] |= self.suspends_unnamed or bool(self.queue_of_unnamed)
         if kind == "secrets":
             data = body.pop("stringData", {})
             body["data"] = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
@@ -126,6 +136,12 @@ class FakeKubernetes(httpx.BaseTransport):
         return f"2026-01-01T00:{minutes:02}:{seconds:02}Z"
 
     # --- The Job controller and the kubelets ---------------------------------------------------------------
+
+    def _count_the_due(self) -> None:
+        for name, at in list(self._uncounted.items()):
+            if at <= self._clock() and (pod := self.objects["pods"].get(name)):
+                del self._uncounted[name]
+                self._count(pod, pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"])
 
     def _control(self) -> None:
         for job in list(self.objects.get("jobs", {}).values()):
@@ -184,14 +200,18 @@ class FakeKubernetes(httpx.BaseTransport):
             found["MAIN" if index == 0 else f"WORKER_{index}"] = pod
         return found
 
-    def end(self, node: str, code: int, message: str = "") -> None:
-        """Have a node's container end."""
+    def end(self, node: str, code: int, message: str = "", *, counted_after_s: float = 0.0) -> None:
+        """Have a node's container end; its kubelet says that of the pod, and the Job counts it, some time later."""
         pod = self.pods()[node]
         ended = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
-        pod["status"] |= {
-            "phase": "Failed" if code else "Succeeded",
-            "containerStatuses": [{"name": "node", "state": {"terminated": ended}}],
-        }
+        pod["status"]["containerStatuses"] = [{"name": "node", "state": {"terminated": ended}}]
+        if counted_after_s:
+            self._uncounted[pod["metadata"]["name"]] = self._clock() + counted_after_s
+        else:
+            self._count(pod, code)
+
+    def _count(self, pod: Object, code: int) -> None:
+        pod["status"]["phase"] = "Failed" if code else "Succeeded"
         job = self.objects["jobs"][pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]]
         index = int(pod["metadata"]["annotations"][INDEX])
         if code:

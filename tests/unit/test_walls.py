@@ -38,6 +38,7 @@ BESIDES = {
 SHARED = (
     *("backends.base", "backends.code", "backends.findings", "backends.kept", "backends.stamped"),
     "backends.stored_logs",
+    "backends.told",
 )
 # A build's cache depends on these alone.
 INSTALL = (

@@ -73,7 +73,11 @@ def read_states(cluster: Cluster) -> list[NodeState]:
 def record_of(state: NodeState) -> dict[str, Any]:
     """Return *state* as it is recorded for the time when the engine does not know of the node any more."""
     record = {name: getattr(state, field) for name, field in NODE_FIELDS.items()}
-    return {**record, "cause": state.cause} if state.cause else record
+    return {
+        **record,
+        **({"cause": state.cause} if state.cause else {}),
+        **({} if state.has_told else {"has_told": False}),
+    }
 
 
 def recorded_state(record: Mapping[str, Any]) -> NodeState:
@@ -83,4 +87,5 @@ def recorded_state(record: Mapping[str, Any]) -> NodeState:
         ValueError, KeyError, TypeError: *record* is none.
     """
     found = {field: record[name] for name, field in NODE_FIELDS.items()}
-    return NodeState(**{**found, "state": State(record["state"]), "cause": str(record.get("cause", ""))})
+    more = {"cause": str(record.get("cause", "")), "has_told": record.get("has_told") is not False}
+    return NodeState(**{**found, "state": State(record["state"]), **more})

@@ -264,6 +264,8 @@ class NodeState:
     """Whether it has been accepted and has not started: it waits for a host, which may never come."""
     is_final: bool = False
     """Whether it has ended in a backend that gives its rank to no other node."""
+    has_told: bool = True
+    """False where it has ended, and its agent has never told anything: something else ran in its place."""
     accepted: str = ""
     """When the backend accepted it, as :func:`now` tells times; empty where that is not known."""
 
@@ -280,6 +282,8 @@ def any_running(states: Sequence[NodeState]) -> bool:
 
 def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) -> int:
     """Return the cluster's exit code: main's, or 76 when main was killed or is not known to have ended.
+
+    A main that has ended with 0 and told nothing is no success: nobody has run the entry point.
 
     Args:
         states: The backend's word on each node.
@@ -298,7 +302,12 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
         return ExitCode.LOST
     if was_main_killed(states) and (stop is None or stop.get("exit_code") != code):
         return ExitCode.LOST
-    return int(code)
+    return ExitCode.SETTINGS if was_main_silent(states) else int(code)
+
+
+def was_main_silent(states: Sequence[NodeState]) -> bool:
+    """Return whether main ended with 0 and never told anything: its image does not run the agent."""
+    return any(state.node == "MAIN" and state.exit_code == 0 and not state.has_told for state in states)
 
 
 def was_main_killed(states: Sequence[NodeState]) -> bool:

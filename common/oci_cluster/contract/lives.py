@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.names import LIFE, STOP, exit_file
+from oci_cluster.contract.names import LIFE, READY, STOP, config_file, exit_file
 from oci_cluster.contract.values import parse_switch
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -64,3 +64,14 @@ def read_stop(cluster_dir: ClusterDir) -> dict[str, Any] | None:
     if current is None or ended is None or not current.id == ended.get("life") == stop.get("life"):
         return None
     return None if ended.get("interrupted") is True else stop
+
+
+def has_main_told(cluster_dir: ClusterDir) -> bool:
+    """Return whether main's agent has told anything in any of its lives: then it has run.
+
+    Raises:
+        ClusterError: storage does not answer.
+    """
+    names = cluster_dir.listing()
+    mains = (config_file("MAIN"), READY, exit_file("MAIN"))
+    return any(name in names and cluster_dir.read(name, any_life=True) is not None for name in mains)

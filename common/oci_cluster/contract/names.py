@@ -83,6 +83,9 @@ def rank_of(node: str) -> int:
 STOP = "stop"
 
 
+LAUNCHED = "launched.json"
+
+
 READY = "MAIN_ready.json"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oci_cluster.backends.base import Backend, LogCopy
-from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code, was_main_silent
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import READY, STOP
@@ -21,8 +21,8 @@ from oci_cluster.launcher.followed_life import FollowedLife
 from oci_cluster.launcher.gone_nodes import GoneNodes
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import Fetches, MergedLogs
-from oci_cluster.launcher.provisioning import Provisioning
-from oci_cluster.launcher.report import facts_of, has_left, outputs_of
+from oci_cluster.launcher.provisioning import Provisioning, names_of
+from oci_cluster.launcher.report import facts_of, has_left, outputs_of, why_killed, why_silent
 from oci_cluster.launcher.silent_nodes import SilentNodes
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Interrupts, describe
@@ -135,9 +135,11 @@ class Follower:
         cluster_dir = ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key)
         stop = self._read_stop(self._life.enter(cluster_dir))
         code = cluster_code(nodes, stop)
-        why = _why(code, stop, nodes)
+        why = f" ({why_silent(self._plan)})" if was_main_silent(nodes) else _why(code, stop, nodes)
         if code and (never := self._provisioning.never_started(nodes)):
             why += f"; never started: {never};"
+        elif never := names_of([node.node for node in nodes if node.never_started]):
+            why += f"; {never} had no place when the cluster ended;"
         self._ending = f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}"
         return code
 
@@ -379,10 +381,11 @@ def _tell_killed(cluster_dir: ClusterDir) -> dict[str, Any]:
 
 def _why(code: int, stop: Mapping[str, Any] | None, nodes: Sequence[NodeState]) -> str:
     """Return why a cluster ended with *code*, in parentheses; a backend may know what took main along."""
+    if code and (why := why_killed(nodes, stop, code)):
+        return f" ({why})"
     if code and stop:
         return f" ({outcome_of(stop).reason})"
-    cause = next((f": {node.cause}" for node in nodes if node.node == "MAIN" and node.cause), "")
-    return f" (main lost{cause})" if code == ExitCode.LOST else ""
+    return " (main lost)" if code == ExitCode.LOST else ""
 
 
 def _running(backend: Backend, cluster: Cluster) -> list[str]:

@@ -17,6 +17,7 @@ from oci_cluster.contract.cluster import (
     any_running,
     cluster_code,
     was_main_killed,
+    was_main_silent,
     was_main_told,
 )
 from oci_cluster.contract.cluster_dir import ClusterDir
@@ -65,6 +66,34 @@ def outputs_of(cluster: Cluster, plan: Plan) -> str:
         return ""
 
 
+def why_silent(plan: Plan) -> str:
+    """Return why a main of *plan* that has ended with 0 has told nothing, and what to do."""
+    image = plan.settings.get("IMAGE", "").replace("{framework}", plan.framework)
+    told = f"the image {image}" if image else "its image"
+    advice = f"build one: make build-{plan.framework}"
+    return f"MAIN ended with 0 and has told nothing: {told} does not run this project's agent; {advice}"
+
+
+def why_killed(states: Sequence[NodeState], stop: Mapping[str, Any] | None, code: int) -> str:
+    """Return which node ended the cluster, with *code*, and why, where the backend knows more than nodes; else ""."""
+    caused = [state for state in states if state.cause]
+    if code == ExitCode.LOST:
+        mains = [state for state in caused if state.node == "MAIN" and (state.is_lost or not stop)]
+        return f"main lost: {mains[0].cause}" if mains else ""
+    told = [state for state in caused if stop and state.exit_code == stop.get("exit_code")]
+    named = [state for state in told if stop and str(stop.get("reason")).startswith(f"{state.node} ")]
+    return next((f"{state.node}: {state.cause}" for state in [*named, *told]), "")
+
+
+def _reason(states: Sequence[NodeState], stop: Mapping[str, Any], code: int | None) -> str | None:
+    """Return why the cluster ended, or is ending; None where nobody says it."""
+    if code and (why := why_killed(states, stop, code)):
+        return why
+    failed = next((state for state in states if state.never_started and state.details), None)
+    unstarted = f"{failed.node} could not be started: {failed.details}" if code and failed else None
+    return stop.get("reason") or unstarted
+
+
 def _has_files(path: Path) -> bool:
     return path.is_dir() and any(path.iterdir())
 
@@ -93,7 +122,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         "backend": cluster.backend,
         "state": _state(states, code),
         "exit_code": code,
-        "reason": stop.get("reason"),
+        "reason": why_silent(plan) if was_main_silent(states) else _reason(states, stop, code),
         **_queued(states, code),
         "created": cluster.created,
         **({"life": life} if life > 1 else {}),
@@ -290,10 +319,13 @@ def _ending(found: Mapping[str, Any]) -> str:
 
 def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
     """Return what a node's heartbeat tells: what the node is at, and which GPUs it sees, where it knows that."""
+    if state.never_started:
+        return {"phase": f"never started{state.details and f': {state.details}'}"}
     if state.exit_code is not None:
         return {"phase": "ended"}
     if state.is_waiting:
-        why = f": {state.details}" if state.state is State.NEEDS_ATTENTION and state.details else ""
+        # Of a queue the whole cluster has a line.
+        why = f": {state.details}" if state.details and state.state not in QUEUE_STATES else ""
         return {"phase": (f"waiting for {span(waiting_s(state))}" if state.accepted else "waiting") + why}
     name = heartbeat_file(state.node)
     said = _read(cluster_dir, name)

@@ -320,6 +320,7 @@ def test_a_cancel_is_repeated_where_it_is_not_seen_and_where_it_fails(run: Run) 
     over = lambda: run.nodes(MAIN=0, WORKER_1=0)  # noqa: E731 - one expression
     canceled = lambda: run.node("WORKER_2", 143, is_waiting=False, never_started=True)  # noqa: E731
     assert follow(run, over, nothing, nothing, long(run, 11), canceled) == 0
+    assert run.said[-1].startswith("cluster mine ended with 0; WORKER_2 had no place when the cluster ended; after ")
     assert run.calls == [("end", "WORKER_2")] * 3
     assert "WORKER_2 could not be canceled: busy; trying again" in run.said
 

@@ -287,6 +287,29 @@ def test_a_cause_is_shown_where_there_is_one(backend: FakeBackend, cluster: Clus
     assert (main["cause"], "cause" in worker) == ("its memory ran out", False)
 
 
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [
+        ({"exit_code": 137, "reason": "killed by SIGKILL"}, "WORKER_1: its memory ran out"),
+        ({"exit_code": 3, "reason": "exit code 3"}, "exit code 3"),
+    ],
+)
+def test_memory_that_ran_out_is_the_reason_of_what_it_took_along(
+    backend: FakeBackend, cluster: Cluster, cluster_dir: ClusterDir, stop: dict[str, Any], reason: str
+) -> None:
+    """And of nothing else: whoever ended with another code had another reason."""
+    backend.set_node(cluster, "MAIN", stop["exit_code"])
+    backend.set_node(cluster, "WORKER_1", 137, cause="its memory ran out")
+    cluster_dir.publish("stop", **stop)
+    assert described_by(backend, cluster)["reason"] == reason
+
+
+def test_what_took_a_main_along_that_could_not_say_it_is_the_reason(backend: FakeBackend, cluster: Cluster) -> None:
+    backend.set_node(cluster, "MAIN", 137, cause="its memory ran out")
+    backend.set_node(cluster, "WORKER_1", 76)
+    assert described_by(backend, cluster)["reason"] == "main lost: its memory ran out"
+
+
 def test_a_lost_node_is_no_running_one(backend: FakeBackend, cluster: Cluster) -> None:
     """Killed together with whoever would have recorded how: the cluster has ended, with 76."""
     for node in ("MAIN", "WORKER_1"):

@@ -35,7 +35,7 @@ def described_by(backend: FakeBackend, cluster: Cluster) -> dict[str, Any]:
     ("fields", "phase", "seconds"),
     [
         ({"accepted": "2026-01-02T03:04:05Z"}, "waiting for 2m", 125),
-        ({"details": "Job run accepted."}, "waiting", None),
+        ({"details": "Job run accepted."}, "waiting: Job run accepted.", None),
         (
             {"accepted": "2026-01-02T03:04:05Z", "state": State.NEEDS_ATTENTION, "details": "no host"},
             "waiting for 2m: no host",
@@ -65,4 +65,15 @@ def test_a_worker_that_was_canceled_before_it_started_has_not_left(backend: Fake
     """Nobody has scaled it away."""
     backend.set_node(cluster, "MAIN", 0)
     backend.set_node(cluster, "WORKER_1", 143, never_started=True)
-    assert described_by(backend, cluster)["nodes"][1]["state"] == "CANCELED"
+    node = described_by(backend, cluster)["nodes"][1]
+    assert (node["state"], node["phase"]) == ("CANCELED", "never started")
+
+
+def test_why_a_node_could_not_be_started_is_the_reason_of_a_failure_that_nobody_has_signed(
+    backend: FakeBackend, cluster: Cluster
+) -> None:
+    backend.set_node(cluster, "MAIN", 69, never_started=True, details="no such image")
+    backend.set_node(cluster, "WORKER_1", 143, never_started=True)
+    found = described_by(backend, cluster)
+    assert found["reason"] == "MAIN could not be started: no such image"
+    assert found["nodes"][0]["phase"] == "never started: no such image"

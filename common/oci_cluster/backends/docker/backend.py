@@ -34,6 +34,7 @@ from oci_cluster.backends.docker.states import (
 from oci_cluster.backends.docker.unbegun import Unbegun
 from oci_cluster.backends.docker.way import ContainerWay
 from oci_cluster.backends.kept import read_states
+from oci_cluster.backends.told import Told
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
 from oci_cluster.contract.config import SettingsReader, read_settings_file
 from oci_cluster.errors import StoppedError, UsageError
@@ -98,6 +99,7 @@ class DockerBackend:
         self._listed_at = 0.0
         # The client that was last started to end a container, by its id.
         self._ending: dict[str, subprocess.Popen[bytes]] = {}
+        self._told = Told(self.load)
         self._unbegun = Unbegun(clock)
 
     # --- Launch --------------------------------------------------------------------------------------------
@@ -245,7 +247,8 @@ class DockerBackend:
 
     def _states(self, cluster: Cluster) -> list[NodeState]:
         nodes = self._seen[cluster.launch_id]
-        return [self._unbegun.state(name, container) for name, container in nodes.items()] or read_states(cluster)
+        found = [self._unbegun.state(name, container) for name, container in nodes.items()]
+        return self._told.with_word(cluster, found) or read_states(cluster)
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""
@@ -321,7 +324,7 @@ class DockerBackend:
         with kept_records.alone(cluster):
             self._end_the_late(cluster)
             if nodes := self._containers(cluster):
-                records = [self._unbegun.state(name, container) for name, container in nodes.items()]
+                records = self._states(cluster)
                 kept.copy_all(self._engine, cluster, plan_of(cluster, nodes, self._root), nodes, records)
             self.remove(cluster, say)
         say(f"logs and outputs are in {cluster.directory}")

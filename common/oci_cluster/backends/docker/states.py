@@ -139,6 +139,15 @@ def _status(container: Container) -> str:
     return str((container.get("State") or {}).get("Status", "")).lower()
 
 
+def _out_of_memory(container: Container) -> str:
+    """Return that the memory of *container* ran out: what it had, or that it had no limit but its machine's."""
+    limit = (container.get("HostConfig") or {}).get("Memory")
+    if type(limit) is not int or limit <= 0:
+        return "the memory of its machine ran out"
+    had = f"{limit >> 20}m" if limit % (1 << 20) == 0 else str(limit)
+    return f"its memory ran out; set MEMORY higher than {had}, or leave it out"
+
+
 def state_of(name: str, container: Container, given_up: Collection[str] = ()) -> NodeState:
     """Return what *container* tells of the node called *name* that it is.
 
@@ -161,7 +170,7 @@ def state_of(name: str, container: Container, given_up: Collection[str] = ()) ->
         code = int(said.get("ExitCode", ExitCode.LOST))
         state = State.of_exit_code(code)
         if said.get("OOMKilled"):
-            cause = details = "its memory ran out; set MEMORY higher, or leave it out"
+            cause = details = _out_of_memory(container)
     found = NodeState(
         node=name,
         state=state,

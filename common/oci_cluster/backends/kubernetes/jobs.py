@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ from oci_cluster.backends.kubernetes import requests, states
 from oci_cluster.backends.kubernetes.seen import Seen
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.contract.cluster import Cluster, Node, NodeState
-from oci_cluster.errors import BackendError, StoppedError, UsageError
+from oci_cluster.errors import BackendError, SettingsError, StoppedError, UsageError
+from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
 
@@ -23,6 +25,8 @@ _KINDS = {
 _OWNED = ("pods", *_KINDS.values())
 # Kubernetes' own: its controllers look after seconds, a kubelet answers within some.
 _GONE_S = 60.0
+# How long the end of main's pod may take to be counted: its controller looks at pods that have ended once a second.
+_COUNTED_S = 10.0
 
 
 class Jobs:
@@ -54,6 +58,7 @@ class Jobs:
         *others, job = objects
         service = self._service
         self._stop_if_told()
+        job = self._in_its_queue(job)
         made = service.create(service.path("jobs"), job)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": states.uid_of(made)}
         for item in others:
@@ -61,8 +66,40 @@ class Jobs:
             item["metadata"]["ownerReferences"] = [owner]
             service.create(service.path(_KINDS[item["kind"]]), item)
         self._stop_if_told()
-        if job["spec"].get("suspend"):
+        if job["spec"].get("suspend") and not states.labels_of(job).get(requests.QUEUE):  # else Kueue decides
             service.patch(service.path("jobs", name), {"spec": {"suspend": False}})
+
+    def _in_its_queue(self, job: Object) -> Object:
+        """Return *job*, with the queue that the namespace has for Jobs that name none, where there is one.
+
+        Only then is it elastic, too: Kueue would hold the pods of an elastic Job back that it does not count.
+
+        Raises:
+            SettingsError: Kueue would suspend it for ever, as it is in no queue.
+        """
+        if states.labels_of(job).get(requests.QUEUE):
+            return job
+        service = self._service
+        asked = {**job, "spec": {**job["spec"], "suspend": False}}
+        tried = service.create(service.path("jobs"), asked, dry_run=True)
+        queue = states.labels_of(tried).get(requests.QUEUE)
+        if not queue and (tried.get("spec") or {}).get("suspend"):
+            msg = f"Kueue suspends each Job of namespace {service.namespace} that names no queue; {self._queues()}"
+            raise SettingsError(msg)
+        if not queue:
+            return job
+        meta = job["metadata"]
+        labels = {**meta["labels"], requests.QUEUE: queue}
+        annotations = {**meta["annotations"], requests.ELASTIC: "true"}
+        return {**job, "metadata": {**meta, "labels": labels, "annotations": annotations}}
+
+    def _queues(self) -> str:
+        service, names = self._service, []
+        with contextlib.suppress(KubernetesError):  # who may not list them is told less
+            names = sorted(printable(states.name_of(one)) for one in service.items(service.path("localqueues")))
+        if not names:
+            return "ask its administrator for one, and set --queue"
+        return f"there are: {', '.join(names)} (--queue {names[0]})"
 
     def grow(self, cluster: Cluster, nodes: Sequence[Node]) -> None:
         """Have *nodes*, whose ranks are the next ones, be part of the Job."""
@@ -110,20 +147,23 @@ class Jobs:
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
         """Have *nodes* ended: all of a cluster by its Job, its last ones with their places, others one by one."""
+        waiting = {state.node for state in self._seen.look(cluster) or [] if state.is_waiting}
+        found = self._with_main_counted(cluster)
         job = self._seen.job(cluster.handle)
         if job is None:
             return
-        found = self._seen.look(cluster) or []
         running = {state.node for state in found if state.is_running}
         wanted = running & set(nodes)
         if not wanted:
             return
         known = set(states.annotations_of(job).get(requests.UNSTARTED, "").split())
-        unstarted = sorted(known | {state.node for state in found if state.is_waiting and state.node in wanted})
+        waiting |= {state.node for state in found if state.is_waiting}
+        unstarted = sorted(known | waiting & wanted)
         if "MAIN" in wanted or wanted == running:
-            if not states.JobView.of(job).is_finished and requests.ALL not in self._ended(job):
+            view = states.JobView.of(job)
+            if not view.is_finished and requests.ALL not in view.ended:
                 # A main that is gone was not ended by this, and was lost.
-                names = {requests.ALL} if "MAIN" in wanted else self._ended(job) | wanted
+                names = {requests.ALL} if "MAIN" in wanted else view.ended | wanted
                 annotations = {requests.ENDED: " ".join(sorted(names)), requests.UNSTARTED: " ".join(unstarted)}
                 self.end_all(cluster.handle, annotations)
         elif (new := _size_without(found[: states.size_of(job)], wanted)) is not None:
@@ -135,6 +175,22 @@ class Jobs:
             self._delete_pods(cluster, wanted, grace_s=None)
         if at_once:
             self._delete_pods(cluster, wanted, grace_s=0)
+
+    def _with_main_counted(self, cluster: Cluster) -> list[NodeState]:
+        """Return the states of the nodes of *cluster*, once its Job has counted the end of a main that has ended.
+
+        A Job whose time is over deletes each pod that it has not seen to end. Then nobody would know how main did.
+        """
+        began = self._clock()
+        while True:
+            found = self._seen.look(cluster) or []
+            view = states.JobView.of(self._seen.job(cluster.handle) or {})
+            has_ended = any(state.node == "MAIN" and not state.is_running for state in found)
+            if not has_ended or view.is_finished or 0 in view.failed | view.completed:
+                return found
+            if self._clock() - began > _COUNTED_S:
+                return found
+            self._sleep(0.2)
 
     def _ended(self, job: Mapping[str, Any]) -> set[str]:
         return set(states.annotations_of(dict(job)).get(requests.ENDED, "").split())

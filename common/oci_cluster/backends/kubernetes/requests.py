@@ -20,6 +20,7 @@ from oci_cluster.backends.base import check_packages
 from oci_cluster.backends.code import Code, code_of
 from oci_cluster.backends.kubernetes.settings import bytes_of, is_stored, settings_of
 from oci_cluster.contract.cluster import Plan, limits_of
+from oci_cluster.contract.lives import is_interruptible
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable
@@ -42,6 +43,8 @@ ALL = "*"
 MAX_PREEMPTIONS = "oci-cluster-max-preemptions"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
+# Has Kueue count what a Job grows by, and not suspend it for that.
+ELASTIC = "kueue.x-k8s.io/elastic-job"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 # Of URLs that told_files.py opens: PROTOCOL://<namespace>/<job>.
@@ -253,12 +256,14 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         "annotations": {**settings["annotations"], **_annotations_of(plan), **_bound(settings)},
         "pod_annotations": settings["annotations"],
         "launch_label": LAUNCH,
+        "elastic": ELASTIC,
         "launch_id": plan.launch_id,
         "launch_key": plan.launch_key,
         "code": base64.b64encode(archive).decode(),
         "code_dir": _CODE_DIR if plan.environment.get("CODE_URI", "").startswith(f"file://{_CODE_DIR}/") else "",
         "nodes": len(plan.nodes),
         "suspend": suspend,
+        "interruptible": is_interruptible(plan.environment),
         "main_is_last": not plan.placed["work_dir"],
         "requests": {**resources, **gpus},
         # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's,

@@ -21,6 +21,7 @@ from oci_cluster.backends.kubernetes.requests import (
     UNSTARTED,
 )
 from oci_cluster.contract.cluster import Node, NodeState, State
+from oci_cluster.contract.names import exit_file
 from oci_cluster.contract.values import parse_count
 from oci_cluster.errors import ExitCode
 from oci_cluster.system.text import printable
@@ -34,6 +35,8 @@ _MOST_NODES = 10_000
 # pkg/kubelet/images/types.go and kuberuntime, Kubernetes 1.36.
 _FINAL = {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
 _BACK_OFF = "ImagePullBackOff"
+# How a container ends that is told to, and that is not asked any more.
+_KILLED = {143, 137}
 # What registries say of an image that is not there, or not for this user: more tries find it no more.
 _NO_IMAGE = re.compile(r"not found|manifest unknown|unauthorized|denied|forbidden|does not exist", re.IGNORECASE)
 
@@ -235,6 +238,9 @@ def _without_pod(node: str, index: int, view: JobView) -> NodeState:
     if node in view.ended or is_asked:  # no other pod will be made
         is_new = node in view.unstarted or (view.is_suspended and index not in view.failed)
         return NodeState(node, State.CANCELED, int(ExitCode.STOPPED), never_started=is_new)
+    if view.is_finished and index and {0} <= view.completed and index not in view.failed:
+        # Main leaves last: who is not counted by then waited for a machine.
+        return NodeState(node, State.CANCELED, int(ExitCode.STOPPED), never_started=True)
     if view.is_finished and view.why == "DeadlineExceeded" and index not in view.failed:
         return NodeState(node, State.FAILED, int(ExitCode.TIMED_OUT), details="its time was over")
     if view.is_finished or index in view.failed:
@@ -255,7 +261,7 @@ def _to_come(node: str, view: JobView) -> NodeState:
 
 
 def _lost(node: str, why: str) -> NodeState:
-    return NodeState(node, State.FAILED, None, details=why, is_lost=True)
+    return NodeState(node, State.FAILED, None, details=why, is_lost=True, cause=why)
 
 
 def _container(pod: Object) -> Mapping[str, Any]:
@@ -305,7 +311,7 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
         if not is_over and (is_disrupted(pod) or view.is_suspended or meta.get("deletionTimestamp")):
             why = printable(_condition(pod, "DisruptionTarget").get("message") or "")
             return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
-        return _ended(ended, status, there)
+        return _ended(ended, pod, there, is_asked=is_asked)
     if is_running(pod):
         # Removed by force, and still there as its Job has not counted it: nobody will ever tell how it ended.
         if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0:
@@ -318,20 +324,33 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
     return _pending(pod, there)
 
 
-def _ended(ended: Mapping[str, Any], status: Mapping[str, Any], there: NodeState) -> NodeState:
-    code = ended.get("exitCode")
+def _memory_of(pod: Object) -> str:
+    """Return the memory that the node's container in *pod* may take, as Kubernetes writes it."""
+    told = (pod.get("spec") or {}).get("containers") or []
+    found: Object = next((one for one in told if one.get("name") == "node"), {})
+    return printable(((found.get("resources") or {}).get("limits") or {}).get("memory") or "")
+
+
+def _ended(ended: Mapping[str, Any], pod: Object, there: NodeState, *, is_asked: bool) -> NodeState:
+    code, status = ended.get("exitCode"), pod.get("status") or {}
     if type(code) is not int or not 0 <= code <= 255 or ended.get("reason") == "ContainerStatusUnknown":
         why = printable(status.get("message") or status.get("reason") or ended.get("reason") or "its machine was lost")
         return replace(there, state=State.FAILED, exit_code=None, is_lost=True, details=why)
     cause = ""
+    if is_disrupted(pod) and not is_asked and code in _KILLED:  # and with INTERRUPTIBLE=0 nothing takes its place
+        cause = printable(_condition(pod, "DisruptionTarget").get("message") or "Kubernetes took it away")
+        return replace(there, state=State.FAILED, is_lost=True, details=cause, cause=cause)
     if ended.get("reason") == "OOMKilled":
-        cause = "its memory ran out; set MEMORY higher"
+        had = _memory_of(pod)
+        cause = f"its memory ran out; set MEMORY higher{had and f' than {had}'}"
     elif code and status.get("reason"):  # Evicted: the machine's disk or memory ran low
         cause = printable(f"{status['reason']}: {status.get('message', '')}")
     elif ended.get("reason") in {"ContainerCannotRun", "StartError"}:
         text = printable(ended.get("message") or "")
         return replace(there, state=State.FAILED, exit_code=int(ExitCode.UNAVAILABLE), never_started=True, details=text)
-    return replace(there, state=State.of_exit_code(code), exit_code=code, cause=cause, details=cause)
+    words = str(ended.get("message") or "").splitlines()
+    has_told = any(line.startswith(f"{exit_file(there.node)} ") for line in words)
+    return replace(there, state=State.of_exit_code(code), exit_code=code, cause=cause, details=cause, has_told=has_told)
 
 
 def _pending(pod: Object, there: NodeState) -> NodeState:

@@ -23,10 +23,11 @@ from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.service_logs import ServiceLogs
 from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
+from oci_cluster.backends.told import Told
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, session_defaults
-from oci_cluster.contract.names import CERTIFICATE
+from oci_cluster.contract.names import CERTIFICATE, LAUNCHED
 from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
@@ -113,6 +114,7 @@ class OciBackend:
         self._sleep = sleep
         # What is known of clusters, by Job: it does not change.
         self._plans: dict[str, Plan] = {}
+        self._told = Told(self.load, launched=LAUNCHED)
         self._say_once = SayOnce()
         # The Jobs of this launcher's launches; none for a launch of which there cannot be one.
         self._launched: dict[str, str | None] = {}
@@ -172,6 +174,9 @@ class OciBackend:
         plan = replace(plan, environment=requests.node_environment(plan, code_uri=code.uri, subnet_cidr=cidr))
         self._jobs.stop_if_told()
         self._keep(plan)
+        cluster_dir = ClusterDir(plan.url, plan.launch_id, plan.launch_key)
+        cluster_dir.create()
+        cluster_dir.publish(LAUNCHED)
         job = self._create_job(plan, requests.job(plan, settings, self._root))
         self._plans[job] = replace(plan, placed={**plan.placed, "job": job})
         # Until the Job named it, a stop.sh --delete of its last user may have removed it.
@@ -268,6 +273,9 @@ class OciBackend:
             else:
                 nodes = self._nodes_of_group(cluster, whole, own) if is_alone and own else None
                 found[cluster.launch_id] = nodes or [whole] * states.size_of_group(own)
+        if is_alone:
+            (cluster,) = clusters
+            found[cluster.launch_id] = self._told.with_word(cluster, found[cluster.launch_id])
         return found
 
     def _nodes_of_group(self, cluster: Cluster, whole: NodeState, own: Sequence[Any]) -> list[NodeState] | None:

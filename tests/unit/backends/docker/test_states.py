@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from unit.fake_engine import Launcher
 
+from oci_cluster.backends.docker.states import state_of
 from oci_cluster.backends.kept import record_of, recorded_state
 from oci_cluster.contract.cluster import NodeState, State
 
@@ -34,11 +35,19 @@ def test_the_engine_tells_how_a_node_is(launcher: Launcher, said: dict[str, Any]
     assert node.address == "172.18.0.3"
 
 
-def test_memory_that_ran_out_is_the_cause(launcher: Launcher) -> None:
+@pytest.mark.parametrize(
+    ("limit", "cause"),
+    [
+        (64 << 20, "its memory ran out; set MEMORY higher than 64m, or leave it out"),
+        (1_000_000, "its memory ran out; set MEMORY higher than 1000000, or leave it out"),
+        (0, "the memory of its machine ran out"),
+        (None, "the memory of its machine ran out"),
+    ],
+)
+def test_memory_that_ran_out_is_the_cause(limit: int | None, cause: str) -> None:
     """The code alone is any SIGKILL's."""
-    cluster = launcher.launch(1)
-    launcher.fake.set("MAIN", Status="exited", ExitCode=137, OOMKilled=True)
-    assert launcher.states(cluster)[0].cause.startswith("its memory ran out")
+    said = {"Status": "exited", "ExitCode": 137, "OOMKilled": True}
+    assert state_of("MAIN", {"Id": "x", "State": said, "HostConfig": {"Memory": limit}}).cause == cause
 
 
 def test_a_record_is_the_state_again() -> None:

@@ -13,7 +13,7 @@ from unit.fake_kubernetes import RefusalError
 
 from oci_cluster.backends.kubernetes.service import KubernetesError
 from oci_cluster.contract.cluster import cluster_code
-from oci_cluster.errors import ExitCode
+from oci_cluster.errors import ExitCode, SettingsError
 
 
 @pytest.fixture
@@ -81,3 +81,64 @@ def test_all_that_runs_is_ended_on_purpose_where_main_is_among_it(place: Kuberne
     cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
     backend.end(cluster, ["MAIN", "WORKER_1"])
     assert [node.exit_code for node in backend.states([cluster])[cluster.launch_id]] == [143, 143]
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_end_of_main_is_counted_before_those_that_wait_are_ended(place: KubernetesPlace, code: int) -> None:
+    """What has ended is, for a moment, one of the pods that a Job deletes whose time is over."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    place.hold("WORKER_1")
+    place.fake.end("MAIN", code, "MAIN_exit.json {}", counted_after_s=1.5)
+    place.later()
+    backend.end(cluster, ["WORKER_1"])
+    main, worker = backend.states([cluster])[cluster.launch_id]
+    assert (main.exit_code, main.is_lost) == (code, False)
+    assert (worker.exit_code, worker.never_started) == (143, True)
+    assert cluster_code([main, worker], None) == code
+
+
+def test_an_end_of_main_that_nobody_counts_is_not_waited_for_long(place: KubernetesPlace) -> None:
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    place.hold("WORKER_1")
+    place.fake.end("MAIN", 0, counted_after_s=1000)
+    place.later()
+    began = place.clock()
+    backend.end(cluster, ["WORKER_1"])
+    assert 10 <= place.clock() - began < 11
+    assert not place.running()
+
+
+def test_a_job_that_names_no_queue_is_elastic_in_the_one_that_it_is_given(place: KubernetesPlace) -> None:
+    """Kueue counts what it grows by, and decides when it begins. In no queue it would hold its pods back."""
+    backend, elastic = place.backend, "kueue.x-k8s.io/elastic-job"
+    place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    (alone,) = place.fake.objects["jobs"].values()
+    assert elastic not in alone["metadata"]["annotations"]
+    assert alone["spec"]["suspend"] is False
+    place.fake.queue_of_unnamed = "default"
+    place.lifecycle.launch(backend.prepare(backend.place(place.plan("other", 1)), place.said.append))
+    _, queued = place.fake.objects["jobs"].values()
+    assert queued["metadata"]["annotations"][elastic] == "true"
+    assert queued["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize(
+    ("queues", "advice"),
+    [
+        (["vision", "audio"], "there are: audio, vision (--queue audio)"),
+        ([], "ask its administrator for one, and set --queue"),
+    ],
+)
+def test_a_job_that_kueue_would_suspend_for_ever_is_not_made(
+    place: KubernetesPlace, queues: list[str], advice: str
+) -> None:
+    backend = place.backend
+    place.fake.objects["localqueues"] = {name: {"metadata": {"name": name}} for name in queues}
+    place.fake.suspends_unnamed = True
+    plan = backend.prepare(backend.place(place.plan("mine", 1)), place.said.append)
+    with pytest.raises(SettingsError) as error:
+        place.lifecycle.launch(plan)
+    assert str(error.value) == f"Kueue suspends each Job of namespace default that names no queue; {advice}"
+    assert not place.fake.objects.get("jobs")

@@ -78,8 +78,10 @@ def test_a_pod_that_kubernetes_takes_away_comes_back() -> None:
     found = one(job(), gone)
     assert (found.state, found.is_waiting, found.exit_code) == (State.PREEMPTED, True, None)
     counted = job(status={"failedIndexes": "1"})
-    assert one(counted, gone).exit_code == 143
-    assert one(counted, gone).is_final
+    lost = one(counted, gone)
+    assert (lost.exit_code, lost.is_lost, lost.cause, lost.is_final) == (None, True, "Eviction API: evicting", True)
+    own = pod(1, ended(7), phase="Failed", conditions=[DISRUPTED])
+    assert (one(counted, own).exit_code, one(counted, own).is_lost) == (7, False)
 
 
 @pytest.mark.parametrize(("grace_s", "is_lost"), [(30, False), (0, True)])
@@ -162,6 +164,17 @@ def test_a_failed_index_without_a_pod_is_lost() -> None:
     """Somebody has deleted it."""
     found = one(job(status={"failedIndexes": "0-1"}))
     assert (found.exit_code, found.is_lost, found.is_final) == (None, True, True)
+
+
+def test_a_node_without_a_pod_in_a_job_that_main_has_completed_never_had_a_place() -> None:
+    """Main leaves last. One that Kubernetes has counted as failed had one, and is lost."""
+    done = {"conditions": [{"type": "Complete", "status": "True", "reason": "SuccessPolicy"}], "completedIndexes": "0"}
+    assert nodes(job(status=done), pod(0, ended(0))) == {
+        "MAIN": ("SUCCEEDED", 0),
+        "WORKER_1": ("CANCELED", 143),
+        "WORKER_2": ("CANCELED", 143),
+    }
+    assert nodes(job(status={**done, "failedIndexes": "2"}), pod(0, ended(0)))["WORKER_2"] == ("FAILED", None)
 
 
 def test_why_it_waits_in_a_queue() -> None:

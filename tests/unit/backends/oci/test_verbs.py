@@ -184,9 +184,29 @@ def test_what_fails_after_the_end_does_not_hide_the_clusters_code(
 
     monkeypatch.setattr(OciBackend, "finish", fail)
     words = ("FAILED", f"exit code {ended}") if ended else ("SUCCEEDED", "")
-    desk.steps += [lambda: desk.end_all(*words)]
+
+    def end() -> None:
+        desk.cluster_dir().publish("MAIN_exit.json", exit_code=ended, reason="")
+        desk.end_all(*words)
+
+    desk.steps += [end]
     assert desk.launch() == expected
     assert f"{PROGRAM}: error: no room\n" in capsys.readouterr().err
+
+
+def test_a_run_that_has_succeeded_and_told_nothing_is_no_success(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its image does not run the agent. Of a bucket that somebody has cleared since, the service's word counts."""
+    desk.steps += [lambda: desk.end_all("SUCCEEDED", "")]
+    assert desk.launch() == 78
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "ended with 78 (MAIN ended with 0 and has told nothing: the image iad.ocir.io/mytenancy/dask:1" in last
+    assert desk.run("status", "mine") == 0
+    assert "FAILED" in capsys.readouterr().out
+    desk.cluster_dir().remove("launched.json")
+    assert desk.run("status", "mine") == 0
+    assert "SUCCEEDED" in capsys.readouterr().out
 
 
 def test_a_cluster_that_could_not_be_started_ends_its_launch(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
