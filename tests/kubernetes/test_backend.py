@@ -7,8 +7,10 @@ import re
 
 import pytest
 from harness import wait_until
+from kube.cluster import Cluster
 from kube.images import DEBIAN
-from kube.launches import SOON_S, UP, Site, lines_of
+from kube.launches import GATE, SOON_S, UP, Site, lines_of
+from kube.volumes import claim
 
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
 
@@ -92,14 +94,21 @@ def test_a_rank_of_a_gang_that_fails_is_named(site: Site) -> None:
     assert set(site.nodes(site.name)) == {"MAIN", "WORKER_1", "WORKER_2"}
 
 
-def test_all_ranks_of_a_gang_know_each_other(site: Site) -> None:
+def test_all_ranks_of_a_gang_know_each_other(site: Site, kubernetes: Cluster) -> None:
     """And each gets what was given as it was given: Kubernetes knows words of its own in values."""
     script = (
-        "import os, sys\n"
-        "print('I am', *map(os.environ.get, ('NODE_NAME', 'NODE_RANK', 'WORKER_COUNT', 'GIVEN')), *sys.argv[1:])\n"
+        "import os, sys, time\n"
+        "names = ('NODE_NAME', 'NODE_RANK', 'WORKER_COUNT', 'GIVEN')\n"
+        "print('I am', *map(os.environ.get, names), *sys.argv[1:], flush=True)\n"
+        "while not os.path.exists('/mnt/gate/go'): time.sleep(0.1)\n"
     )
-    launch = site.launch("gang", 2, script, "--env", "GIVEN=$(LAUNCH_KEY) $$ \U0001f600", "--", "$(HOME)", "$$")
-    assert launch.wait(SOON_S) == 0, launch.err
+    given = ("--env", "GIVEN=$(LAUNCH_KEY) $$ \U0001f600", "--", "$(HOME)", "$$")
+    with claim(kubernetes, site.namespace, "gate") as gate:
+        launch = site.launch("gang", 2, script, *given, **GATE)
+        # The end of main is that of all: a worker that its machine holds up would not have begun.
+        wait_until(lambda: launch.out.count("I am") == 3, lambda: launch.out + launch.err, SOON_S)
+        (gate / "go").touch()
+        assert launch.wait(SOON_S) == 0, launch.err
     for rank, node in enumerate(("MAIN", "WORKER_1", "WORKER_2")):
         said = f"I am {node} {rank} 2 $(LAUNCH_KEY) $$ \U0001f600 $(HOME) $$"
         assert lines_of(launch.out, node).count(said) == 1, launch.out

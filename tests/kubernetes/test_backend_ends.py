@@ -13,6 +13,7 @@ import psutil
 import pytest
 from harness import Launch, processes_of, wait_until
 from kube import schemas
+from kube.api import Object
 from kube.cluster import Cluster, User
 from kube.faults import FaultyProxy
 from kube.launches import LABEL, SOON_S, UP, Site, is_alive, launcher_of, lines_of
@@ -270,3 +271,32 @@ def differences(wanted: Any, found: Any, place: str = "") -> list[str]:
     if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         return [line for i, one in enumerate(wanted) for line in differences(one, found[i], f"{place}[{i}]")]
     return [] if wanted == found or place in {".suspend", ".spec.suspend"} else [f"{place}: {wanted} {found}"]
+
+
+def test_an_end_that_was_seen_is_kept_and_one_that_nobody_saw_is_not_known(site: Site, kubernetes: Cluster) -> None:
+    """Kubernetes removes Jobs that have ended, and so may a colleague: Friday's success is no failure on Monday."""
+    done = {name: site.launch("plain", 1, "print('ok')", "--detach", "--name", name) for name in ("seen", "unseen")}
+    assert {name: launch.wait(SOON_S) for name, launch in done.items()} == {"seen": 0, "unseen": 0}
+    wait_until(lambda: {is_over(job) for job in site.jobs()} == {True}, lambda: str(site.jobs()), SOON_S)
+    assert site.status("seen")["state"] == "SUCCEEDED"
+    for job in site.jobs():
+        path = f"apis/batch/v1/namespaces/{site.namespace}/jobs/{job['metadata']['name']}"
+        kubernetes.api.delete(path)
+    wait_until(lambda: not site.jobs(), "the Jobs to go", SOON_S)
+    seen = site.status("seen")
+    assert (seen["state"], seen["exit_code"], len(seen["nodes"])) == ("SUCCEEDED", 0, 2)
+    assert seen["reason"] == "the entry point ended: exit code 0"
+    unseen = site.status("unseen")
+    assert (unseen["state"], unseen["exit_code"]) == ("GONE", None)
+    assert "KEEP_ENDED after its end" in unseen["reason"]
+    assert json.loads(site.run("list", "--json")) == []
+    listed = {one["name"]: (one["state"], one["exit_code"]) for one in json.loads(site.run("list", "--all", "--json"))}
+    assert listed == {"seen": ("SUCCEEDED", 0), "unseen": ("GONE", None)}
+    assert "GONE" in site.run("status", "unseen")
+    site.run("stop", "unseen", "--delete")
+    assert "unseen" not in site.run("list", "--all")
+    site.assert_nothing_left()
+
+
+def is_over(job: Object) -> bool:
+    return any(one["type"] == "Complete" and one["status"] == "True" for one in job["status"].get("conditions", []))

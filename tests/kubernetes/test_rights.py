@@ -74,7 +74,8 @@ def use_all_verbs(mine: Somebody) -> None:
     volume = {"VOLUMES": "work=pvc:work", "WORK_DIR": "file:///mnt/work"}
     name = site.detached("plain", 1, UP, "--name", "mine", **volume)
     assert name in site.run("list")
-    assert {node["state"] for node in site.status(name)["nodes"]} == {"IN_PROGRESS"}
+    # This main waits for nobody.
+    wait_until(lambda: {node["state"] for node in site.status(name)["nodes"]} == {"IN_PROGRESS"}, "all nodes", SOON_S)
     assert "entry up" in site.run("logs", name)
     site.run("connect", name, "--port", "7", "--check", code=69)  # nobody listens there, says the kubelet
     site.run("scale", name, "+1")

@@ -58,6 +58,7 @@ class FakeBackend:
     name = "local"
     max_workers = 250
     poll_s = 0.1
+    why_gone = "its nodes are gone"
     end_margin_s = 5.0
     end_timeout_s = 0.0
     is_this_machine = True
@@ -160,6 +161,9 @@ class FakeBackend:
         if "states" in self.on:
             self.on["states"]()
         return {cluster.launch_id: list(self.nodes[cluster.launch_id].values()) for cluster in clusters}
+
+    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
+        """Nothing is forgotten."""
 
     def why_fixed(self, cluster: Cluster) -> str:
         return self.fixed

@@ -144,6 +144,8 @@ class Backend(Protocol):
     """What it takes, with the source beside the number."""
     poll_s: float
     """Seconds between two calls of :meth:`states` while a cluster is followed."""
+    why_gone: str
+    """What a person is told of a cluster that was launched, and of whose nodes nobody knows anything any more."""
     end_margin_s: float
     """How much longer than its ``GRACE_PERIOD`` a node takes to end in order: to be told, to upload what it leaves."""
     end_timeout_s: float
@@ -207,6 +209,9 @@ class Backend(Protocol):
         A node that has been accepted and has not started is told as waiting. A node's state never goes backwards, and
         one that has just been made is there, however late the backend's own answers are.
         """
+
+    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
+        """Keep here how *cluster* has ended, as its *states* tell, where its backend forgets it and nobody has."""
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Return why no worker of *cluster* can be added or ended, to be said after its name; empty where one can."""

@@ -16,6 +16,7 @@ from oci_cluster.door.running import Bell, Running
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError
 from oci_cluster.launcher.follow import Follower
 from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.report import GONE
 
 _NODE = re.compile(r"(MAIN|(?:WORKER|PS)_\d+)\b")
 
@@ -71,6 +72,8 @@ def wait_for_end(
     else:
         _look_until_end(acting, cluster, timeout_s)
     found = details()
+    if found["state"] == GONE:
+        raise _failed(cluster, ExitCode.LOST, found)
     code = int(found["exit_code"]) if running is None or running.code is None else running.code
     if code:
         raise _failed(cluster, code, found)

@@ -254,7 +254,9 @@ def _status(line: CommandLine) -> int:
 def _describe(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> dict[str, object]:
     from oci_cluster.launcher.report import tell
 
-    return tell(backend, cluster, lifecycle.states(cluster))
+    states = lifecycle.states(cluster)
+    backend.keep_end(cluster, states)
+    return tell(backend, cluster, states)
 
 
 def _status_json(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> str:
@@ -262,7 +264,7 @@ def _status_json(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> st
 
 
 def _list(line: CommandLine) -> int:
-    from oci_cluster.launcher.report import describe, list_text, overview, unreadable
+    from oci_cluster.launcher.report import describe, is_over, list_text, overview, unreadable
 
     backend = opened(line)
     clusters = backend.find()
@@ -270,6 +272,7 @@ def _list(line: CommandLine) -> int:
     found = []
     for cluster in clusters:
         of_it = states[cluster.launch_id]
+        backend.keep_end(cluster, of_it)
         try:  # one that is damaged must not hide the others
             if backend.is_free_to_ask:
                 found.append(describe(backend, cluster, backend.load(cluster), of_it))
@@ -277,7 +280,7 @@ def _list(line: CommandLine) -> int:
                 found.append(overview(backend, cluster, of_it))
         except ClusterError as error:
             found.append(unreadable(backend, cluster, of_it, str(error)))
-    shown = [cluster for cluster in found if line.has("--all") or cluster["exit_code"] is None]
+    shown = [cluster for cluster in found if line.has("--all") or not is_over(cluster)]
     print(json.dumps(shown, indent=2) if line.has("--json") else list_text(shown, screen_of(sys.stdout, os.environ)))
     return 0
 

@@ -135,13 +135,25 @@ class Follower:
         cluster_dir = ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key)
         stop = self._read_stop(self._life.enter(cluster_dir))
         code = cluster_code(nodes, stop)
-        why = f" ({why_silent(self._plan)})" if was_main_silent(nodes) else _why(code, stop, nodes)
+        why = self._why(code, stop, nodes)
         if code and (never := self._provisioning.never_started(nodes)):
             why += f"; never started: {never};"
         elif never := names_of([node.node for node in nodes if node.never_started]):
             why += f"; {never} had no place when the cluster ended;"
         self._ending = f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}"
         return code
+
+    def _why(self, code: int, stop: Mapping[str, Any] | None, nodes: Sequence[NodeState]) -> str:
+        """Return why the cluster ended with *code*, in parentheses; a backend may know what took main along."""
+        if not nodes:
+            return f" ({self._backend.why_gone})"
+        if was_main_silent(nodes):
+            return f" ({why_silent(self._plan)})"
+        if code and (why := why_killed(nodes, stop, code)):
+            return f" ({why})"
+        if code and stop:
+            return f" ({outcome_of(stop).reason})"
+        return " (main lost)" if code == ExitCode.LOST else ""
 
     def finish(self) -> ClusterError | None:
         """Bring what the cluster, which has ended, leaves; return why that failed."""
@@ -377,15 +389,6 @@ def _tell_killed(cluster_dir: ClusterDir) -> dict[str, Any]:
     with contextlib.suppress(ClusterError):  # then this launcher tells it, and nobody else
         cluster_dir.publish(STOP, **stop, time=now())
     return stop
-
-
-def _why(code: int, stop: Mapping[str, Any] | None, nodes: Sequence[NodeState]) -> str:
-    """Return why a cluster ended with *code*, in parentheses; a backend may know what took main along."""
-    if code and (why := why_killed(nodes, stop, code)):
-        return f" ({why})"
-    if code and stop:
-        return f" ({outcome_of(stop).reason})"
-    return " (main lost)" if code == ExitCode.LOST else ""
 
 
 def _running(backend: Backend, cluster: Cluster) -> list[str]:

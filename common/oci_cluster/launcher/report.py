@@ -30,6 +30,8 @@ from oci_cluster.system.text import printable, seconds_since, span
 
 # What a node is that was ended alone, on purpose; the other words are the backend's.
 LEFT = "LEFT"
+# What a cluster is of whose nodes its backend knows nothing, and nobody has kept anything: how it ended is not known.
+GONE = "GONE"
 # GPUs of a node that are shown: machines have 16 at most, and MIG makes seven of each.
 _MOST_GPUS = 112
 
@@ -85,8 +87,14 @@ def why_killed(states: Sequence[NodeState], stop: Mapping[str, Any] | None, code
     return next((f"{state.node}: {state.cause}" for state in [*named, *told]), "")
 
 
-def _reason(states: Sequence[NodeState], stop: Mapping[str, Any], code: int | None) -> str | None:
+def _reason(
+    backend: Backend, plan: Plan, states: Sequence[NodeState], stop: Mapping[str, Any], code: int | None
+) -> str | None:
     """Return why the cluster ended, or is ending; None where nobody says it."""
+    if not states:
+        return backend.why_gone
+    if was_main_silent(states):
+        return why_silent(plan)
     if code and (why := why_killed(states, stop, code)):
         return why
     failed = next((state for state in states if state.never_started and state.details), None)
@@ -122,12 +130,12 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         "backend": cluster.backend,
         "state": _state(states, code),
         "exit_code": code,
-        "reason": why_silent(plan) if was_main_silent(states) else _reason(states, stop, code),
+        "reason": _reason(backend, plan, states, stop, code),
         **_queued(states, code),
         "created": cluster.created,
         **({"life": life} if life > 1 else {}),
         "directory": backend.files(cluster, plan),
-        "facts": facts_of(backend, cluster, plan, _read(cluster_dir, READY)) if code is None else {},
+        "facts": facts_of(backend, cluster, plan, _read(cluster_dir, READY)) if code is None and states else {},
         **({"exposed": list(plan.limits.exposed)} if plan.limits.exposed else {}),
         "nodes": [
             {"address": state.address, **_node(backend, state, code), **_said(cluster_dir, state)}
@@ -218,7 +226,7 @@ def _redacted(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) -> int | None:
-    return None if any_running(states) else int(cluster_code(states, stop))
+    return None if any_running(states) or not states else int(cluster_code(states, stop))
 
 
 def state_word(code: int | None) -> str:
@@ -229,10 +237,17 @@ def state_word(code: int | None) -> str:
 
 
 def _state(states: Sequence[NodeState], code: int | None) -> str:
-    """Return the state of a cluster that ended with *code*; of one that waits in a queue, that it does."""
+    """Return the state of a cluster that ended with *code*; of one that waits in a queue, or is gone, that it does."""
+    if not states:
+        return GONE
     words = {state.state for state in states}
     is_queued = code is None and words and words <= QUEUE_STATES
     return str(State.PREEMPTED if State.PREEMPTED in words else State.QUEUED) if is_queued else state_word(code)
+
+
+def is_over(found: Mapping[str, Any]) -> bool:
+    """Return whether a cluster of which so much was *found* runs no more."""
+    return found["exit_code"] is not None or found["state"] == GONE
 
 
 def _queued(states: Sequence[NodeState], code: int | None) -> dict[str, str]:

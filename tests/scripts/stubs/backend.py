@@ -36,6 +36,7 @@ class StubBackend:
     max_workers = 250
     poll_s = 0.02
     end_margin_s = 5.0
+    why_gone = "its nodes are gone"
     end_timeout_s = 0.0
     is_this_machine = True
     is_free_to_ask = True
@@ -130,6 +131,9 @@ class StubBackend:
             return [NodeState(name, State.CANCELED, 143) for name in names]
         code = self._codes.get("run", 0)
         return [NodeState(name, State.of_exit_code(code), code) for name in names]
+
+    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
+        """Nothing is forgotten."""
 
     def why_fixed(self, cluster: Cluster) -> str:
         return ""

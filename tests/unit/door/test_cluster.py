@@ -157,6 +157,15 @@ def test_a_failure_has_code_reason_node_and_next_step(site: Site, reason: str, n
         assert error.next_step == "what its nodes have printed: logs()"
 
 
+def test_one_that_is_gone_is_no_success(site: Site) -> None:
+    cluster = site.cluster(name="mine").up()
+    site.backend.nodes[site.backend.clusters[0].launch_id].clear()
+    with pytest.raises(ClusterFailedError, match=r"mine ended with 76 \(its nodes are gone\)"):
+        cluster.wait(60)
+    with pytest.raises(ClusterFailedError, match=r"mine ended with 76 \(its nodes are gone\)"):
+        Cluster.find("mine", project=site.root).wait(60)
+
+
 def test_the_one_node_that_ended_so_is_named(site: Site) -> None:
     cluster = site.cluster(workers=2).up()
     (launched,) = site.backend.clusters

@@ -217,3 +217,9 @@ def test_control_characters_do_not_reach_a_terminal(run: Run, place: str) -> Non
     run.cluster_dir.publish("MAIN_ready.json", facts=facts)
     run.follow(lambda: run.end(7, 7, 7, stop={"exit_code": 7, "reason": evil if place == "reason" else "r"}))
     assert "\033" not in "".join(run.said)
+
+
+def test_a_cluster_that_is_taken_away_while_it_is_followed_is_lost_with_the_backends_word(run: Run) -> None:
+    """Somebody has removed all that it was: no node tells how it ended."""
+    code = run.follow(lambda: run.backend.nodes[LAUNCH].clear())
+    assert (code, run.said[-1]) == (76, "cluster mine ended with 76 (its nodes are gone) after 0.1 s")

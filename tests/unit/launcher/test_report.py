@@ -383,3 +383,16 @@ def test_what_a_backend_cannot_tell_is_unknown(backend: FakeBackend, cluster: Cl
     found = report.unreadable(backend, cluster, [], "no answer\x1b[0m")
     assert (found["state"], found["exit_code"], found["nodes"]) == ("UNKNOWN", None, [])
     assert list_text([found]).splitlines()[-1] == "mine: unreadable: no answer[0m"
+
+
+def test_a_cluster_of_which_nobody_knows_anything_is_gone_and_no_failure(
+    backend: FakeBackend, cluster: Cluster, cluster_dir: ClusterDir
+) -> None:
+    """It runs no more, either: no list shows it, and what was ready is no more."""
+    cluster_dir.publish("MAIN_ready.json", facts={"dashboard": "https://127.0.0.1:8787"})
+    backend.nodes[LAUNCH].clear()
+    found = described_by(backend, cluster)
+    assert (found["state"], found["exit_code"], found["reason"]) == ("GONE", None, "its nodes are gone")
+    assert found["facts"] == {}
+    assert report.is_over(found)
+    assert "mine  dask on local, GONE, started" in status_text(found)

@@ -66,6 +66,7 @@ class DockerBackend:
     # A look is a call, which takes 40 ms of CPU (docker 20.10).
     poll_s = 1.0
     # The agent's own, and as much for the engine.
+    why_gone = "its containers are gone, and nobody has kept how they ended"
     end_margin_s = 2 * _MARGIN_S
     end_timeout_s = 0.0
     is_this_machine, is_free_to_ask = True, False
@@ -289,6 +290,9 @@ class DockerBackend:
         return ContainerWay(self._engine, commands.container_name(cluster.cluster_id, node), node, port)
 
     # --- End -----------------------------------------------------------------------------------------------
+
+    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
+        """Do nothing: its containers stay until somebody removes them."""
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Return why there can be no more workers: main has ended and been removed, and with it what they are given."""

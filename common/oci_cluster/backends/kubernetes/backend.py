@@ -6,6 +6,7 @@ launcher. All else that a cluster has is owned by its Job, and goes with it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shlex
@@ -23,11 +24,20 @@ from oci_cluster.backends.code import code_of
 from oci_cluster.backends.kubernetes import clusters, requests, states
 from oci_cluster.backends.kubernetes.keeping import keep
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
-from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
+from oci_cluster.contract.cluster import (
+    FILE,
+    Cluster,
+    Node,
+    NodeState,
+    Plan,
+    any_running,
+    clusters_dir,
+    kept_clusters,
+)
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.values import parse_switch
-from oci_cluster.errors import LostPlanError, SettingsError
+from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
 
@@ -71,6 +81,10 @@ class KubernetesBackend:
     # A request or two each; the end is seen this much later.
     poll_s = 1.0
     # As long as main waits for the others, and a node uploads what its script has left.
+    why_gone = (
+        "its Job is gone: somebody has removed it, or Kubernetes has, KEEP_ENDED after its end (a day, unless it is"
+        " set); nobody has looked at it here since it ended"
+    )
     end_margin_s = 30.0
     # Until a kubelet has ended a container, and the Job controller has seen it.
     end_timeout_s = 60.0
@@ -317,6 +331,15 @@ class KubernetesBackend:
         return self._seen.told(job)
 
     # --- End -----------------------------------------------------------------------------------------------
+
+    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
+        """Keep here how *cluster* has ended, before Kubernetes removes its Job; what fails is tried again next time."""
+        is_ours = bool(cluster.handle) and (cluster.directory / FILE).exists()
+        if not is_ours or not states or any_running(states) or kept.read_states(cluster):
+            return
+        with contextlib.suppress(ClusterError), kept.alone(cluster):
+            plan = self.load(cluster)
+            keep(cluster, plan, states, self._seen.told(cluster.handle) if _is_told(plan) else None, None)
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Return why the nodes of *cluster* stay, empty where they can be added and ended."""

@@ -18,7 +18,7 @@ def keep(
     plan: Plan,
     states: Sequence[NodeState],
     told: Mapping[str, bytes] | None,
-    logs: Callable[[Cluster, Path], LogCopy],
+    logs: Callable[[Cluster, Path], LogCopy] | None,
 ) -> None:
     """Write what is known of *cluster* to its directory.
 
@@ -27,7 +27,7 @@ def keep(
         plan: What it was launched with.
         states: How its nodes ended.
         told: The files that they told; None where a work dir has them, with logs and outputs.
-        logs: Copies whole logs of pods to a folder.
+        logs: Copies whole logs of pods to a folder; None where these are to stay with the pods.
 
     Raises:
         BackendError, NotPermittedError: that cannot be written.
@@ -40,7 +40,7 @@ def keep(
         for name, body in (told or {}).items():
             if body:
                 write_whole(directory / name, body)
-        if told is not None:
+        if told is not None and logs is not None:
             with tempfile.TemporaryDirectory(dir=directory) as scratch:
                 _bring_logs(logs(cluster, Path(scratch)), directory / "logs")
         kept.write_states(cluster, states)

@@ -71,6 +71,7 @@ class LocalBackend:
     max_workers = 250
     # Short enough to feel live, long enough to cost 1 % of a core.
     poll_s = 0.05
+    why_gone = "its files are gone"
     end_margin_s = _END_TIMEOUT_S
     end_timeout_s = 0.0
     is_this_machine = is_free_to_ask = True
@@ -317,6 +318,9 @@ class LocalBackend:
         return DirectWay(next(state.address for state in self._states(cluster) if state.node == node), port)
 
     # --- End -----------------------------------------------------------------------------------------------
+
+    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
+        """Do nothing: its files are here."""
 
     def why_fixed(self, cluster: Cluster) -> str:  # noqa: ARG002 - none is
         """Return nothing: workers can be added and ended."""

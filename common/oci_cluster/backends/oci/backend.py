@@ -71,6 +71,7 @@ class OciBackend:
     # A request or two each, for hours; the end is seen this much later.
     poll_s = 2.0
     # As long as a node takes to look, and to upload what its script has left.
+    why_gone = "its Job has no runs: none was made, or somebody has deleted them"
     end_margin_s = 30.0
     # With grace and margin, the five minutes that the service is given to take a run down.
     end_timeout_s = 260.0
@@ -313,6 +314,9 @@ class OciBackend:
         return open_way(cluster, plan, node, port, asker)
 
     # --- End -----------------------------------------------------------------------------------------------
+
+    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
+        """Do nothing: its Job stays until somebody removes it."""
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Return why the nodes of *cluster* stay, empty where they can be added and ended."""
