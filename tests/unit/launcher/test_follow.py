@@ -221,5 +221,5 @@ def test_control_characters_do_not_reach_a_terminal(run: Run, place: str) -> Non
 
 def test_a_cluster_that_is_taken_away_while_it_is_followed_is_lost_with_the_backends_word(run: Run) -> None:
     """Somebody has removed all that it was: no node tells how it ended."""
-    code = run.follow(lambda: run.backend.nodes[LAUNCH].clear())
+    code = run.follow(run.backend.nodes[LAUNCH].clear)
     assert (code, run.said[-1]) == (76, "cluster mine ended with 76 (its nodes are gone) after 0.1 s")
