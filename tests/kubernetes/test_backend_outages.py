@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,17 @@ def refuse_for_a_minute(proxy: FaultyProxy, launch: Launch) -> None:
             wait_until(lambda u=until: time.monotonic() > u, "half a minute to be over")
         assert fault.hits, (status, launch.err)
     assert launch.process.poll() is None, launch.err
+
+
+def test_who_looks_while_the_api_is_away_is_told_and_not_kept_for_long(site_behind: Site, proxy: FaultyProxy) -> None:
+    """A line after two seconds says what is tried; after 15 the person may try again, or ask somebody."""
+    with proxy.misbehaving(status=503):
+        began = time.monotonic()
+        said = site_behind.run("list", code=69)
+        assert 10 < time.monotonic() - began < 30
+    first, last = said.splitlines()
+    assert re.fullmatch(r"list\.sh: Kubernetes refused GET \S+: 503 .*; trying again for 1[345] s", first)
+    assert re.search(r"tried \d+ times in \d+ s", last)
 
 
 @pytest.mark.nightly

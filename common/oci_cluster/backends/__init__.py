@@ -18,7 +18,14 @@ def known_backends() -> list[str]:
     return sorted(path.parent.name for path in Path(__file__).parent.glob("*/backend.py"))
 
 
-def open_backend(name: str, root: Path, given: Mapping[str, str], is_stopped: IsStopped = lambda: False) -> Backend:
+def open_backend(
+    name: str,
+    root: Path,
+    given: Mapping[str, str],
+    is_stopped: IsStopped = lambda: False,
+    *,
+    is_looking: bool = False,
+) -> Backend:
     """Return the backend *name*, importing it and no other.
 
     Args:
@@ -26,12 +33,13 @@ def open_backend(name: str, root: Path, given: Mapping[str, str], is_stopped: Is
         root: The checkout.
         given: Settings: environment and ``config.env``.
         is_stopped: Whether the launcher has been told to stop.
+        is_looking: Whether nothing is to be changed: who waits for an answer gives up soon, and asks again.
 
     Raises:
         SettingsError: a setting that it needs is wrong.
     """
     module = importlib.import_module(f"oci_cluster.backends.{name}.backend")
-    backend: Backend = module.open_backend(root, given, is_stopped)
+    backend: Backend = module.open_backend(root, given, is_stopped, is_looking=is_looking)
     return backend
 
 

@@ -17,6 +17,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
 LONGEST_RETRY_AFTER_S = 60.0
 # An outage that nobody has met for so long may be over: the next failure is another one.
 _FORGET_S = 60.0
+# Before a person who waits for an answer is told why there is none.
+_SILENCE_S = 2.0
 # What is left of any patience when the launcher has been told to stop: long enough to get a `stop` file through to a
 # busy service, short enough for somebody who has pressed Ctrl-C.
 _PATIENCE_WHEN_STOPPED_S = 10.0
@@ -46,6 +48,8 @@ class Waiting:
     sleep: Callable[[float], None] = time.sleep
     is_stopped: Callable[[], bool] = lambda: False
     """Whether it has been told to stop."""
+    say: Callable[[str], None] = lambda _: None
+    """Tells a person of an outage that lasts."""
 
 
 class Repeats:
@@ -63,6 +67,7 @@ class Repeats:
         self._waiting = waiting
         self._failing_since: float | None = None
         self._failed_at = 0.0
+        self._has_told = False
 
     def call(self, request: Callable[[], T]) -> T:
         """Return what *request* returns.
@@ -80,7 +85,7 @@ class Repeats:
                     raise
                 now = self._waiting.clock()
                 if self._failing_since is None or now - self._failed_at > _FORGET_S:
-                    self._failing_since = now
+                    self._failing_since, self._has_told = now, False
                 self._failed_at = now
                 pause_s = error.retry_after_s + delay_s
                 if now + pause_s - self._failing_since > self._limit_s():
@@ -88,6 +93,10 @@ class Repeats:
                         raise
                     told = f"{error}; tried {tries} times in {now - began_at:.0f} s"
                     raise RequestFailedError(told, is_passing=True, retry_after_s=error.retry_after_s) from error
+                if not self._has_told and now + pause_s - self._failing_since >= _SILENCE_S:
+                    self._has_told = True
+                    left_s = self._limit_s() - (now - self._failing_since)
+                    self._waiting.say(f"{error}; trying again for {left_s:.0f} s")
                 self._waiting.sleep(pause_s)
             else:
                 self._failing_since = None

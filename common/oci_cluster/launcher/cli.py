@@ -243,7 +243,7 @@ def _wait(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Sig
 def _status(line: CommandLine) -> int:
     from oci_cluster.launcher.report import status_text
 
-    backend, lifecycle, cluster = chosen(line)
+    backend, lifecycle, cluster = chosen(line, is_looking=True)
     if line.has("--json"):
         print(_status_json(lifecycle, backend, cluster))
     else:
@@ -266,7 +266,7 @@ def _status_json(lifecycle: Lifecycle, backend: Backend, cluster: Cluster) -> st
 def _list(line: CommandLine) -> int:
     from oci_cluster.launcher.report import describe, is_over, list_text, overview, unreadable
 
-    backend = opened(line)
+    backend = opened(line, is_looking=True)
     clusters = backend.find()
     states = backend.states(clusters)
     found = []
@@ -290,7 +290,7 @@ def _logs(line: CommandLine) -> int:
     from oci_cluster.system.process import Signals
 
     lines = line.number("--tail")
-    backend, lifecycle, cluster = chosen(line)
+    backend, lifecycle, cluster = chosen(line, is_looking=not line.has("-f", "--follow"))
     shown = Shown(line.value("--node"), lines, line.has("-f", "--follow"), is_terminal(sys.stdout, os.environ))
     try:
         out, say = sys.stdout, say_to_stderr(program())

@@ -21,25 +21,27 @@ if TYPE_CHECKING:
     from oci_cluster.contract.cluster import Cluster
 
 
-def chosen(line: CommandLine, is_stopped: IsStopped = lambda: False) -> tuple[Backend, Lifecycle, Cluster]:
+def chosen(
+    line: CommandLine, is_stopped: IsStopped = lambda: False, *, is_looking: bool = False
+) -> tuple[Backend, Lifecycle, Cluster]:
     """Return the cluster that the command line names, and what acts on it."""
-    backend = opened(line, is_stopped)
+    backend = opened(line, is_stopped, is_looking=is_looking)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say_to_stderr(program()))
     return backend, lifecycle, lifecycle.choose(line.words[0] if line.words else "")
 
 
-def opened(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
+def opened(line: CommandLine, is_stopped: IsStopped = lambda: False, *, is_looking: bool = False) -> Backend:
     """Return the backend that was asked for, with all that it needs."""
-    backend = open_named(line, is_stopped)
+    backend = open_named(line, is_stopped, is_looking=is_looking)
     backend.check()
     equip(backend.name)
     return backend
 
 
-def open_named(line: CommandLine, is_stopped: IsStopped = lambda: False) -> Backend:
+def open_named(line: CommandLine, is_stopped: IsStopped = lambda: False, *, is_looking: bool = False) -> Backend:
     """Return the backend that was asked for, on the command line or in a setting."""
     given = given_settings()
-    return open_backend(backend_named(line, given), PROJECT_ROOT, given, is_stopped)
+    return open_backend(backend_named(line, given), PROJECT_ROOT, given, is_stopped, is_looking=is_looking)
 
 
 def backend_named(line: CommandLine, given: Mapping[str, str]) -> str:

@@ -24,7 +24,9 @@ from oci_cluster.errors import ClusterError, StoppedError
 from oci_cluster.system.console import Say
 
 
-def open_backend(root: Path, _given: Mapping[str, str], is_stopped: Callable[[], bool]) -> StubBackend:
+def open_backend(
+    root: Path, _given: Mapping[str, str], is_stopped: Callable[[], bool], *, is_looking: bool = False
+) -> StubBackend:
     """Return the backend of the checkout *root*."""
     return StubBackend(root, is_stopped)
 

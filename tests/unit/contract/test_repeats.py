@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -101,3 +102,22 @@ def test_who_is_told_to_stop_waits_for_seconds(clock: Clock) -> None:
     with pytest.raises(RequestFailedError):
         repeats(clock, 180, is_stopped=True).call(failing(10**6))
     assert clock.now <= 1020
+
+
+def test_an_outage_is_told_once_before_a_person_has_waited_for_two_seconds(clock: Clock) -> None:
+    """What is tried, and for how long; a hiccup is not worth a line. The next outage is another one."""
+    said: list[tuple[float, str]] = []
+    began = clock.now
+    waiting = Waiting(clock, clock.sleep, say=lambda text: said.append((clock.now - began, text)))
+    asked = Repeats(15, waiting)
+    assert asked.call(failing(1)) == "answer"
+    assert said == []
+    with pytest.raises(RequestFailedError):
+        asked.call(failing(10**6))
+    ((when_s, text),) = said
+    assert when_s <= 2 + 0.75
+    assert re.fullmatch(r"HTTP 503; trying again for 1[345] s", text)
+    assert asked.call(failing(0)) == "answer"
+    with pytest.raises(RequestFailedError):
+        asked.call(failing(10**6))
+    assert len(said) == 2

@@ -18,7 +18,9 @@ class Door:
         self.backend = FakeBackend(clusters_dir(root))
         self.opened: list[str] = []
 
-    def open(self, name: str, root: Path, given: dict[str, str], is_stopped: Callable[[], bool]) -> FakeBackend:
+    def open(
+        self, name: str, root: Path, given: dict[str, str], is_stopped: Callable[[], bool], *, is_looking: bool = False
+    ) -> FakeBackend:
         assert root == self.root
         self.opened.append(name)
         self.backend.name = name

@@ -51,7 +51,13 @@ _MARGIN_S = 10.0
 _HAS_ENDED = "has ended; launch it again: scripts/launch.sh"
 
 
-def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) -> DockerBackend:
+def open_backend(
+    root: Path,
+    given: Mapping[str, str],
+    is_stopped: IsStopped,
+    *,
+    is_looking: bool = False,  # noqa: ARG001 - unused here
+) -> DockerBackend:
     """Return the backend of the engine that *given* names, for the checkout *root*."""
     defaults = read_settings_file(root / "scripts" / "backends" / "docker.env")
     return DockerBackend(Engine(SettingsReader(given, defaults).text("DOCKER")), root, is_stopped=is_stopped)

@@ -38,7 +38,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
-from oci_cluster.system.console import Say
+from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import not_writable, write_whole
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ if TYPE_CHECKING:
 _SIGNAL_S = 0.2
 
 
-def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) -> KubernetesBackend:
+def open_backend(
+    root: Path, given: Mapping[str, str], is_stopped: IsStopped, *, is_looking: bool = False
+) -> KubernetesBackend:
     """Return the backend for the checkout *root*, in the Kubernetes that *given*, its settings, name."""
     for client in ("httpx2", "httpcore2"):
         logging.getLogger(client).setLevel(logging.WARNING)  # they tell of every request
@@ -65,9 +67,11 @@ def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) ->
 
     def open_service(settings: Mapping[str, str]) -> Service:
         from oci_cluster.backends.kubernetes.access import open_access
-        from oci_cluster.backends.kubernetes.service import Service
+        from oci_cluster.backends.kubernetes.service import LOOK_PATIENCE_S, PATIENCE_S, Service
 
-        return Service(open_access({**given, **settings}), is_stopped=is_stopped, sleep=sleep)
+        patience_s, say = (LOOK_PATIENCE_S if is_looking else PATIENCE_S), say_to_stderr(program())
+        access = open_access({**given, **settings})
+        return Service(access, is_stopped=is_stopped, sleep=sleep, patience_s=patience_s, say=say)
 
     return KubernetesBackend(root, given, open_service, is_stopped=is_stopped, sleep=sleep)
 

@@ -20,6 +20,7 @@ import yaml
 from oci_cluster.backends.kubernetes.access import Access
 from oci_cluster.contract.repeats import Repeats, RequestFailedError, Waiting
 from oci_cluster.errors import BackendError, ExitCode
+from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ Object = dict[str, Any]
 
 # How long one request is repeated in all: longer than an API server takes to start again, or to be replaced.
 PATIENCE_S = 90.0
+# Who only looks asks again: it is a person who waits, and nothing is lost.
+LOOK_PATIENCE_S = 15.0
 # What is asked of a list at once: a cluster of any size is one page, of up to 8 MB. kubectl asks for 500.
 _PAGE = 1000
 _PASSING = {408, 429, 500, 502, 503, 504}
@@ -80,6 +83,7 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         patience_s: float = PATIENCE_S,
+        say: Say = lambda _: None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         """Prepare to ask.
@@ -90,11 +94,12 @@ class Service:
             clock: Monotonic seconds.
             sleep: Waits seconds; only tests give another.
             patience_s: How long one request is repeated in all.
+            say: Tells a person that there is no answer.
             transport: What carries requests; only tests give one.
         """
         self.access = access
         self.namespace = access.namespace
-        self._repeats = Repeats(patience_s, Waiting(clock, sleep, is_stopped))
+        self._repeats = Repeats(patience_s, Waiting(clock, sleep, is_stopped, say))
         self._transport = transport
         #: What the API has warned of, once each.
         self.warnings: list[str] = []

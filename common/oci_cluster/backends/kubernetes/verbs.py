@@ -10,7 +10,7 @@ from pathlib import Path
 from oci_cluster.backends.kubernetes import queue_view, quota, usage
 from oci_cluster.backends.kubernetes.access import open_access
 from oci_cluster.backends.kubernetes.differences import text
-from oci_cluster.backends.kubernetes.service import Service
+from oci_cluster.backends.kubernetes.service import LOOK_PATIENCE_S, PATIENCE_S, Service
 from oci_cluster.backends.kubernetes.team_table import Table, read_table
 from oci_cluster.backends.kubernetes.teams import NO_QUEUE
 from oci_cluster.errors import BackendError
@@ -50,7 +50,9 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
     }
     # What is wrong with it, is so without any Kubernetes.
     tables = [read_table(Path(words[1]))] if verb == "quota" and words[0] == "apply" else []
-    service = Service(open_access(given))
+    is_looking = verb == "queue" or words[0] == "show"
+    patience_s = LOOK_PATIENCE_S if is_looking else PATIENCE_S
+    service = Service(open_access(given), patience_s=patience_s, say=out.say)
     try:
         if verb == "queue":
             _queue(service, words[0] if words else "", options, out)

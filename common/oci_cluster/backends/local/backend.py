@@ -58,7 +58,13 @@ _END_TIMEOUT_S = 10.0
 _AWAY_S = 30.0
 
 
-def open_backend(root: Path, _given: Mapping[str, str], is_stopped: IsStopped) -> LocalBackend:
+def open_backend(
+    root: Path,
+    _given: Mapping[str, str],
+    is_stopped: IsStopped,
+    *,
+    is_looking: bool = False,  # noqa: ARG001 - unused here
+) -> LocalBackend:
     """Return the backend of this machine, for the checkout *root*."""
     return LocalBackend(root, is_stopped=is_stopped)
 

@@ -40,7 +40,13 @@ if TYPE_CHECKING:
 _SIGNAL_S = 0.2
 
 
-def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped) -> OciBackend:
+def open_backend(
+    root: Path,
+    given: Mapping[str, str],
+    is_stopped: IsStopped,
+    *,
+    is_looking: bool = False,  # noqa: ARG001 - unused here
+) -> OciBackend:
     """Return the backend for the checkout *root*, in the compartment that *given*, its settings, names."""
     logging.getLogger("oci").setLevel(logging.WARNING)  # the SDK tells of every request
 

@@ -33,7 +33,7 @@ def api() -> FakeApi:
 def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Return what runs a verb, and returns what it has printed and said; ``table`` is the file's content."""
     monkeypatch.setattr(verbs, "open_access", lambda _: None)
-    monkeypatch.setattr(verbs, "Service", lambda _: api.service())
+    monkeypatch.setattr(verbs, "Service", lambda *_, **__: api.service())
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str, table: str = TABLE, screen: Screen = WHOLE) -> tuple[str, str]:
@@ -308,7 +308,7 @@ def test_a_cluster_has_the_name_and_the_owner_of_its_job(busy: FakeApi, run: Run
 def test_what_kubernetes_warns_of_is_passed_on(api: FakeApi, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     service = api.service()
     service.warnings = ["v1beta2 ends"]
-    monkeypatch.setattr(verbs, "Service", lambda _: service)
+    monkeypatch.setattr(verbs, "Service", lambda *_, **__: service)
     assert run("quota", "show")[1] == "Kubernetes warns: v1beta2 ends"
 
 
