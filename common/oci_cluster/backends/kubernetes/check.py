@@ -11,6 +11,7 @@ from typing import Any
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
 from oci_cluster.backends.kubernetes import check_machines, check_quota, checks, requests
 from oci_cluster.backends.kubernetes.access import open_access
+from oci_cluster.backends.kubernetes.refused_pods import way_out
 from oci_cluster.backends.kubernetes.rights import RIGHTS, Right, rule
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.settings import settings_of
@@ -190,8 +191,20 @@ def _job(service: Service, plan: Plan, root: Path, pod: dict[str, Any], say: Say
     if violated:
         mend = "leave out what it names, in POD_PATCH, VOLUMES or HOST_NETWORK; or use a namespace that allows it"
         yield fails("Job", f"its pods would be refused: {violated[0]}", mend)
+    elif refusal := _refusal_of_pods(service, job):
+        mend = way_out(str(refusal)) or "wait until others give back what they use, or ask for more"
+        yield fails("Job", f"its pods would be refused: {refusal.reason}", mend)
     else:
         yield fine("Job", "the API would take it: nothing was made")
+
+
+def _refusal_of_pods(service: Service, job: dict[str, Any]) -> KubernetesError | None:
+    """Return why the API would take no pod of *job*: it takes Jobs whose pods it refuses. Not all may ask that."""
+    try:
+        service.create(service.path("pods"), requests.pod_of(job), dry_run=True)
+    except KubernetesError as error:
+        return error if error.code and "is forbidden: User" not in str(error) else None
+    return None
 
 
 def _secret(service: Service, name: str) -> Iterator[Finding]:

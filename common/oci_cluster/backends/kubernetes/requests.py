@@ -231,6 +231,13 @@ def packed(plan: Plan, scratch: Path) -> bytes:
     return b"" if code.archive is None else code.archive.read_bytes()
 
 
+def pod_of(job: Object) -> Object:
+    """Return a pod as the Job controller would make one of *job*."""
+    meta, template = job["metadata"], job["spec"]["template"]
+    named = {**template["metadata"], "generateName": f"{meta['name']}-0-", "namespace": meta["namespace"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}
+
+
 def launch_key_of(secret: Object) -> str:
     """Return the key of a launch, as its Secret has it; empty where it has none."""
     text = (secret.get("data") or {}).get("LAUNCH_KEY") or ""

@@ -11,6 +11,7 @@ from typing import Any
 
 from oci_cluster.backends.kubernetes import queue, states
 from oci_cluster.backends.kubernetes.queue_view import pending_workloads
+from oci_cluster.backends.kubernetes.refused_pods import way_out
 from oci_cluster.backends.kubernetes.requests import LAUNCH, MAX_PREEMPTIONS, QUEUE
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.told_files import files_of, told_of
@@ -33,6 +34,8 @@ _NOTED_S = 3.0
 _HEAD_BYTES = 1 << 20
 # When a Job that has no pods is asked why.
 _PATIENCE_S = 3.0
+# How often its pods must have been refused for what waiting does not change: an account may come a second later.
+_TRIES = 3
 # How often it is asked why a Job waits in its queue: Kueue looks at it anew when something changes there.
 _QUEUE_S = 3.0
 _JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -159,10 +162,14 @@ class Seen:
         if view.is_suspended:
             return replace(view, waiting=self._why_queued(job))
         since = self._empty_since.setdefault(name, self._clock())
-        return replace(view, trouble=self._refusal(name)) if self._clock() - since >= _PATIENCE_S else view
+        if self._clock() - since < _PATIENCE_S:
+            return view
+        trouble, count = self._refusal(name)
+        way = way_out(trouble) if count >= _TRIES else ""
+        return replace(view, trouble=trouble, refused=f"{trouble}; {way}" if way else "")
 
-    def _refusal(self, job: str) -> str:
-        """Return what the last event says of pods of *job* that could not be made; empty where none does."""
+    def _refusal(self, job: str) -> tuple[str, int]:
+        """Return what the last event says of pods of *job* that could not be made, and how often they could not."""
         service = self._open()
         with contextlib.suppress(KubernetesError):  # who may not read events is told less
             chosen = f"involvedObject.kind=Job,involvedObject.name={job}"
@@ -170,8 +177,8 @@ class Seen:
             failed = [event for event in events if event.get("reason") == "FailedCreate"]
             if failed:
                 last = max(failed, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
-                return printable(last.get("message") or "")
-        return ""
+                return printable(last.get("message") or ""), sum(int(event.get("count") or 1) for event in failed)
+        return "", 0
 
     def _why_queued(self, job: Object) -> tuple[State, str]:
         """Return whether a suspended *job* waits in a queue for the first time, or again, and what for.

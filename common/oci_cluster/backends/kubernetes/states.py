@@ -145,6 +145,8 @@ class JobView:
     """What nodes without pods are while it is suspended, and why."""
     trouble: str = ""
     """Why its pods cannot be made."""
+    refused: str = ""
+    """Why they will never be, and what to do."""
     created: str = ""
 
     @classmethod
@@ -256,6 +258,8 @@ def _to_come(node: str, view: JobView) -> NodeState:
             return NodeState(node, word, int(ExitCode.UNAVAILABLE), details=why, never_started=True)
         word, why = (State.QUEUED, "") if word is State.FAILED else (word, why)
         return NodeState(node, word, details=why, is_waiting=True, accepted=view.created)
+    if view.refused and node == "MAIN":  # told of one node: that is enough to give all up
+        return NodeState(node, State.FAILED, int(ExitCode.SETTINGS), details=view.refused, never_started=True)
     word = State.NEEDS_ATTENTION if view.trouble else State.ACCEPTED
     return NodeState(node, word, details=view.trouble, is_waiting=True, accepted=view.created)
 

@@ -32,6 +32,27 @@ def test_a_kubernetes_that_can_run_it_is_fine(api: Api, launch: Launch) -> None:
     assert found["machines"][0][1] == "8 pods with 1 cpu, 2Gi memory fit on 2 machines at all, and 3 are needed"
 
 
+@pytest.mark.parametrize(
+    ("said", "mend"),
+    [
+        ("failed quota: company: must specify limits.cpu for: node", "set CPU_LIMIT"),
+        ("exceeded quota: small", "wait until others give back what they use, or ask for more"),
+    ],
+)
+def test_pods_that_the_api_would_refuse_are_named(api: Api, launch: Launch, said: str, mend: str) -> None:
+    """It takes the Job, whose controller would meet that later."""
+    api.refusals["POST /api/v1/namespaces/mine/pods"] = (403, "Forbidden", f'pods "plain-0" is forbidden: {said}')
+    ((verdict, told, way),) = launch.found()["Job"]
+    assert (verdict, said in told, way) == ("fails", True, mend)
+
+
+def test_who_may_make_no_pods_cannot_ask_whether_they_would_be_taken(api: Api, launch: Launch) -> None:
+    """The Job controller may."""
+    told = 'pods is forbidden: User "ann" cannot create resource "pods"'
+    api.refusals["POST /api/v1/namespaces/mine/pods"] = (403, "Forbidden", told)
+    assert verdicts(launch.found())["Job"] == "fine"
+
+
 def test_without_a_launch_what_needs_none_is_looked_at(launch: Launch) -> None:
     found = launch.found(with_plan=False)
     fine = dict.fromkeys(("API", "rights", "namespace"), "fine")
