@@ -97,6 +97,31 @@ def test_a_wait_has_a_limit(queued: Queued) -> None:
     site.assert_nothing_left()
 
 
+@pytest.mark.parametrize("moment", ["it waits", "it runs"])
+def test_one_that_kueue_has_deactivated_ends_with_69_and_why(queued: Queued, moment: str) -> None:
+    """By an administrator here, or after so many tries: it would wait for ever."""
+    site, api = queued.site, queued.site.kubernetes.api
+    first = site.launch("plain", 1, UP, "--name", "first", *queued.options)
+    site.wait_for(first, "entry up")
+    second = site.launch("plain", 1, UP, "--name", "second", *queued.options)
+    site.wait_for(second, "queued")
+    launch, other = (second, first) if moment == "it waits" else (first, second)
+    name = "second" if moment == "it waits" else "first"
+    (job,) = (job for job in site.jobs() if job["metadata"]["annotations"]["oci-cluster-name"] == name)
+    workloads = f"apis/kueue.x-k8s.io/v1beta2/namespaces/{site.namespace}/workloads"
+    (workload,) = (
+        one
+        for one in api.items(workloads)
+        if one["metadata"]["labels"]["kueue.x-k8s.io/job-uid"] == job["metadata"]["uid"]
+    )
+    api.patch(f"{workloads}/{workload['metadata']['name']}", {"spec": {"active": False}})
+    assert launch.wait(SOON_S) == 69, launch.err
+    assert "Kueue has deactivated it" in launch.err.splitlines()[-1]
+    other.interrupt()
+    assert other.wait(SOON_S) == 143, other.err
+    site.assert_nothing_left()
+
+
 def test_a_cluster_that_is_larger_than_any_quota_says_so(queued: Queued) -> None:
     """Before it waits for ever."""
     site = queued.site

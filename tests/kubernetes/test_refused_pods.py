@@ -53,3 +53,14 @@ def test_what_no_waiting_would_mend_ends_a_launch_with_the_way_out(
     site.assert_nothing_left()
     again = site.launch("plain", 1, "print('done')", **{**environ, **mended})
     assert again.wait(SOON_S) == 0, again.err
+
+
+@pytest.mark.parametrize(("kind", "named"), [("secret", "Secret 'keys'"), ("configmap", "ConfigMap 'keys'")])
+def test_what_a_volume_names_and_is_not_there_is_told_before_anything_is_made(
+    site: Site, kind: str, named: str
+) -> None:
+    """Its pods would wait, and say nothing."""
+    launch = site.launch("plain", 1, "print('done')", VOLUMES=f"keys={kind}:keys")
+    assert launch.wait(SOON_S) == 78, launch.err
+    assert f"VOLUMES: there is no {named} in namespace {site.namespace}" in launch.err.splitlines()[-1]
+    site.assert_nothing_left()

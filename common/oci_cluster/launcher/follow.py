@@ -22,7 +22,7 @@ from oci_cluster.launcher.gone_nodes import GoneNodes
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import Fetches, MergedLogs
 from oci_cluster.launcher.provisioning import Provisioning, names_of
-from oci_cluster.launcher.report import facts_of, has_left, outputs_of, why_killed, why_silent
+from oci_cluster.launcher.report import facts_of, has_left, outputs_of, why_killed, why_silent, why_unstarted
 from oci_cluster.launcher.silent_nodes import SilentNodes
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Interrupts, describe
@@ -153,6 +153,8 @@ class Follower:
             return f" ({why})"
         if code and stop:
             return f" ({outcome_of(stop).reason})"
+        if code and (why := why_unstarted(nodes)):
+            return f" ({why})"
         return " (main lost)" if code == ExitCode.LOST else ""
 
     def finish(self) -> ClusterError | None:

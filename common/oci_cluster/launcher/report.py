@@ -87,6 +87,12 @@ def why_killed(states: Sequence[NodeState], stop: Mapping[str, Any] | None, code
     return next((f"{state.node}: {state.cause}" for state in [*named, *told]), "")
 
 
+def why_unstarted(states: Sequence[NodeState]) -> str:
+    """Return which node could not be started, and why, where the backend says it; else ""."""
+    failed = (state for state in states if state.never_started and state.details)
+    return next((f"{state.node} could not be started: {state.details}" for state in failed), "")
+
+
 def _reason(
     backend: Backend, plan: Plan, states: Sequence[NodeState], stop: Mapping[str, Any], code: int | None
 ) -> str | None:
@@ -97,9 +103,7 @@ def _reason(
         return why_silent(plan)
     if code and (why := why_killed(states, stop, code)):
         return why
-    failed = next((state for state in states if state.never_started and state.details), None)
-    unstarted = f"{failed.node} could not be started: {failed.details}" if code and failed else None
-    return stop.get("reason") or unstarted
+    return stop.get("reason") or (why_unstarted(states) if code else None) or None
 
 
 def _has_files(path: Path) -> bool:

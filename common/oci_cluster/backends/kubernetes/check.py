@@ -97,6 +97,8 @@ def _looks(
     for volume in settings["volumes"]:
         if volume["claim"]:
             yield "storage", partial(check_machines.claim, service, volume, plan)
+        elif "nfs" not in volume["source"]:
+            yield "volume", partial(_mounted, service, volume, plan)
 
 
 def _of(item: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -213,6 +215,14 @@ def _secret(service: Service, name: str) -> Iterator[Finding]:
         yield fails("Secret", f"ENV_SECRETS: there is no Secret {name} in namespace {service.namespace}", make)
     else:
         yield fine("Secret", f"{name} is there")
+
+
+def _mounted(service: Service, volume: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:
+    """Yield whether the Secret or ConfigMap of a *volume* is there."""
+    for problem in checks.volume_problems(service, volume, plan):
+        yield fails("volume", problem, "make it, or leave it out of VOLUMES")
+        return
+    yield fine("volume", f"what is mounted as /mnt/{volume['name']} is there")
 
 
 def _pull_secret(service: Service, name: str, image: str) -> Iterator[Finding]:

@@ -30,18 +30,32 @@ def check_place(service: Service, plan: Plan, settings: Mapping[str, Any]) -> No
         KubernetesError: the API did not answer.
     """
     problems = [
-        *(
-            problem
-            for volume in settings["volumes"]
-            if volume["claim"]
-            for problem in claim_problems(service, volume, plan)
-        ),
+        *(problem for volume in settings["volumes"] for problem in volume_problems(service, volume, plan)),
         *(queue_problems(service, settings["queue"]) if settings["queue"] else []),
         *(class_problems(service, "PRIORITY", settings["priority"]) if settings["priority"] else []),
         *(class_problems(service, "PRIORITY_CLASS", settings["priority_class"]) if settings["priority_class"] else []),
     ]
     if problems:
         raise SettingsError("; ".join(problems))
+
+
+def volume_problems(service: Service, volume: Mapping[str, Any], plan: Plan) -> list[str]:
+    """Return what is wrong with what a *volume* names: without it pods wait for ever, and do not say why."""
+    if volume["claim"]:
+        return claim_problems(service, volume, plan)
+    secret, config = volume["source"].get("secret"), volume["source"].get("configMap")
+    if not secret and not config:
+        return []
+    kind, list_name, name = (
+        ("Secret", "secrets", secret["secretName"]) if secret else ("ConfigMap", "configmaps", config["name"])
+    )
+    try:
+        is_there = service.find(service.path(list_name, name)) is not None
+    except KubernetesError as error:
+        if error.code == _FORBIDDEN:
+            return []
+        raise
+    return [] if is_there else [f"VOLUMES: there is no {kind} '{name}' in namespace {service.namespace}"]
 
 
 def claim_problems(service: Service, volume: Mapping[str, Any], plan: Plan) -> list[str]:

@@ -69,6 +69,9 @@ def waiting_line(job: Object | None, workload: Object | None, pending_workloads:
 
 def is_impossible(workload: Object | None) -> str:
     """Return why a cluster can never start as it is, in a sentence with the next step; empty where it can."""
+    if ((workload or {}).get("spec") or {}).get("active") is False:
+        told = printable(condition(workload or {}, "Evicted").get("message") or "")
+        return f"Kueue has deactivated it{told and f': {told}'}; ask your administrator, and launch it again"
     said = _waits(workload or {})
     if gone := _GONE.search(said):
         what = f"{gone['kind']} {gone['name']}"

@@ -119,3 +119,13 @@ def test_a_claim_can_be_mounted_by_all_and_gets_storage(
         api.objects["/apis/storage.k8s.io/v1/storageclasses/fss"] = {"metadata": {"name": "fss"}, **storage_class}
     ((found, told, _),) = launch.item("storage", VOLUMES="data=pvc:data secret=secret:other")
     assert (found, text in told) == (verdict, True), told
+
+
+@pytest.mark.parametrize(("kind", "word"), [("secrets", "secret"), ("configmaps", "configmap")])
+def test_what_a_volume_mounts_is_there_or_named(api: Api, launch: Launch, kind: str, word: str) -> None:
+    volumes = f"keys={word}:keys"
+    ((verdict, told, way),) = launch.item("volume", VOLUMES=volumes)
+    assert (verdict, way) == ("fails", "make it, or leave it out of VOLUMES")
+    assert "there is no" in told
+    api.objects[f"/api/v1/namespaces/mine/{kind}/keys"] = {"metadata": {"name": "keys"}}
+    assert launch.item("volume", VOLUMES=volumes)[0][0] == "fine"

@@ -256,3 +256,15 @@ def test_what_lacks_all_is_no_failure() -> None:
     )
     assert (queue.nodes_of({}), queue.requests_of({}), queue.since_of({})) == (0, {}, "")
     assert queue.reason_of(workload(active=False)) == "it was deactivated, and does not start again"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ([], "Kueue has deactivated it; ask"),
+        ([{"type": "Evicted", "message": "too many tries"}], "Kueue has deactivated it: too many tries; ask"),
+    ],
+)
+def test_one_that_is_deactivated_never_starts(conditions: list[dict[str, str]], said: str) -> None:
+    """By an administrator, or by Kueue after so many tries."""
+    assert queue.is_impossible({"spec": {"active": False}, "status": {"conditions": conditions}}).startswith(said)
