@@ -79,6 +79,7 @@ class Launcher:
             self.checkout.root,
             compartment,
             lambda: self.service,
+            given={"WORK_DIR": MOUNT["WORK_DIR"]},
             is_stopped=lambda: self.is_stopped,
             clock=self.clock,
             sleep=self.clock.sleep,

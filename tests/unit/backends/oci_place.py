@@ -35,6 +35,7 @@ class OciPlace(Base):
             self.root,
             COMPARTMENT,
             lambda: self._service,
+            given={"WORK_DIR": self.settings["WORK_DIR"]},
             is_stopped=lambda: self.is_stopped,
             clock=self.clock,
             sleep=self.clock.sleep,

@@ -270,7 +270,9 @@ class KubernetesBackend:
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret) or self._kept_key(cluster)
-            self._plans[cluster.handle] = clusters.plan_of(cluster, job, key, self._root)
+            self._plans[cluster.handle] = clusters.plan_of(
+                cluster, job, key, self._root, self._given.get("WORK_DIR", "")
+            )
         if cluster.handle in self._plans:
             return self._plans[cluster.handle]
         plan = Plan.load(cluster.directory, self._root)

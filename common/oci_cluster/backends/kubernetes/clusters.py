@@ -19,6 +19,7 @@ from oci_cluster.backends.kubernetes.states import (
     node_of,
     size_of,
 )
+from oci_cluster.contract import told_work_dir
 from oci_cluster.contract.cluster import Cluster, Plan, limits_of
 from oci_cluster.contract.values import parse_name
 from oci_cluster.errors import LostPlanError, SettingsError
@@ -55,7 +56,7 @@ def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
     )
 
 
-def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path) -> Plan:
+def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own_work_dir: str = "") -> Plan:
     """Return what *cluster* was launched with, as its *job* and its Secret tell.
 
     Raises:
@@ -72,6 +73,8 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path) -> Plan:
         msg = f"the Job {cluster.handle} does not tell what was launched: {printable(error)}"
         raise LostPlanError(msg) from error
     work_dir = environment.get("WORK_DIR", "")
+    if is_stored(work_dir):
+        told_work_dir.checked(work_dir, own_work_dir, f"the Job {cluster.handle}")
     return Plan(
         name=cluster.name,
         launch_id=cluster.launch_id,

@@ -251,10 +251,12 @@ class OciBackend:
 
         Raises:
             UsageError: the Job is not one that a launch has made.
+            LostPlanError: it names a work dir that is not opened unasked.
         """
         if cluster.handle not in self._plans:
             job = self._jobs.get(cluster.handle, cluster.name)
-            self._plans[cluster.handle] = states.plan_of(cluster, job, self._root, self.max_workers)
+            own = self._given.get("WORK_DIR", "")
+            self._plans[cluster.handle] = states.plan_of(cluster, job, self._root, self.max_workers, own)
         return self._plans[cluster.handle]
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:

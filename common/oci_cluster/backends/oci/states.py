@@ -24,6 +24,7 @@ from oci_cluster.backends.oci.requests import (
     TAG_STYLE,
 )
 from oci_cluster.backends.oci.seen import ENDED
+from oci_cluster.contract import told_work_dir
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.names import rank_of
@@ -105,7 +106,7 @@ def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
     return [job.freeform_tags[TAG_NAME] for job in others if job.freeform_tags.get(TAG_CODE, digest) == digest]
 
 
-def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int) -> Plan:
+def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own_work_dir: str = "") -> Plan:
     """Return what *cluster* was launched with, as its *job* tells.
 
     Args:
@@ -113,8 +114,10 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int) -> Plan:
         job: The whole Job.
         root: The checkout, which has the frameworks.
         max_workers: More than these nobody has launched.
+        own_work_dir: ``WORK_DIR`` of who reads.
 
     Raises:
+        LostPlanError: the Job names a work dir that is not opened unasked.
         UsageError: the Job is not one that a launch has made. Files are removed by the name that it gives.
     """
     details = job.job_configuration_details
@@ -154,7 +157,7 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int) -> Plan:
         environment=environment,
         settings={},
         limits=limits,
-        work_dir=environment["WORK_DIR"],
+        work_dir=told_work_dir.checked(environment["WORK_DIR"], own_work_dir, f"the Job of {cluster.name}"),
         placed={
             "job": cluster.handle,
             "compartment": str(job.compartment_id),

@@ -13,7 +13,7 @@ from unit.fake_kubernetes import RefusalError
 
 from oci_cluster.backends.kubernetes.service import KubernetesError
 from oci_cluster.contract.cluster import cluster_code
-from oci_cluster.errors import ExitCode, SettingsError
+from oci_cluster.errors import ExitCode, LostPlanError, SettingsError
 
 
 @pytest.fixture
@@ -142,3 +142,18 @@ def test_a_job_that_kueue_would_suspend_for_ever_is_not_made(
         place.lifecycle.launch(plan)
     assert str(error.value) == f"Kueue suspends each Job of namespace default that names no queue; {advice}"
     assert not place.fake.objects.get("jobs")
+
+
+@pytest.mark.parametrize("url", ["dask://evil:1::file:///x", "ftp://evil/x", "s3://others/work"])
+def test_a_work_dir_of_anybodys_job_is_not_opened(place: KubernetesPlace, url: str) -> None:
+    """Nor is one that the reader has not set; the cluster is listed, and can be ended, all the same."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    (job,) = place.fake.objects["jobs"].values()
+    for variable in job["spec"]["template"]["spec"]["containers"][0]["env"]:
+        if variable["name"] == "WORK_DIR":
+            variable["value"] = url
+    other = place.make()
+    with pytest.raises(LostPlanError, match="that is not opened unasked"):
+        other.load(cluster)
+    assert [state.node for state in other.states([cluster])[cluster.launch_id]] == ["MAIN", "WORKER_1"]

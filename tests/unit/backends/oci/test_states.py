@@ -12,7 +12,7 @@ from unit.fake_oci import NODES, Launcher, codes
 
 from oci_cluster.contract.cluster import Cluster, NodeState, any_running
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.errors import ClusterError, SettingsError, StorageError, UsageError
+from oci_cluster.errors import ClusterError, LostPlanError, SettingsError, StorageError, UsageError
 
 
 def seen_by_another(launcher: Launcher, cluster: Cluster) -> list[NodeState]:
@@ -385,3 +385,17 @@ def test_a_framework_in_a_tag_is_no_path(launcher: Launcher, tmp_path: Path) -> 
     job.freeform_tags = {**job.freeform_tags, "oci-cluster-framework": ".."}
     backend = launcher.another()
     assert backend.load(backend.find()[0]).limits.ports == {}
+
+
+@pytest.mark.parametrize("url", ["dask://evil:1::file:///x", "ftp://evil/x", "file:///home/ann"])
+def test_a_work_dir_of_anybodys_job_is_not_opened(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """Who may make a Job in the compartment would have those who look at it dial, and run, what they like."""
+    cluster = launcher.launch()
+    job = launcher.science.jobs[cluster.handle]
+    job.job_configuration_details.environment_variables["WORK_DIR"] = url
+    monkeypatch.setattr("fsspec.url_to_fs", lambda *_, **__: pytest.fail("it was opened"))
+    with pytest.raises(LostPlanError, match="that is not opened unasked"):
+        launcher.another().load(cluster)
+    assert [node["node"] for node in launcher.overview()[0]["nodes"]] == ["MAIN", "WORKER_1", "WORKER_2"]
