@@ -141,7 +141,8 @@ def test_nodes_that_wait_are_shown_and_stopped(cloud: Cloud) -> None:
     assert wait(launch) == 0, launch.err
     found = json.loads(cloud.run("status", "demo", "--json").stdout)
     assert [node["waiting_s"] >= 0 for node in found["nodes"]] == [True, True]
-    assert re.search(r"^WORKER_1 .* waiting for \d+s: Job run accepted\.$", cloud.run("status", "demo").stdout, re.MULTILINE)
+    shown = cloud.run("status", "demo").stdout
+    assert re.search(r"^WORKER_1 .* waiting for \d+s: Job run accepted\.$", shown, re.MULTILINE)
     assert re.search(r"2 \(2 waiting for \d+s\)", cloud.run("list").stdout)
     stopped = time.monotonic()
     assert cloud.run("stop", "demo").returncode == 0
