@@ -20,7 +20,7 @@ SECURE = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baselin
     [
         ("resourcequotas", QUOTA, {}, "must specify limits.cpu", "set CPU_LIMIT", {"CPU_LIMIT": "1"}),
         ("limitranges", LIMITS, {}, "maximum memory usage per Container is 128Mi", "MEMORY", {"MEMORY": "128m"}),
-        ("", SECURE, {"HOST_NETWORK": "1"}, 'violates PodSecurity "baseline', "HOST_NETWORK", {"HOST_NETWORK": "0"}),
+        ("", SECURE, {"HOST_NETWORK": "1"}, "(hostNetwork=true)", "HOST_NETWORK", {"HOST_NETWORK": "0"}),
         ("", {}, {"SERVICE_ACCOUNT": "nobody"}, '"nobody" not found', "SERVICE_ACCOUNT", {"SERVICE_ACCOUNT": ""}),
     ],
     ids=["ResourceQuota", "LimitRange", "Pod Security", "ServiceAccount"],

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
+from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import LostPlanError
 from oci_cluster.system.text import printable
 
@@ -12,18 +15,33 @@ from oci_cluster.system.text import printable
 _BUCKET = re.compile(r"oci://[A-Za-z0-9._-]+@[A-Za-z0-9._-]+(/[^:]*)?")
 
 
-def checked(url: str, own: str, what: str) -> str:
+def own_work_dirs(given: Mapping[str, str], cluster: Cluster, root: Path) -> set[str]:
+    """Return the reader's own work dirs: that of the settings *given*, and that with which this checkout has launched.
+
+    Args:
+        given: Settings: environment and ``config.env``.
+        cluster: The one that is looked at.
+        root: The checkout.
+    """
+    try:
+        kept = Plan.load(cluster.directory, root).work_dir
+    except LostPlanError:  # another checkout has launched it
+        kept = ""
+    return {given.get("WORK_DIR", ""), kept} - {""}
+
+
+def checked(url: str, own: Collection[str], what: str) -> str:
     """Return the work dir *url* that *what*, such as `the Job x`, tells; it is in a bucket, or who reads has set it.
 
     Args:
         url: Anybody's word.
-        own: ``WORK_DIR`` of who reads; empty where it is not set.
+        own: Those of who reads.
         what: Where *url* stands, for people.
 
     Raises:
         LostPlanError: it is neither, and is not opened.
     """
-    if "::" not in url and (_BUCKET.fullmatch(url) or (own and url.rstrip("/") == own.rstrip("/"))):
+    if "::" not in url and (_BUCKET.fullmatch(url) or url.rstrip("/") in {one.rstrip("/") for one in own}):
         return url
     msg = f"{what} tells of a WORK_DIR that is not opened unasked: {printable(url)}; if it is yours, set WORK_DIR to it"
     raise LostPlanError(msg)

@@ -10,11 +10,11 @@ from oci_cluster.errors import LostPlanError
 
 @pytest.mark.parametrize("url", ["oci://bucket@ns", "oci://bucket@ns/", "oci://my-bucket.1@ns_2/team a/work"])
 def test_a_bucket_is_opened_with_who_reads_as_its_identity(url: str) -> None:
-    assert checked(url, "", "the Job x") == url
+    assert checked(url, (), "the Job x") == url
 
 
 def test_what_who_reads_has_set_is_theirs() -> None:
-    assert checked("s3://mine/work/", "s3://mine/work", "the Job x") == "s3://mine/work/"
+    assert checked("s3://mine/work/", {"s3://mine/work"}, "the Job x") == "s3://mine/work/"
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_what_who_reads_has_set_is_theirs() -> None:
 def test_nothing_else_is_opened(url: str) -> None:
     """It is named, without what a terminal would obey, and with what to do."""
     with pytest.raises(LostPlanError, match="if it is yours, set WORK_DIR to it") as error:
-        checked(url, "s3://mine/work", "the Job x")
+        checked(url, {"s3://mine/work"}, "the Job x")
     assert "\x1b" not in str(error.value)
 
 
 def test_a_chain_is_not_opened_whoever_has_set_it() -> None:
     with pytest.raises(LostPlanError):
-        checked("dask://evil::file:///x", "dask://evil::file:///x", "the Job x")
+        checked("dask://evil::file:///x", {"dask://evil::file:///x"}, "the Job x")

@@ -36,6 +36,7 @@ from oci_cluster.contract.cluster import (
 )
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.told_work_dir import own_work_dirs
 from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
 from oci_cluster.system.console import Say, program, say_to_stderr
@@ -270,9 +271,8 @@ class KubernetesBackend:
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret) or self._kept_key(cluster)
-            self._plans[cluster.handle] = clusters.plan_of(
-                cluster, job, key, self._root, self._given.get("WORK_DIR", "")
-            )
+            own = own_work_dirs(self._given, cluster, self._root)
+            self._plans[cluster.handle] = clusters.plan_of(cluster, job, key, self._root, own)
         if cluster.handle in self._plans:
             return self._plans[cluster.handle]
         plan = Plan.load(cluster.directory, self._root)

@@ -6,6 +6,7 @@ Whoever may write in the namespace can write labels and annotations: none of the
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
     )
 
 
-def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own_work_dir: str = "") -> Plan:
+def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Collection[str] = ()) -> Plan:
     """Return what *cluster* was launched with, as its *job* and its Secret tell.
 
     Raises:
@@ -74,7 +75,7 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own_work
         raise LostPlanError(msg) from error
     work_dir = environment.get("WORK_DIR", "")
     if is_stored(work_dir):
-        told_work_dir.checked(work_dir, own_work_dir, f"the Job {cluster.handle}")
+        told_work_dir.checked(work_dir, own, f"the Job {cluster.handle}")
     return Plan(
         name=cluster.name,
         launch_id=cluster.launch_id,

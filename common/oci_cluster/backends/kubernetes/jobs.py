@@ -148,6 +148,9 @@ class Jobs:
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
         """Have *nodes* ended: all of a cluster by its Job, its last ones with their places, others one by one."""
         waiting = {state.node for state in self._seen.look(cluster) or [] if state.is_waiting}
+        # Also one that Kubernetes itself is just ending, as main has succeeded.
+        pods = self._seen.newest(cluster).items()
+        waiting |= {node for node, pod in pods if not states.is_running(pod) and not states.termination_of(pod)}
         found = self._with_main_counted(cluster)
         job = self._seen.job(cluster.handle)
         if job is None:

