@@ -219,10 +219,10 @@ def _secret(service: Service, name: str) -> Iterator[Finding]:
 
 def _mounted(service: Service, volume: Mapping[str, Any], plan: Plan) -> Iterator[Finding]:
     """Yield whether the Secret or ConfigMap of a *volume* is there."""
-    for problem in checks.volume_problems(service, volume, plan):
-        yield fails("volume", problem, "make it, or leave it out of VOLUMES")
-        return
-    yield fine("volume", f"what is mounted as /mnt/{volume['name']} is there")
+    if problems := checks.volume_problems(service, volume, plan):
+        yield fails("volume", problems[0], "make it, or leave it out of VOLUMES")
+    else:
+        yield fine("volume", f"what is mounted as /mnt/{volume['name']} is there")
 
 
 def _pull_secret(service: Service, name: str, image: str) -> Iterator[Finding]:

@@ -159,20 +159,19 @@ class Jobs:
         wanted = running & set(nodes)
         if not wanted:
             return
-        known = set(states.annotations_of(job).get(requests.UNSTARTED, "").split())
+        view = states.JobView.of(job)
         waiting |= {state.node for state in found if state.is_waiting}
-        unstarted = sorted(known | waiting & wanted)
+        unstarted = sorted(view.unstarted | waiting & wanted)
         if "MAIN" in wanted or wanted == running:
-            view = states.JobView.of(job)
             if not view.is_finished and requests.ALL not in view.ended:
                 # A main that is gone was not ended by this, and was lost.
                 names = {requests.ALL} if "MAIN" in wanted else view.ended | wanted
                 annotations = {requests.ENDED: " ".join(sorted(names)), requests.UNSTARTED: " ".join(unstarted)}
                 self.end_all(cluster.handle, annotations)
         elif (new := _size_without(found[: states.size_of(job)], wanted)) is not None:
-            self._resize(cluster, states.size_of(job), new, self._ended(job) | wanted, unstarted)
+            self._resize(cluster, states.size_of(job), new, view.ended | wanted, unstarted)
         else:
-            ended = " ".join(sorted(self._ended(job) | wanted))
+            ended = " ".join(sorted(view.ended | wanted))
             annotations = {requests.ENDED: ended, requests.UNSTARTED: " ".join(unstarted)}
             self._service.patch(self._service.path("jobs", cluster.handle), {"metadata": {"annotations": annotations}})
             self._delete_pods(cluster, wanted, grace_s=None)
@@ -187,16 +186,14 @@ class Jobs:
         began = self._clock()
         while True:
             found = self._seen.look(cluster) or []
+            if not any(state.node == "MAIN" and not state.is_running for state in found):
+                return found
             view = states.JobView.of(self._seen.job(cluster.handle) or {})
-            has_ended = any(state.node == "MAIN" and not state.is_running for state in found)
-            if not has_ended or view.is_finished or 0 in view.failed | view.completed:
+            if view.is_finished or 0 in view.failed | view.completed:
                 return found
             if self._clock() - began > _COUNTED_S:
                 return found
             self._sleep(0.2)
-
-    def _ended(self, job: Mapping[str, Any]) -> set[str]:
-        return set(states.annotations_of(dict(job)).get(requests.ENDED, "").split())
 
     def _delete_pods(self, cluster: Cluster, nodes: Collection[str], *, grace_s: int | None) -> None:
         for node, pod in self._seen.newest(cluster).items():
