@@ -210,9 +210,16 @@ def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
     for index in [*range(view.size), *view.dropped]:
         node = node_of(index, view.environment).name
         pod = by_index.get(index)
-        state = _without_pod(node, index, view) if pod is None else _of_pod(node, index, pod, view)
+        has_pod = pod is not None and not _waited_in_vain(node, index, pod, view)
+        state = _of_pod(node, index, pod, view) if pod is not None and has_pod else _without_pod(node, index, view)
         found.append(replace(_as_asked(state, view), is_final=index < view.size and index in view.failed))
     return found
+
+
+def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
+    """Return whether *pod* was taken away from a worker, whose next one never began: that has gone before this one."""
+    is_over = view.is_finished and {0} <= view.completed and index not in view.failed
+    return index > 0 and is_disrupted(pod) and bool(termination_of(pod)) and (node in view.unstarted or is_over)
 
 
 def index_of(pod: Object) -> int | None:

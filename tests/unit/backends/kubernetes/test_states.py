@@ -177,6 +177,19 @@ def test_a_node_without_a_pod_in_a_job_that_main_has_completed_never_had_a_place
     assert nodes(job(status={**done, "failedIndexes": "2"}), pod(0, ended(0)))["WORKER_2"] == ("FAILED", None)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        job(annotations={"oci-cluster-ended": "WORKER_1", "oci-cluster-unstarted": "WORKER_1"}),
+        job(status={"conditions": [{"type": "Complete", "status": "True"}], "completedIndexes": "0"}),
+    ],
+)
+def test_a_pod_that_was_evicted_does_not_tell_of_a_worker_whose_next_one_never_began(told: Object) -> None:
+    """That is gone at once, and this one may still be there."""
+    found = one(told, pod(1, ended(143), phase="Failed", conditions=[DISRUPTED]))
+    assert (str(found.state), found.exit_code, found.never_started) == ("CANCELED", 143, True)
+
+
 def test_why_it_waits_in_a_queue() -> None:
     """All wait; where that is for ever, main alone tells."""
     queued = nodes(job(suspend=True), waiting=(State.QUEUED, "1st"))
