@@ -224,7 +224,7 @@ def test_the_scripts_end_is_the_clusters_while_an_evicted_worker_has_no_place(
     site: Site, kubernetes: Cluster, code: int
 ) -> None:
     """A drained machine in a full cluster: that its worker waits makes no failure of a success, nor another one."""
-    gpu = "tests.example/drained"
+    gpu = f"tests.example/drained-{code}"
     kubernetes.set_resource(kubernetes.nodes[0], gpu, 2)
     wanted = {"GPUS": "1", "GPU_RESOURCE": gpu, "GRACE_PERIOD": "2"}
     with claim(kubernetes, site.namespace, "gate") as gate:
