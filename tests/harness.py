@@ -185,8 +185,23 @@ class Launch:
         try:
             code = self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"launch.sh did not end in {patience_s:g} s:\n{self.out}\n{self.err}")
+            pytest.fail(f"launch.sh did not end in {patience_s:g} s:\n{self.out}\n{self.err}\n{self._processes()}")
         return code
+
+    def _processes(self) -> str:
+        """Return what each process of the script waits for, and its signals: one that hangs tells no more."""
+        lines = []
+        own = psutil.Process(self.process.pid)
+        for process in (own, *own.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, PermissionError):
+                about = Path(f"/proc/{process.pid}")
+                signals = re.findall(r"(?:SigPnd|ShdPnd|SigIgn|SigCgt):\t\w+", (about / "status").read_text())
+                connections = [f"{one.raddr} {one.status}" for one in process.net_connections("tcp")]
+                waits = (about / "wchan").read_text(), (about / "syscall").read_text().strip()
+                lines.append(
+                    f"{process.pid} {process.status()} {process.cmdline()[:6]} {waits} {signals} {connections}"
+                )
+        return "\n".join(lines)
 
     def assert_nothing_left(self) -> None:
         """No process, no private directory of a node, and none of Dask's for all clusters."""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
-from oci_cluster.system.interrupts import keep_interrupts
+from oci_cluster.system.interrupts import is_heard, keep_interrupts, raise_at
 from oci_cluster.system.redaction import RedactingFormatter
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
@@ -235,8 +235,7 @@ def main(arguments: Words) -> int:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    raise_at(signal.SIGINT)
     return _guarded(lambda: VERBS[verb][0](words), program())
 
 
@@ -248,6 +247,7 @@ def _guarded(call: Callable[[], int], name: str) -> int:
         say_to_stderr(name)(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
+        is_heard()
         say_to_stderr(name)("stopped")
         return ExitCode.STOPPED
     except ModuleNotFoundError as error:

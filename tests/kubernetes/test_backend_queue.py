@@ -55,7 +55,7 @@ def test_a_launch_that_waits_says_so_and_starts_when_there_is_room(queued: Queue
     first = site.launch("plain", 1, UP, "--name", "first", *queued.options)
     site.wait_for(first, "entry up")
     second = site.launch("plain", 1, RESULT, "--name", "second", *queued.options, PROVISION_TIMEOUT="4")
-    site.wait_for(second, "queued")
+    site.wait_for(second, "second: queued")
     began = time.monotonic()
     wait_until(lambda: time.monotonic() - began > 6, "longer than PROVISION_TIMEOUT")
     assert second.process.poll() is None, second.err
@@ -74,7 +74,7 @@ def test_ctrl_c_while_queued(queued: Queued) -> None:
     first = site.launch("plain", 1, UP, "--name", "first", *queued.options)
     site.wait_for(first, "entry up")
     second = site.launch("plain", 1, UP, "--name", "second", *queued.options)
-    site.wait_for(second, "queued")
+    site.wait_for(second, "second: queued")
     second.interrupt()
     assert second.wait(SOON_S) == 143, second.err
     assert names(site) == ["first"]
@@ -104,7 +104,7 @@ def test_one_that_kueue_has_deactivated_ends_with_69_and_why(queued: Queued, mom
     first = site.launch("plain", 1, UP, "--name", "first", *queued.options)
     site.wait_for(first, "entry up")
     second = site.launch("plain", 1, UP, "--name", "second", *queued.options)
-    site.wait_for(second, "queued")
+    site.wait_for(second, "second: queued")
     launch, other = (second, first) if moment == "it waits" else (first, second)
     name = "second" if moment == "it waits" else "first"
     (job,) = (job for job in site.jobs() if job["metadata"]["annotations"]["oci-cluster-name"] == name)

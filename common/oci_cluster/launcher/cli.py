@@ -27,6 +27,7 @@ from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request, make_plan
 from oci_cluster.launcher.variables import variables_of
 from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr
+from oci_cluster.system.interrupts import raise_at
 from oci_cluster.system.python_env import ensure_tools
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.screen import screen_of
@@ -76,14 +77,7 @@ def run(verb: str, words: Sequence[str]) -> int:
 
 def heed_signals() -> None:
     """Have a signal end this as Ctrl-C does."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _stop_at_once)
-
-
-def _stop_at_once(number: int, _frame: object) -> None:
-    signal.signal(number, signal.SIG_IGN)  # once: a second one must not cut short what ends the first
-    raise KeyboardInterrupt
+    raise_at(signal.SIGTERM, signal.SIGHUP)
 
 
 def _end_with(shell: int) -> None:

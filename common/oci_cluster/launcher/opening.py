@@ -14,6 +14,7 @@ from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.launcher.command_line import CommandLine, usage
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import program, say_to_stderr
+from oci_cluster.system.interrupts import raise_lost
 from oci_cluster.system.python_env import ensure_backend_tools, ensure_tools
 
 if TYPE_CHECKING:
@@ -78,4 +79,5 @@ def continue_in(python: Path) -> None:
         return
     os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh: no modules are looked for there
     os.chdir(PROJECT_ROOT / "common")
+    raise_lost()  # what is executed does not know of it
     os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter

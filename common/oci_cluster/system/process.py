@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from oci_cluster.system.interrupts import raise_lost
+
 # From <linux/prctl.h>. Other systems have no equal; there the local backend sweeps what a dead agent leaves.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -91,7 +93,11 @@ class Signals:
     """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once."""
 
     def __init__(self, *, children: bool = True) -> None:
-        """Take over the process's handlers; one object per process. Without *children* CHLD ends no wait."""
+        """Take over the process's handlers; one object per process. Without *children* CHLD ends no wait.
+
+        Raises:
+            KeyboardInterrupt: a signal came before, and what it raised was lost.
+        """
         self.received: int | None = None
         self._reader, writer = os.pipe()
         os.set_blocking(writer, False)
@@ -102,6 +108,7 @@ class Signals:
         # These only wake: the default would not write to the pipe.
         for number in (*([signal.SIGCHLD] if children else []), signal.SIGUSR1):
             signal.signal(number, lambda *_: None)
+        raise_lost()
 
     def _note(self, number: int, _frame: object) -> None:
         self.received = self.received or number

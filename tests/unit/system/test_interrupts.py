@@ -11,9 +11,14 @@ import pytest
 from oci_cluster.system import interrupts
 
 BEGIN = (
-    "import os, signal, time\n"
-    "from oci_cluster.system.interrupts import keep_interrupts\n"
+    "import gc, io, os, signal, time\n"
+    "from oci_cluster.system.interrupts import is_heard, keep_interrupts, raise_at\n"
+    "from oci_cluster.system.process import Signals\n"
     "keep_interrupts()\n"
+    "raise_at(signal.SIGINT)\n"
+    "class File(io.IOBase):\n"
+    "    @property\n"
+    "    def closed(self): {inside}\n"
     "class Dropped:\n"
     "    def __del__(self): {inside}\n"
     "class Waits:\n"
@@ -22,6 +27,7 @@ BEGIN = (
     "    {drops}\n"
     "    time.sleep(60)\n"
     "except KeyboardInterrupt:\n"
+    "    is_heard()\n"
     "    print('caught')\n"
 )
 
@@ -38,6 +44,50 @@ def test_it_is_raised_again_where_it_can_be_caught(inside: str) -> None:
     """Without the traceback."""
     done = run(inside)
     assert (done.stdout, done.stderr, done.returncode) == ("caught\n", "", 0)
+
+
+def test_one_that_the_garbage_collector_drops_is_raised_again() -> None:
+    """It asks a file that it takes away whether it is closed, and nobody hears of what that raises."""
+    done = run("signal.raise_signal(signal.SIGINT)", drops="file = File(); file.own = file; del file; gc.collect()")
+    assert (done.stdout, done.stderr, done.returncode) == ("caught\n", "", 0)
+
+
+def test_one_that_was_lost_just_before_signals_are_noted_is_raised_there() -> None:
+    """What is begun next would not be ended by it."""
+    drops = "Dropped(); Signals(); print('begun')"
+    done = run("signal.raise_signal(signal.SIGINT)", drops=drops)
+    assert (done.stdout, done.stderr, done.returncode) == ("caught\n", "", 0)
+
+
+@pytest.mark.parametrize("way_out", ["finally", "except BaseException"])
+def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
+    """Neither by itself nor by a second signal, whatever else fails there."""
+    program = (
+        f"import signal, time\n"
+        f"from oci_cluster.system.interrupts import is_heard, raise_at\n"
+        f"raise_at(signal.SIGINT)\n"
+        f"try:\n"
+        f"    try:\n"
+        f"        signal.raise_signal(signal.SIGINT)\n"
+        f"    {way_out}:\n"
+        f"        try:\n"
+        f"            1 / 0\n"
+        f"        except ZeroDivisionError:\n"
+        f"            time.sleep(0.1)\n"
+        f"        signal.raise_signal(signal.SIGINT)\n"
+        f"        time.sleep(0.1)\n"
+        f"        print('ended')\n"
+        f"        raise\n"
+        f"except KeyboardInterrupt:\n"
+        f"    is_heard()\n"
+        f"    print('caught')\n"
+    )
+    program = program.replace("        raise\n", "") if way_out == "finally" else program
+    environ = {"PYTHONPATH": str(Path(interrupts.__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("ended\ncaught\n", "", 0)
 
 
 def test_one_that_is_lost_twice_is_raised_once_more() -> None:

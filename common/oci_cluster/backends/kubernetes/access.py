@@ -25,8 +25,6 @@ from oci_cluster.system.text import printable
 # Where a pod finds who it is. Source: Kubernetes' documentation, "Accessing the API from a Pod".
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT_KUBECONFIG = "~/.kube/config"
-# Seconds to connect; between two bytes of an answer. A list of a thousand pods takes one or two.
-_TIMEOUTS = httpx.Timeout(30.0, connect=10.0)
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,7 @@ class Access:
         """
         tls = self.tls
         with self._usable():
-            return httpx.Client(
-                base_url=self.server, verify=tls, auth=self.auth_with(tls), timeout=_TIMEOUTS, proxy=self.proxy
-            )
+            return httpx.Client(base_url=self.server, verify=tls, auth=self.auth_with(tls), proxy=self.proxy)
 
     def auth_with(self, tls: ssl.SSLContext) -> httpx.Auth:
         """Return what says in a request who asks: a token, one that a program prints, a password, whom it stands for.

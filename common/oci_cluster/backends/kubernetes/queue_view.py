@@ -72,7 +72,7 @@ def pending_workloads(service: Service, namespace: str, local_queue: str) -> lis
         KubernetesError: it does not answer, or the user may not ask it.
     """
     path = f"{_VISIBILITY}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
-    return list(service.get(path).get("items") or [])
+    return list(service.glance(path).get("items") or [])
 
 
 def _of_namespace(service: Service) -> list[Object]:

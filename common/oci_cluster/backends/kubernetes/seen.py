@@ -38,6 +38,8 @@ _PATIENCE_S = 3.0
 _TRIES = 3
 # How often it is asked why a Job waits in its queue: Kueue looks at it anew when something changes there.
 _QUEUE_S = 3.0
+# Before places in a queue are asked for again where Kueue's visibility API, a server of its own, did not tell.
+_NO_PLACES_S = 30.0
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _FORBIDDEN = 403
 # How long Kueue may take until it has seen a new Job, before somebody is told.
@@ -67,6 +69,8 @@ class Seen:
         self._noted_at, self._changes = -_NOTED_S, 0
         # Why Jobs wait in their queue, by their ids, and when that was asked.
         self._queued: dict[str, tuple[tuple[State, str], float]] = {}
+        # When places in queues may be asked for.
+        self._places_at = 0.0
 
     # --- Jobs and pods -------------------------------------------------------------------------------------
 
@@ -204,10 +208,17 @@ class Seen:
             if error.code not in {_FORBIDDEN, 404}:
                 raise
             return State.QUEUED, f"in {name}; you may not see why (kueue-batch-user-role shows it)"
-        pending: list[Object] = []
-        with contextlib.suppress(KubernetesError):  # then it is told without its place
-            pending = pending_workloads(service, service.namespace, name)
-        return _queue_state(job, workload, pending)
+        return _queue_state(job, workload, self._pending(service, name))
+
+    def _pending(self, service: Service, queue_name: str) -> list[Object]:
+        """Return what waits in a queue; nothing where nobody tells, which is not asked again at once."""
+        if self._clock() < self._places_at:
+            return []
+        try:
+            return pending_workloads(service, service.namespace, queue_name)
+        except KubernetesError:  # then it is told without its place
+            self._places_at = self._clock() + _NO_PLACES_S
+            return []
 
     # --- What nodes tell -----------------------------------------------------------------------------------
 

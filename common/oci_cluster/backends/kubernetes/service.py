@@ -32,6 +32,9 @@ Object = dict[str, Any]
 PATIENCE_S = 90.0
 # Who only looks asks again: it is a person who waits, and nothing is lost.
 LOOK_PATIENCE_S = 15.0
+# Seconds to connect; between two bytes of an answer: a list of a thousand pods takes one or two. Whoever has pressed
+# Ctrl-C, and whoever asks for what is only good to know, waits for less.
+_CONNECT_S, _ANSWER_S, _ANSWER_WHEN_STOPPED_S, _GLANCE_S = 10.0, 20.0, 5.0, 3.0
 # What is asked of a list at once: a cluster of any size is one page, of up to 8 MB. kubectl asks for 500.
 _PAGE = 1000
 _PASSING = {408, 429, 500, 502, 503, 504}
@@ -99,6 +102,7 @@ class Service:
         """
         self.access = access
         self.namespace = access.namespace
+        self._is_stopped = is_stopped
         self._repeats = Repeats(patience_s, Waiting(clock, sleep, is_stopped, say))
         self._transport = transport
         #: What the API has warned of, once each.
@@ -127,6 +131,13 @@ class Service:
             KubernetesError: the API refused, or did not answer.
         """
         return self._ask("GET", path, query=query)
+
+    def glance(self, path: str) -> Object:
+        """Return the object at *path*, asked for once and not for long: what nobody waits for."""
+        try:
+            return _object_of(self._once("GET", path, answer_s=_GLANCE_S), "GET", path, self.access.server)
+        except RequestFailedError as error:
+            raise _as_error(error) from error
 
     def find(self, path: str, **query: Any) -> Object | None:
         """Return the object at *path*, None where there is none."""
@@ -236,7 +247,7 @@ class Service:
 
         It fails where nothing has come for *read_s* seconds.
         """
-        timeout = httpx.Timeout(10.0, read=read_s)
+        timeout = httpx.Timeout(_CONNECT_S, read=read_s)
         try:
             with self._client.stream("GET", path, params=_texts(query), timeout=timeout) as answer:
                 if answer.is_error:
@@ -256,15 +267,7 @@ class Service:
     ) -> Object:
         self.changes += method != "GET"
         answer = self._repeated(lambda: self._once(method, path, body=body, content_type=content_type, query=query))
-        try:
-            found = answer.json()
-        except ValueError as error:
-            msg = f"{method} {path}: the answer of {self.access.server} is no JSON; is it a Kubernetes?"
-            raise KubernetesError(msg) from error
-        if not isinstance(found, dict):
-            msg = f"{method} {path}: the answer of {self.access.server} is no object; is it a Kubernetes?"
-            raise KubernetesError(msg)
-        return found
+        return _object_of(answer, method, path, self.access.server)
 
     def _repeated(self, once: Callable[[], httpx.Response]) -> httpx.Response:
         try:
@@ -273,12 +276,22 @@ class Service:
             raise _as_error(error) from error
 
     def _once(
-        self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", query: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: Any = None,
+        answer_s: float = _ANSWER_S,
     ) -> httpx.Response:
+        timeout = httpx.Timeout(_ANSWER_WHEN_STOPPED_S if self._is_stopped() else answer_s, connect=_CONNECT_S)
         content = body if body is None or isinstance(body, str) else json.dumps(body)
         headers = {"Accept": "application/json", **({"Content-Type": content_type} if content is not None else {})}
         try:
-            answer = self._client.request(method, path, content=content, headers=headers, params=_texts(query or {}))
+            answer = self._client.request(
+                method, path, content=content, headers=headers, params=_texts(query or {}), timeout=timeout
+            )
         except (httpx.HTTPError, ssl.SSLError, OSError) as error:
             raise _no_answer(method, path, error) from error
         for warning in answer.headers.get_list("Warning"):
@@ -303,6 +316,18 @@ _GROUPS = {
     "services": "/api/v1",
     "workloads": "/apis/kueue.x-k8s.io/v1beta2",
 }
+
+
+def _object_of(answer: httpx.Response, method: str, path: str, server: str) -> Object:
+    try:
+        found = answer.json()
+    except ValueError as error:
+        msg = f"{method} {path}: the answer of {server} is no JSON; is it a Kubernetes?"
+        raise KubernetesError(msg) from error
+    if not isinstance(found, dict):
+        msg = f"{method} {path}: the answer of {server} is no object; is it a Kubernetes?"
+        raise KubernetesError(msg)
+    return found
 
 
 def _texts(query: Any) -> dict[str, str]:

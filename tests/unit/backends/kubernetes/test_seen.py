@@ -97,3 +97,16 @@ def test_a_cluster_of_any_size_is_one_page(place: KubernetesPlace) -> None:
     place.fake._answer = with_limit  # type: ignore[method-assign]
     place.backend.find()
     assert min(limits) > place.backend.max_workers
+
+
+def test_a_server_of_places_that_hangs_is_not_asked_with_each_look(place: KubernetesPlace) -> None:
+    """Kueue's visibility API is a server of its own: who follows a cluster that waits would see nothing else."""
+    place.fake.queue_of_unnamed = "team-a"
+    cluster = launch(place, "mine")
+    asked(place)
+    times: list[int] = []
+    for _ in range(12):
+        place.clock.sleep(5)
+        assert place.lifecycle.is_running(cluster)
+        times.append(sum("pendingworkloads" in path for path in asked(place)))
+    assert times == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]

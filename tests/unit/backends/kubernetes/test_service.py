@@ -132,3 +132,21 @@ def test_what_is_no_kubernetes(clock: Any, text: Any) -> None:
     """Somebody else answers at that address."""
     with pytest.raises(KubernetesError, match="is it a Kubernetes"):
         service(Api((200, text)), clock).get("/x")
+
+
+def test_an_api_that_hangs_keeps_nobody_who_has_pressed_ctrl_c(clock: Any) -> None:
+    """And what is only good to know is asked for once: Kueue's visibility API is a server of its own."""
+    stops: list[bool] = []
+    api = Api(httpx.ReadTimeout("nothing came"))
+    asking = Service(access(), transport=api, clock=clock, sleep=clock.sleep, is_stopped=lambda: bool(stops))
+    with pytest.raises(KubernetesError, match="nothing came"):
+        asking.glance("/places")
+    with pytest.raises(KubernetesError, match="tried"):
+        asking.get("/x")
+    stops.append(True)
+    with pytest.raises(KubernetesError):
+        asking.delete("/x")
+    waits = [request.extensions["timeout"]["read"] for request in api.asked]
+    assert waits[:2] == [3.0, 20.0]
+    assert waits[-1] == 5.0
+    assert [request.url.path for request in api.asked].count("/places") == 1
