@@ -244,6 +244,7 @@ def _guarded(call: Callable[[], int], name: str) -> int:
         code = call()
         sys.stdout.flush()  # here, where a reader that has gone is expected
     except ClusterError as error:
+        is_heard()
         say_to_stderr(name)(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:

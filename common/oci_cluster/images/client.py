@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, NotPermittedError, SettingsError
@@ -20,6 +20,7 @@ _SHOWN = re.compile(r"install-env\.sh:   ")
 _FRAME = re.compile(r"#|------| > \[|executor failed running|ERROR: |Error: building at STEP")
 _STEP_CODE = re.compile(r"exit (?:code|status):? (\d+)")
 _LAST_LINES = 25
+_PIECE_S = 0.2
 _REFUSED = ("denied", "unauthorized", "no basic auth", "authentication required")
 _ADVICE = {
     "no space left on device": "the engine's disk is full; free space there: docker system prune",
@@ -97,8 +98,11 @@ class Client:
     def for_each(self, frameworks: Sequence[str], work: Callable[[str], None]) -> None:
         """Do *work* for all *frameworks* at the same time; report all failures, and raise the first."""
         with ThreadPoolExecutor(len(frameworks)) as pool:
-            futures = [pool.submit(work, framework) for framework in frameworks]
             try:
+                futures = [pool.submit(work, framework) for framework in frameworks]
+                # In pieces: a signal that comes just before a wait without an end is seen only after it.
+                while wait(futures, _PIECE_S).not_done:
+                    pass
                 failed = [error for future in futures if (error := future.exception())]
             except BaseException:  # Ctrl-C, TERM: the pool waits for its threads, and they for these
                 self._is_stopped = True

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-# Until it is looked whether it was lost: by then what has lost it has returned, and nobody has noticed yet.
-_LOOK_S = 0.02
+# Until it is looked whether it was lost: by then what has lost it has returned, and a verb has not ended. And until the
+# next look, where something just ends for it.
+_FIRST_LOOK_S, _NEXT_LOOK_S = 0.001, 0.02
 
 
 class _Interrupt:
@@ -26,20 +27,20 @@ class _Interrupt:
         self.was_raised = False
 
     def raise_it(self, number: int, _frame: FrameType | None) -> None:
-        """Raise it; further signals of that *number* are ignored, which would cut short what ends the first."""
-        signal.signal(number, signal.SIG_IGN)
+        """Raise it; further signals of that *number* do nothing, which would cut short what ends the first."""
+        signal.signal(number, lambda *_: None)  # and not ignored: what is started meanwhile would ignore it, too
         self.look_later()
         raise KeyboardInterrupt
 
-    def look_later(self) -> None:
+    def look_later(self, seconds: float = _FIRST_LOOK_S) -> None:
         self.was_raised = True
         signal.signal(signal.SIGALRM, self._look)
-        signal.setitimer(signal.ITIMER_REAL, _LOOK_S)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def _look(self, _number: int, frame: FrameType | None) -> None:
-        self.look_later()
-        is_in_hook = frame is not None and frame.f_code is _hook_code
-        if not (is_in_hook or _is_on_its_way()):
+        is_lost = not (_is_in_hook(frame) or _is_on_its_way())
+        self.look_later(_FIRST_LOOK_S if is_lost else _NEXT_LOOK_S)
+        if is_lost:
             raise KeyboardInterrupt
 
 
@@ -52,6 +53,13 @@ def _is_on_its_way() -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
+
+
+def _is_in_hook(frame: FrameType | None) -> bool:
+    """Return whether the one that was lost is just being noted: another one would be lost there."""
+    while frame is not None and frame.f_code is not _hook_code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _hook(lost: UnraisableHookArgs, /) -> None:

@@ -76,7 +76,8 @@ def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
         f"            time.sleep(0.1)\n"
         f"        signal.raise_signal(signal.SIGINT)\n"
         f"        time.sleep(0.1)\n"
-        f"        print('ended')\n"
+        f"        ignores = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # so would what it starts\n"
+        f"        print('ended', ignores)\n"
         f"        raise\n"
         f"except KeyboardInterrupt:\n"
         f"    is_heard()\n"
@@ -87,7 +88,7 @@ def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=120, check=False
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("ended\ncaught\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("ended False\ncaught\n", "", 0)
 
 
 def test_one_that_is_lost_twice_is_raised_once_more() -> None:
