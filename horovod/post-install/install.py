@@ -184,7 +184,8 @@ def check_import(module: str) -> None:
 def install_horovod(cache: Path, install: list[str]) -> None:
     compiler = os.environ.get("CXX") or "g++"
     torch, tensorflow = version_of("torch"), version_of("tensorflow-cpu", "tensorflow")
-    versions = [SOURCE_SHA256, sys.version, sysconfig.get_platform(), torch, tensorflow]
+    # A home may be that of several machines.
+    versions = [SOURCE_SHA256, sys.version, sysconfig.get_platform(), *platform.libc_ver(), torch, tensorflow]
     recipe = [BUILD_TOOLS, SWITCHES, PATCHES, WRAPPER.read_text()]
     key = hashlib.sha256(repr([versions, recipe]).encode()).hexdigest()[:16]
     kept = cache / f"horovod-{HOROVOD}-{key}"
@@ -206,12 +207,16 @@ def install_horovod(cache: Path, install: list[str]) -> None:
         check_import("horovod.torch")
         if tensorflow:
             check_import("horovod.tensorflow")
-        # Whole or not at all: what is there is used without another look.
-        unfinished = kept.with_suffix(".new")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        shutil.copy(wheel, unfinished)
-        unfinished.replace(kept)
+        # Whole or not at all, as what is there is used without another look; another checkout may have been faster.
+        with tempfile.TemporaryDirectory(prefix="new-", dir=cache) as unfinished:
+            whole = Path(unfinished) / "wheel"
+            whole.mkdir()
+            shutil.copy(wheel, whole)
+            try:
+                whole.rename(kept)
+            except OSError:
+                if not kept.exists():
+                    raise
 
 
 def main() -> int:

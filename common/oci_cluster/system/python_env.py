@@ -296,10 +296,25 @@ def _make(
         run_installer([*install, *options, *compiled, *step.words], say, extra)
     install += with_torch
     if hook is not None and hook.exists():
-        cache = own_venv(root) / "cache" / directory.name
-        cache.mkdir(parents=True, exist_ok=True)
-        run_installer([hook, directory / "bin" / "python", cache, *install, *compiled], say, extra, HOOK_PROGRESS)
+        kept = _kept_builds(root, hook.parent.name)
+        run_installer([hook, directory / "bin" / "python", kept, *install, *compiled], say, extra, HOOK_PROGRESS)
     say(f"  done in {time.monotonic() - started:.0f} s")
+
+
+def _kept_builds(root: Path, framework: str) -> Path:
+    """Return where what a *framework*'s post-install.sh has built is kept: for all checkouts of this user, if it can be.
+
+    Compiling Horovod takes minutes, and what comes of it is the same in each.
+    """
+    own = own_venv(root) / "cache" / framework
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - without a home, too
+    for place in (caches / "oci-cluster" / framework, own):
+        if place.is_absolute():
+            with contextlib.suppress(OSError):  # a home that is not there, or read-only
+                place.mkdir(parents=True, exist_ok=True)
+                if os.access(place, os.W_OK):
+                    return place
+    return own
 
 
 def own_pip(root: Path, say: Say) -> list[str]:

@@ -54,7 +54,7 @@ class Checkout:
             (bin_dir / name).chmod(0o755)
         self.set(STUB=str(bin_dir / "host-python"), STUB_CALLS=str(self._calls), STUB_PYTHON=sys.executable)
         # None of this machine's files of pip's settings counts.
-        self.set(PATH=f"{bin_dir}:/usr/bin:/bin", PIP_CONFIG_FILE=os.devnull)
+        self.set(PATH=f"{bin_dir}:/usr/bin:/bin", PIP_CONFIG_FILE=os.devnull, XDG_CACHE_HOME=str(place / "kept"))
         monkeypatch.setattr(sys, "executable", str(bin_dir / "host-python"))
         monkeypatch.setattr(sys, "prefix", str(self.root / ".venv"))  # as where all verbs go on
 
@@ -66,7 +66,9 @@ class Checkout:
         """Return the calls since the last time, with the checkout as ROOT and the stubs' folder as BIN."""
         if not self._calls.exists():
             return []
-        text = self._calls.read_text().replace(str(self.root), "ROOT").replace(str(self.root.parent / "bin"), "BIN")
+        text = self._calls.read_text()
+        for path, name in ((self.root, "ROOT"), (self.root.parent / "bin", "BIN"), (self.root.parent / "kept", "KEPT")):
+            text = text.replace(str(path), name)
         self._calls.unlink()
         return text.splitlines()
 

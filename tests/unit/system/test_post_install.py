@@ -41,12 +41,21 @@ def test_a_post_install_script_is_run_when_all_else_is_installed(prepared: Check
     prepared.framework()
     install = "BIN/uv pip install --python ROOT/.venv/envs/dask/bin/python"
     options = "--default-index https://index.example/simple --compile-bytecode"
-    hook = "ROOT/dask/post-install.sh ROOT/.venv/envs/dask/bin/python ROOT/.venv/cache/dask"
+    hook = "ROOT/dask/post-install.sh ROOT/.venv/envs/dask/bin/python KEPT/oci-cluster/dask"
     assert prepared.calls()[-2:] == [
         f"{install} {options} dask==1.0 bokeh==2.0 cert=/my ca",
         f"{hook} {install} {options} cert=/my ca",
     ]
-    assert (prepared.root / ".venv" / "cache" / "dask").is_dir()
+    assert (prepared.root.parent / "kept" / "oci-cluster" / "dask").is_dir()
+
+
+@pytest.mark.parametrize("home", ["", "/dev/null", "a-folder"])
+def test_what_a_user_without_a_home_has_built_is_kept_in_the_checkout(prepared: Checkout, home: str) -> None:
+    """As in containers; and a relative path means another folder each time."""
+    post_install(prepared)
+    prepared.set(XDG_CACHE_HOME=home, HOME="/dev/null")
+    prepared.framework()
+    assert "/dask/bin/python ROOT/.venv/cache/dask " in prepared.calls()[-1]
 
 
 def test_a_post_install_script_gets_pip_where_there_is_no_uv(without_uv: Checkout) -> None:
@@ -56,7 +65,7 @@ def test_a_post_install_script_gets_pip_where_there_is_no_uv(without_uv: Checkou
     without_uv.framework()
     pip = "ROOT/.venv/bin/python -m pip --disable-pip-version-check --no-input"
     assert without_uv.calls()[-1] == (
-        "ROOT/dask/post-install.sh ROOT/.venv/envs/dask/bin/python ROOT/.venv/cache/dask"
+        "ROOT/dask/post-install.sh ROOT/.venv/envs/dask/bin/python KEPT/oci-cluster/dask"
         f" {pip} --python ROOT/.venv/envs/dask/bin/python install --compile"
     )
 
@@ -72,7 +81,7 @@ def test_a_post_install_script_can_install(prepared: Checkout) -> None:
 def test_a_framework_without_a_post_install_script_has_no_cache(prepared: Checkout) -> None:
     """Nothing is made that nobody asked for."""
     prepared.framework()
-    assert not (prepared.root / ".venv" / "cache").exists()
+    assert not (prepared.root.parent / "kept").exists()
 
 
 def test_the_launchers_own_environment_has_no_post_install_script(checkout: Checkout) -> None:
@@ -157,7 +166,7 @@ def test_another_post_install_script_makes_the_environment_anew(prepared: Checko
         hook.unlink()
     leftover = prepared.framework().parent.parent / "leftover"
     leftover.touch()
-    wheel = prepared.root / ".venv" / "cache" / "dask" / "x.whl"
+    wheel = prepared.root.parent / "kept" / "oci-cluster" / "dask" / "x.whl"
     wheel.parent.mkdir(parents=True, exist_ok=True)
     wheel.touch()
     if change == "removed":
