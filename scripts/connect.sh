@@ -4,7 +4,7 @@
 #
 # Make a port of a node reachable on 127.0.0.1 of this machine, and print its URL. Ctrl-C ends that, and nothing of the
 # cluster. Without --port it is the session's (session.sh), else the dashboard. With the backend local nothing is to be
-# done: the URL is printed.
+# done: the URL is printed. A session that has not started yet is waited for.
 #
 #   NAME            the cluster; you may leave it out while only one cluster runs
 #   --port PORT     a name (dashboard, scheduler, jupyter), a number, or HERE:THERE with a port of this machine first;

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oci_cluster.contract.cluster import Cluster, Plan
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import PROJECT_ROOT, framework_dir
 from oci_cluster.contract.names import READY
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 # Seconds between two looks whether the cluster still runs: elsewhere each is a request.
 _LOOK_S = 15.0
 _LOOK_HERE_S = 1.0
+# The same for a session that has not started, and its server that does not listen yet: a person waits.
+_START_LOOK_S = 2.0
+# How long that may take once main runs: what starts it may install packages first, and says so in its log.
+_SERVER_S = 300.0
 
 
 @dataclass
@@ -145,14 +149,15 @@ def connect(line: CommandLine) -> int:
         _stop_if_told(signals)
         plan = backend.load(cluster)
         node = line.value("--node", "MAIN")
-        _check_runs(lifecycle, cluster, node)
+        is_session = bool(plan.environment.get(kinds.SETTING)) and not line.has("--check")
+        _wait_for_start(lifecycle, cluster, node, signals if is_session else None, say)
         connected = Connected(backend, cluster, plan, say)
         kept.callback(connected.close)
         private = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="oci-cluster-connect-")))
         if line.has("--python"):
             print("export", *(f"{name}={shlex.quote(text)}" for name, text in connected.client(private).items()))
         else:
-            _show_ports(line, connected, node, private)
+            _show_ports(line, connected, node, private, signals)
         _stop_if_told(signals)
         sys.stdout.flush()
         if line.has("--check") or not (line.has("--python") or connected.connections.has_forwarders):
@@ -162,7 +167,28 @@ def connect(line: CommandLine) -> int:
     return 0
 
 
-def _check_runs(lifecycle: Lifecycle, cluster: Cluster, node: str) -> None:
+def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: Signals | None, say: Say) -> None:
+    """Return when *node* runs. Whoever opens a session may be early: with *signals* it is waited for, and said why.
+
+    Raises:
+        UsageError: there is no such node, it has ended, or it has not started and nobody waits.
+    """
+    told = ""
+    while (state := _running(lifecycle, cluster, node)).is_waiting:
+        why = f": {state.details}" if state.details else ""
+        if signals is None:
+            command = f"scripts/status.sh {cluster.name}"
+            msg = f"{node} of {cluster.name} has not started yet{why}; {command} says what it waits for"
+            raise UsageError(msg)
+        _stop_if_told(signals)
+        line = f"waiting for {node} of {cluster.name} to start{why}"
+        if line != told:
+            say(line)
+        told = line
+        signals.wait(_START_LOOK_S)
+
+
+def _running(lifecycle: Lifecycle, cluster: Cluster, node: str) -> NodeState:
     states = {state.node: state for state in lifecycle.states(cluster)}
     if node not in states:
         msg = f"{cluster.name} has no node '{node}'; it has {', '.join(states)}"
@@ -171,17 +197,23 @@ def _check_runs(lifecycle: Lifecycle, cluster: Cluster, node: str) -> None:
         what = f"{node} of {cluster.name}" if lifecycle.is_running(cluster) else cluster.name
         msg = f"{what} has ended: nothing of it can be reached; scripts/list.sh shows the clusters that run"
         raise UsageError(msg)
-    if states[node].is_waiting:
-        msg = f"{node} of {cluster.name} has not started yet; scripts/status.sh {cluster.name} says what it waits for"
-        raise UsageError(msg)
+    return states[node]
 
 
-def _show_ports(line: CommandLine, connected: Connected, node: str, private: Path) -> None:
-    known = connected.known_ports()
+def _show_ports(line: CommandLine, connected: Connected, node: str, private: Path, signals: Signals) -> None:
+    known, kind = connected.known_ports(), connected.kind
+    deadline = time.monotonic() + _SERVER_S
+
+    def looks_again() -> bool:
+        signals.wait(_START_LOOK_S)
+        return signals.received is None and time.monotonic() < deadline
+
     texts = line.given.get("--port") or [_usual(connected, known)]
     for port in [parse_port(text, known) for text in texts]:
         name = port.name or str(port.number)
-        url = connected.url(node, port, check=line.has("--check"))
+        is_session = node == "MAIN" and kind is not None and port.number == kind.port and not line.has("--check")
+        again = looks_again if is_session else never
+        url = connected.url(node, port, check=is_session or line.has("--check"), looks_again=again)
         if line.has("--check"):
             connected.say(f"{name} of {node} is reachable")
         print(url if len(texts) == 1 else f"{name} {url}")

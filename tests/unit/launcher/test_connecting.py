@@ -5,17 +5,18 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from unit.fake_backend import KEY, LAUNCH, LIMITS
 from unit.launcher.door import Door
 
 from oci_cluster.backends.base import DirectWay
+from oci_cluster.contract.cluster import State
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY
 from oci_cluster.contract.session import session_token
-from oci_cluster.errors import BackendError, UsageError
+from oci_cluster.errors import BackendError, StoppedError, UsageError
 from oci_cluster.launcher import cli, connecting
 from oci_cluster.system import process
 
@@ -126,6 +127,80 @@ def test_a_session_is_what_is_meant_and_its_token_is_in_the_url(
     told = capsys.readouterr()
     assert told.out == f"http://127.0.0.1:{server}/?t={session_token(KEY, LAUNCH)}\n"
     assert session_token(KEY, LAUNCH) not in told.err
+
+
+class Noted:
+    """A wait in which things happen, one after the other, and at last a signal comes."""
+
+    happens: ClassVar[list[Callable[[], Any]]] = []
+
+    def __init__(self, **_: Any) -> None:
+        self.received: int | None = None
+
+    def wait(self, seconds: float) -> None:
+        if self.happens:
+            self.happens.pop(0)()
+        else:
+            self.received = 15
+
+
+@pytest.fixture
+def session(desk: Door, server: int, monkeypatch: pytest.MonkeyPatch) -> Door:
+    """Return the door with a session whose main waits for a machine; its server listens."""
+    folder = desk.root / "scripts" / "sessions" / "book"
+    folder.mkdir(parents=True)
+    (folder / "session.env").write_text(f"SESSION_PORT={server}\nSESSION_URL='http://127.0.0.1:{{port}}/'\n")
+    plan = desk.backend.plans[LAUNCH]
+    desk.backend.plans[LAUNCH] = replace(plan, environment={**plan.environment, "SESSION": "book"})
+    waits = desk.backend.nodes[LAUNCH]
+    waits["MAIN"] = replace(waits["MAIN"], state=State.QUEUED, is_waiting=True, details="2nd of 3 in team-a")
+    monkeypatch.setattr(connecting, "Signals", Noted)
+    Noted.happens = []
+    return desk
+
+
+def test_a_session_that_has_not_started_is_waited_for(
+    session: Door, server: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With why, said once; and no longer than a signal lets it."""
+    (cluster,) = session.backend.clusters
+    Noted.happens = [lambda: None, lambda: session.backend.set_node(cluster, "MAIN", None, is_waiting=False)]
+    assert cli.run("connect", ["mine"]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"http://127.0.0.1:{server}/\n"
+    assert told.err.count("waiting for MAIN of mine to start: 2nd of 3 in team-a") == 1
+
+
+def test_a_session_that_does_not_start_is_waited_for_until_a_signal(session: Door) -> None:
+    with pytest.raises(StoppedError):
+        cli.run("connect", ["mine"])
+
+
+@pytest.mark.parametrize("words", [["--check"], ["--node", "MAIN", "--check"]])
+def test_who_checks_a_session_that_has_not_started_is_told_at_once(session: Door, words: list[str]) -> None:
+    Noted.happens = [lambda: pytest.fail("it waited")]
+    with pytest.raises(UsageError, match="has not started yet: 2nd of 3 in team-a"):
+        cli.run("connect", ["mine", *words])
+
+
+def test_a_sessions_server_that_does_not_listen_yet_is_waited_for(
+    session: Door, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What starts it may install packages first."""
+    session.backend.set_node(session.backend.clusters[0], "MAIN", None, is_waiting=False)
+    tries: list[int] = []
+
+    def look(*_: object) -> int:
+        tries.append(1)
+        if len(tries) < 3:
+            msg = "nobody listens"
+            raise BackendError(msg)
+        return 200
+
+    monkeypatch.setattr(connecting, "check_reachable", look)
+    Noted.happens = [lambda: None] * 5
+    assert cli.run("connect", ["mine"]) == 0
+    assert (len(tries), capsys.readouterr().out.startswith("http://")) == (3, True)
 
 
 def test_a_check_of_what_nobody_answers_fails(desk: Door, monkeypatch: pytest.MonkeyPatch) -> None:
