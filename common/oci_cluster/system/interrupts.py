@@ -29,10 +29,10 @@ class _Interrupt:
     def raise_it(self, number: int, _frame: FrameType | None) -> None:
         """Raise it; further signals of that *number* do nothing, which would cut short what ends the first."""
         signal.signal(number, lambda *_: None)  # and not ignored: what is started meanwhile would ignore it, too
-        self.look_later()
+        self.look_later(_FIRST_LOOK_S)
         raise KeyboardInterrupt
 
-    def look_later(self, seconds: float = _FIRST_LOOK_S) -> None:
+    def look_later(self, seconds: float) -> None:
         self.was_raised = True
         signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -64,7 +64,7 @@ def _is_in_hook(frame: FrameType | None) -> bool:
 
 def _hook(lost: UnraisableHookArgs, /) -> None:
     if lost.exc_type is KeyboardInterrupt:
-        _interrupt.look_later()
+        _interrupt.look_later(_FIRST_LOOK_S)
     else:
         sys.__unraisablehook__(lost)
 

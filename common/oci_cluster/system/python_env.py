@@ -302,7 +302,7 @@ def _make(
 
 
 def _kept_builds(root: Path, framework: str) -> Path:
-    """Return where what a *framework*'s post-install.sh has built is kept: for all checkouts of this user, if it can be.
+    """Return where what a *framework*'s post-install.sh has built is kept: for all checkouts of a user who has a home.
 
     Compiling Horovod takes minutes, and what comes of it is the same in each.
     """
