@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness import wait_until
+from kube.api import RefusedError
 from kube.cluster import Cluster
 from kube.launches import SOON_S, Site
 
@@ -64,3 +66,56 @@ def test_what_a_volume_names_and_is_not_there_is_told_before_anything_is_made(
     assert launch.wait(SOON_S) == 78, launch.err
     assert f"VOLUMES: there is no {named} in namespace {site.namespace}" in launch.err.splitlines()[-1]
     site.assert_nothing_left()
+
+
+@pytest.mark.parametrize("of", ["pods", "jobs"])
+def test_a_policy_of_the_administrators_refuses_in_its_own_words_and_leaves_nothing(
+    site: Site, kubernetes: Cluster, of: str
+) -> None:
+    """What is refused first is the Job, which owns the rest; or later its pods."""
+    name = f"labels-of-{site.namespace}"
+    group = "" if of == "pods" else "batch"
+    rules = [{"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [of]}]
+    has_team = "has(object.metadata.labels) && 'team' in object.metadata.labels"
+    spec = {
+        "matchConstraints": {
+            "resourceRules": rules,
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}},
+        },
+        "validations": [{"expression": has_team, "message": "each has a label 'team' here"}],
+    }
+    policies = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    bindings = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    kubernetes.api.create(policies, {"metadata": {"name": name}, "spec": spec})
+    bound = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+    kubernetes.api.create(bindings, bound)
+    try:
+        wait_until(lambda: refuses(site, of), "the policy to hold", SOON_S)
+        launch = site.launch("plain", 1, "print('done')")
+        code = launch.wait(SOON_S)
+        last = launch.err.splitlines()[-1]
+        assert "each has a label 'team' here" in last, launch.err
+        assert code == (78 if of == "pods" else 69), launch.err
+        site.assert_nothing_left()
+        if of == "pods":
+            labels = site.project.write("labels.yaml", "metadata: {labels: {team: vision}}\n")
+            again = site.launch("plain", 1, "print('done')", POD_PATCH=str(labels))
+            assert again.wait(SOON_S) == 0, again.err
+    finally:
+        kubernetes.api.delete(f"{bindings}/{name}")
+        kubernetes.api.delete(f"{policies}/{name}")
+
+
+def refuses(site: Site, of: str) -> bool:
+    """Return whether a policy holds already: the API server obeys what it was told a moment ago."""
+    inside = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    secure = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    container = {"name": "x", "image": "x", "securityContext": inside}
+    pod = {"containers": [container], "restartPolicy": "Never", "securityContext": secure}
+    group, spec = ("api/v1", pod) if of == "pods" else ("apis/batch/v1", {"template": {"spec": pod}})
+    path = f"{group}/namespaces/{site.namespace}/{of}?dryRun=All"
+    try:
+        site.kubernetes.api.create(path, {"metadata": {"name": "probe"}, "spec": spec})
+    except RefusedError as error:
+        return "label 'team'" in str(error)
+    return False

@@ -266,6 +266,8 @@ class NodeState:
     """Whether it has ended in a backend that gives its rank to no other node."""
     has_told: bool = True
     """False where it has ended, and its agent has never told anything: something else ran in its place."""
+    holds: str = ""
+    """What still takes its machine though it has ended, such as ``container mesh``; empty where nothing does."""
     accepted: str = ""
     """When the backend accepted it, as :func:`now` tells times; empty where that is not known."""
 

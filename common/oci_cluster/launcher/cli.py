@@ -274,7 +274,7 @@ def _list(line: CommandLine) -> int:
                 found.append(overview(backend, cluster, of_it))
         except ClusterError as error:
             found.append(unreadable(backend, cluster, of_it, str(error)))
-    shown = [cluster for cluster in found if line.has("--all") or not is_over(cluster)]
+    shown = [cluster for cluster in found if line.has("--all") or not is_over(cluster) or "held" in cluster]
     print(json.dumps(shown, indent=2) if line.has("--json") else list_text(shown, screen_of(sys.stdout, os.environ)))
     return 0
 

@@ -136,6 +136,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         "exit_code": code,
         "reason": _reason(backend, plan, states, stop, code),
         **_queued(states, code),
+        **_held(backend, cluster, states),
         "created": cluster.created,
         **({"life": life} if life > 1 else {}),
         "directory": backend.files(cluster, plan),
@@ -200,6 +201,7 @@ def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) ->
         "state": _state(states, code),
         "exit_code": code,
         **_queued(states, code),
+        **_held(backend, cluster, states),
         "created": cluster.created,
         "nodes": [_node(backend, state, code) for state in states],
         **({backend.handle_name: cluster.handle} if backend.handle_name else {}),
@@ -274,6 +276,15 @@ def _node(backend: Backend, state: NodeState, code: int | None) -> dict[str, Any
     return {**shown, **({"cause": state.cause} if state.cause else {}), **waits}
 
 
+def _held(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, str]:
+    """Return what still takes machines of a cluster that has ended, and what ends that."""
+    found = next((state.holds for state in states if state.holds), "")
+    if not found or any_running(states):
+        return {}
+    where = "" if backend.name == "local" else f" --backend {backend.name}"
+    return {"held": f"{found} still runs, and takes its machines: scripts/stop.sh {cluster.name}{where} ends it"}
+
+
 def waiting_s(state: NodeState) -> int:
     """Return for how many seconds a node that has not started has been waiting, by this machine's clock."""
     return seconds_since(state.accepted)
@@ -287,6 +298,7 @@ def status_text(found: Mapping[str, Any], screen: Screen = WHOLE) -> str:
     lines = screen.lines(head)
     lines += screen.lines(f"reason: {printable(found['reason'])}") if found["reason"] else []
     lines += screen.lines(printable(found["queue"], 1000)) if "queue" in found else []
+    lines += screen.lines(found["held"]) if "held" in found else []
     # Facts and the directory are lines of their own however long they are: they are there to be copied.
     lines += [f"{printable(name)}: {printable(value)}" for name, value in found["facts"].items()]
     lines += [f"exposed: {' '.join(map(str, found['exposed']))}"] if "exposed" in found else []
@@ -323,6 +335,7 @@ def list_text(clusters: Sequence[Mapping[str, Any]], screen: Screen = WHOLE) -> 
     ]
     shown = screen.table(["NAME", "FRAMEWORK", "BACKEND", "STATE", "EXIT", "NODES", "AGE"], rows)
     notes = [f"{c['name']}: unreadable: {printable(c['unreadable'])}" for c in clusters if "unreadable" in c]
+    notes += [f"{c['name']}: {c['held']}" for c in clusters if "held" in c]
     return "\n".join([shown, *(line for note in notes for line in screen.lines(note))])
 
 

@@ -322,7 +322,7 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
         if not is_over and (is_disrupted(pod) or view.is_suspended or meta.get("deletionTimestamp")):
             why = printable(_condition(pod, "DisruptionTarget").get("message") or "")
             return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
-        return _ended(ended, pod, there, is_asked=is_asked)
+        return _ended(ended, pod, replace(there, holds=_beside(pod)), is_asked=is_asked)
     if is_running(pod):
         # Removed by force, and still there as its Job has not counted it: nobody will ever tell how it ended.
         if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0:
@@ -333,6 +333,15 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
         # It has not begun, and will not: its end is seen at the next look.
         return replace(there, state=State.CANCELING)
     return _pending(pod, there)
+
+
+def _beside(pod: Object) -> str:
+    """Return which containers beside the node's run on in *pod*, as a mesh's sidecar does: they hold its machine."""
+    told = (pod.get("status") or {}).get("containerStatuses") or []
+    others = [one for one in told if one.get("name") != "node" and "running" in (one.get("state") or {})]
+    names = ", ".join(printable(one.get("name") or "?") for one in others)
+    is_going = bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+    return f"container {names}" if names and not is_going else ""
 
 
 def _memory_of(pod: Object) -> str:

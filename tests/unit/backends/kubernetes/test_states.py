@@ -234,3 +234,24 @@ def test_a_job_that_no_launch_has_made_is_no_cluster(change: Object, tmp_path: P
     assert clusters.cluster_of(made, tmp_path) is not None
     made["metadata"].update(change)
     assert clusters.cluster_of(made, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("beside", "meta", "holds"),
+    [
+        ({"running": {}}, {}, "container mesh"),
+        ({"terminated": {"exitCode": 0}}, {}, ""),
+        ({"waiting": {}}, {}, ""),
+        ({"running": {}}, {"deletionTimestamp": "2026-01-01T00:00:09Z"}, ""),
+    ],
+)
+def test_what_others_have_put_beside_a_node_that_has_ended_holds_its_machine(
+    beside: Object, meta: Object, holds: str
+) -> None:
+    """As long as it runs, and nobody ends it."""
+    found = pod(1, ended(0), meta={**pod(1)["metadata"], **meta})
+    found["status"]["containerStatuses"].append({"name": "mesh", "state": beside})
+    assert one(job(2), pod(0, RUNNING), found).holds == holds
+    running = pod(1, RUNNING)
+    running["status"]["containerStatuses"].append({"name": "mesh", "state": beside})
+    assert one(job(2), pod(0, RUNNING), running).holds == ""
