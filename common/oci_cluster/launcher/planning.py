@@ -164,7 +164,8 @@ def _code(
     if request.session:
         found = find_folder(read, folder, cwd), dict(request.session)
     else:
-        found = find_code(read, folder, cwd, ephemeral=ephemeral)
+        is_elsewhere = bool(read.text("CODE_URI")) and request.backend != "local"
+        found = find_code(read, folder, cwd, ephemeral=ephemeral, is_elsewhere=is_elsewhere)
     check_outputs(read, found[0])
     return found[0], {**found[1], "CODE_DIR": str(found[0])}
 

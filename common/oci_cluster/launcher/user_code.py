@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.settings_table import FLAGS
@@ -43,10 +43,12 @@ def find_interpreter(text: str, cwd: Path) -> Path:
     return path.absolute()  # not resolved: a venv's python is a link that must stay one
 
 
-def find_code(read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool) -> tuple[Path, dict[str, str]]:
+def find_code(
+    read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool, is_elsewhere: bool = False
+) -> tuple[Path, dict[str, str]]:
     """Return the code directory, and the setting that says what of it is run: ``ENTRY_POINT`` or ``ENTRY_MODULE``.
 
-    What is wrong with them is added to *read*'s problems.
+    What is wrong with them is added to *read*'s problems. Code that is elsewhere (``CODE_URI``) need not be here.
     """
     code, (module, entry) = read.text("CODE_DIR"), _asked_for(read)
     if code and not (cwd / code).is_dir():
@@ -59,7 +61,7 @@ def find_code(read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool)
                 )
         return (cwd / code).resolve(), {"ENTRY_POINT": ""}  # what its workers import is where its user is
     if module:
-        return _find_module(read, (cwd / code).resolve(), module)
+        return _find_module(read, (cwd / code).resolve(), module, is_elsewhere=is_elsewhere)
     if not entry:
         example = folder / "example"
         if code:
@@ -69,7 +71,10 @@ def find_code(read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool)
         elif not (example / "train.py").is_file():
             read.problems.append(f"ENTRY_POINT is not set, {folder.name} has no example; give your script: --entry")
         return example, {"ENTRY_POINT": "train.py"}
-    code_dir, entry_point = _find_entry_point(read, code, entry, cwd)
+    if is_elsewhere and not any((cwd / place / entry).exists() for place in ("", code)):
+        code_dir, entry_point = (cwd / code).resolve(), _entry_elsewhere(read, entry)
+    else:
+        code_dir, entry_point = _find_entry_point(read, code, entry, cwd)
     # Nodes of this machine inherit what the launcher's environment has, and a module would win there.
     hidden = {"ENTRY_MODULE": ""} if read.text("ENTRY_MODULE") else {}
     return code_dir, {"ENTRY_POINT": entry_point, **hidden}
@@ -115,13 +120,26 @@ def _asked_for(read: SettingsReader) -> tuple[str, str]:
     return "", ""
 
 
-def _find_module(read: SettingsReader, code_dir: Path, module: str) -> tuple[Path, dict[str, str]]:
+def _entry_elsewhere(read: SettingsReader, entry: str) -> str:
+    """Return *entry* as it is called in the folder of the code, which is ``/code`` in an image; nodes look for it."""
+    path = PurePosixPath(entry)
+    path = path.relative_to("/code") if path.is_relative_to("/code") else path
+    if path.is_absolute() or ".." in path.parts:
+        read.problems.append(f"ENTRY_POINT: '{entry}' is not in the code of CODE_URI; give its path in there: train.py")
+    return str(path)
+
+
+def _find_module(
+    read: SettingsReader, code_dir: Path, module: str, *, is_elsewhere: bool
+) -> tuple[Path, dict[str, str]]:
     path = code_dir.joinpath(*module.split("."))
     try:
         parse_module(module)
     except ValueError as error:
         read.problems.append(f"ENTRY_MODULE: {error}")
     else:
+        if is_elsewhere:
+            return code_dir, {"ENTRY_MODULE": module}
         is_file = path.with_name(f"{path.name}.py").is_file()
         if path.is_dir() and not is_file and not (path / "__main__.py").is_file():
             read.problems.append(

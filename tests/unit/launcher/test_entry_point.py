@@ -88,6 +88,36 @@ def test_a_script_that_is_not_there_is_named(checkout: Checkout) -> None:
     )
 
 
+@pytest.mark.parametrize("uri", ["image", "git+https://example.com/me/project@v1"])
+@pytest.mark.parametrize(
+    ("setting", "given", "run"),
+    [
+        ("ENTRY_POINT", "train.py", "train.py"),
+        ("ENTRY_POINT", "/code/jobs/train.py", "jobs/train.py"),
+        ("ENTRY_MODULE", "package.train", "package.train"),
+    ],
+)
+def test_code_that_is_elsewhere_needs_no_file_here(
+    checkout: Checkout, uri: str, setting: str, given: str, run: str
+) -> None:
+    """In an image, or in a repository; nodes look for it."""
+    plan = checkout.plan(backend="docker", settings={setting: given}, environ={"CODE_URI": uri})
+    assert plan.environment[setting] == run
+
+
+@pytest.mark.parametrize("entry", ["../train.py", "/home/me/train.py", "jobs/../../train.py"])
+def test_a_script_outside_of_code_that_is_elsewhere_is_refused(checkout: Checkout, entry: str) -> None:
+    said = refusal(
+        UsageError, checkout, backend="docker", settings={"ENTRY_POINT": entry}, environ={"CODE_URI": "image"}
+    )
+    assert f"'{entry}' is not in the code of CODE_URI" in said
+
+
+def test_nodes_of_this_machine_take_code_from_here_alone(checkout: Checkout) -> None:
+    said = refusal(UsageError, checkout, settings={"ENTRY_POINT": "nope.py"}, environ={"CODE_URI": "image"})
+    assert "there is no file 'nope.py'" in said
+
+
 def test_a_folder_is_no_script(checkout: Checkout) -> None:
     """How its script is named is said."""
     (checkout.cwd / "job").mkdir()
