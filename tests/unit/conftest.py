@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 
 from oci_cluster.contract.config import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
+from oci_cluster.system import interrupts  # noqa: E402 - likewise
+
+# What a test catches was not lost: nobody looks, in its process, whether it was.
+interrupts._FIRST_LOOK_S = 1000.0
 
 _FOREIGN = re.compile(r"OCI_|XDG_|PIP_|UV_|GIT_|SSL_|DASK_|LC_|LD_PRELOAD$|PYTHON")
 
@@ -77,3 +82,14 @@ def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.chdir(place / "work")
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """Leave behind no handler that a verb has installed: it would get the signals of the tests that follow."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    if interrupts._interrupt.was_raised:
+        interrupts.is_heard()

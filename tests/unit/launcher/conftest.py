@@ -18,7 +18,6 @@ from unit.launcher.shown_logs import Logs
 
 from oci_cluster.launcher import cli, opening
 from oci_cluster.launcher import planning as plan_module
-from oci_cluster.system import interrupts
 
 
 @pytest.fixture
@@ -45,12 +44,8 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     monkeypatch.setattr(opening, "known_backends", lambda: ["cloud", "local"])
     monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: None)
     monkeypatch.setattr(cli, "ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
-    # What a test catches was not lost: nobody looks whether it was.
-    monkeypatch.setattr(interrupts, "_FIRST_LOOK_S", 1000.0)
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGCHLD)}
     yield found
-    interrupts.is_heard()
     signal.set_wakeup_fd(-1)
     for number, handler in before.items():
         signal.signal(number, handler)
