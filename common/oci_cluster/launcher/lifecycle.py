@@ -28,6 +28,12 @@ _LISTED_S = 120.0
 _REMOVE_FOR_S = 20.0
 
 
+def stop_command(backend: Backend, *words: str) -> str:
+    """Return the command that ends what *words* name on *backend*."""
+    where = [] if backend.name == "local" else ["--backend", backend.name]
+    return " ".join(["scripts/stop.sh", *words, *where])
+
+
 class Lifecycle:
     """Launches, finds, scales and ends the clusters of one backend."""
 
@@ -115,8 +121,7 @@ class Lifecycle:
         raise AssertionError  # poll_delays never ends
 
     def _stop_command(self, *words: str) -> str:
-        backend = [] if self._backend.name == "local" else ["--backend", self._backend.name]
-        return " ".join(["scripts/stop.sh", *words, *backend])
+        return stop_command(self._backend, *words)
 
     # --- Find ----------------------------------------------------------------------------------------------
 
@@ -160,13 +165,20 @@ class Lifecycle:
         raise AssertionError  # poll_delays never ends
 
     def choose_all(self, *, ended: bool, older_than_s: float) -> list[Cluster]:
-        """Return the clusters that run, or those that have *ended*; of these, those launched so long ago at least."""
+        """Return the clusters that run, or those that have *ended*; of these, those launched so long ago at least.
+
+        One that has ended, and still takes machines, is among both: it costs what one costs that runs.
+        """
         clusters = self._backend.find()
-        running = {cluster.launch_id for cluster in self._running(clusters)}
+        states = self._backend.states(clusters) if clusters else {}
+
+        def is_meant(nodes: Sequence[NodeState]) -> bool:
+            return not any_running(nodes) if ended else any_running(nodes) or any(node.holds for node in nodes)
+
         return [
             cluster
             for cluster in clusters
-            if (cluster.launch_id in running) is not ended and seconds_since(cluster.created) >= older_than_s
+            if is_meant(states[cluster.launch_id]) and seconds_since(cluster.created) >= older_than_s
         ]
 
     def states(self, cluster: Cluster) -> list[NodeState]:

@@ -24,6 +24,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError
+from oci_cluster.launcher.lifecycle import stop_command
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.screen import WHOLE, Screen
 from oci_cluster.system.text import printable, seconds_since, span
@@ -281,8 +282,7 @@ def _held(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> di
     found = next((state.holds for state in states if state.holds), "")
     if not found or any_running(states):
         return {}
-    where = "" if backend.name == "local" else f" --backend {backend.name}"
-    return {"held": f"{found} still runs, and takes its machines: scripts/stop.sh {cluster.name}{where} ends it"}
+    return {"held": f"{found} still runs, and takes its machines: {stop_command(backend, cluster.name)} ends it"}
 
 
 def waiting_s(state: NodeState) -> int:

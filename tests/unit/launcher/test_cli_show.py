@@ -112,3 +112,26 @@ def test_one_cluster_that_cannot_be_described_hides_no_other(door: Door, capsys:
         ["mine", "dask", "local", "IN_PROGRESS"],
     ]
     assert shown[3:] == ["first: unreadable: cluster.json is damaged"]
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+@pytest.mark.parametrize(("backend", "where"), [("local", ""), ("cloud", " --backend cloud")])
+def test_what_has_ended_and_still_takes_machines_is_shown_with_what_ends_it(
+    door: Door, capsys: pytest.CaptureFixture[str], backend: str, where: str, *, is_free: bool
+) -> None:
+    """Whoever looks at what runs looks for what costs."""
+    door.backend.is_free_to_ask = is_free
+    door.run(MAIN=0, WORKER_1=0)
+    (cluster,) = door.backend.clusters
+    told = f"container mesh still runs, and takes its machines: scripts/stop.sh mine{where} ends it"
+
+    def shown(verb: str, *words: str) -> str:
+        assert cli.run(verb, [*words, "--backend", backend]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    assert told not in shown("list", "--all") + shown("status", "mine")
+    door.backend.set_node(cluster, "WORKER_1", 0, holds="container mesh")
+    assert f"mine: {told}" in shown("list")
+    assert told in shown("status", "mine")
+    door.backend.set_node(cluster, "MAIN", None)
+    assert told not in shown("list") + shown("status", "mine")

@@ -149,3 +149,15 @@ def test_claims_are_given_up_where_a_verb_fails(door: Door, verb: str, words: li
     with pytest.raises(BackendError, match="no answer"):
         cli.run(verb, words)
     assert door.backend.calls[-1] == "close"
+
+
+@pytest.mark.parametrize("choice", [["--ended"], ["--older-than", "0"]])
+def test_what_has_ended_and_still_takes_machines_is_stopped_by_either_choice(door: Door, choice: list[str]) -> None:
+    """Who ends what has run for a day wants no bill for what runs on beside it."""
+    door.run("done", "aa", MAIN=0, WORKER_1=0)
+    door.run("held", "bb", MAIN=0, WORKER_1=0)
+    held = next(cluster for cluster in door.backend.clusters if cluster.name == "held")
+    door.backend.set_node(held, "MAIN", 0, holds="container mesh")
+    assert cli.run("stop", [*choice, "--delete"]) == 0
+    removed = [name for _, name in door.backend.asked("remove")]
+    assert removed == (["done", "held"] if choice == ["--ended"] else ["held"])
