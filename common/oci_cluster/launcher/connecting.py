@@ -157,7 +157,8 @@ def connect(line: CommandLine) -> int:
         if line.has("--python"):
             print("export", *(f"{name}={shlex.quote(text)}" for name, text in connected.client(private).items()))
         else:
-            _show_ports(line, connected, node, private, signals)
+            looks_again = _until_answer(lifecycle, cluster, signals, say)
+            _show_ports(line, connected, node, private, looks_again)
         _stop_if_told(signals)
         sys.stdout.flush()
         if line.has("--check") or not (line.has("--python") or connected.connections.has_forwarders):
@@ -200,14 +201,28 @@ def _running(lifecycle: Lifecycle, cluster: Cluster, node: str) -> NodeState:
     return states[node]
 
 
-def _show_ports(line: CommandLine, connected: Connected, node: str, private: Path, signals: Signals) -> None:
-    known, kind = connected.known_ports(), connected.kind
+def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say) -> LooksAgain:
+    """Return what waits a moment for a session's server that does not answer yet, and says so once.
+
+    It raises StoppedError at a signal, and UsageError where main has ended: nobody will answer then.
+    """
     deadline = time.monotonic() + _SERVER_S
+    told: list[str] = []
 
-    def looks_again() -> bool:
+    def look() -> bool:
+        if not told:
+            told.append(f"waiting for the session of {cluster.name} to answer, for {_SERVER_S:.0f} s")
+            say(told[0])
         signals.wait(_START_LOOK_S)
-        return signals.received is None and time.monotonic() < deadline
+        _stop_if_told(signals)
+        _running(lifecycle, cluster, "MAIN")
+        return time.monotonic() < deadline
 
+    return look
+
+
+def _show_ports(line: CommandLine, connected: Connected, node: str, private: Path, looks_again: LooksAgain) -> None:
+    known, kind = connected.known_ports(), connected.kind
     texts = line.given.get("--port") or [_usual(connected, known)]
     for port in [parse_port(text, known) for text in texts]:
         name = port.name or str(port.number)

@@ -200,7 +200,26 @@ def test_a_sessions_server_that_does_not_listen_yet_is_waited_for(
     monkeypatch.setattr(connecting, "check_reachable", look)
     Noted.happens = [lambda: None] * 5
     assert cli.run("connect", ["mine"]) == 0
-    assert (len(tries), capsys.readouterr().out.startswith("http://")) == (3, True)
+    told = capsys.readouterr()
+    assert (len(tries), told.out.startswith("http://")) == (3, True)
+    assert told.err.count("waiting for the session of mine to answer") == 1
+
+
+@pytest.mark.parametrize(("happens", "error"), [("a signal", StoppedError), ("its end", UsageError)])
+def test_a_sessions_server_is_waited_for_no_longer_than_somebody_may_answer(
+    session: Door, monkeypatch: pytest.MonkeyPatch, happens: str, error: type[Exception]
+) -> None:
+    (cluster,) = session.backend.clusters
+    session.backend.set_node(cluster, "MAIN", None, is_waiting=False)
+
+    def look(*_: object) -> int:
+        msg = "nobody listens"
+        raise BackendError(msg)
+
+    monkeypatch.setattr(connecting, "check_reachable", look)
+    Noted.happens = [] if happens == "a signal" else [lambda: session.backend.set_node(cluster, "MAIN", 0)]
+    with pytest.raises(error):
+        cli.run("connect", ["mine"])
 
 
 def test_a_check_of_what_nobody_answers_fails(desk: Door, monkeypatch: pytest.MonkeyPatch) -> None:
