@@ -191,17 +191,20 @@ class Launch:
     def _processes(self) -> str:
         """Return what each process of the script waits for, and its signals: one that hangs tells no more."""
         lines = []
-        own = psutil.Process(self.process.pid)
-        for process in (own, *own.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, PermissionError):
-                about = Path(f"/proc/{process.pid}")
-                signals = re.findall(r"(?:SigPnd|ShdPnd|SigIgn|SigCgt):\t\w+", (about / "status").read_text())
-                connections = [f"{one.raddr} {one.status}" for one in process.net_connections("tcp")]
-                waits = (about / "wchan").read_text(), (about / "syscall").read_text().strip()
-                lines.append(
-                    f"{process.pid} {process.status()} {process.cmdline()[:6]} {waits} {signals} {connections}"
-                )
+        with contextlib.suppress(psutil.NoSuchProcess):  # just now
+            own = psutil.Process(self.process.pid)
+            lines = [self._process(one) for one in (own, *own.children(recursive=True))]
         return "\n".join(lines)
+
+    def _process(self, process: psutil.Process) -> str:
+        try:
+            about = Path(f"/proc/{process.pid}")
+            signals = re.findall(r"(?:SigPnd|ShdPnd|SigIgn|SigCgt):\t\w+", (about / "status").read_text())
+            connections = [f"{one.raddr} {one.status}" for one in process.net_connections("tcp")]
+            waits = (about / "wchan").read_text(), (about / "syscall").read_text().strip()
+            return f"{process.pid} {process.status()} {process.cmdline()[:6]} {waits} {signals} {connections}"
+        except (psutil.Error, OSError) as error:  # it has ended, or is somebody else's, or there is no /proc
+            return f"{process.pid}: {error}"
 
     def assert_nothing_left(self) -> None:
         """No process, no private directory of a node, and none of Dask's for all clusters."""
