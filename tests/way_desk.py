@@ -98,7 +98,7 @@ def ours(word: str = "") -> dict[int, list[str]]:
     return found
 
 
-def is_heard(way: ssh_way.SshWay) -> bool:
+def stop_looking(way: ssh_way.SshWay) -> bool:
     """Return whether a new connection of *way* leads to the node."""
     with way.dial() as connection:
         return says(connection) == b"hello"

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
-from oci_cluster.system.interrupts import is_heard, keep_interrupts, raise_at
+from oci_cluster.system.interrupts import keep_interrupts, raise_at, stop_looking
 from oci_cluster.system.redaction import RedactingFormatter
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
@@ -244,11 +244,11 @@ def _guarded(call: Callable[[], int], name: str) -> int:
         code = call()
         sys.stdout.flush()  # here, where a reader that has gone is expected
     except ClusterError as error:
-        is_heard()
+        stop_looking()
         say_to_stderr(name)(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        is_heard()
+        stop_looking()
         say_to_stderr(name)("stopped")
         return ExitCode.STOPPED
     except ModuleNotFoundError as error:

@@ -19,7 +19,7 @@ import pytest
 from harness import PATIENCE_S, Project, wait_until
 from oci_cloud import Cloud
 from oci_service.handle import Service
-from way_desk import CONTROLS, Desk, Node, is_heard, ours, says, why_not
+from way_desk import CONTROLS, Desk, Node, ours, says, stop_looking, why_not
 
 from oci_cluster.backends import open_backend
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
@@ -113,7 +113,7 @@ def test_ssh_that_ends_is_started_again_in_the_same_session(desk: Desk) -> None:
     wait_until(lambda: desk.said[1:], "word of it")
     (said,) = desk.said[1:]
     assert "is there again" in said
-    assert is_heard(way)
+    assert stop_looking(way)
     assert desk.states() == ["ACTIVE"]
     way.close()
 
@@ -134,7 +134,7 @@ def test_a_session_is_renewed_before_its_end_while_connections_go_on(desk: Desk)
     # The first session ends, and its connections with it; nobody has noticed.
     assert old.recv(1) == b""
     assert says(new, b"on") == b"on"
-    assert is_heard(way)
+    assert stop_looking(way)
     assert desk.said[1:] == []
     way.close()
     assert set(desk.states()) == {"DELETED"}
@@ -149,7 +149,7 @@ def test_a_session_that_ends_early_is_replaced(desk: Desk) -> None:
         desk.service.control({"bastion_life_s": 2})
         assert connection.recv(1) == b""  # so it is over, though it has told three hours
     desk.service.control({"bastion_life_s": 0})
-    assert is_heard(way)
+    assert stop_looking(way)
     assert desk.states() == ["DELETED", "ACTIVE"]
     way.close()
 
@@ -225,7 +225,7 @@ def test_what_a_session_says_is_no_command(desk: Desk, tmp_path: Path) -> None:
 def test_a_session_and_its_key_may_come_late(desk: Desk) -> None:
     desk.service.control({"bastion_creating_s": 1.5, "bastion_key_late_s": 2.5})
     way = desk.open()
-    assert is_heard(way)
+    assert stop_looking(way)
     way.close()
 
 
@@ -267,11 +267,11 @@ def test_a_jump_host_is_reached_by_the_users_own_configuration(
     write_jump_host(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     way = desk.open(SSH_JUMP="me@jump:2222")
-    assert is_heard(way)
+    assert stop_looking(way)
     (pid,) = ours("-N")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: desk.said, "word of it")
-    assert is_heard(way)
+    assert stop_looking(way)
     way.close()
     assert desk.states() == []  # no bastion was asked
     (tmp_path / "authorized").write_text("")

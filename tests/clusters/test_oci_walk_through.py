@@ -18,7 +18,7 @@ from oci_service.handle import Service
 from oci_service.policies import parse_statement
 from oci_walk import PAGE as TEXT
 from oci_walk import Page, Person, filled, new_person
-from way_desk import Node, is_heard, why_not
+from way_desk import Node, stop_looking, why_not
 
 from oci_cluster.backends.oci import ways
 from oci_cluster.errors import ClusterError
@@ -209,7 +209,7 @@ def test_the_pages_bastion_leads_to_a_node(changed: Tenancy, monkeypatch: pytest
     changed.service.set_statements([*PAGE.statements, *own])
     before = len(changed.service.denials())
     way = ways.way_to(*to_node)
-    assert is_heard(way)
+    assert stop_looking(way)
     way.close()
     assert changed.service.denials()[before:] == []
     for left in own:

@@ -92,4 +92,4 @@ def own_signals() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     if interrupts._interrupt.was_raised:
-        interrupts.is_heard()
+        interrupts.stop_looking()

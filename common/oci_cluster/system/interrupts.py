@@ -91,11 +91,11 @@ def raise_lost() -> None:
         KeyboardInterrupt: there was one.
     """
     if _interrupt.was_raised and not _is_on_its_way():
-        is_heard()
+        stop_looking()
         raise KeyboardInterrupt
 
 
-def is_heard() -> None:
+def stop_looking() -> None:
     """Look no more: what was to end has ended."""
     _interrupt.was_raised = False
     signal.setitimer(signal.ITIMER_REAL, 0)

@@ -90,7 +90,7 @@ def test_a_heartbeat_that_is_not_signed_is_no_life(cluster: Cluster) -> None:
     assert "WORKER_1" in cluster.watch.failures
 
 
-def test_a_node_that_is_heard_again_is_doubted_no_more(cluster: Cluster) -> None:
+def test_a_node_that_stop_looking_again_is_doubted_no_more(cluster: Cluster) -> None:
     """Somebody has written over its heartbeat for a while; then its own is there again."""
     for moment in range(10, 500, 5):
         cluster.beats("WORKER_2")

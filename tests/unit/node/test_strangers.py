@@ -131,7 +131,7 @@ def test_main_answers_the_configurations_that_it_has_read(make: MakeNode) -> Non
 
 
 @pytest.mark.parametrize("last", [heartbeat_file("WORKER_2"), exit_file("WORKER_2")])
-def test_a_replacement_is_heard_though_its_clock_is_behind(worker: Node, last: str) -> None:
+def test_a_replacement_stop_looking_though_its_clock_is_behind(worker: Node, last: str) -> None:
     """It has read what its predecessor has said last, with or without a word of its end: all that it says is later."""
     ahead = ClusterDir(worker.settings.cluster_url, worker.settings.launch_id, KEY)
     ahead._signer._wall_clock_ns = lambda: 4_000_000_000_000_000_000

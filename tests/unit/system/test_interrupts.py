@@ -12,7 +12,7 @@ from oci_cluster.system import interrupts
 
 BEGIN = (
     "import gc, io, os, signal, time\n"
-    "from oci_cluster.system.interrupts import is_heard, keep_interrupts, raise_at\n"
+    "from oci_cluster.system.interrupts import stop_looking, keep_interrupts, raise_at\n"
     "from oci_cluster.system.process import Signals\n"
     "keep_interrupts()\n"
     "raise_at(signal.SIGINT)\n"
@@ -27,7 +27,7 @@ BEGIN = (
     "    {drops}\n"
     "    time.sleep(60)\n"
     "except KeyboardInterrupt:\n"
-    "    is_heard()\n"
+    "    stop_looking()\n"
     "    print('caught')\n"
 )
 
@@ -64,7 +64,7 @@ def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
     """Neither by itself nor by a second signal, whatever else fails there."""
     program = (
         f"import signal, time\n"
-        f"from oci_cluster.system.interrupts import is_heard, raise_at\n"
+        f"from oci_cluster.system.interrupts import stop_looking, raise_at\n"
         f"raise_at(signal.SIGINT)\n"
         f"try:\n"
         f"    try:\n"
@@ -80,7 +80,7 @@ def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
         f"        print('ended', ignores)\n"
         f"        raise\n"
         f"except KeyboardInterrupt:\n"
-        f"    is_heard()\n"
+        f"    stop_looking()\n"
         f"    print('caught')\n"
     )
     program = program.replace("        raise\n", "") if way_out == "finally" else program
