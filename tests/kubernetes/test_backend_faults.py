@@ -230,7 +230,7 @@ def test_the_scripts_end_is_the_clusters_while_an_evicted_worker_has_no_place(
     with claim(kubernetes, site.namespace, "gate") as gate:
         launch = site.launch("plain", 1, f"{UNTIL}raise SystemExit({code})\n", **GATE, **wanted)
         wait_until(lambda: "worker works" in launch.out and "| life " in launch.out, lambda: launch.err, SOON_S)
-        kubernetes.set_resource(kubernetes.nodes[0], gpu, 1)
+        kubernetes.set_resource(kubernetes.nodes[0], gpu, 0)  # nor has it a place when main's is free
         evict(kubernetes, site.pod(1))
         wait_until(lambda: is_pending(site.pods().get(1, {})), "the worker's next pod to wait", SOON_S)
         (gate / "go").touch()
