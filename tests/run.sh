@@ -13,8 +13,9 @@
 #   nightly     scripts of others as they are, and tests of clusters and kubernetes that tests/nightly.txt names or that
 #               are marked `nightly`; they need gigabytes and hours
 #
-# Tests run side by side: those that compute on every CPU, and four at a time those of clusters, which mostly wait.
-# TEST_JOBS names another number for both. Tests marked `quiet` come after the others, and last those marked `alone`.
+# Tests run side by side: those that compute on every CPU, those of clusters, which mostly wait, five at a time, and the
+# files of kubernetes four at a time. TEST_JOBS names another number for all. Tests marked `quiet` come after the
+# others, and last those marked `alone`.
 #
 # With --measure the coverage of the Python rings is measured; that of unit and slow must reach the floor in
 # pyproject.toml. It takes three times the CPU of clusters: every agent and every launcher is traced.
@@ -141,7 +142,7 @@ run_pytest() { # ring, function that calls count_pytest
 unit_tests() { count_pytest --numprocesses "${jobs:-logical}" --dist worksteal -m 'not slow' tests/unit; }
 slow_tests() { count_pytest --numprocesses "${jobs:-logical}" --dist worksteal -m slow tests/unit; }
 
-beside_each_other() { count_pytest --numprocesses "${jobs:-4}" --no-loadscope-reorder -m "$1" tests/clusters; } # marks
+beside_each_other() { count_pytest --numprocesses "${jobs:-5}" --no-loadscope-reorder -m "$1" tests/clusters; } # marks
 
 core_tests() {
   wait_for_environments
@@ -157,7 +158,7 @@ cluster_tests() {
 
 # Three at a time: what they wait for computes on the same CPUs.
 kubernetes_tests() {
-  count_pytest --numprocesses "${jobs:-3}" --dist loadfile -m 'not alone and not nightly' tests/kubernetes
+  count_pytest --numprocesses "${jobs:-4}" --dist loadfile -m 'not alone and not nightly' tests/kubernetes
   count_pytest -m 'alone and not nightly' tests/kubernetes
 }
 
