@@ -156,7 +156,7 @@ cluster_tests() {
   count_pytest -m 'alone and not nightly' tests/clusters
 }
 
-# Three at a time: what they wait for computes on the same CPUs.
+# Four at a time: what they wait for computes on the same CPUs.
 kubernetes_tests() {
   count_pytest --numprocesses "${jobs:-4}" --dist loadfile -m 'not alone and not nightly' tests/kubernetes
   count_pytest -m 'alone and not nightly' tests/kubernetes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def test_a_launch_that_waits_says_so_and_starts_when_there_is_room(queued: Queue
     assert second.process.poll() is None, second.err
     assert {node["state"] for node in site.status("second")["nodes"]} == {"QUEUED"}
     assert "second" in site.run("list")
+    assert "at the latest (TTL, without its time in the queue and lives that were interrupted)" in second.err
     first.interrupt()
     assert first.wait(SOON_S) == 143, first.err
     assert second.wait(SOON_S) == 0, second.err
@@ -94,6 +96,21 @@ def test_a_wait_has_a_limit(queued: Queued) -> None:
     assert names(site) == ["first"]
     first.interrupt()
     assert first.wait(SOON_S) == 143, first.err
+    site.assert_nothing_left()
+
+
+def test_a_priority_that_is_not_there_is_told_to_who_may_not_list_them(queued: Queued) -> None:
+    """Kueue makes nothing of such a Job, and tells its own log alone: the launch says so after 20 s, and queue.sh."""
+    site = queued.site
+    launch = site.launch("plain", 1, RESULT, "--name", "lost", *queued.options, "--priority", "nowhere")
+    site.wait_for(launch, "lost: queued")
+    told = "Kueue has made nothing of it: there is no WorkloadPriorityClass nowhere (PRIORITY), or Kueue does not work"
+    assert told in launch.err
+    (row,) = json.loads(site.run("queue", "--json"))
+    assert (row["cluster"], row["state"], row["nodes"], row["priority_class"]) == ("lost", "WAITING", 2, "nowhere")
+    assert told in row["why"]
+    launch.interrupt()
+    assert launch.wait(SOON_S) == 143, launch.err
     site.assert_nothing_left()
 
 
@@ -163,14 +180,16 @@ def test_a_preempted_cluster_comes_back_by_itself(queued: Queued) -> None:
     site.assert_nothing_left()
 
 
-def test_a_launch_is_stopped_after_so_many_preemptions(queued: Queued) -> None:
+def test_a_script_that_is_to_run_once_does_not_come_back(queued: Queued) -> None:
+    """Its launch is stopped after so many preemptions, and none is what INTERRUPTIBLE=0 means."""
     site = queued.site
     options = ("--name", "low", *queued.options, "--priority", queued.low)
-    low = site.launch("plain", 1, UP, *options, MAX_PREEMPTIONS="0")
+    low = site.launch("plain", 1, UP, *options, INTERRUPTIBLE="0")
     site.wait_for(low, "entry up")
     high = site.launch("plain", 1, UP, "--name", "high", *queued.options, "--priority", queued.high)
     assert low.wait(SOON_S) not in {0, 70}, low.err
-    assert "preempt" in low.err.splitlines()[-1].lower() or "MAX_PREEMPTIONS" in low.err, low.err
+    assert "preempted 1 time; MAX_PREEMPTIONS is 0 (INTERRUPTIBLE=0 implies that)" in low.err
+    assert low.out.count("entry up") == 1
     site.wait_for(high, "entry up")
     high.interrupt()
     assert high.wait(SOON_S) == 143, high.err

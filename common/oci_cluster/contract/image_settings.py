@@ -40,7 +40,12 @@ IMAGE_SETTINGS: tuple[Setting, ...] = (
     ),
     _image("SYSTEM_PACKAGES", "Debian packages: `'git libgl1'`", example="git libgl1"),
     _image("BASE_IMAGE", "another base, see [below](#another-base)", "python:3.11-slim-bookworm"),
-    _image("RUN_AS", "the uid of the user; `0` is root", "1000"),
+    _image(
+        "RUN_AS",
+        "the uid of the user; `0` is root. Kubernetes runs pods as this user, and as no root",
+        "1000",
+        backend_defaults={"kubernetes": "1000"},
+    ),
     _image("PLATFORM", "the platform of OCI's x86 shapes, also when you build on an ARM machine", "linux/amd64"),
     _image(
         "BUILD_FLAGS",

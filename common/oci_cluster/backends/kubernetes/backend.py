@@ -236,7 +236,9 @@ class KubernetesBackend:
         from oci_cluster.backends.kubernetes.jobs import node_ports
 
         ttl = plan.environment.get("TTL", "")
-        end = f"ends after {ttl} at the latest (TTL)" if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
+        queued = ", without its time in the queue and lives that were interrupted" if plan.settings.get("QUEUE") else ""
+        end = f"ends after {ttl} at the latest (TTL{queued})"
+        end = end if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
         ports = node_ports(self.service, cluster.handle) if plan.settings.get("EXPOSE_SERVICE") else ""
         return f"Job {cluster.handle} in namespace {self.service.namespace}; {end}{ports and f'; {ports}'}"
 

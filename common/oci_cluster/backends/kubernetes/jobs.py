@@ -54,12 +54,14 @@ class Jobs:
         Raises:
             KubernetesError: the API refused, or did not answer.
             StoppedError: the launcher was told to stop.
+            UsageError: somebody else has launched a cluster of that name at the same moment.
         """
         *others, job = objects
         service = self._service
         self._stop_if_told()
         job = self._in_its_queue(job)
         made = service.create(service.path("jobs"), job)
+        self._refuse_second(made)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": states.uid_of(made)}
         for item in others:
             self._stop_if_told()
@@ -68,6 +70,24 @@ class Jobs:
         self._stop_if_told()
         if job["spec"].get("suspend") and not states.labels_of(job).get(requests.QUEUE):  # else Kueue decides
             service.patch(service.path("jobs", name), {"spec": {"suspend": False}})
+
+    def _refuse_second(self, made: Object) -> None:
+        """Refuse the Job that was just *made* where there is an older one of its cluster's name, which has not ended.
+
+        Nobody had seen either of them when both names were looked up. Of two that were made in one second, the smaller
+        launch id counts as the older.
+        """
+        service, name = self._service, states.annotations_of(made).get(requests.NAME)
+        age = states.created_of(made), states.launch_of(made)
+        for other in service.items(service.path("jobs"), labelSelector=requests.LAUNCH):
+            is_second = (states.created_of(other), states.launch_of(other)) < age
+            if (
+                is_second
+                and states.annotations_of(other).get(requests.NAME) == name
+                and not states.JobView.of(other).is_finished
+            ):
+                msg = f"a cluster named '{name}' was launched at the same moment; choose another --name"
+                raise UsageError(msg)
 
     def _in_its_queue(self, job: Object) -> Object:
         """Return *job*, with the queue that the namespace has for Jobs that name none, where there is one.

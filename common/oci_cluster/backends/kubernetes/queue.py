@@ -12,10 +12,14 @@ from decimal import Decimal
 from typing import Any
 
 from oci_cluster.backends.kubernetes.quantities import amount, is_amount, shown
+from oci_cluster.backends.kubernetes.requests import PRIORITY
 from oci_cluster.contract.values import parse_time
 from oci_cluster.system.text import printable
 
 Object = Mapping[str, Any]
+
+UNSEEN_S = 20.0
+"""Within so many seconds Kueue makes a Workload of each Job, also when it starts anew; where it works, within one."""
 
 # Sentences of Kueue 0.19, pkg/scheduler/flavorassigner and pkg/controller/core; all were seen but for the last three.
 _UNUSED = re.compile(
@@ -60,11 +64,21 @@ def waiting_line(job: Object | None, workload: Object | None, pending_workloads:
     """
     workload = workload or {}
     if not workload:
-        return f"queued {_age(job or {}, now)}: Kueue has not seen it yet"
+        return f"queued {_age(job or {}, now)}: {why_unseen(job or {}, now)}"
     line = _since(workload, now)
     if place := place_of(workload, pending_workloads):
         line += f", {place}"
     return f"{line}: {is_impossible(workload) or reason_of(workload)}"
+
+
+def why_unseen(job: Object, now: float) -> str:
+    """Return why Kueue may have made no Workload of a *job*, which only its own log tells for certain."""
+    waited_s = seconds_since(str(_meta(job, "creationTimestamp") or ""), now)
+    if waited_s is None or waited_s < UNSEEN_S:
+        return "Kueue has not seen it yet"
+    priority = ((job.get("metadata") or {}).get("labels") or {}).get(PRIORITY, "")
+    missing = f"there is no WorkloadPriorityClass {printable(priority)} (PRIORITY), or " if priority else ""
+    return f"Kueue has made nothing of it: {missing}Kueue does not work; ask your administrator"
 
 
 def is_impossible(workload: Object | None) -> str:

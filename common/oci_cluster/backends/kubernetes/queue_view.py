@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oci_cluster.backends.kubernetes import queue
-from oci_cluster.backends.kubernetes.requests import NAME, OWNER
+from oci_cluster.backends.kubernetes.requests import NAME, OWNER, PRIORITY
 from oci_cluster.backends.kubernetes.service import KubernetesError, Object, Service
 from oci_cluster.backends.kubernetes.teams import KUEUE
 from oci_cluster.errors import NotPermittedError, UsageError
@@ -109,7 +109,32 @@ def described(view: View, team: str = "", now: float | None = None) -> list[dict
         raise UsageError(msg)
     moment = time.time() if now is None else now
     shown = [one for one in view.workloads if queue.state_of(one) != "ENDED" and (not team or _queue_of(one) in wanted)]
-    return sorted((_row(one, view, teams.get(_queue_of(one), ""), moment) for one in shown), key=_order)
+    rows = [_row(one, view, teams.get(_queue_of(one), ""), moment) for one in shown]
+    unseen = [one for one in _unseen(view) if not team or _queue_of(one) in wanted]
+    rows += [_unseen_row(one, view, teams.get(_queue_of(one), ""), moment) for one in unseen]
+    return sorted(rows, key=_order)
+
+
+def _unseen(view: View) -> list[Object]:
+    """Return, as Workloads, the Jobs that wait for Kueue and of which it has made none."""
+    seen = {(one["metadata"].get("labels") or {}).get(_JOB_UID) for one in view.workloads}
+    found = []
+    for uid, job in view.jobs.items():
+        about, spec = job["metadata"], job.get("spec") or {}
+        if uid in seen or spec.get("suspend") is not True:
+            continue
+        known = {name: about.get(name) for name in ("namespace", "name", "creationTimestamp")}
+        pods = {"count": spec.get("parallelism"), "template": spec.get("template")}
+        priority = {"name": about["labels"].get(PRIORITY, "")}
+        made = {"queueName": about["labels"][_QUEUE_LABEL], "podSets": [pods], "priorityClassRef": priority}
+        found.append({"metadata": {**known, "labels": {_JOB_UID: uid}}, "spec": made})
+    return found
+
+
+def _unseen_row(made: Object, view: View, team: str, now: float) -> dict[str, Any]:
+    job = view.jobs[made["metadata"]["labels"][_JOB_UID]]
+    told = {"line": queue.waiting_line(job, None, [], now), "why": queue.why_unseen(job, now)}
+    return _row(made, view, team, now) | told
 
 
 def _row(workload: Object, view: View, team: str, now: float) -> dict[str, Any]:

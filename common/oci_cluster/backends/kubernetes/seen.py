@@ -42,8 +42,6 @@ _QUEUE_S = 3.0
 _NO_PLACES_S = 30.0
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _FORBIDDEN = 403
-# How long Kueue may take until it has seen a new Job, before somebody is told.
-_NEW_S = 5
 
 
 class Seen:
@@ -287,7 +285,7 @@ class Seen:
 
 def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]) -> tuple[State, str]:
     """Return what a *job* is that waits in a queue, and why: as Kueue's *workload* and those that wait with it tell."""
-    if workload is None and seconds_since(states.JobView.of(job).created) < _NEW_S:
+    if workload is None and seconds_since(states.JobView.of(job).created) < queue.UNSEEN_S:
         return State.QUEUED, ""
     if why := queue.is_impossible(workload):
         return State.FAILED, why
@@ -298,5 +296,6 @@ def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]
     most = states.annotations_of(job).get(MAX_PREEMPTIONS, "")
     told = f"preempted {count} time{'s' if count > 1 else ''}" + (f", the last by {by_whom}" if by_whom else "")
     if most.isdecimal() and count > int(most):
-        return State.FAILED, f"{told}; MAX_PREEMPTIONS is {most}"
+        once = " (INTERRUPTIBLE=0 implies that)" if most == "0" else ""
+        return State.FAILED, f"{told}; MAX_PREEMPTIONS is {most}{once}"
     return State.PREEMPTED, line if queue.was_just_preempted(workload) else f"{told}; {line}"

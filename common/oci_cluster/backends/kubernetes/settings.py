@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import SettingsReader
+from oci_cluster.contract.lives import is_interruptible
 from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import pushed_image
@@ -34,6 +35,7 @@ _TOLERATION = re.compile(
     r"(?P<key>[^=:,\s]+)(=(?P<value>[^:,\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?"
 )
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,500}")
+_USER = 1000  # of images that were built without RUN_AS
 # 4g, and Kubernetes' own 4Gi.
 _SIZE = re.compile(r"([1-9]\d{0,11})(?:([kmg])i?)?", re.IGNORECASE)
 _UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
@@ -65,6 +67,8 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
     ttl_s = plan.limits.ttl_s
     way = "stored" if is_stored(plan.work_dir) else "told"
     found["deadline_s"] = math.ceil(ttl_s + _AFTER_TTL_S) if ttl_s else 0
+    if found["max_preemptions"] < 0 and not is_interruptible(plan.environment):
+        found["max_preemptions"] = 0  # Kueue would have it begin again
     found["grace_s"] = math.ceil(plan.limits.grace_period_s) + AFTER_GRACE_S[way]
     return found
 
@@ -77,6 +81,7 @@ def is_stored(work_dir: str) -> bool:
 def _read(read: SettingsReader) -> dict[str, Any]:
     return {
         "image": read.value("IMAGE", _matching(_IMAGE, "an image such as iad.ocir.io/namespace/training/dask:1")),
+        "run_as": read.value("RUN_AS", _user, _USER),
         "pull_secrets": read.value("IMAGE_PULL_SECRETS", _list_of(_object_name), list[str]()),
         "cpus": read.value("CPUS", _cpus),
         "cpu_limit": read.value("CPU_LIMIT", _cpus, ""),
@@ -161,6 +166,15 @@ _object_name = _matching(_DOTTED, "the name of an object: lower-case letters, di
 
 def _list_of(parse: Callable[[str], T]) -> Callable[[str], list[T]]:
     return lambda text: [parse(word) for word in re.split(r"[,\s]+", text.strip()) if word]
+
+
+def _user(text: str) -> int:
+    """Return the uid of an ordinary user."""
+    if not re.fullmatch(r"[1-9]\d{0,9}", text) or int(text) >= 2**31:
+        root = ", as root runs no pod of this project (POD_PATCH may have it otherwise)" if text == "0" else ""
+        msg = f"'{text}' is not the number of an ordinary user, such as {_USER}{root}"
+        raise ValueError(msg)
+    return int(text)
 
 
 def _cpus(text: str) -> str:

@@ -11,9 +11,10 @@ import pytest
 from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_kubernetes import RefusalError
 
+from oci_cluster.backends.kubernetes.requests import LAUNCH
 from oci_cluster.backends.kubernetes.service import KubernetesError
 from oci_cluster.contract.cluster import cluster_code
-from oci_cluster.errors import ExitCode, LostPlanError, SettingsError
+from oci_cluster.errors import ExitCode, LostPlanError, SettingsError, UsageError
 
 
 @pytest.fixture
@@ -35,6 +36,34 @@ def test_what_somebody_else_has_labelled_stays(place: KubernetesPlace, kind: str
     place.lifecycle.stop(cluster)
     backend.finish(cluster, place.said.append)
     assert list(place.fake.objects[kind]) == ["database"]
+
+
+def launch_beside(place: KubernetesPlace, launch_id: str) -> None:
+    """Launch a cluster while another Job of its name is made, in the same second."""
+    backend = place.backend
+    plan = backend.prepare(backend.place(place.plan("mine", 1)), place.said.append)
+
+    def launch_another(*_: Any) -> None:
+        if made := place.fake.objects.get("jobs", {}).get(plan.placed["object"]):
+            place.fake.after = lambda *_: None
+            other = copy.deepcopy(made)
+            other["metadata"] |= {"name": "other", "uid": "other", "labels": {LAUNCH: launch_id}}
+            place.fake.objects["jobs"]["other"] = other
+
+    place.fake.after = launch_another
+    place.lifecycle.launch(plan)
+
+
+def test_of_two_launches_of_one_name_at_once_the_second_is_refused(place: KubernetesPlace) -> None:
+    """Each has looked for the name before the other's Job was there; what the second has made is gone again."""
+    with pytest.raises(UsageError, match="a cluster named 'mine' was launched at the same moment"):
+        launch_beside(place, "0" * 8)
+    assert list(place.fake.objects["jobs"]) == ["other"]
+
+
+def test_of_two_launches_of_one_name_at_once_the_first_goes_on(place: KubernetesPlace) -> None:
+    launch_beside(place, "f" * 8)
+    assert len(place.fake.objects["jobs"]) == 2
 
 
 def test_a_job_whose_launcher_was_killed_before_it_made_the_secret_has_its_key(place: KubernetesPlace) -> None:

@@ -136,6 +136,30 @@ def test_nodes_get_a_value_as_it_was_given(place: KubernetesPlace, value: str, s
     assert schemas.faults(place.backend.preview(plan, as_json=False)) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ({}, None),
+        ({"INTERRUPTIBLE": "0"}, "0"),
+        ({"MAX_PREEMPTIONS": "3"}, "3"),
+        ({"INTERRUPTIBLE": "0", "MAX_PREEMPTIONS": "3"}, "3"),
+    ],
+)
+def test_a_script_that_is_to_run_once_may_not_be_preempted(
+    place: KubernetesPlace, given: dict[str, str], most: str | None
+) -> None:
+    """Kueue would have it begin again; who sets both knows better."""
+    about = sent(place, QUEUE="team", **given)["Job"]["metadata"]["annotations"]
+    assert about.get("oci-cluster-max-preemptions") == most
+
+
+@pytest.mark.parametrize(("given", "user"), [({}, 1000), ({"RUN_AS": "2001"}, 2001)])
+def test_pods_run_as_the_user_of_their_image(place: KubernetesPlace, given: dict[str, str], user: int) -> None:
+    """The files of an image that was built with RUN_AS belong to that one."""
+    secure = pod_of(sent(place, **given))["securityContext"]
+    assert [secure[key] for key in ("runAsUser", "runAsGroup", "fsGroup")] == [user] * 3
+
+
 def test_pods_keep_to_the_restricted_standard(place: KubernetesPlace) -> None:
     """As a namespace may demand it."""
     pod = pod_of(sent(place))
@@ -182,6 +206,8 @@ def test_all_that_settings_ask_for(place: KubernetesPlace) -> None:
     [
         ({"CPUS": "0"}, "CPUS: '0' is not a number of CPUs"),
         ({"MEMORY": "4 GB"}, "MEMORY: '4 GB' is not a size"),
+        ({"RUN_AS": "0"}, "RUN_AS: '0' is not the number of an ordinary user, such as 1000, as root runs no pod"),
+        ({"RUN_AS": "2147483648"}, "RUN_AS: '2147483648' is not the number of an ordinary user"),
         ({"GPUS": "all"}, "GPUS: 'all' is not a whole number"),
         ({"VOLUMES": "data"}, "VOLUMES: 'data' is not <name>=pvc:<claim>"),
         ({"VOLUMES": "a=pvc:x a=pvc:y"}, "VOLUMES: two of them have one name"),

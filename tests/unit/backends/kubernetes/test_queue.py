@@ -217,9 +217,19 @@ def test_other_ends_are_told_too(reason: str, said: str) -> None:
     assert found == f"ended 3 min ago and queued again, because {said}: 4 more {GPU} needed in flavor a10"
 
 
+def test_a_job_that_kueue_makes_nothing_of_may_name_a_priority_that_is_not_there() -> None:
+    """Kueue's log alone tells: whoever waits is told what to look for."""
+    about: dict[str, Any] = {"creationTimestamp": "2026-11-23T22:59:40Z"}
+    assert queue.why_unseen({"metadata": about}, NOW) == (
+        "Kueue has made nothing of it: Kueue does not work; ask your administrator"
+    )
+    named = {"metadata": {**about, "labels": {"kueue.x-k8s.io/priority-class": "gold"}}}
+    assert "there is no WorkloadPriorityClass gold (PRIORITY), or Kueue" in queue.why_unseen(named, NOW)
+
+
 def test_before_kueue_has_made_anything_the_age_is_the_jobs() -> None:
-    job = {"metadata": {"creationTimestamp": "2026-11-23T22:59:15Z"}}
-    assert queue.waiting_line(job, {}, [], NOW) == "queued 45 s: Kueue has not seen it yet"
+    job = {"metadata": {"creationTimestamp": "2026-11-23T22:59:41Z"}}
+    assert queue.waiting_line(job, {}, [], NOW) == "queued 19 s: Kueue has not seen it yet"
     assert queue.waiting_line({}, None, [], NOW) == "queued for an unknown time: Kueue has not seen it yet"
 
 

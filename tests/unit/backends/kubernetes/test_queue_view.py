@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.kubernetes.queue_view import HEAD, table
+from oci_cluster.backends.kubernetes.queue_view import HEAD, View, described, table
+from oci_cluster.errors import UsageError
 
 
 def row(**changes: Any) -> dict[str, str]:
@@ -66,3 +67,30 @@ def test_what_happened_before_stands_behind_the_reason(count: int, by: str, said
     before = {"count": count, "reason": "", "by": by}
     assert row(preempted=before)["WHY"] == f"no room; {said}"
     assert row(preempted=before, why="")["WHY"] == said
+
+
+def test_a_job_that_kueue_has_not_seen_is_a_row_too() -> None:
+    """But not one that runs without Kueue, and none twice."""
+
+    def job(uid: str, *, suspend: bool = True) -> dict[str, Any]:
+        labels = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/priority-class": "gold"}
+        about = {
+            "namespace": "a",
+            "name": uid,
+            "uid": uid,
+            "labels": labels,
+            "creationTimestamp": "2026-11-23T22:59:55Z",
+        }
+        return {"metadata": about, "spec": {"suspend": suspend, "parallelism": 3, "template": {}}}
+
+    jobs = {uid: job(uid) for uid in ("new", "known")} | {"free": job("free", suspend=False)}
+    known = {"namespace": "a", "name": "w", "labels": {"kueue.x-k8s.io/job-uid": "known"}}
+    queues = [{"metadata": {"namespace": "a", "name": "lq"}, "spec": {"clusterQueue": "vision"}}]
+    view = View([{"metadata": known, "spec": {"queueName": "lq"}}], queues, jobs)
+    rows = {found["cluster"]: found for found in described(view, "vision", now=1795474800.0)}
+    assert set(rows) == {"new", "w"}
+    new = rows["new"]
+    assert [new[key] for key in ("state", "team", "nodes", "priority_class")] == ["WAITING", "vision", 3, "gold"]
+    assert new["why"] == "Kueue has not seen it yet"
+    with pytest.raises(UsageError):
+        described(view, "speech")
