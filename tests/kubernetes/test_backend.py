@@ -179,6 +179,26 @@ def test_another_checkout_follows_the_logs_to_the_end(site: Site, other_site: Si
     other_site.assert_nothing_left()
 
 
+def test_a_log_without_its_beginning_says_so_and_what_main_told_stays(site: Site, other_site: Site) -> None:
+    """Of a detached cluster, whose log nobody has copied: a kubelet keeps the last lines of a long one."""
+    script = (
+        "import time\nfor i in range(30_000): print('line', i, 'x' * 80, flush=True)\n"
+        "while True: print('and on', flush=True); time.sleep(0.1)\n"
+    )
+    name = site.detached("plain", 1, script)
+    shown = wait_until(
+        lambda: (text := other_site.run("logs", "--node", "MAIN", name)).count("is gone: Kubernetes keeps") and text,
+        "the log to lose its beginning",
+        SOON_S,
+    )
+    assert shown.startswith("... the beginning of this log, ")
+    assert "line 0 x" not in shown
+    assert "and on" in shown
+    found = other_site.status(name)
+    assert (found["phase"], found["greeting"]) == ("ready", "hello"), found
+    other_site.run("stop", "--delete", name)
+
+
 def test_an_image_that_nobody_has_is_told_once_and_ends_with_75(site: Site) -> None:
     """`--detach --wait` ends with the launch's code. What Kubernetes says of it changes every few seconds."""
     options = ("--detach", "--wait", "--name", "never")

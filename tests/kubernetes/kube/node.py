@@ -167,6 +167,9 @@ path = "{_HERE}/opt"
             "clusterDNS": [self._dns],
             "clusterDomain": CLUSTER_DOMAIN,
             "podLogsDir": str(_HERE / "logs"),
+            # By default 10Mi and 10s: what is longer loses its beginning soon.
+            "containerLogMaxSize": "2Mi",
+            "containerLogMonitorInterval": "3s",
             "maxPods": 60,
             # A node that is lost is seen soon.
             "nodeStatusUpdateFrequency": "2s",

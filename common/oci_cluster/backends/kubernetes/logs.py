@@ -17,7 +17,9 @@ from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.told_files import told_of
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.contract.log_times import StampedLog, times_file
+from oci_cluster.contract.values import parse_time
 from oci_cluster.system.console import Say
+from oci_cluster.system.text import span
 
 Object = dict[str, Any]
 Told = Callable[[str, bytes], None]
@@ -32,6 +34,8 @@ _AGAIN_S = 1.0
 _REFUSED_S = 30.0
 # A connection that has brought nothing for so long may be a dead one: it is made anew, from the last line on.
 _SILENCE_S = 60.0
+# The agent prints its first line within this; a kubelet looks less often than that whether a log is too long.
+_FIRST_S = 5.0
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) ")
 _LONGEST = 1 << 20
 
@@ -45,6 +49,7 @@ class _Reader:
         self._log = log
         self._told = told
         self._follow = follow
+        self._began = states.started_of(pod)
         self._last = b""
         self._at_last: list[bytes] = []
         self._is_closed = False
@@ -117,6 +122,8 @@ class _Reader:
     def _add(self, line: bytes) -> None:
         if stamp := _STAMP.match(line):
             moment = stamp[1]
+            if not self._last and (gone := _beginning_gone(self._began, moment.decode(), line)):
+                self._log.add(stamp[0] + gone.encode())
             if moment < self._last or (moment == self._last and line in self._at_last):
                 return  # it came before the line was cut
             if moment != self._last:
@@ -126,6 +133,23 @@ class _Reader:
             self._told(*found)
             return
         self._log.add(line)
+
+
+def _beginning_gone(began: str, moment: str, line: bytes) -> str:
+    """Return what to show before the first *line* of a log, of a *moment*, where it is not the first that was printed.
+
+    An agent's first words tell its node; where they come seconds after its container *began*, they are not gone.
+    """
+    try:
+        late_s = parse_time(f"{moment[:19]}Z") - parse_time(began)  # without the nanoseconds
+    except ValueError:  # nobody has told when it began
+        return ""
+    if late_s < _FIRST_S or b" agent: " in line:
+        return ""
+    return (
+        f"... the beginning of this log, {span(late_s)}, is gone: Kubernetes keeps the last lines, by default 10 MiB; "
+        "with WORK_DIR=oci://... all are kept (docs/kubernetes.md)\n"
+    )
 
 
 class PodLogs:

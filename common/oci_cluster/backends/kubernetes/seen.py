@@ -14,7 +14,7 @@ from oci_cluster.backends.kubernetes.queue_view import pending_workloads
 from oci_cluster.backends.kubernetes.refused_pods import way_out
 from oci_cluster.backends.kubernetes.requests import LAUNCH, MAX_PREEMPTIONS, QUEUE
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
-from oci_cluster.backends.kubernetes.told_files import files_of, told_of
+from oci_cluster.backends.kubernetes.told_files import files_of, text_to_keep, told_of
 from oci_cluster.contract.cluster import Cluster, NodeState, State
 from oci_cluster.system.text import printable, seconds_since
 
@@ -248,6 +248,12 @@ class Seen:
         if job not in self._files:  # of a thousand nodes, one look is asked for a thousand files
             self._files[job] = files_of(self._jobs[job], self.pods(job), self._lines.get(job, {}))
         return self._files[job]
+
+    def to_keep(self, job: str) -> str:
+        """Return what is to be kept with the Job called *job* of what its main has told, see ``told_files.py``."""
+        if job not in self._jobs:
+            return ""
+        return text_to_keep(self._jobs[job], self.pods(job), self._lines.get(job, {}))
 
     def _read_lines(self, job: str) -> None:
         """Look through the beginning of main's log for what it tells."""

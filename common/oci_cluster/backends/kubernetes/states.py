@@ -288,6 +288,12 @@ def termination_of(pod: Object) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def started_of(pod: Object) -> str:
+    """Return when the node's container in *pod* has started; empty while it has not."""
+    found = _container(pod)
+    return str((found.get("running") or termination_of(pod)).get("startedAt") or "")
+
+
 def is_disrupted(pod: Object) -> bool:
     """Return whether Kubernetes has taken *pod* away: then the Job controller makes another one."""
     return _condition(pod, "DisruptionTarget").get("status") == "True"

@@ -1,0 +1,56 @@
+"""The logs of pods as they come to this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.backends.kubernetes_place import KubernetesPlace
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesPlace]:
+    """Return a Kubernetes."""
+    place = KubernetesPlace(tmp_path, clock, monkeypatch)
+    yield place
+    place.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("line 8000\n", 40, "... the beginning of this log, 40s, is gone: Kubernetes keeps the last lines, by default"),
+        ("line 0\n", 4, ""),
+        ("00:00:40 agent: node=MAIN address=10.0.0.1\n", 40, ""),  # the agent began late
+    ],
+)
+def test_what_a_kubelet_has_dropped_of_a_log_is_told_in_its_place(
+    place: KubernetesPlace, tmp_path: Path, first: str, second: int, said: str
+) -> None:
+    """Its last lines are there; nobody knows how many there were, but since when."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    container = {"name": "node", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    place.fake.pods()["MAIN"]["status"]["containerStatuses"] = [container]
+    place.fake.print("MAIN", first, second)
+    place.fake.print("MAIN", "and on\n", second)
+    copy = backend.logs(cluster, tmp_path, follow=False)
+    copy.fetch()
+    copy.close()
+    shown = (tmp_path / "MAIN.log").read_text()
+    beginning, _, rest = shown.partition(first)
+    assert beginning.startswith(said)
+    assert bool(beginning) is bool(said)
+    assert rest == "and on\n"
+
+
+def test_a_pod_that_does_not_tell_when_it_began_has_its_log_as_it_is(place: KubernetesPlace, tmp_path: Path) -> None:
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    place.fake.print("MAIN", "line 8000\n", 40)
+    copy = backend.logs(cluster, tmp_path, follow=False)
+    copy.fetch()
+    copy.close()
+    assert (tmp_path / "MAIN.log").read_text() == "line 8000\n"
