@@ -193,8 +193,13 @@ print(why_not())' 2>&1)" || [[ -n "${reason}" ]]; then
 run_example() { run_pytest example example_test; }
 run_nightly() { run_pytest nightly nightly_tests; }
 
+bats_files() { "${bats}" --formatter tap --timing ${options[@]+"${options[@]}"} "$@" </dev/null; } # file...
+
+other_bats_files() { bats_files "$@" >"${scratch}/others" 2>&1; }
+
 run_scripts() {
-  local out="${scratch}/scripts" status=0 ok failed skipped options=() count="${jobs:-8}"
+  local out="${scratch}/scripts" status=0 ok failed skipped options=() count="${jobs:-8}" others files=(tests/scripts/*.bats)
+  local half=$((${#files[@]} / 2))
   if ! command -v "${bats}" >/dev/null; then
     not_run scripts "no bats at '${bats}'; run: ./scripts/dev-setup.sh node"
     return
@@ -205,7 +210,16 @@ run_scripts() {
     options=(--jobs "${count}" --no-parallelize-across-files)
   fi
   [[ "${how}" != --quick ]] || options+=(--filter-tags '!slow')
-  "${bats}" --formatter tap --timing ${options[@]+"${options[@]}"} tests/scripts </dev/null 2>&1 | tee "${out}" || status=$?
+  # Two files at a time: each waits at its end for its last test.
+  if [[ ${count} -gt 1 ]]; then
+    start_beside other_bats_files "${files[@]:half}"
+    others="$!"
+    bats_files "${files[@]:0:half}" 2>&1 | tee "${out}" || status=$?
+    wait "${others}" || status=$?
+    tee -a "${out}" <"${scratch}/others"
+  else
+    bats_files "${files[@]}" 2>&1 | tee "${out}" || status=$?
+  fi
   ok="$(count_lines '^ok ' "${out}")"
   failed="$(count_lines '^not ok ' "${out}")"
   skipped="$(count_lines '^ok .* # skip' "${out}")"
