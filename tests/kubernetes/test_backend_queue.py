@@ -187,8 +187,9 @@ def test_a_script_that_is_to_run_once_does_not_come_back(queued: Queued) -> None
     low = site.launch("plain", 1, UP, *options, INTERRUPTIBLE="0")
     site.wait_for(low, "entry up")
     high = site.launch("plain", 1, UP, "--name", "high", *queued.options, "--priority", queued.high)
-    assert low.wait(SOON_S) not in {0, 70}, low.err
-    assert "preempted 1 time; MAX_PREEMPTIONS is 0 (INTERRUPTIBLE=0 implies that)" in low.err
+    # As its pods end, or, where that was not seen, as it would wait again.
+    assert low.wait(SOON_S) in {76, 69}, low.err
+    assert "INTERRUPTIBLE=0" in low.err.splitlines()[-1], low.err
     assert low.out.count("entry up") == 1
     site.wait_for(high, "entry up")
     high.interrupt()

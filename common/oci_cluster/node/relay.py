@@ -126,6 +126,35 @@ class Tail:
         return bytes(self._kept[-TAIL_BYTES:])
 
 
+class Reminder:
+    """Repeats in a long log what the agent has told in it: of such a one, a kubelet keeps the last lines alone."""
+
+    # A tenth of what a kubelet keeps of a log, and what is read of its beginning.
+    LONG_BYTES = 1 << 20
+    EVERY_BYTES, EVERY_S = 512 << 10, 10.0
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Repeat nothing yet; *clock* tells monotonic seconds."""
+        self._clock = clock
+        self._told: dict[bytes, bytes] = {}
+        self._bytes = self._since = 0
+        self._at = clock()
+
+    def add(self, shown: bytes, of_agent: bytes) -> bytes:
+        """Return what is *shown*, in which are the lines *of_agent*, with what is to be repeated after a line of it."""
+        for line in of_agent.splitlines(keepends=True):
+            if line.startswith(b"told "):
+                self._told[line.split(b" ", 2)[1]] = line
+        self._bytes += len(shown)
+        self._since += len(shown)
+        is_due = self._since >= self.EVERY_BYTES or self._clock() - self._at >= self.EVERY_S
+        end = shown.rfind(b"\n") + 1
+        if self._bytes <= self.LONG_BYTES or not (is_due and end):
+            return shown
+        self._since, self._at = 0, self._clock()
+        return shown[:end] + b"".join(self._told.values()) + shown[end:]
+
+
 class Relay:
     """A process between this one, with its start script, and what their output goes to.
 
@@ -291,6 +320,7 @@ class _Copying:
         self._lines = Lines(mark, time.monotonic)
         self._tail = Tail()
         self._bound = bound
+        self._reminder = Reminder(time.monotonic)
         self._log = _Log(1)
         self._stamped = _Log(os.open(stamped, os.O_WRONLY | os.O_APPEND), Stamper()) if stamped else None
         self._has_ended = False
@@ -341,7 +371,8 @@ class _Copying:
         return bool(what)
 
     def _keep(self, shown: bytes) -> None:
-        self._write(self._bound.take(shown, self._lines.take_agents()))
+        of_agent = self._lines.take_agents()
+        self._write(self._reminder.add(self._bound.take(shown, of_agent), of_agent))
 
     def _write(self, data: bytes) -> None:
         if not data:

@@ -14,7 +14,7 @@ import pytest
 
 from oci_cluster.contract import node_logs
 from oci_cluster.contract.log_times import StampedLog, Stamper, read_times
-from oci_cluster.node.relay import CUT_S, TAIL_BYTES, Lines, Tail, _Log
+from oci_cluster.node.relay import CUT_S, TAIL_BYTES, Lines, Reminder, Tail, _Log
 
 # --- Lines ----------------------------------------------------------------------------------------------------------
 
@@ -113,6 +113,28 @@ def test_a_line_of_the_agents_may_come_in_pieces(lines: Lines) -> None:
 
 
 # --- The last lines -------------------------------------------------------------------------------------------------
+
+
+def test_what_the_agent_has_told_is_repeated_in_a_long_log(clock: Clock) -> None:
+    """After a line, with much or with some time between: whoever reads the last MiBs of it finds it there."""
+    reminder = Reminder(clock)
+    told, newer, line = b"told ready {1}\n", b"told ready {2}\n", b"x" * 1023 + b"\n"
+    assert reminder.add(told, told) == told
+    short = line * 1023
+    assert reminder.add(short, b"") == short  # not yet a long one
+    assert reminder.add(line + line + b"begun", b"") == line + line + told + b"begun"
+    assert reminder.add(line, b"") == line
+    clock.now += 10
+    assert reminder.add(b"no end of a line", b"") == b"no end of a line"
+    assert reminder.add(newer, newer) == newer + newer
+    assert reminder.add(line * 511 + b"11: agent: up\n", b"11: agent: up\n") == line * 511 + b"11: agent: up\n"
+    assert reminder.add(line, b"") == line + newer
+
+
+def test_who_has_told_nothing_is_not_repeated(clock: Clock) -> None:
+    reminder = Reminder(clock)
+    text = b"x\n" * (1 << 20)
+    assert reminder.add(text, b"") == text
 
 
 def test_the_tail_is_bounded() -> None:

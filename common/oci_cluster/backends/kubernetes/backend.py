@@ -336,11 +336,7 @@ class KubernetesBackend:
 
     def told(self, job: str) -> dict[str, bytes]:
         """Return the files that the nodes of *job* tell, see ``told_files.py``."""
-        found = self._seen.told(job)
-        # Where it was launched: who only looks at what is another's changes nothing of it.
-        if any(clusters_dir(self._root).glob(f"*-{job.rpartition('-')[2]}/{FILE}")):
-            self._jobs.keep_told(job)
-        return found
+        return self._seen.told(job)
 
     # --- End -----------------------------------------------------------------------------------------------
 

@@ -47,8 +47,6 @@ class Jobs:
         self._is_stopped = is_stopped
         self._clock = clock
         self._sleep = sleep
-        # What has been kept with Jobs, by their names: a look may be older than that.
-        self._kept: dict[str, str] = {}
 
     def create(self, name: str, objects: Sequence[Object]) -> None:
         """Make the *objects* of a cluster, the Job called *name* last among them: it is made first, and owns the rest.
@@ -161,15 +159,6 @@ class Jobs:
         if self._is_stopped():
             msg = "stopped before all nodes were started"
             raise StoppedError(msg)
-
-    def keep_told(self, job: str) -> None:
-        """Keep with the Job called *job* what its main's log tells at its beginning, if that may be written."""
-        text = self._seen.to_keep(job)
-        if not text or self._kept.get(job) == text:
-            return
-        self._kept[job] = text
-        with contextlib.suppress(KubernetesError):
-            self._service.patch(self._service.path("jobs", job), {"metadata": {"annotations": {requests.TOLD: text}}})
 
     def end_all(self, job: str, annotations: Mapping[str, str]) -> None:
         """End all pods of *job*. Its time is over: Kubernetes itself ends them, and none is made any more."""

@@ -40,7 +40,6 @@ ENDED = "oci-cluster-ended"
 # Those of them that had not started.
 UNSTARTED = "oci-cluster-unstarted"
 ALL = "*"
-TOLD = "oci-cluster-told"
 MAX_PREEMPTIONS = "oci-cluster-max-preemptions"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"

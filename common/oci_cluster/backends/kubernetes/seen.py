@@ -14,7 +14,7 @@ from oci_cluster.backends.kubernetes.queue_view import pending_workloads
 from oci_cluster.backends.kubernetes.refused_pods import way_out
 from oci_cluster.backends.kubernetes.requests import LAUNCH, MAX_PREEMPTIONS, QUEUE
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
-from oci_cluster.backends.kubernetes.told_files import files_of, text_to_keep, told_of
+from oci_cluster.backends.kubernetes.told_files import files_of, told_of
 from oci_cluster.contract.cluster import Cluster, NodeState, State
 from oci_cluster.system.text import printable, seconds_since
 
@@ -185,7 +185,7 @@ class Seen:
     def _why_queued(self, job: Object) -> tuple[State, str]:
         """Return whether a suspended *job* waits in a queue for the first time, or again, and what for.
 
-        FAILED where it can never start.
+        FAILED where it can never start, CANCELED where it is not to come back.
         """
         name = states.labels_of(job).get(QUEUE, "")
         if not name:
@@ -249,12 +249,6 @@ class Seen:
             self._files[job] = files_of(self._jobs[job], self.pods(job), self._lines.get(job, {}))
         return self._files[job]
 
-    def to_keep(self, job: str) -> str:
-        """Return what is to be kept with the Job called *job* of what its main has told, see ``told_files.py``."""
-        if job not in self._jobs:
-            return ""
-        return text_to_keep(self._jobs[job], self.pods(job), self._lines.get(job, {}))
-
     def _read_lines(self, job: str) -> None:
         """Look through the beginning of main's log for what it tells."""
         service = self._open()
@@ -303,5 +297,5 @@ def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]
     told = f"preempted {count} time{'s' if count > 1 else ''}" + (f", the last by {by_whom}" if by_whom else "")
     if most.isdecimal() and count > int(most):
         once = " (INTERRUPTIBLE=0 implies that)" if most == "0" else ""
-        return State.FAILED, f"{told}; MAX_PREEMPTIONS is {most}{once}"
+        return State.CANCELED, f"{told}; MAX_PREEMPTIONS is {most}{once}"
     return State.PREEMPTED, line if queue.was_just_preempted(workload) else f"{told}; {line}"

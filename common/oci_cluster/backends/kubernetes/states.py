@@ -21,6 +21,7 @@ from oci_cluster.backends.kubernetes.requests import (
     UNSTARTED,
 )
 from oci_cluster.contract.cluster import Node, NodeState, State
+from oci_cluster.contract.lives import is_interruptible
 from oci_cluster.contract.names import exit_file
 from oci_cluster.contract.values import parse_count
 from oci_cluster.errors import ExitCode
@@ -142,7 +143,7 @@ class JobView:
     dropped: tuple[int, ...] = ()
     """Those of them whose places the Job does not have any more."""
     waiting: tuple[State, str] = (State.QUEUED, "")
-    """What nodes without pods are while it is suspended, and why."""
+    """What nodes without pods are while it is suspended, and why: FAILED never began, CANCELED does not come back."""
     trouble: str = ""
     """Why its pods cannot be made."""
     refused: str = ""
@@ -261,9 +262,10 @@ def _to_come(node: str, view: JobView) -> NodeState:
     """Return the state of a node whose pod is still to be made."""
     if view.is_suspended:
         word, why = view.waiting
-        if word is State.FAILED and node == "MAIN":  # told of one node: that is enough to give all up
-            return NodeState(node, word, int(ExitCode.UNAVAILABLE), details=why, never_started=True)
-        word, why = (State.QUEUED, "") if word is State.FAILED else (word, why)
+        if word in {State.FAILED, State.CANCELED} and node == "MAIN":  # told of one node: enough to give all up
+            never = NodeState(node, word, int(ExitCode.UNAVAILABLE), details=why, never_started=True)
+            return never if word is State.FAILED else _lost(node, why)
+        word, why = (State.QUEUED, "") if word in {State.FAILED, State.CANCELED} else (word, why)
         return NodeState(node, word, details=why, is_waiting=True, accepted=view.created)
     if view.refused and node == "MAIN":  # told of one node: that is enough to give all up
         return NodeState(node, State.FAILED, int(ExitCode.SETTINGS), details=view.refused, never_started=True)
@@ -324,10 +326,8 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
     if ended or phase in {"Failed", "Succeeded"}:
         is_asked = view.stop_code is not None or ALL in view.ended or node in view.ended
         is_over = view.is_finished or is_asked or index in view.failed | view.completed
-        # What Kubernetes takes away comes back; what somebody has deleted is told by the Job a moment later.
-        if not is_over and (is_disrupted(pod) or view.is_suspended or meta.get("deletionTimestamp")):
-            why = printable(_condition(pod, "DisruptionTarget").get("message") or "")
-            return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
+        if not is_over and (taken := _taken(pod, there, view)):
+            return taken
         return _ended(ended, pod, replace(there, holds=_beside(pod)), is_asked=is_asked)
     if is_running(pod):
         # Removed by force, and still there as its Job has not counted it: nobody will ever tell how it ended.
@@ -339,6 +339,18 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
         # It has not begun, and will not: its end is seen at the next look.
         return replace(there, state=State.CANCELING)
     return _pending(pod, there)
+
+
+def _taken(pod: Object, there: NodeState, view: JobView) -> NodeState | None:
+    """Return what becomes of a node whose *pod* was taken away; None where it has ended by itself."""
+    if view.is_suspended and not is_interruptible(view.environment):
+        why = "its Job was suspended, as by a preemption, and it runs once (INTERRUPTIBLE=0)"
+        return replace(there, state=State.FAILED, is_lost=True, details=why, cause=why)
+    # What Kubernetes takes away comes back; what somebody has deleted is told by the Job a moment later.
+    if is_disrupted(pod) or view.is_suspended or (pod.get("metadata") or {}).get("deletionTimestamp"):
+        why = printable(_condition(pod, "DisruptionTarget").get("message") or "")
+        return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
+    return None
 
 
 def _beside(pod: Object) -> str:

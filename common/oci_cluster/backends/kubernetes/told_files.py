@@ -23,8 +23,6 @@ Object = dict[str, Any]
 # A line of a pod's log that is a file. Who prints one that is not signed tells nothing.
 _TOLD = re.compile(rb"(?:^|\s)told (?P<name>[A-Za-z0-9_.-]{1,100}) (?P<body>\{.*\})\s*$")
 _TOLD_NAMES = {READY, LIFE, STOP, WISH}
-# Of an object's annotations, which may have 256 KiB in all.
-_KEPT_BYTES = 32 << 10
 
 
 # Whom a thread asks: a program may have clusters of several Kubernetes, each followed by a thread.
@@ -55,7 +53,7 @@ def last_words(message: str, node: str) -> dict[str, bytes]:
 def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return all files that are told of the cluster of *job*: by its *pods*, *lines* of main's log, and launchers."""
     view = states.JobView.of(job)
-    found = {**_kept(job, pods), **lines}
+    found = dict(lines)
     for pod in sorted(pods, key=lambda pod: str((pod.get("metadata") or {}).get("creationTimestamp", ""))):
         index = states.index_of(pod)
         if index is None or index >= max(view.size, 1):
@@ -69,31 +67,6 @@ def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) ->
     if stop := states.annotations_of(job).get(requests.STOP, ""):
         found[STOP] = stop.encode()
     return found
-
-
-def text_to_keep(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) -> str:
-    """Return what an annotation of *job* is to have of *lines* of main's log; empty where it has that, or none is due.
-
-    The beginning of a long log is dropped, and with it what main told when it was ready.
-    """
-    if READY not in lines or not (main := _main_of(pods)):
-        return ""
-    found = {name: body for name, body in lines.items() if name in {READY, LIFE} and len(body) <= _KEPT_BYTES}
-    text = "\n".join([states.uid_of(main), *(f"{name} {body.decode()}" for name, body in sorted(found.items()))])
-    return "" if states.annotations_of(job).get(requests.TOLD) == text else text
-
-
-def _kept(job: Object, pods: Sequence[Object]) -> dict[str, bytes]:
-    """Return the files that :func:`text_to_keep` has kept of the main that is there now."""
-    uid, *rest = [*states.annotations_of(job).get(requests.TOLD, "").splitlines(), ""]
-    if not uid or uid != states.uid_of(_main_of(pods)):
-        return {}
-    pairs = (line.partition(" ") for line in rest)
-    return {name: body.encode() for name, _, body in pairs if name in {READY, LIFE}}
-
-
-def _main_of(pods: Sequence[Object]) -> Object:
-    return max((pod for pod in pods if states.index_of(pod) == 0), key=states.created_of, default={})
 
 
 class Teller(Protocol):

@@ -8,9 +8,17 @@ Object = dict[str, Any]
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def job(nodes: int = 3, *, status: Object | None = None, annotations: Object | None = None, **spec: Any) -> Object:
+def job(
+    nodes: int = 3,
+    *,
+    interruptible: str = "1",
+    status: Object | None = None,
+    annotations: Object | None = None,
+    **spec: Any,
+) -> Object:
     """Return a Job of so many nodes: main, two workers, and who joined."""
     env = [{"name": "WORKER_COUNT", "value": "2"}, {"name": "PS_COUNT", "value": "0"}]
+    env.append({"name": "INTERRUPTIBLE", "value": interruptible})
     template = {"spec": {"containers": [{"name": "node", "env": env}]}}
     return {
         "metadata": {

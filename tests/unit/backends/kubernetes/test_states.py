@@ -99,6 +99,13 @@ def test_while_its_job_is_suspended_nobody_has_failed(meta: Object) -> None:
     assert (found.state, found.is_waiting) == (State.PREEMPTED, True)
 
 
+def test_who_runs_once_is_lost_when_its_job_is_suspended() -> None:
+    """Kueue has preempted it; main's own word would be 143, as of a cluster that somebody has stopped."""
+    found = one(job(suspend=True, interruptible="0"), pod(1, ended(143)))
+    assert (found.is_lost, found.exit_code) == (True, None)
+    assert "INTERRUPTIBLE=0" in found.cause
+
+
 def test_of_two_pods_of_an_index_the_newest_is_the_node() -> None:
     """The other one is what was taken away."""
     old = pod(1, ended(143), conditions=[DISRUPTED])
@@ -196,6 +203,8 @@ def test_why_it_waits_in_a_queue() -> None:
     assert set(queued.values()) == {("QUEUED", None)}
     never = nodes(job(suspend=True), waiting=(State.FAILED, "too large"))
     assert never == {"MAIN": ("FAILED", 69), "WORKER_1": ("QUEUED", None), "WORKER_2": ("QUEUED", None)}
+    no_more = nodes(job(suspend=True), waiting=(State.CANCELED, "preempted 1 time"))
+    assert no_more == {"MAIN": ("FAILED", None), "WORKER_1": ("QUEUED", None), "WORKER_2": ("QUEUED", None)}
 
 
 @pytest.mark.parametrize("completions", [0, -1, "many", None, 10**9])

@@ -8,7 +8,7 @@ import pytest
 from unit.backends.kubernetes.pods_of import RUNNING, ended, job, pod
 
 from oci_cluster.backends.kubernetes import told_files
-from oci_cluster.backends.kubernetes.told_files import PodFiles, files_of, last_words, text_to_keep, told_of
+from oci_cluster.backends.kubernetes.told_files import PodFiles, files_of, last_words, told_of
 
 
 @pytest.mark.parametrize(
@@ -46,28 +46,6 @@ def test_who_runs_has_come_and_what_a_launcher_asks_counts() -> None:
         "WORKER_1_config.json": b"",
         "stop": b"mine",
     }
-
-
-def test_what_main_told_when_it_was_ready_is_kept_with_the_job() -> None:
-    """A kubelet drops the beginning of a long log; what a main told that is gone is no word of the next one."""
-    lines = {"MAIN_ready.json": b'{"a": 1}', "MAIN_life.json": b'{"b": 2}', "MAIN_wish.json": b"{}"}
-    main = pod(0, RUNNING)
-    text = text_to_keep(job(), [main], lines)
-    kept = job(annotations={"oci-cluster-told": text})
-    found = files_of(kept, [main], {})
-    assert {name: found.get(name, b"") for name in lines} == {**lines, "MAIN_wish.json": b""}
-    assert text_to_keep(kept, [main], lines) == ""
-    assert files_of(kept, [main], {"MAIN_ready.json": b"newer"})["MAIN_ready.json"] == b"newer"
-    later = pod(0, RUNNING)
-    later["metadata"] |= {"uid": "another", "creationTimestamp": "2031-01-01T00:00:00Z"}
-    assert "MAIN_ready.json" not in files_of(kept, [main, later], {})
-    assert text_to_keep(kept, [main, later], lines) not in {"", text}
-
-
-@pytest.mark.parametrize("lines", [{}, {"MAIN_life.json": b"{}"}])
-def test_before_main_is_ready_nothing_is_kept(lines: dict[str, bytes]) -> None:
-    assert text_to_keep(job(), [pod(0, RUNNING)], lines) == ""
-    assert text_to_keep(job(), [], {"MAIN_ready.json": b"{}"}) == ""
 
 
 class Teller:
