@@ -35,6 +35,9 @@ read_entry_args() {
 run_entry_point() {
   local -a entry_args
   read_entry_args
+  # Its Python notes what ends it, see entry/sitecustomize.py, and the agent looks for that.
+  export ENTRY_PID="${BASHPID}"
+  [[ -z "${NODE_DIR:-}" ]] || printf '%s\n' "${ENTRY_PID}" >"${NODE_DIR}/entry-pid" || :
   cd "${CODE_DIR:?}" || exit
   if [[ -n "${ENTRY_MODULE:-}" ]]; then
     exec python -m "${ENTRY_MODULE}" ${entry_args[@]+"${entry_args[@]}"}

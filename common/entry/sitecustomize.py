@@ -1,5 +1,7 @@
 """Python imports this as the entry point begins: a module of the framework's is changed when the script imports it.
 
+And it notes for the agent which error ends the script, where nothing has caught it: what was printed may be of another.
+
 The framework's own folder `entry` stands behind this one on the path. Its `on_import.py` names the MODULE, or none
 where nothing is to be changed, and has the function that does it, `change(module)`. Nothing of the framework is
 imported before the script does that, and neither folder stays on the path.
@@ -7,6 +9,7 @@ imported before the script does that, and neither folder stays on the path.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.abc
 import importlib.util
@@ -53,3 +56,34 @@ class _ChangeModule(importlib.abc.MetaPathFinder):
 
 if on_import.MODULE:
     sys.meta_path.insert(0, _ChangeModule())
+
+
+def _note_uncaught(path):
+    """Write the error that ends this script to *path*: what it is, its message, and each frame's file and line."""
+    error, hook = getattr(sys, "last_value", None), sys.excepthook
+    # Who shows errors in a way of their own has chosen the words; torch only puts the rank before each line.
+    is_usual = hook is sys.__excepthook__ or getattr(hook, "__module__", "").startswith("torch.")
+    if error is None or not is_usual or not path.endswith(f"-{os.getpid()}"):
+        return
+    kind, trace, frames = type(error), error.__traceback__, []
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno or 0))
+    name = (
+        kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    import json  # noqa: PLC0415 - where something has failed
+
+    try:
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+            json.dump({"error": name, "message": str(message)[:4000], "frames": frames[-100:]}, file)
+    except Exception:  # noqa: BLE001, S110 - of a message that cannot be made, or a full disk: the reason has fewer words
+        pass
+
+
+# `run_entry_point` has become this process. Another one that the script starts ends for itself.
+if os.environ.get("NODE_DIR") and os.environ.get("ENTRY_PID") == str(os.getpid()):
+    atexit.register(_note_uncaught, os.path.join(os.environ["NODE_DIR"], f"uncaught-{os.getpid()}"))  # noqa: PTH118

@@ -176,6 +176,7 @@ def failed(error: ChildFailedError) -> int:
     is_late = first.exitcode < 0 and Path(os.environ["NODE_DIR"], f"script-ended-{first.pid}").exists()
     after = " after the script's last line" if is_late else ""
     note_reason(f"rank {rank} ended with {exit_code(first)}{signal}{after}", "entry-point-ended")
+    note_reason(str(first.pid), "entry-pid")
     return exit_code(first)
 
 

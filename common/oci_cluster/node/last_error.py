@@ -1,11 +1,17 @@
-"""The error that an entry point has ended with, in its own words: read out of the last lines that it printed."""
+"""Why an entry point has ended with an error, in its own words.
+
+Its Python notes what nothing has caught (``common/entry/sitecustomize.py``). Else the last lines that it printed tell:
+an error counts where nothing has been printed after it. What was caught, and shown all the same, is followed by others.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 from oci_cluster.system.text import printable
 
@@ -26,15 +32,55 @@ _CALLED = re.compile(r'File (?P<file>[^"].*?):(?P<line>[0-9]{1,9})(?:, in .*)?')
 # Between IPython's frames: source, of which one line has an arrow, and empty lines.
 _SOURCE = re.compile(r"  .*|-+> [0-9]+ .*|-+> [0-9]+|")
 # `ValueError: bad row 7`, `module.Error`; what else stands at the beginning of a line is no exception's.
-_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?")
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?::(?: .*)?)?")
+
+
+# What is no word of the script's own: lines of libraries, start scripts and launchers of ranks.
+_NOISE = re.compile(
+    r"\s*"
+    r"|[-=*~+|\u2500-\u259f\s]+"  # rules and boxes
+    r"|[0-9]{2}:[0-9]{2}:[0-9]{2} [\w.-]+: .*|launcher\.py: .*|told \S+ \{.*"  # ours
+    r"|\[?[IWEF][0-9]{3,4} [0-9]{2}:[0-9]{2}:[0-9]{2}.*"  # glog, as torch and TensorFlow have it
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+: [IWEF] .*|WARNING: All log messages before absl.*"
+    r"|[0-9-]{10} [0-9:,.]+ - distributed\.\S+ - [A-Z]+ - .*"
+    r"|\[Gloo\] .*|\(raylet.*"
+    r"|.*[0-9]%\|.*"  # tqdm
+)
+# Its line of source follows.
+_WARNING = re.compile(r"\S+:[0-9]+: \w*Warning: .*")
+_BETWEEN = re.compile(r"Traceback \(most recent call last\)|^(?:During handling of the above|The above) exception ")
+_IGNORED = "Exception ignored in"
+_BOX = re.compile(r"^=+\n.* FAILED\s*\n-+\n(?:Failures:|Root Cause).*?^=+$", re.MULTILINE | re.DOTALL)
+# First lines of messages that say nothing: what happened stands in the last.
+_GENERAL = re.compile(r"|Graph execution error:|.*:")
+# Words, and the frames that Python shows before them: a file and a line each.
+_Said = tuple[str, list[tuple[str, str]]]
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[A-Za-z_]\w*)")
+# Of modules whose package is called otherwise.
+_PACKAGES = {"cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+
+
+def uncaught_error(note: bytes, places: Sequence[Path]) -> str:
+    """Return the error that a *note* of the entry point's Python tells, as :func:`last_error` does; empty if none."""
+    try:
+        found: Any = json.loads(note)
+        kind, message, frames = str(found["error"]), str(found["message"]), found["frames"]
+        pairs = [(str(file), str(line)) for file, line in frames]
+    except (ValueError, TypeError, KeyError):  # a script may write there, too
+        return ""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    first = message.partition("\n")[0].strip()
+    if lines and _GENERAL.fullmatch(first):
+        first = f"{first} {lines[-1]}".strip() if lines[-1] != first else first
+    return _with_place(f"{kind}: {first}" if first else kind, pairs, places)
 
 
 def last_error(text: str, places: Sequence[Path], *, rank: str = "") -> str:
-    """Return the last error in *text* that Python has shown, such as ``ValueError: bad row 7 (train.py:3)``.
+    """Return what a script has said last: an error as Python shows it, such as ``ValueError: bad row 7 (train.py:3)``.
 
     Of a notebook it is such as ``ValueError: bad row 7 (cell 3:2)``: line 2 of what Jupyter calls ``In[3]``. The place
-    is the innermost line of the user's own code. An error without such a line, as launchers of ranks show it, counts
-    only where there is no other.
+    is the innermost line of the user's own code. Where something was printed after the last error, the last line is
+    meant; what only libraries print does not count.
 
     Args:
         text: What was printed last. It may begin in the middle of a line.
@@ -42,40 +88,83 @@ def last_error(text: str, places: Sequence[Path], *, rank: str = "") -> str:
         rank: Which rank's is asked for, where lines say whose they are; empty where any is meant.
 
     Returns:
-        At most some 300 characters, fit for a terminal; empty where *text* holds no error.
+        At most some 300 characters, fit for a terminal; empty where *text* holds no word of the script's.
     """
-    found = ""
-    for words, frames in _errors(text, rank):
-        own = [place for frame in frames if (place := _own_place(*frame, places))]
-        if own:
-            return f"{printable(words, _MAX_WORDS)} ({printable(own[-1], _MAX_PLACE)})"
-        file, line = frames[-1]
-        found = found or f"{printable(words, _MAX_WORDS)} ({printable(PurePath(file).name, _MAX_PLACE)}:{line})"
-    return found
+    of_others: _Said | None = None
+    for words, frames in reversed(_said(_BOX.sub("", text), rank)):
+        if not frames:
+            return _with_place(*of_others, places) if of_others else printable(words.strip(), _MAX_WORDS)
+        if _own_places(frames, places):
+            return _with_place(words, frames, places)
+        # A launcher's own, or a library's: it does not stand for one of the user's code before it.
+        of_others = of_others or (words, frames)
+    return _with_place(*of_others, places) if of_others else ""
 
 
-def _errors(text: str, rank: str) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return each error's words and its frames (file, line), the last error first; not those of another *rank*."""
+def _said(text: str, rank: str) -> list[_Said]:
+    """Return each error's words and its frames, and each other line without any; not those of another *rank*."""
     # Lines of several ranks come mixed: each prefix is a text of its own.
-    frames: dict[str, list[tuple[str, str]]] = {}
-    errors = []
+    printers: dict[str, _Printer] = {}
+    said = []
     for line in text.splitlines():
         match = _PREFIX.match(line)
         prefix, rest = (match[0], line[match.end() :]) if match else ("", line)
         if rank and (ranks := _RANK.findall(prefix)) and rank not in ranks:
             continue
-        if frame := _FRAME.fullmatch(rest):
-            place = (frame["file"], frame["line"]) if frame["file"] else (f"cell {frame['cell']}", frame["cell_line"])
-            frames.setdefault(prefix, []).append(place)
-            continue
-        if prefix in frames and (called := _CALLED.fullmatch(rest)):
-            frames[prefix].append((called["file"], called["line"]))
-            continue
-        if _SOURCE.fullmatch(rest):  # belongs to a frame
-            continue
-        if (of_it := frames.pop(prefix, [])) and _ERROR.fullmatch(rest):
-            errors.append((rest, of_it))
-    return errors[::-1]
+        if found := printers.setdefault(prefix, _Printer()).read(rest):
+            said.append(found)
+    return said
+
+
+class _Printer:
+    """Who prints under one prefix: what its lines are depends on those before."""
+
+    def __init__(self) -> None:
+        self._frames: list[tuple[str, str]] = []
+        self._is_ignored = self._is_warning = False
+
+    def read(self, line: str) -> _Said | None:
+        """Return the error that *line* ends, or its words; None where it is a part of something, or nobody's word."""
+        is_source = (self._frames or self._is_warning) and _SOURCE.fullmatch(line)
+        self._is_warning = bool(_WARNING.fullmatch(line))
+        if place := self._place(line):
+            self._frames.append(place)
+        elif line.startswith(_IGNORED):
+            self._is_ignored = True
+        elif not (self._is_warning or is_source):
+            return self._end(line)
+        return None
+
+    def _place(self, line: str) -> tuple[str, str] | None:
+        if frame := _FRAME.fullmatch(line):
+            return (frame["file"], frame["line"]) if frame["file"] else (f"cell {frame['cell']}", frame["cell_line"])
+        called = _CALLED.fullmatch(line) if self._frames else None
+        return (called["file"], called["line"]) if called else None
+
+    def _end(self, line: str) -> _Said | None:
+        frames, is_ignored = self._frames, self._is_ignored
+        self._frames = []
+        if frames and _ERROR.fullmatch(line):
+            self._is_ignored = False
+            return None if is_ignored else (line, frames)
+        return None if _NOISE.fullmatch(line) or _BETWEEN.search(line) else (line, [])
+
+
+def _with_place(words: str, frames: Sequence[tuple[str, str]], places: Sequence[Path]) -> str:
+    text = printable(words, _MAX_WORDS)
+    if own := _own_places(frames, places):
+        text += f" ({printable(own[-1], _MAX_PLACE)})"
+    elif frames:
+        file, line = frames[-1]
+        text += f" ({printable(PurePath(file).name, _MAX_PLACE)}:{line})"
+    if missing := _NO_MODULE.match(words):
+        name = missing["name"]
+        text += f"; --with {_PACKAGES.get(name, name)} adds it"
+    return text
+
+
+def _own_places(frames: Sequence[tuple[str, str]], places: Sequence[Path]) -> list[str]:
+    return [place for frame in frames if (place := _own_place(*frame, places))]
 
 
 def _own_place(file: str, line: str, places: Sequence[Path]) -> str:

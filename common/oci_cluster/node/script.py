@@ -34,6 +34,8 @@ log = logging.getLogger("agent")
 _STDERR = 2
 # How a launcher of ranks says which of them it was.
 _RANK = re.compile(r"rank (\d+)")
+# Of the note of an error: a message has 4,000 characters at most, and a hundred frames.
+_LONGEST_NOTE = 1 << 16
 
 
 class Script:
@@ -155,8 +157,9 @@ class Script:
             SettingsError: it cannot be started, or *main* holds what is no address.
         """
         name = "start-master.sh" if self._settings.is_main else "start-worker.sh"
-        for said in ("ready", "wish", "reason", "entry-point-ended", "entry-point-printed"):
-            (self._node_dir / said).unlink(missing_ok=True)
+        said = ("ready", "wish", "reason", "entry-pid", "entry-point-ended", "entry-point-printed")
+        for path in [*(self._node_dir / name for name in said), *self._node_dir.glob("uncaught-*")]:
+            path.unlink(missing_ok=True)
         if self._relay is not None:
             self._relay.forget()
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
@@ -270,18 +273,28 @@ class Script:
         if reason := self.reason():
             return reason
         how = self._said("entry-point-ended")
-        # Of several ranks, one that ended with another code than an exception's may have printed none.
-        has_words = code == 1 if how else 0 < code <= 128
-        if has_words:
-            from oci_cluster.node.last_error import last_error  # noqa: PLC0415 - where something has failed
+        if 0 < code <= 128:
+            from oci_cluster.node.last_error import last_error, uncaught_error  # noqa: PLC0415 - where something has failed
 
             code_dir = self._settings.code_dir
             places = [code_dir, (code_dir / (self._settings.entry_point or ".")).parent]
             rank = _RANK.match(how)
             node, printed = self._printed()
-            if error := last_error(printed, places, rank=rank[1] if rank else ""):
+            error = uncaught_error(self._uncaught(), places)
+            if error := error or last_error(printed, places, rank=rank[1] if rank else ""):
                 return f"{node}: {error}" + (f"; {how}" if how else "")
         return how or f"{what} ended: {describe(code)}"
+
+    def _uncaught(self) -> bytes:
+        """Return what the entry point's Python has noted of the error that has ended it; empty where it was none."""
+        if (self._node_dir / "entry-point-printed").exists():  # it was another one
+            return b""
+        try:
+            pid = int((self._node_dir / "entry-pid").read_text())
+            path = self._node_dir / f"uncaught-{pid}"
+            return path.read_bytes()[:_LONGEST_NOTE] if path.is_file() else b""
+        except (OSError, ValueError):
+            return b""
 
     def _printed(self) -> tuple[str, str]:
         """Return the node whose entry point has failed, and what that printed last."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from oci_cluster.node.last_error import last_error
+from oci_cluster.node.last_error import last_error, uncaught_error
 
 CODE = Path("/code")
 
@@ -47,7 +48,11 @@ File {}:2, in check(n)
     ("text", "expected"),
     [
         ("", ""),
-        ("done\n", ""),
+        # Without an error the last line that is the script's own.
+        ("reading\nno data\n\n", "no data"),
+        (shown("A: 1", ("/code/a.py", 1)) + "row 7 left out\ntoo many rows left out\n", "too many rows left out"),
+        ("usage: t.py [-h] --data DATA\nt.py: error: --data is required\n", "t.py: error: --data is required"),
+        ("[rank 1] no data\n[rank 0] other words\n", "other words"),
         (shown("ValueError: bad row 7", ("/code/train.py", 3)), "ValueError: bad row 7 (train.py:3)"),
         (shown("ValueError: x", ("train.py", 3)), "ValueError: x (train.py:3)"),
         # The innermost line of the user's own, not of a library below it; also of one beside the script.
@@ -77,15 +82,15 @@ File {}:2, in check(n)
         # Cut at its beginning, or not finished; a message of several lines.
         ('code/a.py", line 1, in f\n  File "/code/b.py", line 2, in g\n    x\nE: y\n', "E: y (b.py:2)"),
         (shown("E: y", ("/code/b.py", 2)).replace("E: y\n", ""), ""),
-        (shown("E: first\nsecond\nthird", ("/code/b.py", 2)), "E: first (b.py:2)"),
+        (shown("E: first\nsecond\nthird", ("/code/b.py", 2)), "third"),
         # Lines of ranks: torch's excepthook, torchrun --tee; mixed.
         (shown("E: y", ("/code/b.py", 2), prefix="[rank1]: "), "E: y (b.py:2)"),
         (shown("E: y", ("/code/b.py", 2), prefix="[default0]:[rank0]: "), "E: y (b.py:2)"),
         (shown("E: y", ("/code/b.py", 2), prefix="[rank 3] "), "E: y (b.py:2)"),
         (shown("E: y", ("/code/b.py", 2), prefix="[rank 3] [rank3]: "), "E: y (b.py:2)"),
         # What looks like a frame in a log, without an error behind it; nor is what counts below a cell one by itself.
-        ('  File "/code/a.py", line 1, in f\nnothing was wrong here.\n', ""),
-        ("File count:12\ndone\n", ""),
+        ('  File "/code/a.py", line 1, in f\nnothing was wrong here.\n', "nothing was wrong here."),
+        ("File count:12\ndone\n", "done"),
         # As a notebook shows it, from the kernel's first line to the last.
         (CELLS.format(called=""), "ValueError: bad row 7 (cell 3:2)"),
         (CELLS.format(called=CALLED.format("/code/lib/rows.py")), "ValueError: bad row 7 (lib/rows.py:2)"),
@@ -135,6 +140,67 @@ def test_what_is_told_is_short_and_fit_for_a_terminal() -> None:
 
 
 @pytest.mark.parametrize(
+    "noise",
+    [
+        "",
+        "11:20:33 start-master.sh: error: it ended with 1",
+        "launcher.py: rank 1 ended with 1",
+        'told MAIN_ready.json {"schema": 1}',
+        "W1127 11:20:33.123000 7 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 8",
+        "[rank0]:[W1127 11:20:33.123 ProcessGroupNCCL.cpp:1250] Warning: destroy_process_group() was not called",
+        "2026-11-27 11:20:33.123456: W tensorflow/core/local_rendezvous.cc:404] Local rendezvous is aborting",
+        "2026-11-27 11:20:33,123 - distributed.worker - WARNING - Closing",
+        "/lib/python3.11/resource_tracker.py:254: UserWarning: 3 leaked semaphores\n  warnings.warn(",
+        "Exception ignored in: <function f>\n" + shown("RuntimeError: late", ("/lib/a.py", 3)),
+        "=====\nt.py FAILED\n-----\nFailures:\n  <NO_OTHER_FAILURES>\n-----\nRoot Cause:\n[0]:\n  rank : 1\n=====",
+        "100%|##########| 10/10 [00:01<00:00]",
+        "[Gloo] Rank 0 is connected to 1 peer ranks.",
+    ],
+)
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [(shown("A: 1", ("/code/a.py", 1)), "A: 1 (a.py:1)"), ("no data\n", "no data")],
+)
+def test_what_libraries_and_launchers_say_is_no_word_of_the_script(said: str, expected: str, noise: str) -> None:
+    assert last_error(f"{said}{noise}\n", [CODE]) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "expected"),
+    [
+        ("ValueError", "bad row 7", "ValueError: bad row 7 (a.py:1)"),
+        ("KeyError", "'x'", "KeyError: 'x' (a.py:1)"),
+        ("AssertionError", "", "AssertionError (a.py:1)"),
+        # First lines that say nothing.
+        ("RuntimeError", "\nmodel and file differ:\n  layer1: 10 x 2", "RuntimeError: layer1: 10 x 2 (a.py:1)"),
+        ("tf.E", "Graph execution error:\n\nat node\nno file\n", "tf.E: Graph execution error: no file (a.py:1)"),
+        ("RuntimeError", "Error(s) in Net:\n\tsize of fc", "RuntimeError: Error(s) in Net: size of fc (a.py:1)"),
+        ("ValueError", "first\nsecond", "ValueError: first (a.py:1)"),
+        ("ValueError", "what:", "ValueError: what: (a.py:1)"),
+        (
+            "ModuleNotFoundError",
+            "No module named 'humanize.filesize'",
+            "ModuleNotFoundError: No module named 'humanize.filesize' (a.py:1); --with humanize adds it",
+        ),
+        (
+            "ModuleNotFoundError",
+            "No module named 'cv2'",
+            "ModuleNotFoundError: No module named 'cv2' (a.py:1); --with opencv-python-headless adds it",
+        ),
+    ],
+)
+def test_what_python_has_noted(error: str, message: str, expected: str) -> None:
+    note = {"error": error, "message": message, "frames": [["/code/a.py", 1], ["/lib/b.py", 2]]}
+    assert uncaught_error(json.dumps(note).encode(), [CODE]) == expected
+
+
+@pytest.mark.parametrize("note", [b"", b"[]", b"{}", b'{"error": 1, "message": 2, "frames": [3]}', b"\xff"])
+def test_a_note_that_is_none_tells_nothing(note: bytes) -> None:
+    """A script may write there, too."""
+    assert uncaught_error(note, [CODE]) == ""
+
+
+@pytest.mark.parametrize(
     ("script", "expected"),
     [
         ("def f():\n    raise ValueError('bad row 7')\nf()\n", "ValueError: bad row 7 (train.py:2)"),
@@ -143,7 +209,7 @@ def test_what_is_told_is_short_and_fit_for_a_terminal() -> None:
         ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise KeyError(1)\n", "KeyError: 1 (train.py:4)"),
         ("def f():\n    f()\nf()\n", "RecursionError: maximum recursion depth exceeded (train.py:2)"),
         ("x = = 1\n", "SyntaxError: invalid syntax (train.py:1)"),
-        ("raise SystemExit('no data')\n", ""),
+        ("raise SystemExit('no data')\n", "no data"),
     ],
 )
 def test_as_this_python_prints_it(tmp_path: Path, script: str, expected: str) -> None:

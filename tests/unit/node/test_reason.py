@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,12 +62,46 @@ def test_only_an_end_of_its_own_has_last_words(main: Node, code: int, reason: st
     assert main.read(STOP)["reason"] == reason
 
 
-def test_without_an_error_the_reason_is_how_it_ended(main: Node) -> None:
-    """An entry point that says nothing, or something else, is told by its exit code."""
-    Relay(main, "bad luck\n")
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "the entry point ended: exit code 7"),
+        ("reading\nno dataset in /data\n", "MAIN: no dataset in /data"),
+        (ERROR + "row 7 left out\n", "MAIN: row 7 left out"),
+    ],
+)
+def test_without_an_error_the_reason_is_what_it_said_last(main: Node, printed: str, reason: str) -> None:
+    """An entry point that says nothing is told by its exit code; an error that it has caught is no reason."""
+    Relay(main, printed)
     main.child_ends(7, at=30)
     main.run()
-    assert main.read(STOP)["reason"] == "the entry point ended: exit code 7"
+    assert main.read(STOP)["reason"] == reason
+
+
+NOTE = json.dumps({"error": "ValueError", "message": "bad row 7", "frames": [["{code}/train.py", 3], ["/l.py", 9]]})
+
+
+@pytest.mark.parametrize(
+    ("note", "pid", "reason"),
+    [
+        (NOTE, 12, f"MAIN: {WORDS}"),
+        (NOTE, 13, "MAIN: bye"),  # of another process
+        ("{}", 12, "MAIN: bye"),
+        ("no note", 12, "MAIN: bye"),
+    ],
+)
+def test_what_its_python_has_noted_is_the_reason(main: Node, note: str, pid: int, reason: str) -> None:
+    """Whatever was printed later."""
+    Relay(main, ERROR.replace("bad row 7", "caught") + "bye\n")
+
+    def leave() -> None:
+        (main.node_dir / "entry-pid").write_text("12\n")
+        (main.node_dir / f"uncaught-{pid}").write_text(note.replace("{code}", str(main.settings.code_dir)))
+
+    main.world.at(29, leave)
+    main.child_ends(1, at=30)
+    main.run()
+    assert main.read(STOP)["reason"] == reason
 
 
 def test_what_a_start_script_says_is_the_reason(main: Node) -> None:
@@ -108,8 +143,8 @@ def test_a_launcher_of_ranks_may_say_what_one_of_them_printed(main: Node, *, has
 
 
 def test_a_rank_with_a_code_of_its_own_has_no_error_of_another_one(main: Node) -> None:
-    """What is in the log may be of the rank beside it, which has lost its peer."""
-    Relay(main)
+    """What is in the log is of the rank beside it, which has lost its peer."""
+    Relay(main, "".join(f"[rank 0] {line}\n" for line in ERROR.splitlines()))
     main.world.at(29, lambda: (main.node_dir / "entry-point-ended").write_text("rank 1 ended with 9\n"))
     main.child_ends(9, at=30)
     main.run()
