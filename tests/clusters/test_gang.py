@@ -41,7 +41,7 @@ def test_first_cause_is_the_clusters_code_and_named(project: Project) -> None:
     actions = {("MAIN", 0): lost_peer, ("WORKER_1", 0): lost_peer, ("WORKER_2", 0): "time.sleep(0.9); sys.exit(9)"}
     launch = launch_gang(project, 2, actions)
     assert launch.wait() == 9
-    assert "ended with 9 (WORKER_2 failed first" in launch.err
+    assert "ended with 9 (WORKER_2: begin WORKER_2 0 1 " in launch.err
     assert {node["exit_code"] for node in launch.nodes().values()} == {9}
     launch.assert_nothing_left()
 
@@ -63,9 +63,9 @@ def test_gang_starts_again_together_until_restarts_are_used_up(project: Project)
         launch.wait_for(f"begin {node} 1", node)
     project.go()
     assert launch.wait() == 6
-    assert re.search(r"restart 1 of 1: WORKER_1 .*exit code 5", launch.log("MAIN"))
+    assert re.search(r"restart 1 of 1: WORKER_1: .*; exit code 5", launch.log("MAIN"))
     for node in ("MAIN", "WORKER_1", "WORKER_2"):
-        assert re.findall(rf"begin {node} (\d)", launch.log(node)) == ["0", "1"]
+        assert re.findall(rf"^begin {node} (\d)", launch.log(node), re.MULTILINE) == ["0", "1"]
     launch.assert_nothing_left()
 
 

@@ -182,7 +182,7 @@ def test_a_cell_that_fails_ends_the_cluster_with_its_words(project: Project) -> 
     ("cell", "code", "said"),
     [
         ("import os\nos.kill(os.getpid(), 9)", 137, "the notebook's kernel ended with 137 (SIGKILL) in cell 2"),
-        ("import sys\nsys.exit(3)", 3, "the entry point ended: exit code 3"),
+        ("import sys\nsys.exit(3)", 3, "MAIN: begun; exit code 3"),
         ("import sys\nsys.exit()", 0, ""),
     ],
 )

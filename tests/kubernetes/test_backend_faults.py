@@ -238,7 +238,8 @@ def test_the_scripts_end_is_the_clusters_while_an_evicted_worker_has_no_place(
     named = "never started: WORKER_1" if code else "WORKER_1 had no place when the cluster ended"
     assert named in launch.err.splitlines()[-1], launch.err
     shown = site.status(site.name)
-    assert (shown["exit_code"], shown["reason"]) == (code, f"the entry point ended: exit code {code}")
+    why = f"MAIN: trained; exit code {code}" if code else "the entry point ended: exit code 0"
+    assert (shown["exit_code"], shown["reason"]) == (code, why)
     assert [node["phase"] for node in shown["nodes"]] == ["ended", "never started"]
     site.assert_nothing_left()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -43,6 +44,7 @@ _NOISE = re.compile(
     r"|\[?[IWEF][0-9]{3,4} [0-9]{2}:[0-9]{2}:[0-9]{2}.*"  # glog, as torch and TensorFlow have it
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+: [IWEF] .*|WARNING: All log messages before absl.*"
     r"|[0-9-]{10} [0-9:,.]+ - distributed\.\S+ - [A-Z]+ - .*"
+    r"|An exception has occurred, use %tb .*|SystemExit: ?[0-9]*"  # IPython
     r"|\[Gloo\] .*|\(raylet.*"
     r"|.*[0-9]%\|.*"  # tqdm
 )
@@ -51,8 +53,9 @@ _WARNING = re.compile(r"\S+:[0-9]+: \w*Warning: .*")
 _BETWEEN = re.compile(r"Traceback \(most recent call last\)|^(?:During handling of the above|The above) exception ")
 _IGNORED = "Exception ignored in"
 _BOX = re.compile(r"^=+\n.* FAILED\s*\n-+\n(?:Failures:|Root Cause).*?^=+$", re.MULTILINE | re.DOTALL)
-# First lines of messages that say nothing: what happened stands in the last.
-_GENERAL = re.compile(r"|Graph execution error:|.*:")
+# First lines of messages that say nothing: what happened stands in the last that is not about TensorFlow's graph.
+_EMPTY = {"", "Graph execution error:"}
+_OPERATION = re.compile(r"|\[\[.*|\[Op:.*")
 # Words, and the frames that Python shows before them: a file and a line each.
 _Said = tuple[str, list[tuple[str, str]]]
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[A-Za-z_]\w*)")
@@ -68,10 +71,10 @@ def uncaught_error(note: bytes, places: Sequence[Path]) -> str:
         pairs = [(str(file), str(line)) for file, line in frames]
     except (ValueError, TypeError, KeyError):  # a script may write there, too
         return ""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    first = message.partition("\n")[0].strip()
-    if lines and _GENERAL.fullmatch(first):
-        first = f"{first} {lines[-1]}".strip() if lines[-1] != first else first
+    first, *others = [line.strip() for line in [*message.split("\n"), ""]]
+    last = next((line for line in reversed(others) if not _OPERATION.fullmatch(line)), "")
+    if first.endswith(":") or not first:
+        first = last if first in _EMPTY and last else f"{first} {last}".strip()
     return _with_place(f"{kind}: {first}" if first else kind, pairs, places)
 
 
@@ -159,7 +162,11 @@ def _with_place(words: str, frames: Sequence[tuple[str, str]], places: Sequence[
         text += f" ({printable(PurePath(file).name, _MAX_PLACE)}:{line})"
     if missing := _NO_MODULE.match(words):
         name = missing["name"]
-        text += f"; --with {_PACKAGES.get(name, name)} adds it"
+        package = _PACKAGES.get(name, name)
+        # On the user's machine an environment is the checkout's; elsewhere it is that of the image.
+        text += (
+            f"; --with {package} adds it" if Path(sys.prefix).name == ".venv" else f"; EXTRA_ENV with {package} adds it"
+        )
     return text
 
 

@@ -34,6 +34,8 @@ log = logging.getLogger("agent")
 _STDERR = 2
 # How a launcher of ranks says which of them it was.
 _RANK = re.compile(r"rank (\d+)")
+# With which Python ends a script: for an error or a text, and for arguments that it does not take. Others are chosen.
+_USUAL = {1, 2}
 # Of the note of an error: a message has 4,000 characters at most, and a hundred frames.
 _LONGEST_NOTE = 1 << 16
 
@@ -282,6 +284,7 @@ class Script:
             node, printed = self._printed()
             error = uncaught_error(self._uncaught(), places)
             if error := error or last_error(printed, places, rank=rank[1] if rank else ""):
+                how = how or ("" if code in _USUAL else describe(code))
                 return f"{node}: {error}" + (f"; {how}" if how else "")
         return how or f"{what} ended: {describe(code)}"
 

@@ -154,6 +154,7 @@ def test_what_is_told_is_short_and_fit_for_a_terminal() -> None:
         "Exception ignored in: <function f>\n" + shown("RuntimeError: late", ("/lib/a.py", 3)),
         "=====\nt.py FAILED\n-----\nFailures:\n  <NO_OTHER_FAILURES>\n-----\nRoot Cause:\n[0]:\n  rank : 1\n=====",
         "100%|##########| 10/10 [00:01<00:00]",
+        "An exception has occurred, use %tb to see the full traceback.\n\nSystemExit: 3",
         "[Gloo] Rank 0 is connected to 1 peer ranks.",
     ],
 )
@@ -173,7 +174,8 @@ def test_what_libraries_and_launchers_say_is_no_word_of_the_script(said: str, ex
         ("AssertionError", "", "AssertionError (a.py:1)"),
         # First lines that say nothing.
         ("RuntimeError", "\nmodel and file differ:\n  layer1: 10 x 2", "RuntimeError: layer1: 10 x 2 (a.py:1)"),
-        ("tf.E", "Graph execution error:\n\nat node\nno file\n", "tf.E: Graph execution error: no file (a.py:1)"),
+        ("tf.E", "Graph execution error:\n\nat node\nno file\n", "tf.E: no file (a.py:1)"),
+        ("E", "Graph execution error:\n\nno file\n\t [[{{node x}}]]\n\t [[y]] [Op:z]", "E: no file (a.py:1)"),
         ("RuntimeError", "Error(s) in Net:\n\tsize of fc", "RuntimeError: Error(s) in Net: size of fc (a.py:1)"),
         ("ValueError", "first\nsecond", "ValueError: first (a.py:1)"),
         ("ValueError", "what:", "ValueError: what: (a.py:1)"),

@@ -49,7 +49,8 @@ def test_the_reason_is_the_first_errors_own_words(main: Node) -> None:
     ("code", "reason"),
     [
         (0, "the entry point ended: exit code 0"),
-        (3, f"MAIN: {WORDS}"),
+        (2, f"MAIN: {WORDS}"),
+        (3, f"MAIN: {WORDS}; exit code 3"),
         (137, "the entry point ended: killed by SIGKILL"),
         (134, "the entry point ended: killed by SIGABRT"),
     ],
@@ -66,8 +67,8 @@ def test_only_an_end_of_its_own_has_last_words(main: Node, code: int, reason: st
     ("printed", "reason"),
     [
         ("", "the entry point ended: exit code 7"),
-        ("reading\nno dataset in /data\n", "MAIN: no dataset in /data"),
-        (ERROR + "row 7 left out\n", "MAIN: row 7 left out"),
+        ("reading\nno dataset in /data\n", "MAIN: no dataset in /data; exit code 7"),
+        (ERROR + "row 7 left out\n", "MAIN: row 7 left out; exit code 7"),
     ],
 )
 def test_without_an_error_the_reason_is_what_it_said_last(main: Node, printed: str, reason: str) -> None:
