@@ -77,6 +77,21 @@ def test_a_job_whose_launcher_was_killed_before_it_made_the_secret_has_its_key(p
     assert place.make().load(cluster).launch_key == ""
 
 
+@pytest.mark.parametrize("there", [None, "{}"])
+def test_a_plan_that_the_checkout_has_is_kept_as_it_is(place: KubernetesPlace, there: str | None) -> None:
+    """Of a cluster of another checkout, it is written: what has ended has no Job that would tell it."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    plan = cluster.directory / "cluster.json"
+    plan.unlink()
+    if there:
+        plan.write_text(there)
+    place.lifecycle.stop(cluster)
+    backend.finish(cluster, place.said.append)
+    assert (plan.read_text() == "{}") is bool(there)
+    assert ('"name": "mine"' in plan.read_text()) is not bool(there)
+
+
 def test_who_may_not_read_logs_is_told(place: KubernetesPlace) -> None:
     """Main says in its log that it is ready: who cannot see that would wait for ever, without a word."""
     backend = place.backend
