@@ -40,7 +40,7 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(?::(?: .*)?)?")
 _NOISE = re.compile(
     r"\s*"
     r"|[-=*~+|\u2500-\u259f\s]+"  # rules and boxes
-    r"|[0-9]{2}:[0-9]{2}:[0-9]{2} [\w.-]+: .*|launcher\.py: .*|told \S+ \{.*"  # ours
+    r"|[0-9]{2}:[0-9]{2}:[0-9]{2} (?:agent|horovod|[\w-]+\.sh): .*|launcher\.py: .*|told \S+ \{.*"  # ours
     r"|\[?[IWEF][0-9]{3,4} [0-9]{2}:[0-9]{2}:[0-9]{2}.*"  # glog, as torch and TensorFlow have it
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+: [IWEF] .*|WARNING: All log messages before absl.*"
     r"|[0-9-]{10} [0-9:,.]+ - distributed\.\S+ - [A-Z]+ - .*"
@@ -52,7 +52,7 @@ _NOISE = re.compile(
 _WARNING = re.compile(r"\S+:[0-9]+: \w*Warning: .*")
 _BETWEEN = re.compile(r"Traceback \(most recent call last\)|^(?:During handling of the above|The above) exception ")
 _IGNORED = "Exception ignored in"
-_BOX = re.compile(r"^=+\n.* FAILED\s*\n-+\n(?:Failures:|Root Cause).*?^=+$", re.MULTILINE | re.DOTALL)
+_BOX = re.compile(r"^=+\n[^\n]* FAILED *\n-+\n(?:Failures:|Root Cause).*?^=+$", re.MULTILINE | re.DOTALL)
 # First lines of messages that say nothing: what happened stands in the last that is not about TensorFlow's graph.
 _EMPTY = {"", "Graph execution error:"}
 _OPERATION = re.compile(r"|\[\[.*|\[Op:.*")
@@ -78,7 +78,7 @@ def uncaught_error(note: bytes, places: Sequence[Path]) -> str:
     return _with_place(f"{kind}: {first}" if first else kind, pairs, places)
 
 
-def last_error(text: str, places: Sequence[Path], *, rank: str = "") -> str:
+def last_error(text: str, places: Sequence[Path], *, rank: str = "", only_errors: bool = False) -> str:
     """Return what a script has said last: an error as Python shows it, such as ``ValueError: bad row 7 (train.py:3)``.
 
     Of a notebook it is such as ``ValueError: bad row 7 (cell 3:2)``: line 2 of what Jupyter calls ``In[3]``. The place
@@ -89,12 +89,15 @@ def last_error(text: str, places: Sequence[Path], *, rank: str = "") -> str:
         text: What was printed last. It may begin in the middle of a line.
         places: The folders with the user's code.
         rank: Which rank's is asked for, where lines say whose they are; empty where any is meant.
+        only_errors: Whether other lines than errors are nobody's word, as those of a service.
 
     Returns:
         At most some 300 characters, fit for a terminal; empty where *text* holds no word of the script's.
     """
     of_others: _Said | None = None
     for words, frames in reversed(_said(_BOX.sub("", text), rank)):
+        if not frames and only_errors:
+            continue
         if not frames:
             return _with_place(*of_others, places) if of_others else printable(words.strip(), _MAX_WORDS)
         if _own_places(frames, places):

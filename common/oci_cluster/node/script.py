@@ -282,8 +282,11 @@ class Script:
             places = [code_dir, (code_dir / (self._settings.entry_point or ".")).parent]
             rank = _RANK.match(how)
             node, printed = self._printed()
-            error = uncaught_error(self._uncaught(), places)
-            if error := error or last_error(printed, places, rank=rank[1] if rank else ""):
+            is_entry = any((self._node_dir / name).exists() for name in ("entry-pid", "entry-point-printed"))
+            error = uncaught_error(self._uncaught(), places) or last_error(
+                printed, places, rank=rank[1] if rank else "", only_errors=not is_entry
+            )
+            if error:
                 how = how or ("" if code in _USUAL else describe(code))
                 return f"{node}: {error}" + (f"; {how}" if how else "")
         return how or f"{what} ended: {describe(code)}"

@@ -52,6 +52,8 @@ File {}:2, in check(n)
         ("reading\nno data\n\n", "no data"),
         (shown("A: 1", ("/code/a.py", 1)) + "row 7 left out\ntoo many rows left out\n", "too many rows left out"),
         ("usage: t.py [-h] --data DATA\nt.py: error: --data is required\n", "t.py: error: --data is required"),
+        ("12:01:05 trainer: no data\n", "12:01:05 trainer: no data"),
+        ("====\nthe table\n====\nit FAILED\n----\nFailures: 3\n", "Failures: 3"),
         ("[rank 1] no data\n[rank 0] other words\n", "other words"),
         (shown("ValueError: bad row 7", ("/code/train.py", 3)), "ValueError: bad row 7 (train.py:3)"),
         (shown("ValueError: x", ("train.py", 3)), "ValueError: x (train.py:3)"),

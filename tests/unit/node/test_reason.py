@@ -74,9 +74,19 @@ def test_only_an_end_of_its_own_has_last_words(main: Node, code: int, reason: st
 def test_without_an_error_the_reason_is_what_it_said_last(main: Node, printed: str, reason: str) -> None:
     """An entry point that says nothing is told by its exit code; an error that it has caught is no reason."""
     Relay(main, printed)
+    main.world.at(29, lambda: (main.node_dir / "entry-pid").write_text("12\n"))
     main.child_ends(7, at=30)
     main.run()
     assert main.read(STOP)["reason"] == reason
+
+
+def test_what_a_service_prints_is_not_its_reason_but_an_error_is(worker: Node) -> None:
+    """No entry point has run there."""
+    Relay(worker, ERROR + "closing connections\n")
+    worker.main_lives()
+    worker.child_ends(1, at=30)
+    worker.run()
+    assert worker.read(exit_file("WORKER_2"))["reason"] == f"WORKER_2: {WORDS}"
 
 
 NOTE = json.dumps({"error": "ValueError", "message": "bad row 7", "frames": [["{code}/train.py", 3], ["/l.py", 9]]})
