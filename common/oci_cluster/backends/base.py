@@ -31,7 +31,7 @@ def check_packages(plan: Plan) -> None:
         listed = ", ".join(plan.packages)
         msg = (
             f"--with works with the backend local only; images have their packages from their build: list {listed} "
-            f"under 'pip:' in a file my.yaml, then make build-{plan.framework} EXTRA_ENV=my.yaml (docs/images.md)"
+            f"in a file requirements.txt, then make build-{plan.framework} EXTRA_ENV=requirements.txt (docs/images.md)"
         )
         raise UsageError(msg)
 

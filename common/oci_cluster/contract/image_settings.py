@@ -21,7 +21,7 @@ IMAGE_SETTINGS: tuple[Setting, ...] = (
     _image("TAG", "the images' tag", computed_default="the output of `git describe`, else `dev`", example="1"),
     _image(
         "EXTRA_ENV",
-        "more environment files, besides the framework's: `EXTRA_ENV=my.yaml`, or several, separated by blanks",
+        "more environment files or a `requirements.txt`, besides the framework's file; several are separated by blanks",
         example="my.yaml",
         backend_defaults={"local": ""},
     ),

@@ -5,6 +5,7 @@ Only the standard library is imported here: an unchanged ``make build push`` tak
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -24,6 +25,7 @@ from oci_cluster.images.sbom import sbom
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, write_whole
 from oci_cluster.system.pip_config import pip_settings
+from oci_cluster.system.requirements_file import entries_of
 from oci_cluster.system.screen import screen_of
 from oci_cluster.system.text import now
 
@@ -266,7 +268,11 @@ def _extra_env(files: Sequence[Path], folder: Path) -> Iterator[None]:
     remove()  # a build that was killed leaves them
     try:
         for number, path in enumerate(files, start=1):
-            shutil.copyfile(path, folder / f"extra-env-{number}-{path.stem}.yaml")
+            copy = folder / f"extra-env-{number}-{path.stem}.yaml"
+            if path.suffix == ".txt":
+                copy.write_text(json.dumps({"dependencies": [{"pip": entries_of(path)}]}))  # which is YAML, too
+            else:
+                shutil.copyfile(path, copy)
         yield
     finally:
         remove()

@@ -208,11 +208,15 @@ class EnvFile:
 
 
 def read_env_file(path: Path) -> EnvFile:
-    """Return what the environment file *path* asks for.
+    """Return what the environment file *path*, or a ``requirements.txt``, asks for.
 
     Raises:
         SettingsError: it is not one.
     """
+    if path.suffix == ".txt":
+        from oci_cluster.system.requirements_file import entries_of  # noqa: PLC0415 - no image has it, nor such a file
+
+        return EnvFile(path, [], entries_of(path), [])
     import yaml  # noqa: PLC0415 - only there once .venv is
 
     try:
@@ -235,6 +239,8 @@ def requirements(env_file: Path) -> list[str]:
     """
     file = read_env_file(env_file)
     pip = split_pip_entries(file.pip)
+    if env_file.suffix == ".txt":  # one that lists nothing asks for nothing
+        return pip
     other = [entry for entry in file.conda if not _INTERPRETER.fullmatch(entry)]
     if other or not pip:
         reason = f"asks for conda packages ({', '.join(other)})" if other else "has no 'pip:' list"

@@ -15,6 +15,7 @@ from oci_cluster.errors import BackendError, ClusterError, SettingsError, UsageE
 from oci_cluster.images import choices
 from oci_cluster.images import records as image_records
 from oci_cluster.images.build import recorded, secrets_dir
+from oci_cluster.system.python_env import read_env_file
 
 # --- Checks before any work -----------------------------------------------------------------------------------------
 
@@ -121,6 +122,10 @@ def test_extra_environment_files_are_there_for_the_build_alone(checkout: Checkou
     checkout.images(EXTRA_ENV=f"{tmp_path}/b.yaml '{tmp_path}/a.yaml'").build(["dask"])
     during = sorted(path.name for path in checkout.stub.glob("extra-env*"))
     assert (during, [*checkout.root.rglob("extra-env*")]) == (["extra-env-1-b.yaml", "extra-env-2-a.yaml"], [])
+    # In the image an environment file is read, which this becomes.
+    (tmp_path / "requirements.txt").write_text("humanize  # numbers\n")
+    checkout.images(EXTRA_ENV=f"{tmp_path}/requirements.txt").build(["dask"])
+    assert read_env_file(checkout.stub / "extra-env-1-requirements.yaml").pip == ["humanize"]
     checkout.set(fails="1")
     with pytest.raises(BackendError):
         checkout.images().build(["dask"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from oci_cluster.errors import UsageError
+from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.packages import packages_of
 
 
@@ -31,7 +33,6 @@ def test_requirements_are_taken_apart_at_their_commas(texts: list[str], packages
     [
         ("./mine", "./mine"),
         ("a,/abs", "/abs"),
-        ("-r list.txt", "-r list.txt"),
         ("a,,b", ""),
         ("x-1.0-py3-none-any.whl", "x-1.0-py3-none-any.whl"),
         ("git+https://example.org/r", "git+https://example.org/r"),
@@ -56,3 +57,26 @@ def test_an_environment_of_ones_own_has_its_own_packages() -> None:
         "--with adds to the framework's own environment, not to --python env; "
         "install them there: python -m pip install 'pandas>=2' a"
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["requirements.txt", "-r requirements.txt", "--requirement=requirements.txt", "-rrequirements.txt"]
+)
+def test_a_list_of_requirements_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Which every repository has; also beside others, and by its path."""
+    (tmp_path / "requirements.txt").write_text("humanize>=4.0  # numbers\npandas\n")
+    monkeypatch.chdir(tmp_path)
+    assert packages_of([f"rich,{text}", "pandas"], "") == ("rich", "humanize>=4.0", "pandas")
+    assert packages_of([f"{tmp_path}/requirements.txt"], "") == ("humanize>=4.0", "pandas")
+
+
+def test_a_list_that_cannot_be_added_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pip alone understands goes with the file: there it is read by pip."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=r"requirements.txt cannot be read: .*No such file"):
+        packages_of(["requirements.txt"], "")
+    (tmp_path / "requirements.txt").write_text("--pre\npandas\n")
+    with pytest.raises(
+        UsageError, match=r"'--pre' is an option of pip's, and no package; set EXTRA_ENV=requirements.txt"
+    ):
+        packages_of(["requirements.txt"], "")
