@@ -21,6 +21,7 @@ from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.settings_table import FLAGS
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError
 from oci_cluster.launcher.command_line import OPTIONS, CommandLine, check_words, parse
+from oci_cluster.launcher.hints import hints
 from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.opening import chosen, continue_in, equip, given_settings, open_named, opened
 from oci_cluster.launcher.packages import packages_of
@@ -181,7 +182,10 @@ def _run(
 
 def _plan(line: CommandLine, backend: Backend) -> Plan:
     request, most, say = request_of(line, backend.name), backend.max_workers, say_to_stderr(program())
-    return make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
+    plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
+    for hint in hints(plan, os.environ, Path.cwd()):
+        say(f"note: {hint}")
+    return plan
 
 
 def request_of(line: CommandLine, backend: str) -> Request:
