@@ -51,6 +51,18 @@ run_entry_point() {
   exec "$(realpath "${ENTRY_POINT}")" ${entry_args[@]+"${entry_args[@]}"}
 }
 
+# hiding_modules NAME...: print which files of the code hide a module of Python's own, or NAME, from a service that ends as it
+# begins: the code stands first on its path. Nothing where none does.
+hiding_modules() {
+  python -I -c '
+import pathlib, sys
+code, names = pathlib.Path(sys.argv[1]), {*sys.stdlib_module_names, *sys.argv[2:]}
+found = [f"{code.name}/{file.name}" for file in code.glob("*.py") if file.stem in names]
+found += [f"{code.name}/{file.parent.name}/" for file in code.glob("*/__init__.py") if file.parent.name in names]
+print(", ".join(sorted(found)))
+' "${CODE_DIR:?}" "$@" || :
+}
+
 # session_facts: print the lines that the kind of session has for READY_FILE, such as the key of its host; none elsewhere.
 session_facts() {
   [[ -n "${SESSION:-}" ]] || return 0

@@ -28,7 +28,7 @@ end_all() {
 
 # wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.
 wait_for_workers() {
-  local code=0 missing=""
+  local code=0 missing="" hiding
   wait_until "${scheduler}" all_there || code=$?
   case "${code}" in
     0) return ;;
@@ -39,6 +39,8 @@ wait_for_workers() {
       ;;
     *)
       wait "${scheduler}" && code=0 || code=$?
+      hiding="$(hiding_modules dask distributed tornado msgpack tblib zict)"
+      [[ -z "${hiding}" ]] || die 78 "the scheduler cannot begin: your ${hiding} hides the module of that name; rename it"
       scheduler_lost "${code}"
       ;;
   esac

@@ -182,8 +182,16 @@ scheduler told to end"
 @test "dask main: a scheduler that ends before the workers are there is lost" {
   STUB_SCHEDULER=3 run_main
   assert_died 76 start-master.sh "the scheduler ended with 3 before the entry point did"
-  assert_calls "$(scheduler_line tcp)"
+  assert_equal "$(grep '^dask' "${STUB_DIR}/calls")" "$(scheduler_line tcp)"
   assert [ ! -e "${READY_FILE}" ]
+}
+
+@test "dask main: a file of the code that the scheduler takes for another module is named" {
+  mkdir bin
+  printf '#!/bin/sh\necho work/random.py\n' >bin/python
+  chmod +x bin/python
+  PATH="${PWD}/bin:${PATH}" STUB_SCHEDULER=1 run_main
+  assert_died 78 start-master.sh "the scheduler cannot begin: your work/random.py hides the module of that name; rename it"
 }
 
 @test "dask main: a scheduler that ends before the entry point is lost, and the entry point is ended" {

@@ -129,6 +129,17 @@ in $(cd "${CODE_DIR}" && pwd -P)
   assert_stderr ""
 }
 
+@test "start-lib: hiding_modules names files of the code that hide Python's modules, or those that are named" {
+  mkdir -p code/email code/queue code/mine bin
+  touch code/random.py code/mine.py code/dask.py code/test_random.py code/email/__init__.py
+  ln -s "$(command -v python3)" bin/python
+  CODE_DIR="${PWD}/code" PATH="${PWD}/bin:${PATH}" run -0 --separate-stderr lines 'hiding_modules dask distributed'
+  assert_output "code/dask.py, code/email/, code/random.py"
+  rm -r code/email code/random.py
+  CODE_DIR="${PWD}/code" PATH="${PWD}/bin:${PATH}" run -0 --separate-stderr lines 'hiding_modules'
+  assert_output ""
+}
+
 @test "start-lib: a module is run as one, with its package's relative imports, from CODE_DIR" {
   entry_point "package.train" 'a b' ''
   export ENTRY_MODULE=package.train
