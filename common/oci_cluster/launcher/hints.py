@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shlex
 import stat
 import struct
@@ -15,6 +16,21 @@ from pathlib import Path
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.settings_table import DECIDED
 
+_MOST_BYTES = 1 << 20
+# A command of a script, not a word in a comment.
+_LAUNCHER = re.compile(
+    r"^[ \t]*(?:(?:exec|nohup|time|env|[A-Za-z_]\w*=\S*)[ \t]+)*(?:python[0-9.]*[ \t]+-m[ \t]+)?"
+    r"(?P<words>torchrun|accelerate[ \t]+launch|deepspeed|horovodrun|mpirun|torch\.distributed\.(?:run|launch)|"
+    r"accelerate\.commands\.launch)\b",
+    re.MULTILINE,
+)
+_OF_LAUNCHERS = {"accelerate launch": " with LAUNCHER=accelerate", "deepspeed": " with LAUNCHER=deepspeed"}
+_ADDRESS = re.compile(
+    r"""^[ \t]*os\.environ\[["'](?:(?P<master>MASTER_ADDR)["']\]\s*=\s*["'](?:localhost|127\.0\.0\.1)["']"""
+    r"""|TF_CONFIG["']\]\s*=)""",
+    re.MULTILINE,
+)
+
 
 def hints(plan: Plan, environ: Mapping[str, str], cwd: Path) -> list[str]:
     """Return what to know of a launch of *plan* by somebody in *cwd* with this *environ* and this standard input."""
@@ -22,7 +38,8 @@ def hints(plan: Plan, environ: Mapping[str, str], cwd: Path) -> list[str]:
     code_dir = Path(plan.environment.get("CODE_DIR") or cwd)
     # Nodes of this machine inherit the environment; others are given what is asked for alone.
     variables = about_variables(environ) if plan.backend == "local" else []
-    return [*about_files(arguments, code_dir, entry, cwd), *variables, *about_input()]
+    ranks = about_ranks(code_dir / entry, plan.framework) if entry and len(plan.nodes) > 1 else []
+    return [*about_files(arguments, code_dir, entry, cwd), *ranks, *variables, *about_input()]
 
 
 def about_files(arguments: Sequence[str], code_dir: Path, entry_point: str, cwd: Path) -> list[str]:
@@ -35,6 +52,27 @@ def about_files(arguments: Sequence[str], code_dir: Path, entry_point: str, cwd:
     whole = f"--code . --entry {shlex.quote(str(entry.relative_to(cwd)))}" if entry.is_relative_to(cwd) else "--code ."
     listed = ", ".join(f"'{name}'" for name in here)
     return [f"{listed} is here, and the script runs in {code_dir}; have it run here: {whole}"]
+
+
+def about_ranks(entry: Path, framework: str) -> list[str]:
+    """Return what to know of an *entry* point that starts ranks itself, or names an address that one node alone has."""
+    try:
+        with entry.open("rb") as file:
+            text = file.read(_MOST_BYTES).decode(errors="replace")
+    except OSError:  # it is elsewhere
+        return []
+    if entry.suffix == ".py":
+        found = _ADDRESS.search(text)
+        named = found["master"] or "TF_CONFIG" if found else ""
+        return (
+            [f"{entry.name} sets {named}, which nodes are given: ranks would not meet; leave it out"] if named else []
+        )
+    if entry.suffix == ".ipynb" or not (started := _LAUNCHER.search(text)):
+        return []
+    words = " ".join(started["words"].split())
+    how = _OF_LAUNCHERS.get(words, "") if framework == "pytorch" else ""
+    instead = f"launch the script that it starts{how}: --entry SCRIPT.py -- ITS ARGUMENTS"
+    return [f"{entry.name} starts ranks itself ({words}), on each node for itself; the cluster does that: {instead}"]
 
 
 def about_variables(environ: Mapping[str, str]) -> list[str]:

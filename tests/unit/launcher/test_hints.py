@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.launcher.hints import about_files, about_input, about_variables
+from oci_cluster.launcher.hints import about_files, about_input, about_ranks, about_variables
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,39 @@ def test_input_that_nobody_reads(tmp_path: Path) -> None:
         assert about_input(file.fileno()) == []
     with Path("/dev/null").open("rb") as file:
         assert about_input(file.fileno()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("run.sh", "#!/bin/bash\naccelerate  launch --cpu inner.py\n", "(accelerate launch), on each node for itself"),
+        (
+            "run.sh",
+            "set -e\n  OMP_NUM_THREADS=1 exec torchrun --standalone inner.py\n",
+            "run.sh starts ranks itself (torchrun)",
+        ),
+        ("run", "python3 -m torch.distributed.run x.py\n", "(torch.distributed.run)"),
+        ("run.sh", "deepspeed x.py\n", "launch the script that it starts with LAUNCHER=deepspeed: --entry SCRIPT.py"),
+        ("run.sh", "horovodrun -np 2 x.py\n", "(horovodrun)"),
+        ("run.sh", "# torchrun x.py\npython x.py torchrun\n", ""),
+        (
+            "t.py",
+            "# MASTER_ADDR\nos.environ['MASTER_ADDR'] = 'localhost'\n",
+            "t.py sets MASTER_ADDR, which nodes are given",
+        ),
+        ("t.py", 'if x:\n    os.environ["TF_CONFIG"] = json.dumps(x)\n', "t.py sets TF_CONFIG"),
+        ("t.py", "torchrun = 3\nos.environ['MASTER_ADDR'] = address\nprint(os.environ['TF_CONFIG'])\n", ""),
+        ("t.ipynb", "torchrun x.py", ""),
+    ],
+)
+def test_an_entry_point_that_starts_ranks_itself(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    lines = about_ranks(tmp_path / name, "pytorch")
+    assert [said in line for line in lines] == ([True] if said else [])
+    assert about_ranks(tmp_path / "nowhere", "pytorch") == []
+
+
+def test_other_frameworks_have_no_launchers_to_choose(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("deepspeed x.py\n")
+    (line,) = about_ranks(tmp_path / "run.sh", "dask")
+    assert "LAUNCHER" not in line
