@@ -59,7 +59,7 @@ def test_what_nothing_has_caught(tmp_path: Path, script: str, error: str, messag
     "script",
     [
         "print('done')\n",
-        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    import traceback as t; t.print_exc()\nraise SystemExit('no')\n",
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    import traceback as t; t.print_exc()\nexit('no')\n",
         # Who shows errors in a way of their own has chosen the words.
         "import sys\nsys.excepthook = lambda *_: print('stopped')\nraise ValueError('bad')\n",
         "import os\nif os.fork() == 0:\n    raise ValueError('a child of its own')\nos.wait()\n",
