@@ -6,18 +6,23 @@ ended, and before 3.14 Python ends each thread that asks for its lock while it s
 so: `terminate called without an active exception`, 134 (pytorch#190489). A barrier at the end does not help: it keeps
 the collectives before it until its own end. Nor does `destroy_process_group()` where something still knows the group,
 as DistributedDataParallel does: then it does not end these threads.
+
+And it says where no rank has met another one: a script that knows nothing of ranks runs on each node as a whole.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import time
 
 # As the node has them: a script may change its own environment.
 _node_dir, _rank_pid = os.environ.get("NODE_DIR"), os.environ.get("RANK_PID")
-MODULE = ""  # this is not about an import
+MODULE = "torch.distributed.distributed_c10d"
+_is_first, _ranks = os.environ.get("RANK") == "0", os.environ.get("WORLD_SIZE", "1")
+_joined = []
 # What an exit may cost. A thread that was late by more has not been seen.
 LONGEST_S = 0.1
 # As torch calls each of them, and since when: pytorch#169979.
@@ -25,6 +30,18 @@ THREAD, NAMED_SINCE = "pt_gloo_runloop", (2, 11)
 TASKS = "/proc/self/task"
 # Of futex(2): a wait of a condition variable. A thread that waits for a mutex has another number.
 _WAIT_BITSET, _COMMAND = 9, 0x7F
+
+
+def change(module) -> None:
+    """Have *module* note that this rank joins a process group: when it ends, it may have left it."""
+    join = module.init_process_group
+
+    @functools.wraps(join)
+    def join_here(*args, **options):
+        _joined.append(True)
+        return join(*args, **options)
+
+    module.init_process_group = join_here
 
 
 def end() -> None:
@@ -42,6 +59,11 @@ def end() -> None:
                 pass
         except OSError:
             pass  # a full disk: the reason has fewer words
+        # torch may be without what has ranks meet, and other libraries may have them meet.
+        if _is_first and _ranks != "1" and MODULE in sys.modules and not (_joined or "horovod" in sys.modules):
+            script = os.path.basename(sys.argv[0])  # noqa: PTH119 - as above
+            sys.stderr.write(f"no rank has joined a process group: {script} has run {_ranks} times, each for itself\n")
+            sys.stderr.flush()
 
 
 def names_threads(torch: object) -> bool:

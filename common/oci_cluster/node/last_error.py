@@ -40,7 +40,8 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(?::(?: .*)?)?")
 _NOISE = re.compile(
     r"\s*"
     r"|[-=*~+|\u2500-\u259f\s]+"  # rules and boxes
-    r"|[0-9]{2}:[0-9]{2}:[0-9]{2} (?:agent|horovod|[\w-]+\.sh): .*|launcher\.py: .*|told \S+ \{.*"  # ours
+    r"|[0-9]{2}:[0-9]{2}:[0-9]{2} (?:agent|horovod|[\w-]+\.sh): .*|launcher\.py: .*"  # ours
+    r"|told \S+ \{.*|no (?:rank|task) has (?:joined|met) .*, each for itself"
     r"|\[?[IWEF][0-9]{3,4} [0-9]{2}:[0-9]{2}:[0-9]{2}.*"  # glog, as torch and TensorFlow have it
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+: [IWEF] .*|WARNING: All log messages before absl.*"
     r"|[0-9-]{10} [0-9:,.]+ - distributed\.\S+ - [A-Z]+ - .*"

@@ -206,3 +206,40 @@ def test_nothing_is_imported_that_takes_time(run: Run, tmp_path: Path) -> None:
     run("import sys\nopen('seen', 'w').write(' '.join(sys.modules))\n")
     more = set((tmp_path / "seen").read_text().split()) - bare
     assert more - {"sitecustomize"} <= {"atexit"}
+
+
+C10D = "def init_process_group(backend='gloo'):\n    return 'group of ' + backend\n"
+ALONE = "no rank has joined a process group: train.py has run 2 times, each for itself\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "environ", "said"),
+    [
+        ("import torch", {}, ALONE),
+        ("import torch\nraise SystemExit(3)", {}, ALONE),
+        ("import torch\nassert torch.distributed.init_process_group('x') == 'group of x'", {}, ""),
+        ("import torch.distributed.distributed_c10d as c\nc.init_process_group()", {}, ""),
+        ("import torch", {"RANK": "1"}, ""),
+        ("import torch", {"WORLD_SIZE": "1"}, ""),
+        ("import torch", {"RANK_PID": "1"}, ""),  # another process of the script's
+        ("print('no torch')", {}, ""),
+    ],
+)
+def test_ranks_that_have_not_met_are_told(tmp_path: Path, script: str, environ: dict[str, str], said: str) -> None:
+    """By the first one, at its end: each has done the whole work."""
+    (tmp_path / "torch" / "distributed").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").write_text("__version__ = '2.13.0'\nimport torch.distributed\n")
+    (tmp_path / "torch" / "distributed" / "__init__.py").write_text("from .distributed_c10d import *\n")
+    (tmp_path / "torch" / "distributed" / "distributed_c10d.py").write_text(C10D)
+    (tmp_path / "train.py").write_text(script)
+    run = 'export RANK_PID="${RANK_PID:-${BASHPID}}"; exec "$@"'
+    known = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ENTRY}:{tmp_path}", "NODE_DIR": str(tmp_path)}
+    ended = subprocess.run(
+        ["bash", "-c", run, "bash", sys.executable, "train.py"],
+        env={**known, "RANK": "0", "WORLD_SIZE": "2", **environ},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stderr == said
