@@ -4,7 +4,7 @@ TensorFlow binds a task's port on all addresses of the machine, and has no setti
 read and write files as this user. The call that does it is in TensorFlow's library, so it is changed there: a library
 reaches functions of others through a table, and the entry for `bind` gets another function, which is this file's.
 
-And main says at its end where no task has met another one: a script that knows nothing of others runs on each as a whole.
+And main says at its end where no task has met another: a script that knows nothing of others runs on each as a whole.
 """
 
 from __future__ import annotations
