@@ -90,10 +90,7 @@ class Interrupts(Protocol):
 
 
 class Signals:
-    """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once.
-
-    HUP is not taken over where it is ignored: whoever has typed ``nohup`` closes the terminal, and wants this to go on.
-    """
+    """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once."""
 
     def __init__(self, *, children: bool = True) -> None:
         """Take over the process's handlers; one object per process. Without *children* CHLD ends no wait.
@@ -106,8 +103,7 @@ class Signals:
         os.set_blocking(writer, False)
         os.set_blocking(self._reader, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
-        for number in {signal.SIGTERM, signal.SIGINT, signal.SIGHUP} - ignored:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._note)
         # These only wake: the default would not write to the pipe.
         for number in (*([signal.SIGCHLD] if children else []), signal.SIGUSR1):
