@@ -94,7 +94,7 @@ assert_nothing_run() {
   while read -r script arguments; do
     # shellcheck disable=SC2086 # words
     assert_error 69 "${script}: error: the container engine 'none-of-that' cannot be run: No such file or directory" \
-      "${PROJECT}/scripts/${script}" ${arguments}
+      "${PROJECT}/scripts/${script}" ${arguments} </dev/null
     assert_regex "${stderr}" 'install Docker or Podman, or name the one you have: DOCKER=podman'
   done <<'END'
 launch.sh dask 2

@@ -202,7 +202,7 @@ END
   use_settings
   while read -r script arguments; do
     # shellcheck disable=SC2086 # words
-    run -78 --separate-stderr "${PROJECT}/scripts/${script}" ${arguments}
+    run -78 --separate-stderr "${PROJECT}/scripts/${script}" ${arguments} </dev/null
     assert_output ""
     # A launch has told by then what would go.
     expected=1

@@ -38,6 +38,8 @@ class _Interrupt:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def _look(self, _number: int, frame: FrameType | None) -> None:
+        if not self.was_raised:
+            return  # it came as the looking ended: a timer that is set now would kill this process at its end
         is_lost = not (_is_in_hook(frame) or _is_on_its_way())
         self.look_later(_FIRST_LOOK_S if is_lost else _NEXT_LOOK_S)
         if is_lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,13 @@ def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.stdout, done.stderr, done.returncode) == ("ended False\ncaught\n", "", 0)
+
+
+def test_a_look_that_comes_as_the_looking_ends_sets_no_timer() -> None:
+    """Python runs a handler some time after its signal; at its end it has none, and the next signal would kill."""
+    interrupts.stop_looking()
+    interrupts._interrupt._look(signal.SIGALRM, None)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_one_that_is_lost_twice_is_raised_once_more() -> None:

@@ -137,7 +137,7 @@ def test_another_python_is_refused_in_a_dry_run_too(desk: Desk) -> None:
 
 def test_packages_are_refused_in_a_dry_run_too(desk: Desk) -> None:
     """They belong into the image, and how they get there is said."""
-    with pytest.raises(UsageError, match=r"list a, b>1 under 'pip:' in a file my\.yaml, then make build-"):
+    with pytest.raises(UsageError, match=r"list a, b>1 in a file requirements\.txt, then make build-"):
         desk.launch("--dry-run", "--with", "a,b>1")
 
 
