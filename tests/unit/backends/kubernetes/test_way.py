@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from kube.identity import Authority
-from port_servers import echo, many_at_once, read_all, send_and_read, serving
+from port_servers import echo, echoed, many_at_once, read_all, send_and_read, serving
 from unit.backends.kubernetes.test_access import kubeconfig
 from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_forwarder import FakeForwarder
@@ -112,7 +112,7 @@ def test_a_line_that_is_cut_costs_its_own_connection(
             assert connection.recv(1) == b"x"
             forwarder.cut()
             assert read_all(connection) == b""
-        assert send_and_read(way.dial, b"again") == b"again"
+        assert echoed(way.dial, b"again") == b"again"
 
 
 def test_a_pod_that_took_the_place_of_another_is_found(
