@@ -35,6 +35,8 @@ _MOST_NODES = 10_000
 # Why a container waits that will not start by itself: somebody has to change something. Source: the kubelet's
 # pkg/kubelet/images/types.go and kuberuntime, Kubernetes 1.36.
 _FINAL = {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
+# Of a kubelet that is busy, or has not seen yet what has just been made; it tries again.
+_PASSES = re.compile("failed to sync .* cache|timed out waiting for the condition")
 _BACK_OFF = "ImagePullBackOff"
 # How a container ends that is told to, and that is not asked any more.
 _KILLED = {143, 137}
@@ -396,7 +398,8 @@ def _pending(pod: Object, there: NodeState) -> NodeState:
     waiting = _container(pod).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), printable(waiting.get("message") or "")
     scheduled = _condition(pod, "PodScheduled")
-    if reason in _FINAL or (reason == _BACK_OFF and _NO_IMAGE.search(message)):
+    is_final = reason in _FINAL and not _PASSES.search(message)
+    if is_final or (reason == _BACK_OFF and _NO_IMAGE.search(message)):
         # A Secret or ConfigMap that is just being made is there in a moment: only a launch that is whole fails by it.
         details = f"{reason}: {message}"
         code = int(ExitCode.UNAVAILABLE)

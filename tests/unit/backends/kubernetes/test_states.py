@@ -50,6 +50,14 @@ def test_running_ended_and_to_come() -> None:
         ({"reason": "ImagePullBackOff", "message": "Back-off: ErrImagePull: not found"}, "FAILED", 69),
         ({"reason": "InvalidImageName", "message": "x"}, "FAILED", 69),
         ({"reason": "CreateContainerConfigError", "message": 'secret "s" not found'}, "FAILED", 69),
+        (
+            {
+                "reason": "CreateContainerConfigError",
+                "message": "failed to sync secret cache: timed out waiting for the condition",
+            },
+            "ACCEPTED",
+            None,
+        ),
     ],
 )
 def test_what_a_container_waits_for(waiting: Object, state: str, code: int | None) -> None:
