@@ -45,7 +45,8 @@ def hints(plan: Plan, environ: Mapping[str, str], cwd: Path) -> list[str]:
 def about_files(arguments: Sequence[str], code_dir: Path, entry_point: str, cwd: Path) -> list[str]:
     """Return what to know of *arguments* that are files where the user is, and none where the script runs."""
     names = [text for text in arguments if text and not Path(text).is_absolute() and not text.startswith("-")]
-    here = [name for name in names if (cwd / name).exists() and not (code_dir / name).exists()]
+    # os.path: what is too long for a name, as a JSON text may be, is none, and no error.
+    here = [name for name in names if os.path.exists(cwd / name) and not os.path.exists(code_dir / name)]  # noqa: PTH110
     if not here:
         return []
     entry = code_dir / entry_point

@@ -19,6 +19,7 @@ from oci_cluster.launcher.hints import about_files, about_input, about_ranks, ab
         (["rows.csv", "data"], "'rows.csv', 'data'"),
         (["both.csv"], ""),
         (["nowhere.csv", "", "--rows.csv", "-", "epochs=3"], ""),
+        (["x" * 5000, "{" + "y/" * 3000 + "}"], ""),  # no name of a file
     ],
 )
 def test_a_file_that_is_where_the_user_is(tmp_path: Path, arguments: Sequence[str], named: str) -> None:
