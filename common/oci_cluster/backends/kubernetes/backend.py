@@ -237,8 +237,8 @@ class KubernetesBackend:
 
         ttl = plan.environment.get("TTL", "")
         queued = ", without its time in the queue and lives that were interrupted" if plan.settings.get("QUEUE") else ""
-        end = f"ends after {ttl} at the latest (TTL{queued})"
-        end = end if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
+        bound = f"ends after {ttl} at the latest (TTL{queued})"
+        end = bound if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
         ports = node_ports(self.service, cluster.handle) if plan.settings.get("EXPOSE_SERVICE") else ""
         return f"Job {cluster.handle} in namespace {self.service.namespace}; {end}{ports and f'; {ports}'}"
 

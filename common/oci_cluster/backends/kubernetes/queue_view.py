@@ -121,7 +121,8 @@ def _unseen(view: View) -> list[Object]:
     found = []
     for uid, job in view.jobs.items():
         about, spec = job["metadata"], job.get("spec") or {}
-        if uid in seen or spec.get("suspend") is not True:
+        is_over = any(queue.condition(job, kind).get("status") == "True" for kind in ("Failed", "Complete"))
+        if uid in seen or is_over or spec.get("suspend") is not True:
             continue
         known = {name: about.get(name) for name in ("namespace", "name", "creationTimestamp")}
         pods = {"count": spec.get("parallelism"), "template": spec.get("template")}

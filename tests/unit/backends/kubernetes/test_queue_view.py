@@ -83,7 +83,8 @@ def test_a_job_that_kueue_has_not_seen_is_a_row_too() -> None:
         }
         return {"metadata": about, "spec": {"suspend": suspend, "parallelism": 3, "template": {}}}
 
-    jobs = {uid: job(uid) for uid in ("new", "known")} | {"free": job("free", suspend=False)}
+    jobs = {uid: job(uid) for uid in ("new", "known", "over")} | {"free": job("free", suspend=False)}
+    jobs["over"]["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
     known = {"namespace": "a", "name": "w", "labels": {"kueue.x-k8s.io/job-uid": "known"}}
     queues = [{"metadata": {"namespace": "a", "name": "lq"}, "spec": {"clusterQueue": "vision"}}]
     view = View([{"metadata": known, "spec": {"queueName": "lq"}}], queues, jobs)
