@@ -51,9 +51,10 @@ run_entry_point() {
   exec "$(realpath "${ENTRY_POINT}")" ${entry_args[@]+"${entry_args[@]}"}
 }
 
-# hiding_modules NAME...: print which files of the code hide a module of Python's own, or NAME, from a service that ends as it
-# begins: the code stands first on its path. Nothing where none does.
+# hiding_modules MODULE NAME...: where MODULE, with which a service begins, cannot be imported, print which files of the code
+# hide a module of Python's own, or NAME, from it: the code stands first on its path. Else nothing.
 hiding_modules() {
+  ! python -c "import $1" >/dev/null 2>&1 || return 0
   python -I -c '
 import pathlib, sys
 code, names = pathlib.Path(sys.argv[1]), {*sys.stdlib_module_names, *sys.argv[2:]}

@@ -39,7 +39,7 @@ wait_for_workers() {
       ;;
     *)
       wait "${scheduler}" && code=0 || code=$?
-      hiding="$(hiding_modules dask distributed tornado msgpack tblib zict)"
+      hiding="$(hiding_modules distributed.cli.dask_scheduler dask distributed tornado msgpack tblib zict)"
       [[ -z "${hiding}" ]] || die 78 "the scheduler cannot begin: your ${hiding} hides the module of that name; rename it"
       scheduler_lost "${code}"
       ;;

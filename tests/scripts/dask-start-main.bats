@@ -188,10 +188,19 @@ scheduler told to end"
 
 @test "dask main: a file of the code that the scheduler takes for another module is named" {
   mkdir bin
-  printf '#!/bin/sh\necho work/random.py\n' >bin/python
+  # Of one that begins without the scheduler's modules; -I leaves out the code.
+  printf '#!/bin/sh\n[ "$1" = -I ] || exit 1\necho work/random.py\n' >bin/python
   chmod +x bin/python
   PATH="${PWD}/bin:${PATH}" STUB_SCHEDULER=1 run_main
   assert_died 78 start-master.sh "the scheduler cannot begin: your work/random.py hides the module of that name; rename it"
+}
+
+@test "dask main: a scheduler that ended for another reason is lost, whatever files the code has" {
+  mkdir bin
+  printf '#!/bin/sh\necho work/random.py\n' >bin/python
+  chmod +x bin/python
+  PATH="${PWD}/bin:${PATH}" STUB_SCHEDULER=1 run_main
+  assert_died 76 start-master.sh "the scheduler ended with 1 before the entry point did"
 }
 
 @test "dask main: a scheduler that ends before the entry point is lost, and the entry point is ended" {

@@ -129,14 +129,17 @@ in $(cd "${CODE_DIR}" && pwd -P)
   assert_stderr ""
 }
 
-@test "start-lib: hiding_modules names files of the code that hide Python's modules, or those that are named" {
+@test "start-lib: hiding_modules names files of the code that hide modules, where a module cannot be imported beside them" {
   mkdir -p code/email code/queue code/mine bin
   touch code/random.py code/mine.py code/dask.py code/test_random.py code/email/__init__.py
   ln -s "$(command -v python3)" bin/python
-  CODE_DIR="${PWD}/code" PATH="${PWD}/bin:${PATH}" run -0 --separate-stderr lines 'hiding_modules dask distributed'
+  # tempfile needs random's Random.
+  CODE_DIR="${PWD}/code" PYTHONPATH="${PWD}/code" PATH="${PWD}/bin:${PATH}" run -0 --separate-stderr lines \
+    'hiding_modules tempfile dask'
   assert_output "code/dask.py, code/email/, code/random.py"
-  rm -r code/email code/random.py
-  CODE_DIR="${PWD}/code" PATH="${PWD}/bin:${PATH}" run -0 --separate-stderr lines 'hiding_modules'
+  rm code/random.py
+  CODE_DIR="${PWD}/code" PYTHONPATH="${PWD}/code" PATH="${PWD}/bin:${PATH}" run -0 --separate-stderr lines \
+    'hiding_modules tempfile dask'
   assert_output ""
 }
 
