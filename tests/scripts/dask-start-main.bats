@@ -189,6 +189,7 @@ scheduler told to end"
 @test "dask main: a file of the code that the scheduler takes for another module is named" {
   mkdir bin
   # Of one that begins without the scheduler's modules; -I leaves out the code.
+  # shellcheck disable=SC2016 # the text of a script
   printf '#!/bin/sh\n[ "$1" = -I ] || exit 1\necho work/random.py\n' >bin/python
   chmod +x bin/python
   PATH="${PWD}/bin:${PATH}" STUB_SCHEDULER=1 run_main
