@@ -132,7 +132,7 @@ BACKEND_SETTINGS: tuple[Setting, ...] = (
     _kubernetes("CPU_LIMIT", "CPUs that a node takes at most", computed_default="any that are idle", example="8"),
     _kubernetes("WAIT_FOR_QUOTA", "longest wait in the queue; 0: none", "0", flag="--wait-for-quota", example="2h"),
     _kubernetes("MAX_PREEMPTIONS", "how often the cluster may be preempted before it is stopped", example="5"),
-    _kubernetes("KEEP_ENDED", "how long Kubernetes keeps what has ended and was not brought", "1d"),
+    _kubernetes("KEEP_ENDED", "how long Kubernetes keeps what has ended and was not brought", "7d"),
     Setting("OCI_CLI_CONFIG_FILE", Receiver.BACKEND, "oci-cli's own: its configuration file", is_for_config=False),
     Setting("OCI_CLI_PROFILE", Receiver.BACKEND, "oci-cli's own: the profile in that file", default="DEFAULT"),
     Setting("OCI_CLI_REGION", Receiver.BACKEND, "oci-cli's own: another region", example="us-ashburn-1"),

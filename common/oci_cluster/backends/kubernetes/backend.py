@@ -87,7 +87,7 @@ class KubernetesBackend:
     poll_s = 1.0
     # As long as main waits for the others, and a node uploads what its script has left.
     why_gone = (
-        "its Job is gone: somebody has removed it, or Kubernetes has, KEEP_ENDED after its end (a day, unless it is"
+        "its Job is gone: somebody has removed it, or Kubernetes has, KEEP_ENDED after its end (seven days, unless it is"
         " set); nobody has looked at it here since it ended"
     )
     end_margin_s = 30.0
