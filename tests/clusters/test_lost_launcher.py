@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import sys
 import psutil
 import pytest
 from harness import PATIENCE_S, Project, processes_of, wait_until
+from terminal import Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/dev/full and parent-death signals are Linux's")
 
@@ -85,6 +87,33 @@ def test_a_launcher_that_is_killed_takes_its_cluster_along(project: Project, kil
     shown = project.run("status", "mine").stdout
     assert "STOPPED with 143" in shown
     assert ("stopped by the launcher" if killed == "shell" else "its launcher was killed") in shown
+
+
+TICKS = """
+import os, time
+for number in range(6000):
+    if os.path.exists("go"): break
+    print("tick", number, flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_a_launch_under_nohup_outlives_its_terminal(project: Project) -> None:
+    """People launch, close the window and go home: the shell hangs up on its jobs."""
+    said = project.code.with_name("said")
+    said.touch()
+    project.write("entry.py", TICKS)
+    words = [project.path / "scripts" / "launch.sh", "plain", "1", "--entry", "entry.py", "--python", sys.executable]
+    with Terminal("bash", project.code, project.environ) as terminal:
+        terminal.run(f"{{ nohup {shlex.join(map(str, words))} --name mine >{shlex.quote(str(said))} 2>&1 & }}")
+        wait_until(lambda: "| tick" in said.read_text(), "the script")
+    # For as long as a launch takes to be stopped.
+    ticks = said.read_text().count("| tick") + 30
+    wait_until(lambda: said.read_text().count("| tick") > ticks or "ended with" in said.read_text(), "30 lines more")
+    project.go()
+    wait_until(lambda: "cluster mine ended with" in said.read_text(), "the cluster's end")
+    assert "cluster mine ended with 0" in said.read_text()
+    assert_nothing_runs(project)
 
 
 def test_a_detached_cluster_outlives_its_launcher(project: Project) -> None:

@@ -103,7 +103,7 @@ class _Interrupt:
         from oci_cluster.system.process import Signals
 
         # Calls of programs end all the time: their end must not cut every wait short.
-        self.signals = Signals(children=False)
+        self.signals = Signals(children=False, outlives_terminal=True)
         return self.signals
 
     def is_stopped(self) -> bool:
@@ -292,7 +292,8 @@ def _logs(line: CommandLine) -> int:
     shown = Shown(line.value("--node"), lines, line.has("-f", "--follow"), is_terminal(sys.stdout, os.environ))
     try:
         out, say = sys.stdout, say_to_stderr(program())
-        view_logs(backend, cluster, lifecycle.states, shown, out=out, signals=Signals(children=False), say=say)
+        signals = Signals(children=False, outlives_terminal=True)
+        view_logs(backend, cluster, lifecycle.states, shown, out=out, signals=signals, say=say)
     finally:
         backend.close()
     return 0

@@ -140,7 +140,7 @@ def connect(line: CommandLine) -> int:
         UsageError: the cluster has ended, or the node or a port is none.
         ClusterError: there is no way.
     """
-    signals, say = Signals(children=False), say_to_stderr(program())
+    signals, say = Signals(children=False, outlives_terminal=True), say_to_stderr(program())
     # A script that is killed tells nobody: without it, nobody could end this, and what it costs.
     die_with_parent(signal.SIGTERM)
     backend, lifecycle, cluster = chosen(line, lambda: signals.received is not None)

@@ -92,8 +92,13 @@ class Interrupts(Protocol):
 class Signals:
     """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once."""
 
-    def __init__(self, *, children: bool = True) -> None:
-        """Take over the process's handlers; one object per process. Without *children* CHLD ends no wait.
+    def __init__(self, *, children: bool = True, outlives_terminal: bool = False) -> None:
+        """Take over the process's handlers; one object per process.
+
+        Args:
+            children: Whether CHLD ends a wait.
+            outlives_terminal: Whether HUP stays ignored where it is: whoever has typed ``nohup`` closes the terminal,
+                and wants this to go on. Where a script of ours has started it, that passes HUP on as TERM.
 
         Raises:
             KeyboardInterrupt: a signal came before, and what it raised was lost.
@@ -104,7 +109,9 @@ class Signals:
         os.set_blocking(self._reader, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._note)
+            is_kept = outlives_terminal and number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+            if not is_kept:
+                signal.signal(number, self._note)
         # These only wake: the default would not write to the pipe.
         for number in (*([signal.SIGCHLD] if children else []), signal.SIGUSR1):
             signal.signal(number, lambda *_: None)

@@ -344,3 +344,22 @@ def test_wait_status_of_a_signal() -> None:
     """The kernel's word, in the shell's."""
     assert exit_code(signal.SIGKILL) == 137
     assert exit_code(7 << 8) == 7
+
+
+@pytest.mark.parametrize(
+    ("number", "outlives", "received"),
+    [(signal.SIGHUP, True, "None"), (signal.SIGTERM, True, "15"), (signal.SIGHUP, False, "1")],
+)
+def test_under_nohup_the_end_of_the_terminal_is_no_signal_for_a_launcher(
+    number: int, received: str, *, outlives: bool
+) -> None:
+    """As the shell of somebody who goes home starts it; what else ends a process does so there, too."""
+    script = (
+        "import os, sys\nfrom oci_cluster.system.process import Signals\n"
+        f"signals = Signals(outlives_terminal={outlives})\n"
+        f"os.kill(os.getpid(), {int(number)})\nsignals.wait(0)\nprint(signals.received)\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "common")}
+    command = ["nohup", sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == received
