@@ -59,7 +59,8 @@ def check_package(name: str) -> None:
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        die(BAD_SETTINGS, f"{sys.executable} has no {name}; install it: {sys.executable} -m pip install {name}")
+        own = f"into one of your own, {sys.executable} -m pip install {name} does"
+        die(BAD_SETTINGS, f"{sys.executable} has no {name}; --with {name} adds it at the launch, {own}")
 
 
 def listen() -> socket.socket:
@@ -122,6 +123,8 @@ def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket 
         args, run = launch.launch_command_parser().parse_args(command), run_accelerate
     else:
         args, run = torchrun.parse_args(command), torchrun.run
+    fewest, _, most = str(getattr(args, "nnodes", "")).partition(":")
+    rendezvous.wait_for_all_ranks(leave, is_elastic=bool(most) and fewest != most)
     gc.enable()
     gc.freeze()
     try:

@@ -1,5 +1,8 @@
 """`ray.init(num_cpus=4)` connects to the cluster that runs the script; see common/entry/sitecustomize.py.
 
+And `runtime_env={"pip": [...]}` is refused where no pip is: Ray copies the environment on each node, which takes minutes,
+and finds that out then.
+
 Most tutorials begin with that line, which starts a Ray on one machine. Where an address is configured, Ray itself
 refuses it: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided". Others name the
 address that a Ray on one machine has; nodes have addresses of their own.
@@ -8,8 +11,10 @@ address that a Ray on one machine has; nodes have addresses of their own.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
+import shlex
 import sys
 
 MODULE = "ray"
@@ -38,6 +43,33 @@ def change(module):
         return init(address, **options)
 
     module.init = init_here
+    environment = importlib.import_module("ray.runtime_env").RuntimeEnv
+    make = environment.__init__
+
+    @functools.wraps(make)
+    def make_here(self, *args, **options):
+        for installer in ("pip", "uv"):
+            if options.get(installer) and not has_pip():
+                raise ValueError(why_refused(installer, options[installer]))
+        make(self, *args, **options)
+
+    environment.__init__ = make_here
+
+
+def has_pip():
+    """Return whether the environment has a pip, and not what stands in for it."""
+    try:
+        return hasattr(importlib.import_module("pip"), "__version__")
+    except ImportError:
+        return False
+
+
+def why_refused(installer, asked):
+    """Return why a runtime_env that asks an *installer* for packages is refused, and what to do."""
+    packages = asked.get("packages", []) if isinstance(asked, dict) else asked
+    words = [packages] if isinstance(packages, str) else [str(package) for package in packages]
+    advice = " ".join(f"--with {shlex.quote(word)}" for word in words)
+    return f"runtime_env={{{installer!r}: ...}}: nodes have no pip; packages are added at the launch: {advice}"
 
 
 def say(text):

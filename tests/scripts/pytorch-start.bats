@@ -178,7 +178,7 @@ PET_RDZV_ID=0123abcd"
   local name
   for name in accelerate deepspeed; do
     run -78 --separate-stderr python3 -I -S "${PROJECT}/pytorch/launch/launcher.py" "${name}" rank.sh
-    assert_stderr --regexp "launcher.py: error: (.*python.*) has no ${name}; install it: .*python.* -m pip install ${name}$"
+    assert_stderr --regexp "launcher.py: error: (.*python.*) has no ${name}; --with ${name} adds it at the launch, .*python.* -m pip install ${name} does$"
     assert_equal "launcher.py: error: $(cat "${NODE_DIR}/reason")" "${stderr}"
   done
 }

@@ -42,8 +42,8 @@ SHARED = (
 )
 # A build's cache depends on these alone.
 INSTALL = (
-    *("errors", "system.console", "system.env_lock", "system.files", "system.pip_config", "system.python_env"),
-    "system.venv",
+    *("errors", "system.console", "system.env_lock", "system.files", "system.no_pip", "system.pip_config"),
+    *("system.python_env", "system.venv"),
 )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from oci_cluster.errors import BackendError, ClusterError, SettingsError
 from oci_cluster.system.console import Say, say_to_stderr
 from oci_cluster.system.env_lock import IMAGE_LOCK, Step, is_lock_of, locked_steps, names_torch, not_locked
+from oci_cluster.system.no_pip import put_into
 from oci_cluster.system.pip_config import pip_settings, torch_index, uv_options, with_index
 from oci_cluster.system.python_env import (
     HOOK_PROGRESS,
@@ -155,6 +156,7 @@ def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say, *
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run([*compile_all, site_packages], check=False, **quiet)  # noqa: S603 - ours
     (directory / "packages.txt").write_text(_packages(python, directory))
+    put_into(directory)
 
 
 def _steps(files: Sequence[EnvFile], pins: Sequence[str], scratch: Path, say: Say) -> list[Step]:

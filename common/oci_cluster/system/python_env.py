@@ -23,6 +23,7 @@ from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.env_lock import LOCK, Step, is_lock_of, locked_steps, names_torch, not_locked
 from oci_cluster.system.files import locked
+from oci_cluster.system.no_pip import put_into
 from oci_cluster.system.pip_config import pip_settings, torch_index, uv_options, with_index
 from oci_cluster.system.venv import own_venv
 
@@ -304,6 +305,8 @@ def _make(
     if hook is not None and hook.exists():
         kept = _kept_builds(root, hook.parent.name)
         run_installer([hook, directory / "bin" / "python", kept, *install, *compiled], say, extra, HOOK_PROGRESS)
+    if directory != own_venv(root):
+        put_into(directory)
     say(f"  done in {time.monotonic() - started:.0f} s")
 
 

@@ -11,11 +11,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 RAY = "def init(address=None, **options):\n    print('init', address, options)\n"
+ENVIRONMENT = "class RuntimeEnv(dict):\n    def __init__(self, **options):\n        print('asked', sorted(options))\n"
+ASK = """
+from ray.runtime_env import RuntimeEnv
+try:
+    RuntimeEnv(**{asked})
+except ValueError as error:
+    print(error)
+"""
 
 
 def run(folder: Path, code: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a script as an entry point, with what stands for Ray."""
-    (folder / "ray.py").write_text(RAY)
+    (folder / "ray").mkdir(exist_ok=True)
+    (folder / "ray" / "__init__.py").write_text(RAY)
+    (folder / "ray" / "runtime_env.py").write_text(ENVIRONMENT)
     path = f"{ROOT}/common/entry:{ROOT}/ray/entry:{folder}"
     return subprocess.run(
         [sys.executable, "-c", f"import ray\n{code}"],
@@ -47,3 +57,26 @@ def test_other_addresses_are_as_they_are(tmp_path: Path, address: str) -> None:
 def test_without_a_cluster_nothing_changes(tmp_path: Path) -> None:
     ended = run(tmp_path, "ray.init('local', num_cpus=4)")
     assert (ended.stdout, ended.stderr) == ("init local {'num_cpus': 4}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "advice"),
+    [
+        ({"pip": ["humanize", "x>4"]}, "--with humanize --with 'x>4'"),
+        ({"pip": {"packages": ["humanize"], "pip_check": False}}, "--with humanize"),
+        ({"pip": "requirements.txt"}, "--with requirements.txt"),
+        ({"uv": ["humanize"]}, "--with humanize"),
+    ],
+)
+def test_packages_of_a_runtime_env_are_refused_at_once(tmp_path: Path, asked: dict[str, object], advice: str) -> None:
+    """Ray would copy the environment on each node first, which takes minutes, and then have no pip."""
+    (tmp_path / "pip.py").write_text("# stands in for pip\n")
+    ended = run(tmp_path, ASK.format(asked=asked))
+    assert ended.stdout.endswith(f"nodes have no pip; packages are added at the launch: {advice}\n")
+
+
+def test_a_runtime_env_without_packages_or_beside_a_pip_is_as_it_is(tmp_path: Path) -> None:
+    """One's own environment may have one."""
+    (tmp_path / "pip.py").write_text("__version__ = '25'\n")
+    code = "from ray.runtime_env import RuntimeEnv\nRuntimeEnv(pip=['x'])\nRuntimeEnv(env_vars={'A': '1'})"
+    assert run(tmp_path, code).stdout == "asked ['pip']\nasked ['env_vars']\n"
