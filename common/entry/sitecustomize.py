@@ -59,7 +59,10 @@ if on_import.MODULE:
 
 
 def _note_uncaught(path):
-    """Write the error that ends this script to *path*: what it is, its message, and each frame's file and line."""
+    """Write the error that ends this script to *path*: what it is, its message, each frame's file and line.
+
+    And whether it is the first, and not one that was raised while another was handled.
+    """
     error, hook = getattr(sys, "last_value", None), sys.excepthook
     # Who shows errors in a way of their own has chosen the words; torch only puts the rank before each line.
     is_usual = hook is sys.__excepthook__ or getattr(hook, "__module__", "").startswith("torch.")
@@ -79,7 +82,9 @@ def _note_uncaught(path):
     try:
         message = error.msg if isinstance(error, SyntaxError) else str(error)
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
-            json.dump({"error": name, "message": str(message)[:4000], "frames": frames[-100:]}, file)
+            is_first = error.__cause__ is None and error.__context__ is None
+            note = {"error": name, "message": str(message)[:4000], "frames": frames[-100:], "is_first": is_first}
+            json.dump(note, file)
     except Exception:  # noqa: BLE001, S110 - of a message that cannot be made, or a full disk: the reason has fewer words
         pass
 

@@ -15,8 +15,10 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -49,6 +51,9 @@ LOOK_S = 0.1
 LOOK_OFTEN_FOR_S = 10.0
 # Of the store: somebody's ranks have all ended with 0.
 _SUCCESS = "success"
+# How long a node whose ranks have ended well waits for those of the others, where none can be missed. torch's 300 s would
+# end ranks that still save a model, as those of a success. Main notices a node that is lost.
+EXIT_BARRIER_S = 30 * 86400
 # Nodes leave within some hundredths of a second of each other.
 PART_TIMEOUT_S = 1.0
 
@@ -299,3 +304,38 @@ def watch_ranks(handlers: Sequence[OrderedRendezvous]) -> None:
 
     LocalElasticAgent._monitor_workers = monitor  # noqa: SLF001 - as above
     LocalElasticAgent._stop_workers = last_look  # noqa: SLF001
+
+
+def wait_for_all_ranks(leave: Callable[[int], object], *, is_elastic: bool) -> None:
+    """Have a node whose ranks have ended well wait for those of all others, and heed a signal meanwhile.
+
+    The wait is a call of a library, in which Python's own handlers of signals are not run. A torch that lacks these
+    names waits as it likes.
+
+    Args:
+        leave: Ends this process with a code, from another thread.
+        is_elastic: Whether nodes may be lost: then the wait has torch's limit, as nobody else would end it.
+    """
+    barrier = getattr(LocalElasticAgent, "_exit_barrier", None)
+    if barrier is None:
+        return
+
+    def wait(agent: LocalElasticAgent) -> None:
+        if not is_elastic:
+            agent._exit_barrier_timeout = EXIT_BARRIER_S  # noqa: SLF001 - torch has no option for it
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        before = signal.set_wakeup_fd(writer)
+
+        def obey() -> None:
+            if number := os.read(reader, 1):
+                leave(128 + number[0])
+
+        threading.Thread(target=obey, daemon=True).start()
+        try:
+            barrier(agent)
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(writer)
+
+    LocalElasticAgent._exit_barrier = wait  # noqa: SLF001 - as above

@@ -183,7 +183,8 @@ def test_a_rank_that_fails_when_others_have_ended_well_ends_the_job(
 ) -> None:
     """It saved the model, say. Those others come to no other attempt: it must not wait for them, and its code counts.
 
-    In the third case the others end well when it waits already.
+    In the third case the others end well when it waits already. Launchers that wait for ranks of other nodes heed TERM:
+    nobody waits for GRACE_PERIOD.
     """
     script = f"""
 import sys, time
@@ -196,7 +197,8 @@ time.sleep({waits_s} if rank == {failing} else {others_wait_s})
 sys.exit(7 if rank == {failing} else 0)
 """
     entry = project.write("train.py", script)
-    launch = project.launch("pytorch", "2", "--entry", entry, "--env", "MAX_RESTARTS=2", "--env", "TIMEOUT=300")
+    settings = ("--env", "MAX_RESTARTS=2", "--env", "TIMEOUT=300", "--env", "GRACE_PERIOD=500")
+    launch = project.launch("pytorch", "2", "--entry", entry, *settings)
     assert launch.wait() == 7, launch.err
     assert f"rank {failing} ended with 7" in launch.err
     launch.assert_nothing_left()

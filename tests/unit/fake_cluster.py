@@ -202,6 +202,7 @@ class Node:
         self.cluster_dir = FaultyClusterDir(self.settings.cluster_url, LAUNCH, KEY, held=held)
         # What the test writes and reads does not suffer from the faults.
         self.files = ClusterDir(self.settings.cluster_url, LAUNCH, KEY, held=held)
+        self.ended_well: dict[str, dict[str, object]] = {}
         for cluster_dir in (self.cluster_dir, self.files):
             cluster_dir._signer._wall_clock_ns = lambda: int(self.world.wall_clock() * 1e9)
         self.node_dir = root / f"{LAUNCH}-{self.settings.node}"
@@ -239,7 +240,19 @@ class Node:
     def beats(self, node: str, until: float = FOR_EVER_S) -> None:
         """Have *node* write a heartbeat every 5 s."""
         count = iter(range(1_000_000))
-        self.world.every(5.0, lambda: self.files.publish(heartbeat_file(node), beat=next(count)), until=until)
+        self.world.every(5.0, lambda: self._beat(node, next(count)), until=until)
+
+    def ends_well(self, node: str, at: float, *, attempt: int = 0) -> None:
+        """Have the start script of *node* end with 0 at a moment, which its heartbeats tell from then on."""
+
+        def end() -> None:
+            self.ended_well[node] = {"phase": "waiting", "attempt": attempt}
+            self._beat(node, 1_000_000)
+
+        self.world.at(at, end)
+
+    def _beat(self, node: str, beat: int) -> None:
+        self.files.publish(heartbeat_file(node), beat=beat, **self.ended_well.get(node, {}))
 
     def outage(self, start: float, end: float) -> None:
         """Have storage not answer for a while."""
@@ -355,9 +368,10 @@ def all_train(make: MakeNode, **environ: str) -> Node:
     return main
 
 
-def leaves(main: Node, node: str, code: int, at: float, *, failed_at: float) -> None:
+def leaves(main: Node, node: str, code: int, at: float, *, failed_at: float, **said: bool) -> None:
     """Have a worker end with *code*, and say so at a moment."""
-    main.publish(exit_file(node), at=at, exit_code=code, reason="broke", time=BEGINNING + failed_at, has_left=True)
+    told = {"exit_code": code, "reason": "broke", "time": BEGINNING + failed_at, "has_left": True, **said}
+    main.publish(exit_file(node), at=at, **told)
 
 
 class Gang:

@@ -19,6 +19,14 @@ class Outcome:
     reason: str
     is_interruption: bool = False
     """Whether this life was interrupted: the node may be started again, and has not failed."""
+    is_unasked: bool = False
+    """Whether the entry point ended by itself with the code of a stop: nobody has stopped the cluster."""
+    is_own_error: bool = False
+    """Whether the user's own code has raised the error that is the reason: no other node has brought it on."""
+
+
+# What files say of those above, where they hold.
+_INTERRUPTED, _UNASKED, _OWN_ERROR = "interrupted", "unasked", "own_error"
 
 
 def outcome_of(fields: Mapping[str, Any]) -> Outcome:
@@ -26,21 +34,30 @@ def outcome_of(fields: Mapping[str, Any]) -> Outcome:
     code = fields.get("exit_code")
     if type(code) is not int or not 0 <= code <= 255:  # True is an int too
         code = ExitCode.BUG
-    return Outcome(code, printable(fields.get("reason"), 1000), fields.get("interrupted") is True)
+    told = (fields.get(name) is True for name in (_INTERRUPTED, _UNASKED, _OWN_ERROR))
+    return Outcome(code, printable(fields.get("reason"), 1000), *told)
+
+
+def was_stopped(code: int | None, stop: Mapping[str, Any] | None) -> bool:
+    """Return whether somebody has stopped a cluster that ended with *code*, whose main has left the file *stop*."""
+    return code == ExitCode.STOPPED and not (stop and stop.get(_UNASKED) is True)
 
 
 def exit_fields(outcome: Outcome, *, time: float, attempt: int = 0, has_left: bool = True) -> dict[str, Any]:
     """Return what a node's exit file says of its *outcome*."""
-    fields = {
+    return {
         "exit_code": int(outcome.exit_code),
         "reason": redact(outcome.reason),
         "attempt": attempt,
         "time": time,
         "has_left": has_left,
+        **({_INTERRUPTED: True} if outcome.is_interruption else {}),
+        **({_UNASKED: True} if outcome.is_unasked else {}),
+        **({_OWN_ERROR: True} if outcome.is_own_error else {}),
     }
-    return {**fields, "interrupted": True} if outcome.is_interruption else fields
 
 
 def stop_fields(outcome: Outcome) -> dict[str, Any]:
     """Return what main's ``stop`` file says of the cluster's *outcome*."""
-    return {"reason": redact(outcome.reason), "exit_code": int(outcome.exit_code), "time": now()}
+    fields = {"reason": redact(outcome.reason), "exit_code": int(outcome.exit_code), "time": now()}
+    return {**fields, _UNASKED: True} if outcome.is_unasked else fields

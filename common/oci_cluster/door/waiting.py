@@ -16,7 +16,7 @@ from oci_cluster.door.running import Bell, Running
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError
 from oci_cluster.launcher.follow import Follower
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.launcher.report import GONE
+from oci_cluster.launcher.report import FAILED, GONE
 
 _NODE = re.compile(r"(MAIN|(?:WORKER|PS)_\d+)\b")
 
@@ -99,7 +99,7 @@ def _too_late(cluster: Cluster, timeout_s: float | None, what: str) -> TimedOutE
 
 def _failed(cluster: Cluster, code: int, found: Mapping[str, Any]) -> ClusterFailedError | StoppedError:
     reason = str(found.get("reason") or found.get("unreadable") or "nobody has told why")
-    if code == ExitCode.STOPPED:
+    if code == ExitCode.STOPPED and found["state"] != FAILED:
         return StoppedError(f"{cluster.name} was ended: {reason}")
     named = _NODE.match(reason)
     failed = [node["node"] for node in found["nodes"] if node.get("exit_code") == code]

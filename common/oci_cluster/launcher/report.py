@@ -23,6 +23,7 @@ from oci_cluster.contract.cluster import (
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
+from oci_cluster.contract.outcome import was_stopped
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError
 from oci_cluster.launcher.lifecycle import stop_command
 from oci_cluster.system.redaction import redact
@@ -33,6 +34,8 @@ from oci_cluster.system.text import printable, seconds_since, span
 LEFT = "LEFT"
 # What a cluster is of whose nodes its backend knows nothing, and nobody has kept anything: how it ended is not known.
 GONE = "GONE"
+# How one has ended that somebody has stopped, and one that ended with an error.
+STOPPED, FAILED = "STOPPED", "FAILED"
 # GPUs of a node that are shown: machines have 16 at most, and MIG makes seven of each.
 _MOST_GPUS = 112
 
@@ -133,7 +136,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
         "name": cluster.name,
         "framework": cluster.framework,
         "backend": cluster.backend,
-        "state": _state(states, code),
+        "state": _state(states, code, stop),
         "exit_code": code,
         "reason": _reason(backend, plan, states, stop, code),
         **_queued(states, code),
@@ -175,7 +178,7 @@ def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], 
         "name": cluster.name,
         "framework": cluster.framework,
         "backend": cluster.backend,
-        "state": state_word(code) if states else "UNKNOWN",
+        "state": _state_word(code, None) if states else "UNKNOWN",
         "exit_code": code if states else None,
         "reason": None,
         "created": cluster.created,
@@ -194,12 +197,13 @@ def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) ->
     have said.
     """
     has_to_ask = (was_main_killed(states) or was_main_told(states)) and not any_running(states)
-    code = _code(states, _stop_of(backend, cluster) if has_to_ask else None)
+    stop = _stop_of(backend, cluster) if has_to_ask else None
+    code = _code(states, stop)
     found = {
         "name": cluster.name,
         "framework": cluster.framework,
         "backend": cluster.backend,
-        "state": _state(states, code),
+        "state": _state(states, code, stop),
         "exit_code": code,
         **_queued(states, code),
         **_held(backend, cluster, states),
@@ -236,20 +240,27 @@ def _code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) -> int | 
     return None if any_running(states) or not states else int(cluster_code(states, stop))
 
 
-def state_word(code: int | None) -> str:
+def _state_word(code: int | None, stop: Mapping[str, Any] | None) -> str:
     """Return the state of a cluster that ended with *code*, None while it runs: a stop by request is no failure."""
     if code is None:
         return "IN_PROGRESS"
-    return {int(ExitCode.OK): "SUCCEEDED", int(ExitCode.STOPPED): "STOPPED"}.get(code, "FAILED")
+    if was_stopped(code, stop):
+        return STOPPED
+    return FAILED if code else "SUCCEEDED"
 
 
-def _state(states: Sequence[NodeState], code: int | None) -> str:
+def _state(states: Sequence[NodeState], code: int | None, stop: Mapping[str, Any] | None) -> str:
     """Return the state of a cluster that ended with *code*; of one that waits in a queue, or is gone, that it does."""
     if not states:
         return GONE
+    return str(_queue_state(states, code) or _state_word(code, stop))
+
+
+def _queue_state(states: Sequence[NodeState], code: int | None) -> State | None:
     words = {state.state for state in states}
-    is_queued = code is None and words and words <= QUEUE_STATES
-    return str(State.PREEMPTED if State.PREEMPTED in words else State.QUEUED) if is_queued else state_word(code)
+    if code is not None or not words or not words <= QUEUE_STATES:
+        return None
+    return State.PREEMPTED if State.PREEMPTED in words else State.QUEUED
 
 
 def is_over(found: Mapping[str, Any]) -> bool:
@@ -260,7 +271,7 @@ def is_over(found: Mapping[str, Any]) -> bool:
 def _queued(states: Sequence[NodeState], code: int | None) -> dict[str, str]:
     """Return what a cluster waits for that is in a queue."""
     why = next((state.details for state in states if state.state in QUEUE_STATES and state.details), "")
-    return {"queue": why} if why and _state(states, code) in {str(word) for word in QUEUE_STATES} else {}
+    return {"queue": why} if why and _queue_state(states, code) else {}
 
 
 def has_left(state: NodeState, code: int | None) -> bool:

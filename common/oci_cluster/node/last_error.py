@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -57,6 +58,12 @@ _BOX = re.compile(r"^=+\n[^\n]* FAILED *\n-+\n(?:Failures:|Root Cause).*?^=+$", 
 # First lines of messages that say nothing: what happened stands in the last that is not about TensorFlow's graph.
 _EMPTY = {"", "Graph execution error:"}
 _OPERATION = re.compile(r"|\[\[.*|\[Op:.*")
+# What wrong code and wrong data raise; a peer that is gone shows as others do (RuntimeError, OSError).
+_OF_CODE = {
+    *("AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError", "IndexError"),
+    *("KeyError", "ModuleNotFoundError", "NameError", "NotImplementedError", "SyntaxError", "TypeError"),
+    *("UnboundLocalError", "UnicodeDecodeError", "ValueError", "ZeroDivisionError"),
+}
 # Words, and the frames that Python shows before them: a file and a line each.
 _Said = tuple[str, list[tuple[str, str]]]
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[A-Za-z_]\w*)")
@@ -64,19 +71,31 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[A-Za-z
 _PACKAGES = {"cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
 
-def uncaught_error(note: bytes, places: Sequence[Path]) -> str:
-    """Return the error that a *note* of the entry point's Python tells, as :func:`last_error` does; empty if none."""
+@dataclass(frozen=True)
+class Uncaught:
+    """The error that has ended the entry point."""
+
+    text: str
+    """As :func:`last_error` returns it."""
+    is_own: bool
+    """Whether the user's own code has raised it, and other nodes cannot have brought it on."""
+
+
+def uncaught_error(note: bytes, places: Sequence[Path]) -> Uncaught | None:
+    """Return the error that a *note* of the entry point's Python tells; None where that is none."""
     try:
         found: Any = json.loads(note)
         kind, message, frames = str(found["error"]), str(found["message"]), found["frames"]
         pairs = [(str(file), str(line)) for file, line in frames]
-    except (ValueError, TypeError, KeyError):  # a script may write there, too
-        return ""
+        is_first = found.get("is_first") is True
+    except (ValueError, TypeError, KeyError, AttributeError):  # a script may write there, too
+        return None
     first, *others = [line.strip() for line in [*message.split("\n"), ""]]
     last = next((line for line in reversed(others) if not _OPERATION.fullmatch(line)), "")
     if first.endswith(":") or not first:
         first = last if first in _EMPTY and last else f"{first} {last}".strip()
-    return _with_place(f"{kind}: {first}" if first else kind, pairs, places)
+    is_own = is_first and kind in _OF_CODE and bool(_own_places(pairs[-1:], places))
+    return Uncaught(_with_place(f"{kind}: {first}" if first else kind, pairs, places), is_own)
 
 
 def last_error(text: str, places: Sequence[Path], *, rank: str = "", only_errors: bool = False) -> str:

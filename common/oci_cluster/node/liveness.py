@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oci_cluster.contract.names import exit_file, heartbeat_file
-from oci_cluster.contract.outcome import outcome_of
+from oci_cluster.contract.outcome import Outcome, outcome_of
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.signing import OTHER_LIFE
 from oci_cluster.contract.silence import Silence
@@ -71,11 +71,42 @@ class Failure:
     """Whether the node has said nothing: its heartbeat has stopped."""
     is_interruption: bool = False
     """Whether the node was interrupted: it has not failed, and may be started again."""
+    is_unasked: bool = False
+    """Whether it ended by itself with the code of a stop."""
+    is_own_error: bool = False
+    """Whether the user's own code has raised the error."""
+
+    @classmethod
+    def of(
+        cls, node: str, outcome: Outcome, time: float, noticed_at: float, *, attempt: int = 0, has_left: bool = True
+    ) -> Failure:
+        """Return the failure that a node's *outcome* is."""
+        return cls(
+            node,
+            outcome.exit_code or ExitCode.LOST,  # success before the cluster's end is a contradiction
+            outcome.reason,
+            time,
+            noticed_at,
+            attempt,
+            has_left,
+            is_interruption=outcome.is_interruption,
+            is_unasked=outcome.is_unasked,
+            is_own_error=outcome.is_own_error,
+        )
+
+    def outcome(self, reason: str = "") -> Outcome:
+        """Return what it means for the cluster, for its own reason or for *reason*."""
+        return Outcome(self.exit_code, reason or self.reason, is_unasked=self.is_unasked)
 
     @property
     def may_be_a_consequence(self) -> bool:
         """Whether a peer's loss would look like this: an exception (1), an abort (134 = 128 + SIGABRT), a lost main."""
-        return self.exit_code in {1, 134, ExitCode.LOST} and not self.is_silence
+        return self.exit_code in {1, 134, ExitCode.LOST} and not self.is_silence and not self.is_own_error
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether somebody has ended it: nothing has failed."""
+        return self.exit_code == ExitCode.STOPPED and not self.is_unasked
 
     def told(self, how: str = "") -> str:
         """Return the reason with its node: after the node and *how*, unless it begins with the node itself."""
@@ -146,7 +177,7 @@ class NodesWatch:
         """Nodes that have not left, by role and rank: asked for and still expected, or joined later."""
         joined = [node for node in self._configs if node not in self._expected]
         nodes = [*self._settings.other_nodes, *joined]
-        return sorted((node for node in nodes if not self._has_left(node)), key=_by_role_and_rank)
+        return sorted((node for node in nodes if not self._has_left(node)), key=by_role_and_rank)
 
     @property
     def awaited(self) -> list[str]:
@@ -191,7 +222,7 @@ class NodesWatch:
                 self.failures[node] = failure
                 if failure.is_interruption:
                     self._interrupted[node] = failure.noticed_at
-                if failure.has_left and failure.exit_code == ExitCode.STOPPED:  # scale.sh, and nothing is wrong
+                if failure.has_left and failure.was_stopped:  # scale.sh, and nothing is wrong
                     log.info("%s %s: %s", node, "ended" if failure.is_interruption else "left", failure.reason)
                     continue
                 what = "lost" if failure.has_left else "failed"
@@ -219,8 +250,9 @@ class NodesWatch:
             cause = first_cause(gone)
             names = ", ".join(failure.node for failure in gone)
             msg = f"{names} lost, MIN_WORKERS is {self._settings.min_workers}; first {cause.told()}"
-            # Who was interrupted for good is lost: nobody has asked the cluster to stop.
-            raise LostError(msg, exit_code=ExitCode.LOST if cause.is_interruption else cause.exit_code)
+            # Nobody has asked the cluster to stop.
+            is_no_stop = cause.is_interruption or cause.is_unasked
+            raise LostError(msg, exit_code=ExitCode.LOST if is_no_stop else cause.exit_code)
 
     def _has_left(self, node: str) -> bool:
         return node in self.failures and self.failures[node].has_left
@@ -244,7 +276,7 @@ class NodesWatch:
         for node in joined:
             if self.failures.pop(node, None):
                 log.info("%s is back", node)
-        return sorted(joined, key=_by_role_and_rank)
+        return sorted(joined, key=by_role_and_rank)
 
     def _read_own(self, name: str, fingerprint: str, read: Read) -> Mapping[str, Any] | None:
         """Return the fields of the file *name*; one of another life is read once."""
@@ -305,16 +337,7 @@ class NodesWatch:
         time = _seconds(fields.get("time"))
         if time is None:  # when main first saw it
             time = self.failures[node].time if node in self.failures else self._wall_clock()
-        return Failure(
-            node,
-            outcome.exit_code or ExitCode.LOST,  # success before the cluster's end is a contradiction
-            outcome.reason,
-            time,
-            moment,
-            attempt=self.attempt,
-            has_left=has_left,
-            is_interruption=outcome.is_interruption,
-        )
+        return Failure.of(node, outcome, time, moment, attempt=self.attempt, has_left=has_left)
 
     def _silent(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
         """Return the failure that *node*'s silence means."""
@@ -361,5 +384,6 @@ def _seconds(value: Any) -> float | None:
     return float(value) if type(value) in {int, float} and 0 <= value < 1e11 else None
 
 
-def _by_role_and_rank(node: str) -> tuple[bool, int]:
+def by_role_and_rank(node: str) -> tuple[bool, int]:
+    """Return what sorts names of nodes: workers, then parameter servers, each by rank."""
     return node.startswith("PS"), int(node.rpartition("_")[2])

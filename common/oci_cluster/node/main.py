@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file, node_dir
+from oci_cluster.contract.names import (
+    CERTIFICATE,
+    LIFE,
+    READY,
+    STOP,
+    WISH,
+    config_file,
+    exit_file,
+    heartbeat_file,
+    node_dir,
+)
 from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import Adapt, NodeSettings
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
-from oci_cluster.node.liveness import Failure, NodesWatch, first_cause
+from oci_cluster.node.liveness import Failure, NodesWatch, by_role_and_rank, first_cause
 from oci_cluster.node.nodes_dir import checked_address
-from oci_cluster.node.pulse import NoAnswer, Pulse
+from oci_cluster.node.pulse import ENDED_WELL, NoAnswer, Pulse
 from oci_cluster.node.role import Restart
 from oci_cluster.node.script import Script
 from oci_cluster.system.redaction import redact
@@ -35,6 +45,8 @@ _PATIENT_POLL_S = 0.5
 # different moments, later than others: 17 s after an attempt of 33 s has been seen. What slows its report
 # has slowed the attempt, so it may take as long as that did; an attempt of hours is worth a minute more.
 _MAX_PATIENCE_S = 60.0
+# Of how many nodes that have not failed main asks what they are at.
+_MAX_ASKED = 16
 
 
 class Main:
@@ -175,7 +187,7 @@ class Main:
     def ended(self, code: int) -> Outcome | None:
         """Return the outcome of a success; a failure :meth:`poll` judges, together with those of other nodes."""
         if code == 0:
-            return Outcome(ExitCode.OK, self._why_ended(code))
+            return self._outcome(code)
         self._failure = self._own_failure(code)
         return None
 
@@ -211,10 +223,10 @@ class Main:
         if not settings.entry_on_all:
             if self._failure is None:
                 raise shortage or AssertionError
-            return Outcome(self._failure.exit_code, self._failure.reason)
+            return self._failure.outcome()
         outcome = self._first_cause()
         # A node that was taken away on purpose has not failed.
-        is_failure = outcome.exit_code != ExitCode.STOPPED
+        is_failure = outcome.exit_code != ExitCode.STOPPED or outcome.is_unasked
         if settings.gang and not shortage and (self._restarts < settings.max_restarts or not is_failure):
             return Restart(outcome.reason, is_failure)
         return outcome
@@ -242,6 +254,7 @@ class Main:
         ran_s = noticed_at - self._script.started_at
         patience_s = min(max(_MIN_PATIENCE_S, ran_s), _MAX_PATIENCE_S)
         recent = noticed_at - self._settings.heartbeat_interval_s - _MIN_PATIENCE_S
+        ended_well: set[str] = set()
         while True:
             if self._failure is None and (code := self._script.exit_code):
                 self._failure = self._own_failure(code)
@@ -250,7 +263,7 @@ class Main:
             reported = {failure.node for failure in failures if failure.exit_code != ExitCode.LOST}
             # Parameter servers have no end of their own: they neither follow the others nor hang.
             others = [node for node in nodes.members if not node.startswith("PS")]
-            unreported = [node for node in ("MAIN", *others) if node not in reported]
+            unreported = [node for node in ("MAIN", *others) if node not in reported | ended_well]
             is_clear = any(not failure.may_be_a_consequence for failure in failures)
             waited_s = pulse.clock() - noticed_at
             if is_clear or not unreported or waited_s >= patience_s:
@@ -260,19 +273,31 @@ class Main:
             pulse.ask(self._look)
             if STOP in self._listing:
                 pulse.look_now()
+            ended_well |= self._ended_well(unreported)
         cause = first_cause(failures)
         reason = cause.reason if cause is self._failure else cause.told(" failed first")
         if unreported and not is_clear:
             names = ", ".join(unreported)
             reason += f"; {names} had not failed {patience_s:.0f} s later, which is what a hang looks like"
-        return Outcome(cause.exit_code, reason)
+        elif ended_well and not is_clear:
+            names = ", ".join(sorted(ended_well, key=by_role_and_rank))
+            reason += f"; {names} had ended with 0: the script left there while {cause.node} waited for it"
+        return cause.outcome(reason)
+
+    def _ended_well(self, nodes: Sequence[str]) -> set[str]:
+        """Return those of *nodes* where the entry point has ended with 0; nothing where they are many: each is a request."""
+        if len(nodes) > _MAX_ASKED:
+            return set()
+        beats = {node: self._pulse.read(heartbeat_file(node)) or {} for node in nodes if node != "MAIN"}
+        ended = {"phase": ENDED_WELL, "attempt": self._pulse.attempt}.items()
+        return {node for node, beat in beats.items() if ended <= beat.items()}
 
     def _own_failure(self, code: int) -> Failure:
-        return Failure("MAIN", code, self._why_ended(code), self._pulse.wall_clock(), self._pulse.clock())
+        return Failure.of("MAIN", self._outcome(code), self._pulse.wall_clock(), self._pulse.clock())
 
-    def _why_ended(self, code: int) -> str:
+    def _outcome(self, code: int) -> Outcome:
         what = "the entry point" if self._settings.ephemeral else "the service on main"
-        return self._script.why_ended(code, what)
+        return self._script.outcome(code, what)
 
     def _poll_ready(self) -> None:
         """Publish once that the cluster is ready.

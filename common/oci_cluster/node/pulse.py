@@ -36,6 +36,8 @@ log = logging.getLogger("agent")
 
 # The phase of a node that was interrupted; of main, it tells the others to wait for another life.
 INTERRUPTED = "interrupted"
+# The phase of a worker whose start script has ended with 0: the cluster's end it does not know.
+ENDED_WELL = "waiting"
 # How soon storage is asked again that did not take a heartbeat, or did not show main's: a few in a row must fit into
 # any HEARTBEAT_TIMEOUT.
 _TRY_AGAIN_S = 1.0

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
 from oci_cluster.contract.names import link_node_dir
+from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.session import client_token, session_token
 from oci_cluster.contract.settings import NodeSettings
-from oci_cluster.errors import SettingsError, TimedOutError
+from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
 from oci_cluster.node.address import interface_of
 from oci_cluster.node.liveness import is_member
 from oci_cluster.node.nodes_dir import NodesDir, checked_address, parse_facts
@@ -267,13 +268,15 @@ class Script:
         """Return why it says that it ended; empty where it does not."""
         return self._said("reason")
 
-    def why_ended(self, code: int, what: str) -> str:
-        """Return why it has ended by itself with *code*: its own reason, the error it printed, or that *what* ended.
+    def outcome(self, code: int, what: str) -> Outcome:
+        """Return what it means that it has ended by itself with *code*, which a stop would have had, too.
 
-        An entry point that a signal ended has had no last words; what it printed before was something else.
+        The reason is its own, the error it printed, or that *what* ended. An entry point that a signal ended has had no
+        last words; what it printed before was something else.
         """
+        is_unasked = code == ExitCode.STOPPED
         if reason := self.reason():
-            return reason
+            return Outcome(code, reason, is_unasked=is_unasked)
         how = self._said("entry-point-ended")
         if 0 < code <= 128:
             from oci_cluster.node.last_error import last_error, uncaught_error  # noqa: PLC0415 - where something has failed
@@ -283,13 +286,17 @@ class Script:
             rank = _RANK.match(how)
             node, printed = self._printed()
             is_entry = any((self._node_dir / name).exists() for name in ("entry-pid", "entry-point-printed"))
-            error = uncaught_error(self._uncaught(), places) or last_error(
+            uncaught = uncaught_error(self._uncaught(), places)
+            error = (uncaught and uncaught.text) or last_error(
                 printed, places, rank=rank[1] if rank else "", only_errors=not is_entry
             )
             if error:
                 how = how or ("" if code in _USUAL else describe(code))
-                return f"{node}: {error}" + (f"; {how}" if how else "")
-        return how or f"{what} ended: {describe(code)}"
+                is_own = uncaught is not None and uncaught.is_own
+                return Outcome(code, f"{node}: {error}" + (f"; {how}" if how else ""), is_own_error=is_own)
+        # A shell passes on what it has waited for: which of both it was, nobody knows.
+        ended = f"exit code {code}, as after SIGTERM; nobody has stopped the cluster" if is_unasked else describe(code)
+        return Outcome(code, how or f"{what} ended: {ended}", is_unasked=is_unasked)
 
     def _uncaught(self) -> bytes:
         """Return what the entry point's Python has noted of the error that has ended it; empty where it was none."""

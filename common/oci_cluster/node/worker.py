@@ -14,7 +14,7 @@ from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.signing import OTHER_LIFE
 from oci_cluster.errors import LostError, StorageError, TimedOutError
 from oci_cluster.node.liveness import MainWatch
-from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
+from oci_cluster.node.pulse import ENDED_WELL, INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.role import Restart
 from oci_cluster.node.script import Script, addresses_in
 
@@ -203,9 +203,11 @@ class Worker:
         if code == 0:
             # Not believed: a worker whose main has died may well leave with 0. The stop file, or main's silence, tells.
             log.info("waiting for the cluster's outcome")
-            pulse.phase = "waiting"
+            pulse.phase = ENDED_WELL
+            if settings.entry_on_all:
+                pulse.beat()  # else main may take it for one that hangs
             return None
-        failure = Outcome(code, self._script.why_ended(code, "its start script"))
+        failure = self._script.outcome(code, "its start script")
         self._failed_at = pulse.wall_clock()
         pulse.phase = "failed" if settings.gang else "stopping"
         self._report(failure)

@@ -51,6 +51,7 @@ def test_what_nothing_has_caught(tmp_path: Path, script: str, error: str, messag
     found = noted(tmp_path, script)
     assert found["error"] == error
     assert message in found["message"]
+    assert found["is_first"] is (error != "KeyError")
     places = [(Path(file).name, number) for file, number in found["frames"]]
     assert places[:1] == ([("train.py", line)] if line else [])
 

@@ -327,6 +327,15 @@ def test_the_state_says_how_it_ended(backend: FakeBackend, cluster: Cluster, cod
     assert described_by(backend, cluster, states)["state"] == overview(backend, cluster, states)["state"] == state
 
 
+def test_a_script_that_ends_with_143_itself_has_failed(
+    backend: FakeBackend, cluster: Cluster, cluster_dir: ClusterDir
+) -> None:
+    """Nobody has stopped the cluster, as main knows."""
+    cluster_dir.publish("stop", reason="exit code 143", exit_code=143, unasked=True)
+    states = ended(143, 143)
+    assert described_by(backend, cluster, states)["state"] == overview(backend, cluster, states)["state"] == "FAILED"
+
+
 @pytest.mark.parametrize(
     ("main", "worker", "state"),
     [

@@ -60,6 +60,42 @@ def test_nodes_that_do_not_fail_with_the_others_are_named(make: MakeNode, ran_s:
     assert ran_s + waited_s <= main.world.now < ran_s + waited_s + 0.5
 
 
+@pytest.mark.parametrize("attempt", [0, 3])
+def test_a_node_that_has_ended_well_is_not_waited_for_and_named(make: MakeNode, attempt: int) -> None:
+    """It had fewer samples, and left; main waited for it in a collective. One that did so in another attempt hangs."""
+    main = all_train(make)
+    main.ends_well("WORKER_1", 29.5, attempt=attempt)
+    leaves(main, "WORKER_2", 1, at=30.5, failed_at=30.4)
+    main.child_ends(1, at=30)
+    assert main.run() == 1
+    reason = main.read(STOP)["reason"]
+    if attempt:
+        assert "WORKER_1 had not failed 30 s later, which is what a hang looks like" in reason
+    else:
+        why = "WORKER_1 had ended with 0: the script left there while MAIN waited for it"
+        assert reason == f"the entry point ended: exit code 1; {why}"
+        assert main.world.now < 31.5
+
+
+def test_a_node_that_ends_well_with_nobody_waiting_for_it_is_not_named(make: MakeNode) -> None:
+    """Main's failure has a reason of its own."""
+    main = all_train(make)
+    main.ends_well("WORKER_1", 29.5)
+    main.child_ends(7, at=30)
+    assert main.run() == 7
+    assert main.read(STOP)["reason"] == "the entry point ended: exit code 7"
+
+
+def test_an_error_of_the_users_own_code_is_not_waited_with(make: MakeNode) -> None:
+    """No lost peer brings on a ValueError; the others hang as they wait for who has raised it."""
+    main = all_train(make)
+    leaves(main, "WORKER_1", 1, at=30.5, failed_at=30.4, own_error=True)
+    main.child_ends(1, at=30)
+    assert main.run() == 1
+    assert main.read(STOP)["reason"] == "WORKER_1 failed first: broke"
+    assert main.world.now < 31.5
+
+
 def test_a_node_that_reports_late_does_not_hang(make: MakeNode) -> None:
     """It ended 17 s after main, as on a busy machine: only the node that never reports is named."""
     main = all_train(make)

@@ -196,13 +196,15 @@ def test_what_libraries_and_launchers_say_is_no_word_of_the_script(said: str, ex
 )
 def test_what_python_has_noted(error: str, message: str, expected: str) -> None:
     note = {"error": error, "message": message, "frames": [["/code/a.py", 1], ["/lib/b.py", 2]]}
-    assert uncaught_error(json.dumps(note).encode(), [CODE]) == expected
+    found = uncaught_error(json.dumps(note).encode(), [CODE])
+    assert found is not None
+    assert found.text == expected
 
 
 @pytest.mark.parametrize("note", [b"", b"[]", b"{}", b'{"error": 1, "message": 2, "frames": [3]}', b"\xff"])
 def test_a_note_that_is_none_tells_nothing(note: bytes) -> None:
     """A script may write there, too."""
-    assert uncaught_error(note, [CODE]) == ""
+    assert uncaught_error(note, [CODE]) is None
 
 
 @pytest.mark.parametrize(

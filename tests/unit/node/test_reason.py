@@ -53,6 +53,7 @@ def test_the_reason_is_the_first_errors_own_words(main: Node) -> None:
         (3, f"MAIN: {WORDS}; exit code 3"),
         (137, "the entry point ended: killed by SIGKILL"),
         (134, "the entry point ended: killed by SIGABRT"),
+        (143, "the entry point ended: exit code 143, as after SIGTERM; nobody has stopped the cluster"),
     ],
 )
 def test_only_an_end_of_its_own_has_last_words(main: Node, code: int, reason: str) -> None:
@@ -61,6 +62,7 @@ def test_only_an_end_of_its_own_has_last_words(main: Node, code: int, reason: st
     main.child_ends(code, at=30)
     main.run()
     assert main.read(STOP)["reason"] == reason
+    assert main.read(STOP).get("unasked", False) is (code == 143)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +115,37 @@ def test_what_its_python_has_noted_is_the_reason(main: Node, note: str, pid: int
     main.child_ends(1, at=30)
     main.run()
     assert main.read(STOP)["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("error", "frames", "is_first", "is_own"),
+    [
+        ("ValueError", ["train.py"], True, True),
+        ("ValueError", ["train.py", "/usr/lib/json.py"], True, False),
+        ("ValueError", ["train.py"], False, False),
+        ("RuntimeError", ["train.py"], True, False),  # as of a collective
+        ("ConnectionResetError", ["train.py"], True, False),
+        ("ValueError", [], True, False),
+    ],
+)
+def test_an_error_of_the_users_own_code_is_told_from_one_that_a_peer_brings_on(
+    worker: Node, error: str, frames: list[str], *, is_first: bool, is_own: bool
+) -> None:
+    """Main waits for no other node's word then."""
+    places = [[str(worker.settings.code_dir / file), 3] for file in frames]
+    note = {"error": error, "message": "bad row 7", "frames": places, "is_first": is_first}
+
+    def leave() -> None:
+        (worker.node_dir / "entry-pid").write_text("12\n")
+        (worker.node_dir / "uncaught-12").write_text(json.dumps(note))
+
+    worker.main_lives()
+    worker.world.at(29, leave)
+    worker.child_ends(1, at=30)
+    worker.run()
+    told = worker.read(exit_file("WORKER_2"))
+    assert told["reason"].startswith(f"WORKER_2: {error}: bad row 7")
+    assert told.get("own_error", False) is is_own
 
 
 def test_what_a_start_script_says_is_the_reason(main: Node) -> None:

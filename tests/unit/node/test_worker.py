@@ -141,6 +141,18 @@ def test_worker_that_ends_with_0_waits_for_the_clusters_outcome(worker: Node) ->
     assert worker.run() == 9
 
 
+@pytest.mark.parametrize(("entry_on", "phase"), [("all", "waiting"), ("main", "running")])
+def test_worker_that_ends_with_0_says_so_at_once(make: MakeNode, entry_on: str, phase: str) -> None:
+    """Main waits for no word of it: where all run the entry point, its heartbeat has it, sooner than it would be due."""
+    worker = make(MODE="WORKER", NODE_RANK="2", NODE_ADDRESS="10.0.0.3", ENTRY_ON=entry_on, HEARTBEAT_INTERVAL="25")
+    worker.main_lives()
+    worker.child_ends(0, at=10)
+    told = worker.seen_at(11, lambda: worker.read(heartbeat_file("WORKER_2"))["phase"])
+    worker.publish(STOP, at=20, reason="entry point ended", exit_code=0)
+    assert worker.run() == 0
+    assert told == [phase]
+
+
 def test_worker_that_ends_with_0_because_main_died_says_main_lost(worker: Node) -> None:
     """A worker whose scheduler was killed leaves with 0 by itself: that is 76, not success."""
     worker.main_lives(until=10)
