@@ -1,6 +1,7 @@
 """Python imports this as the entry point begins: a module of the framework's is changed when the script imports it.
 
 And it notes for the agent which error ends the script, where nothing has caught it: what was printed may be of another.
+And every Python of the script writes where its threads are when the agent asks, as of one that hangs.
 
 The framework's own folder `entry` stands behind this one on the path. Its `on_import.py` names the MODULE, or none
 where nothing is to be changed, and has the function that does it, `change(module)`. Nothing of the framework is
@@ -88,6 +89,26 @@ def _note_uncaught(path):
     except Exception:  # noqa: BLE001, S110 - of a message that cannot be made, or a full disk: the reason has fewer words
         pass
 
+
+def _write_stacks_when_asked(path):
+    """Make the file *path*, and have what all threads are at written to it at each signal of the agent's."""
+    import faulthandler  # noqa: PLC0415 - where it is used
+
+    rank = os.environ.get("RANK") or os.environ.get("HOROVOD_RANK") or ""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(file, f"{rank}\n".encode())
+        faulthandler.register(_STACK_SIGNAL, file=file, all_threads=True)
+    except (OSError, RuntimeError):  # a full disk, or a signal that is not there
+        return
+    pid = os.getpid()  # a copy of this process leaves the file to it
+    atexit.register(lambda: os.getpid() == pid and os.path.exists(path) and os.unlink(path))  # noqa: PTH108, PTH110
+
+
+# Of real time; see node/standstill.py.
+_STACK_SIGNAL = 59
+if os.environ.get("NODE_DIR") and os.environ.get("ENTRY_PID") and sys.platform == "linux":
+    _write_stacks_when_asked(os.path.join(os.environ["NODE_DIR"], f"stack-{os.getpid()}"))  # noqa: PTH118
 
 # `run_entry_point` has become this process. Another one that the script starts ends for itself.
 if os.environ.get("NODE_DIR") and os.environ.get("ENTRY_PID") == str(os.getpid()):

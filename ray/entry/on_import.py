@@ -1,7 +1,7 @@
 """`ray.init(num_cpus=4)` connects to the cluster that runs the script; see common/entry/sitecustomize.py.
 
-And `runtime_env={"pip": [...]}` is refused where no pip is: Ray copies the environment on each node, which takes minutes,
-and finds that out then.
+And `runtime_env={"pip": [...]}` is refused where no pip is: Ray copies the environment on each node, which takes
+minutes, and finds that out then.
 
 Most tutorials begin with that line, which starts a Ray on one machine. Where an address is configured, Ray itself
 refuses it: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided". Others name the

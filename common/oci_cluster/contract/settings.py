@@ -58,6 +58,7 @@ class NodeSettings:
     grace_period_s: float
     heartbeat_interval_s: float
     heartbeat_timeout_s: float
+    silence_timeout_s: float
     poll_ceiling_s: float
     wait_for_addresses: bool
     find_interface: bool
@@ -190,6 +191,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         grace_period_s=read.setting("GRACE_PERIOD"),
         heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
         heartbeat_timeout_s=lost_s,
+        silence_timeout_s=read.setting("SILENCE_TIMEOUT"),
         poll_ceiling_s=read.setting("POLL_CEILING"),
         wait_for_addresses=read.setting("WAIT_FOR_ADDRESSES") or gang,
         find_interface=read.setting("FIND_INTERFACE"),

@@ -252,6 +252,13 @@ _NODES = (
     ),
     _given("HEARTBEAT_TIMEOUT", "a node whose heartbeat has not changed for so long is lost", parse_duration, "60"),
     _given(
+        "SILENCE_TIMEOUT",
+        "when for so long no node has printed anything and none has computed, main says so, and where their Python"
+        " waits; 0: it does not",
+        parse_duration,
+        default="60",
+    ),
+    _given(
         "POLL_CEILING", "polling starts at a tenth of this, 0.2 s at most, and backs off to this", parse_duration, "4"
     ),
     _given(

@@ -378,7 +378,15 @@ def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
         return {"phase": "running" if _has_come(cluster_dir, state.node) else "starting"}
     gpus = said.get("gpus")
     names = [printable(text, 100) for text in gpus[:_MOST_GPUS]] if isinstance(gpus, list) else []
-    return {"phase": str(said["phase"]), **({"gpus": names} if names else {})}
+    return {"phase": f"{said['phase']}{_still(said)}", **({"gpus": names} if names else {})}
+
+
+def _still(said: Mapping[str, Any]) -> str:
+    """Return for how long a node has printed and computed nothing, and where its Python waits; else ""."""
+    if type(said.get("still_s")) is not int:
+        return ""
+    waits = [printable(line, 200) for line in said["waits"][:2]] if isinstance(said.get("waits"), list) else []
+    return f", still for {said['still_s']} s" + (f": {'; '.join(waits)}" if waits else "")
 
 
 def _has_come(cluster_dir: ClusterDir | None, node: str) -> bool:

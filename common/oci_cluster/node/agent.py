@@ -89,7 +89,8 @@ class Agent:
             clock=clock,
             wall_clock=wall_clock,
         )
-        self._pulse.told = _told_of_gpus(environ, self._node_dir, children, clock)
+        gpus = _told_of_gpus(environ, self._node_dir, children, clock)
+        self._pulse.told = lambda: {**gpus(), **self._script.look_whether_it_stands_still()}
         self._script = Script(
             settings, environ, children=children, pulse=self._pulse, node_dir=self._node_dir, relay=relay
         )

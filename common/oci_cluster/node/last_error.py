@@ -194,10 +194,10 @@ def _with_place(words: str, frames: Sequence[tuple[str, str]], places: Sequence[
 
 
 def _own_places(frames: Sequence[tuple[str, str]], places: Sequence[Path]) -> list[str]:
-    return [place for frame in frames if (place := _own_place(*frame, places))]
+    return [place for frame in frames if (place := own_place(*frame, places))]
 
 
-def _own_place(file: str, line: str, places: Sequence[Path]) -> str:
+def own_place(file: str, line: str, places: Sequence[Path]) -> str:
     """Return the place of a frame in the user's code; empty where it is in other code."""
     path = Path(file)
     if file.startswith("~"):

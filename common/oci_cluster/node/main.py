@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,9 @@ _PATIENT_POLL_S = 0.5
 _MAX_PATIENCE_S = 60.0
 # Of how many nodes that have not failed main asks what they are at.
 _MAX_ASKED = 16
+# How soon, and how often at least, a main that stands still asks whether the others do, a request each. Workers compute
+# for hours while main waits for them.
+_ASK_S, _ASK_CEILING_S = 5.0, 300.0
 
 
 class Main:
@@ -71,6 +75,8 @@ class Main:
         self._failure: Failure | None = None
         self._restarts = 0
         self._is_ready = False
+        # When the others are asked whether all stands still with them, too; less and less often while it does not.
+        self._ask_at, self._asks = 0.0, poll_delays(_ASK_CEILING_S, first_s=_ASK_S)
         # Elsewhere a list is one request, and tells of the stop file as well; on this machine a look at a file is less.
         # So does it where nodes wait for main's answer.
         self._lists_always = pulse.cluster_dir.local_path is None or settings.interruptible
@@ -209,6 +215,7 @@ class Main:
         if settings.gang and self._newcomers:
             return Restart(f"{', '.join(self._newcomers)} joined", is_failure=False)
         self._poll_ready()
+        self._poll_standstill()
         if self._wish is not None and self._is_ready and (wish := self._wish.look(nodes.members)) is not None:
             _tell(settings, self._pulse, WISH, **wish)
         return None
@@ -285,7 +292,7 @@ class Main:
         return cause.outcome(reason)
 
     def _ended_well(self, nodes: Sequence[str]) -> set[str]:
-        """Return those of *nodes* where the entry point has ended with 0; nothing where they are many: each is a request."""
+        """Return those of *nodes* where the entry point has ended with 0; none of many: each is a request."""
         if len(nodes) > _MAX_ASKED:
             return set()
         beats = {node: self._pulse.read(heartbeat_file(node)) or {} for node in nodes if node != "MAIN"}
@@ -298,6 +305,20 @@ class Main:
     def _outcome(self, code: int) -> Outcome:
         what = "the entry point" if self._settings.ephemeral else "the service on main"
         return self._script.outcome(code, what)
+
+    def _poll_standstill(self) -> None:
+        """Say once that no node has printed or computed anything for ``SILENCE_TIMEOUT``, and where they wait."""
+        if not (own := self._script.standstill):
+            self._asks = poll_delays(_ASK_CEILING_S, first_s=_ASK_S)
+            return
+        if self._pulse.clock() < self._ask_at:
+            return
+        from oci_cluster.node.standstill import ask_all  # noqa: PLC0415 - where it happens
+
+        told = ask_all(own, self._nodes.members, self._pulse.read)
+        self._ask_at = math.inf if told else self._pulse.clock() + next(self._asks)
+        if told:
+            log.warning("%s", told)
 
     def _poll_ready(self) -> None:
         """Publish once that the cluster is ready.

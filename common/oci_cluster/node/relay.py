@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import mmap
 import os
 import select
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +28,7 @@ _CHUNK = 64 << 10
 # without an answer, an error is told without its own words.
 _ANSWER_S = 15.0
 _FORGET, _TELL = b"f", b"t"
+_MOMENT = struct.Struct("d")
 # Noted instead of obeyed: TERM to the whole group, as some engines send it, must not cost the last lines.
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -181,6 +184,9 @@ class Relay:
         told, self._tell = os.pipe()
         self._answers, answers = os.pipe()
         self._saved = os.dup(1), os.dup(2)
+        # Written by that process, and read by this one.
+        self._printed = mmap.mmap(-1, _MOMENT.size)
+        _MOMENT.pack_into(self._printed, 0, time.monotonic())
         # Until they are ignored there.
         old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         if (child := os.fork()) == 0:
@@ -189,7 +195,8 @@ class Relay:
                     for descriptor in (output, self._tell, self._answers, *self._saved):
                         os.close(descriptor)
                     files = {"times": times, "stamped": stamped}
-                    _Copying(node, mark.encode(), printed, told, answers, **files, bound=LogBound(max_bytes)).run()
+                    copying = _Copying(node, mark.encode(), printed, told, answers, **files, bound=LogBound(max_bytes))
+                    copying.run(self._printed)
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
@@ -201,6 +208,10 @@ class Relay:
         os.close(output)
         self._marked = [_Marked(handler, mark) for handler in logging.getLogger().handlers if _is_stderr(handler)]
         self._is_over = False
+
+    def printed_at(self) -> float:
+        """Return when something of the script's was printed last, in monotonic seconds; at first, when this began."""
+        return float(_MOMENT.unpack_from(self._printed, 0)[0])
 
     def forget(self) -> None:
         """Forget what has been printed so far: another attempt begins."""
@@ -332,8 +343,12 @@ class _Copying:
         name_process(f"log {node}")
         os.set_blocking(printed, False)
 
-    def run(self) -> None:
-        """Write what is printed to stdout, until nobody is left who could print; do what is told."""
+    def run(self, moment: mmap.mmap) -> None:
+        """Write what is printed to stdout, until nobody is left who could print; do what is told.
+
+        When the script has printed something is written to *moment*.
+        """
+        self._moment = moment
         sources = [self._printed, self._told]
         while not self._has_ended:
             ready = select.select(sources, [], [], self._lines.due_s)[0]
@@ -372,6 +387,8 @@ class _Copying:
 
     def _keep(self, shown: bytes) -> None:
         of_agent = self._lines.take_agents()
+        if len(shown) > len(of_agent):
+            _MOMENT.pack_into(self._moment, 0, time.monotonic())
         self._write(self._reminder.add(self._bound.take(shown, of_agent), of_agent))
 
     def _write(self, data: bytes) -> None:

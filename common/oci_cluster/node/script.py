@@ -9,6 +9,7 @@ import re
 import secrets
 import shlex
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from oci_cluster.system.text import printable
 
 if TYPE_CHECKING:
     from oci_cluster.node.relay import Relay
+    from oci_cluster.node.standstill import Standstill
 
 log = logging.getLogger("agent")
 
@@ -72,6 +74,9 @@ class Script:
         self._pid: int | None = None
         self._is_over = False
         self._members: str | None = None
+        self._standstill: Standstill | None = None
+        #: What the last heartbeat has told of a node on which all stands still.
+        self.standstill: Mapping[str, Any] = {}
         #: When it was started last, on the monotonic clock.
         self.started_at = 0.0
         self.nodes_dir = NodesDir(node_dir / "nodes")
@@ -161,7 +166,8 @@ class Script:
         """
         name = "start-master.sh" if self._settings.is_main else "start-worker.sh"
         said = ("ready", "wish", "reason", "entry-pid", "entry-point-ended", "entry-point-printed")
-        for path in [*(self._node_dir / name for name in said), *self._node_dir.glob("uncaught-*")]:
+        left = (path for pattern in ("uncaught-*", "stack-*") for path in self._node_dir.glob(pattern))
+        for path in [*(self._node_dir / name for name in said), *left]:
             path.unlink(missing_ok=True)
         if self._relay is not None:
             self._relay.forget()
@@ -173,6 +179,7 @@ class Script:
         self._pid = self._start_child([str(self._settings.framework_dir / name)], environ)
         self._is_over = False
         self.started_at = self._pulse.clock()
+        self._standstill = self._watch_standstill()
 
     def _basic_environ(self, address: str) -> dict[str, str]:
         """Return what every script of the framework gets on this node."""
@@ -257,7 +264,32 @@ class Script:
         log.debug("started=%s pid=%d", command[0], pid)
         return pid
 
+    def _watch_standstill(self) -> Standstill | None:
+        """Return what notices that all stands still, from now on; None where nobody wants to know, or it is usual."""
+        settings, relay = self._settings, self._relay
+        is_usual = settings.session or not settings.ephemeral
+        if not settings.silence_timeout_s or is_usual or relay is None or sys.platform != "linux":
+            return None
+        from oci_cluster.node.standstill import Standstill  # noqa: PLC0415 - where it is asked for
+
+        printed_at, clock = relay.printed_at, self._pulse.clock
+        return Standstill(settings.silence_timeout_s, self._node_dir, self._places, printed_at=printed_at, clock=clock)
+
     # --- What it says --------------------------------------------------------------------------------------
+
+    @property
+    def _places(self) -> list[Path]:
+        """The folders with the user's code."""
+        code_dir = self._settings.code_dir
+        return [code_dir, (code_dir / (self._settings.entry_point or ".")).parent]
+
+    def look_whether_it_stands_still(self) -> Mapping[str, Any]:
+        """Return what a heartbeat tells of a node on which all stands still, see :class:`Standstill`; else nothing."""
+        # A main without an entry point waits for other nodes, for which there is TIMEOUT.
+        has_begun = not self._settings.is_main or (self._node_dir / "entry-pid").exists()
+        is_watched = self._standstill is not None and has_begun and not self._is_over
+        self.standstill = self._standstill.told() if self._standstill is not None and is_watched else {}
+        return self.standstill
 
     def ready(self) -> dict[str, str] | None:
         """Return the facts of a cluster that is ready; None while it is not."""
@@ -281,8 +313,7 @@ class Script:
         if 0 < code <= 128:
             from oci_cluster.node.last_error import last_error, uncaught_error  # noqa: PLC0415 - where something has failed
 
-            code_dir = self._settings.code_dir
-            places = [code_dir, (code_dir / (self._settings.entry_point or ".")).parent]
+            places = self._places
             rank = _RANK.match(how)
             node, printed = self._printed()
             is_entry = any((self._node_dir / name).exists() for name in ("entry-pid", "entry-point-printed"))

@@ -211,6 +211,7 @@ def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
         "GRACE_PERIOD",
         "HEARTBEAT_INTERVAL",
         "HEARTBEAT_TIMEOUT",
+        "SILENCE_TIMEOUT",
         "POLL_CEILING",
         "MAX_LOG_BYTES",
         "EXPOSE",

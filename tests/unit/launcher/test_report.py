@@ -405,3 +405,21 @@ def test_a_cluster_of_which_nobody_knows_anything_is_gone_and_no_failure(
     assert found["facts"] == {}
     assert report.is_over(found)
     assert "mine  dask on local, GONE, started" in status_text(found)
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        (
+            {"still_s": 74, "waits": ["rank 0 waits in f (a.py:5)\x1b[2J"]},
+            "ready, still for 74 s: rank 0 waits in f (a.py:5)",
+        ),
+        ({"still_s": 74, "waits": "all"}, "ready, still for 74 s"),
+        ({"still_s": "74"}, "ready"),
+    ],
+)
+def test_a_node_on_which_all_stands_still_says_where_it_waits(
+    backend: FakeBackend, cluster: Cluster, cluster_dir: ClusterDir, said: dict[str, Any], phase: str
+) -> None:
+    cluster_dir.publish("MAIN_heartbeat.json", beat=3, phase="ready", **said)
+    assert described_by(backend, cluster)["nodes"][0]["phase"].startswith(phase)

@@ -210,6 +210,29 @@ relay.finish()
     assert len(shown) > 400_000
 
 
+def test_when_the_script_has_printed_last_is_known() -> None:
+    """The agent's own lines do not count; part of a line does."""
+    shown = run("""
+def moments(*todo):
+    for do in todo:
+        before = relay.printed_at()
+        do()
+        relay.tail()  # all is read
+        yield relay.printed_at() > before
+
+told = list(moments(
+    lambda: script("echo x").wait(),
+    lambda: say("agent"),
+    lambda: script("printf '50 percent'").wait(),
+    lambda: None,
+))
+began = relay.printed_at() <= time.monotonic()
+relay.finish()
+print(began, told)
+""")
+    assert shown.endswith("True [True, False, True, False]\n")
+
+
 def test_a_relay_that_was_killed_is_no_bug_of_the_agents() -> None:
     """The agent goes on, knows no last words, and says what it has to say where it said it before."""
     shown = run("""

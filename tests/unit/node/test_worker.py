@@ -143,7 +143,7 @@ def test_worker_that_ends_with_0_waits_for_the_clusters_outcome(worker: Node) ->
 
 @pytest.mark.parametrize(("entry_on", "phase"), [("all", "waiting"), ("main", "running")])
 def test_worker_that_ends_with_0_says_so_at_once(make: MakeNode, entry_on: str, phase: str) -> None:
-    """Main waits for no word of it: where all run the entry point, its heartbeat has it, sooner than it would be due."""
+    """Main waits for no word of it: where all run the entry point, its heartbeat has it, before it is due."""
     worker = make(MODE="WORKER", NODE_RANK="2", NODE_ADDRESS="10.0.0.3", ENTRY_ON=entry_on, HEARTBEAT_INTERVAL="25")
     worker.main_lives()
     worker.child_ends(0, at=10)

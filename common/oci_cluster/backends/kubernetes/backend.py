@@ -87,8 +87,8 @@ class KubernetesBackend:
     poll_s = 1.0
     # As long as main waits for the others, and a node uploads what its script has left.
     why_gone = (
-        "its Job is gone: somebody has removed it, or Kubernetes has, KEEP_ENDED after its end (seven days, unless it is"
-        " set); nobody has looked at it here since it ended"
+        "its Job is gone: somebody has removed it, or Kubernetes has, KEEP_ENDED after its end (seven days, unless it"
+        " is set); nobody has looked at it here since it ended"
     )
     end_margin_s = 30.0
     # Until a kubelet has ended a container, and the Job controller has seen it.
