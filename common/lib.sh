@@ -31,7 +31,7 @@ setting() {
   local form="^([^[:space:]'\"\\\\]+|'[^']*'|\"[^\"\\\\]*\")?([[:space:]]+(#.*)?)?\$"
   config="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/config.env"
   if [[ -z "${value}" && -f "${config}" ]]; then
-    line="$(sed -n "s/^[[:space:]]*$1=//p" "${config}" | tail -n 1)"
+    line="$(sed -n "s/^[[:space:]]*\(export[[:space:]]\{1,\}\)\{0,1\}$1=//p" "${config}" | tail -n 1)"
     [[ "${line}" =~ ${form} ]] || die 78 "${config}: $1=${line%$'\r'} is not understood; write $1=VALUE, or set $1 in the environment"
     value="${BASH_REMATCH[1]}"
     case "${value}" in [\"\']*) value="${value:1:${#value}-2}" ;; *) ;; esac

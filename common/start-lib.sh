@@ -31,24 +31,36 @@ read_entry_args() {
   done <"${ENTRY_ARGS_FILE}"
 }
 
+# read_profile_cmd: PROFILE_CMD into the array profile_cmd, where it counts on this node, and {output} in it a path of this
+# process's own: several ranks of a node write several files.
+read_profile_cmd() {
+  local word rank="${RANK:-${HOROVOD_RANK:-}}"
+  profile_cmd=()
+  [[ -s "${NODE_DIR:-}/profile-cmd" ]] || return 0
+  while IFS= read -r -d '' word; do
+    profile_cmd+=("${word//\{output\}/${OUTPUT_DIR}/profile-${NODE_NAME}${rank:+-rank-${rank}}}")
+  done <"${NODE_DIR}/profile-cmd"
+}
+
 # run_entry_point: become the user's module, notebook or script, in CODE_DIR; a Python one with the environment's Python.
 run_entry_point() {
-  local -a entry_args
+  local -a entry_args profile_cmd
   read_entry_args
+  read_profile_cmd
   # Its Python notes what ends it, see entry/sitecustomize.py, and the agent looks for that.
   export ENTRY_PID="${BASHPID}"
   [[ -z "${NODE_DIR:-}" ]] || printf '%s\n' "${ENTRY_PID}" >"${NODE_DIR}/entry-pid" || :
   cd "${CODE_DIR:?}" || exit
   if [[ -n "${ENTRY_MODULE:-}" ]]; then
-    exec python -m "${ENTRY_MODULE}" ${entry_args[@]+"${entry_args[@]}"}
+    exec ${profile_cmd[@]+"${profile_cmd[@]}"} python -m "${ENTRY_MODULE}" ${entry_args[@]+"${entry_args[@]}"}
   fi
   if [[ "${ENTRY_POINT}" == *.ipynb ]]; then
-    exec python "${BASH_SOURCE[0]%/*}/run-notebook.py" "${ENTRY_POINT}"
+    exec ${profile_cmd[@]+"${profile_cmd[@]}"} python "${BASH_SOURCE[0]%/*}/run-notebook.py" "${ENTRY_POINT}"
   fi
-  if [[ "${ENTRY_POINT}" == *.py ]]; then
-    exec python "${ENTRY_POINT}" ${entry_args[@]+"${entry_args[@]}"}
+  if [[ "${ENTRY_POINT}" == *.[pP][yY] ]]; then
+    exec ${profile_cmd[@]+"${profile_cmd[@]}"} python "${ENTRY_POINT}" ${entry_args[@]+"${entry_args[@]}"}
   fi
-  exec "$(realpath "${ENTRY_POINT}")" ${entry_args[@]+"${entry_args[@]}"}
+  exec ${profile_cmd[@]+"${profile_cmd[@]}"} "$(realpath "${ENTRY_POINT}")" ${entry_args[@]+"${entry_args[@]}"}
 }
 
 # hiding_modules MODULE NAME...: where MODULE, with which a service begins, cannot be imported, print which files of the code

@@ -75,13 +75,14 @@ own_worker_lost() {
 # may end with 0, after client.shutdown() or client.retire_workers(); what comes next is waited for then.
 first_end() {
   first=0
-  wait -n "$@" "${scheduler}" ${needed_worker:+"${needed_worker}"} || first=$?
+  # Without bash's own line about a process that a signal has ended: it quotes this script.
+  wait -n "$@" "${scheduler}" ${needed_worker:+"${needed_worker}"} 2>/dev/null || first=$?
   [[ -n "${needed_worker}" ]] && ! kill -0 "${needed_worker}" 2>/dev/null || return 0
   local pid
   for pid in "$@" "${scheduler}"; do kill -0 "${pid}" 2>/dev/null || return 0; done
   [[ "${first}" -eq 0 ]] || own_worker_lost "${first}"
   own_worker="" needed_worker=""
-  wait -n "$@" "${scheduler}" || first=$?
+  wait -n "$@" "${scheduler}" 2>/dev/null || first=$?
 }
 
 # entry_point_code: wait for the entry point or the scheduler; leave the entry point's own exit code in `code`.

@@ -68,7 +68,7 @@ head_lost() {
 # entry_point_code: wait for the entry point or the head; leave the entry point's own exit code in `code`.
 entry_point_code() {
   local first=0
-  wait -n "${entry}" "${ray}" || first=$?
+  wait -n "${entry}" "${ray}" 2>/dev/null || first=$? # without bash's own line about one that a signal has ended
   ! is_alive "${entry}" || head_lost
   # If the first was the entry point, there is nothing to wait for any more (127).
   wait "${entry}" 2>/dev/null && code=0 || code=$?

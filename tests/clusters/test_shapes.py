@@ -144,6 +144,20 @@ def notebook(*cells: str) -> str:
     return json.dumps({**NOTEBOOK, "cells": made})
 
 
+def test_a_profiler_runs_the_entry_point_and_what_it_writes_is_kept(project: Project) -> None:
+    """On main alone, unless others are named; one that is not there ends the launch before anything is started."""
+    script = "import os\nopen(os.environ['PROFILE'], 'w').write('spied')\n"
+    launch = project.launch_plain(1, script, "--env", "PROFILE_CMD=env PROFILE={output}.txt")
+    assert launch.wait() == 0, launch.err
+    assert (launch.directory / "outputs" / "profile-MAIN.txt").read_text() == "spied"
+    launch.assert_nothing_left()
+
+    refused = project.launch_plain(1, script, "--env", "PROFILE_CMD=nowhere-spy record --")
+    assert refused.wait() == 78
+    assert "PROFILE_CMD: there is no program 'nowhere-spy': --with nowhere-spy adds it" in refused.err
+    assert len(project.cluster_dirs()) == 1
+
+
 def test_a_notebook_runs_on_the_cluster_and_its_outputs_are_kept(project: Project) -> None:
     """As they come; the copy has them, and the user's own notebook stays as it was."""
     cells = (

@@ -251,6 +251,8 @@ OTHER=1
 NAME= value
 NAME='open
 NAME=two words
+export NAME=shown
+  export   NAME='shown too'
 END
 }
 

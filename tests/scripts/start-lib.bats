@@ -114,6 +114,26 @@ entry_point() { # path, argument...
   [[ $# -eq 1 ]] || printf '%s\0' "${@:2}" >args
 }
 
+@test "start-lib: a profiler's words stand before the entry point's command, with a path of each rank's own" {
+  entry_point train.py 'a b'
+  mkdir bin node
+  printf '%s\n' "${show_call}" >bin/python
+  # What it is given is a command.
+  printf '#!/bin/sh\necho "profiler: $1 $2"; shift 2; exec "$@"\n' >bin/spy
+  chmod +x bin/python bin/spy
+  export NODE_DIR="${PWD}/node" NODE_NAME=MAIN OUTPUT_DIR="${PWD}/my outputs" PATH="${PWD}/bin:${PATH}"
+  printf 'spy\0-o\0{output}.svg\0' >node/profile-cmd
+  run -7 lines run_entry_point
+  assert_line --index 0 "profiler: -o ${PWD}/my outputs/profile-MAIN.svg"
+  assert_line --index 2 "[train.py]"
+  assert_line --index 3 "[a b]"
+  RANK=3 run -7 lines run_entry_point
+  assert_line --index 0 "profiler: -o ${PWD}/my outputs/profile-MAIN-rank-3.svg"
+  : >node/profile-cmd
+  run -7 lines run_entry_point
+  assert_line --index 0 "in $(cd "${CODE_DIR}" && pwd -P)"
+}
+
 @test "start-lib: a script ending in .py is run by the environment's Python, in CODE_DIR" {
   entry_point "deep/it's mine.py" 'a b' '' -x
   mkdir bin

@@ -61,7 +61,7 @@ _NAMES = (
         AdsName(name, reason="outputs go to <WORK_DIR>/<cluster>/outputs, and to no place of their own", effect="else")
         for name in ("WORKSPACE", "WORKSPACE_PREFIX")
     ),
-    *_lost("PROFILE PROFILE_CMD", "nothing is put before the script's command; start the profiler in the script"),
+    *_no_need("PROFILE", "PROFILE_CMD alone switches profiling on, on main; PROFILE_NODES=ALL does on all nodes"),
     *_lost("NP", "all slots of all nodes get a rank; SLOTS and the number of workers say how many", "horovod"),
     *_lost(
         "ENABLE_TIMELINE",

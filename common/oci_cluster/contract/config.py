@@ -84,6 +84,8 @@ def read_settings_file(path: Path) -> dict[str, str]:
             raise SettingsError(msg) from error
         if not words:
             continue
+        if len(words) > 1 and words[0] == "export":  # a file for shells, too
+            del words[0]
         key, equals, value = words[0].partition("=")
         if len(words) > 1 or not equals or not _VARIABLE.fullmatch(key):
             msg = f"{path}:{number}: expected KEY=VALUE (quote a value with spaces), got: {_shown(line)}"

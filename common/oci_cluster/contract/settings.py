@@ -45,6 +45,7 @@ class NodeSettings:
     entry_point: str
     entry_module: str
     entry_args: tuple[str, ...]
+    profile_cmd: tuple[str, ...]
     code_dir: Path
     code_uri: str
     output_dir: str
@@ -162,6 +163,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     folder = _add_framework(read, root)
     mode, rank = role_and_rank(read)
     worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session = map(read.setting, _NEEDED_FIRST)
+    entry_on_all = bool(read.setting("ENTRY_ON") or gang)
     settings = NodeSettings(
         mode=mode,
         rank=rank,
@@ -178,24 +180,21 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         entry_point=_entry_point(read, session, root, needs_one=ephemeral),
         entry_module="" if session else read.setting("ENTRY_MODULE"),
         entry_args=(*read.setting("ARGS", []), *read.setting("NAMED_ARGS", [])),
+        profile_cmd=_profile_cmd(read, node_name(mode, rank), entry_on_all=entry_on_all),
         code_dir=read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
         code_uri=read.setting("CODE_URI"),
-        output_dir=read.setting("OUTPUT_DIR"),
-        output_folders=tuple(read.setting("OUTPUT_FOLDERS")),
-        output_interval_s=read.setting("OUTPUT_INTERVAL"),
+        **_outputs(read),
         timeout_s=read.setting("TIMEOUT"),
         ephemeral=ephemeral,
         ttl_s=read.setting("TTL"),
         session=session,
         idle_limit_s=read.setting("IDLE_LIMIT"),
         grace_period_s=read.setting("GRACE_PERIOD"),
-        heartbeat_interval_s=read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
-        heartbeat_timeout_s=lost_s,
-        silence_timeout_s=read.setting("SILENCE_TIMEOUT"),
+        **_signs_of_life(read, lost_s),
         poll_ceiling_s=read.setting("POLL_CEILING"),
         wait_for_addresses=read.setting("WAIT_FOR_ADDRESSES") or gang,
         find_interface=read.setting("FIND_INTERFACE"),
-        entry_on_all=read.setting("ENTRY_ON") or gang,
+        entry_on_all=entry_on_all,
         gang=gang,
         max_restarts=read.setting("MAX_RESTARTS"),
         interruptible=read.setting("INTERRUPTIBLE"),
@@ -226,6 +225,32 @@ def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: b
     if not script.is_file():
         read.problems.append(f"SESSION: there is no {script}; an image that is older than this kind is built anew")
     return str(script)
+
+
+def _profile_cmd(read: SettingsReader, node: str, *, entry_on_all: bool) -> tuple[str, ...]:
+    """Return what stands before the entry point's command on this *node*; () where that is nothing."""
+    words, nodes = tuple(read.setting("PROFILE_CMD") or ()), read.setting("PROFILE_NODES") or []
+    if words and not entry_on_all and nodes not in (["MAIN"], ["ALL"]):
+        read.problems.append(f"PROFILE_NODES: {' '.join(nodes)}: MAIN alone runs the entry point (ENTRY_ON=main)")
+    return words if nodes == ["ALL"] or node in nodes else ()
+
+
+def _outputs(read: SettingsReader) -> dict[str, Any]:
+    """Return where the entry point writes what is kept, and how often that is."""
+    return {
+        "output_dir": read.setting("OUTPUT_DIR"),
+        "output_folders": tuple(read.setting("OUTPUT_FOLDERS")),
+        "output_interval_s": read.setting("OUTPUT_INTERVAL"),
+    }
+
+
+def _signs_of_life(read: SettingsReader, lost_s: float) -> dict[str, Any]:
+    """Return how nodes show that they live, and when that they do nothing."""
+    return {
+        "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
+        "heartbeat_timeout_s": lost_s,
+        "silence_timeout_s": read.setting("SILENCE_TIMEOUT"),
+    }
 
 
 def _proofs(read: SettingsReader) -> dict[str, Any]:

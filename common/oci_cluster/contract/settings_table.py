@@ -30,6 +30,7 @@ from oci_cluster.contract.values import (
     parse_name,
     parse_named_args,
     parse_ports,
+    parse_profiled,
     parse_role,
     parse_switch,
     parse_time,
@@ -207,6 +208,19 @@ _NODES = (
         parse_named_args,
         aliases=("OCI__ENTRY_SCRIPT_KWARGS",),
         example="lr=0.1 seed=7",
+    ),
+    _given(
+        "PROFILE_CMD",
+        "words before the entry point's command, as of a profiler: a JSON list, or one shell-quoted string. `{output}`"
+        " is a path in `OUTPUT_DIR` of each process's own",
+        parse_args,
+        example="py-spy record -o {output}.svg --",
+    ),
+    _given(
+        "PROFILE_NODES",
+        "the nodes on which `PROFILE_CMD` counts, commas or blanks between, or `ALL`",
+        parse_profiled,
+        "MAIN",
     ),
     _given(
         "OUTPUT_DIR",

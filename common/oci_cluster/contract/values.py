@@ -228,6 +228,23 @@ def parse_args(text: str) -> list[str]:
     return shlex.split(text)
 
 
+_NODE = re.compile(r"MAIN|(?:WORKER|PS)_[1-9][0-9]{0,6}")
+
+
+def parse_profiled(text: str) -> list[str]:
+    """Return the names of the nodes on which the entry point is profiled; ``ALL`` alone stands for all.
+
+    Raises:
+        ValueError: a name is no node's.
+    """
+    names = text.replace(",", " ").split()
+    for name in names if names != ["ALL"] else []:
+        if not _NODE.fullmatch(name):
+            msg = f"'{name}' is no node: MAIN, WORKER_1, ..., or ALL"
+            raise ValueError(msg)
+    return names
+
+
 def parse_named_args(text: str) -> list[str]:
     """Return ``--k v`` for each pair of ``NAMED_ARGS``: a JSON object, or shell-quoted ``k=v`` words.
 

@@ -14,6 +14,8 @@ from oci_cluster.system.text import printable
 
 # The longest that a Python may take to start, from a slow network drive.
 _ANSWER_S = 60.0
+# What Linux reads of a first line that names an interpreter.
+_LONGEST_SHEBANG = 256
 
 
 def find_interpreter(text: str, cwd: Path) -> Path:
@@ -174,6 +176,12 @@ def _find_entry_point(read: SettingsReader, code: str, entry: str, cwd: Path) ->
 
 def _why_not_run(path: Path) -> str:
     """Return why start scripts could not run the entry point *path*; empty if they can."""
-    if path.suffix not in {".py", ".ipynb"} and not os.access(path, os.X_OK):
+    if path.suffix.lower() == ".py" or path.suffix == ".ipynb":
+        return ""
+    if not os.access(path, os.X_OK):
         return f"'{path.name}' is not executable; allow it: chmod +x {path.name}"
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST_SHEBANG)
+    if first.startswith(b"#!") and first.endswith(b"\r\n"):
+        return f"'{path.name}' has Windows line ends (CRLF), and cannot be run; convert it: sed -i 's/\\r$//' {path.name}"
     return ""

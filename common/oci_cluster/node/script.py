@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
 from oci_cluster.contract.names import link_node_dir
 from oci_cluster.contract.outcome import Outcome
+from oci_cluster.contract.profile import no_profiler
 from oci_cluster.contract.session import client_token, session_token
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
@@ -169,6 +171,7 @@ class Script:
         left = (path for pattern in ("uncaught-*", "stack-*") for path in self._node_dir.glob(pattern))
         for path in [*(self._node_dir / name for name in said), *left]:
             path.unlink(missing_ok=True)
+        self._hand_profile_cmd()
         if self._relay is not None:
             self._relay.forget()
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
@@ -180,6 +183,17 @@ class Script:
         self._is_over = False
         self.started_at = self._pulse.clock()
         self._standstill = self._watch_standstill()
+
+    def _hand_profile_cmd(self) -> None:
+        """Have `run_entry_point` put ``PROFILE_CMD`` before the entry point's command.
+
+        Raises:
+            SettingsError: its program is not there.
+        """
+        words = self._settings.profile_cmd
+        if words and shutil.which(words[0], path=self._environ.get("PATH")) is None:
+            raise SettingsError(no_profiler(words[0]))
+        (self._node_dir / "profile-cmd").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
 
     def _basic_environ(self, address: str) -> dict[str, str]:
         """Return what every script of the framework gets on this node."""

@@ -33,7 +33,10 @@ _MOST_ASKED = 64
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>[0-9]+) in (?P<name>.+)$', re.MULTILINE)
 # Between a call and what is called: names that say nothing.
-_WRAPPERS = {"wrapper", "wrapped", "inner", "_fn", "decorate_context", "_call_impl", "_wrapped_call_impl", "<lambda>"}
+_WRAPPERS = {
+    *("wrapper", "wrapped", "inner", "_fn", "<lambda>", "auto_init_wrapper"),
+    *("decorate_context", "_call_impl", "_wrapped_call_impl"),
+}
 _MOST_LINE = 60
 
 

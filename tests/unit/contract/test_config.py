@@ -25,7 +25,7 @@ def test_a_settings_file_is_read_not_run(tmp_path: Path) -> None:
     path = tmp_path / "settings.env"
     path.write_text(
         "# comment\n\n  INDENTED=1  # why\nQUOTED='a # b'\nEMPTY=\nTWICE=1\nTWICE=2\n"
-        'HOME_IS="$HOME/$(id)"\nURL=oci://b@n/w?x=y\nCODE=https://h/c.tar#sha256=ab # it\'s\nCRLF=1\r\n',
+        'HOME_IS="$HOME/$(id)"\nURL=oci://b@n/w?x=y\nCODE=https://h/c.tar#sha256=ab # it\'s\nCRLF=1\r\nexport SHOWN="a b"\n',
         encoding="utf-8",
     )
     assert read_settings_file(path) == {
@@ -37,13 +37,15 @@ def test_a_settings_file_is_read_not_run(tmp_path: Path) -> None:
         "URL": "oci://b@n/w?x=y",
         "CODE": "https://h/c.tar#sha256=ab",
         "CRLF": "1",
+        "SHOWN": "a b",
     }
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("export A=1", "expected KEY=VALUE (quote a value with spaces), got: export A=..."),
+        ("export A=1 B=2", "expected KEY=VALUE (quote a value with spaces), got: export A=..."),
+        ("export A", "expected KEY=VALUE (quote a value with spaces), got: a line without ="),
         ("A = 1", "expected KEY=VALUE (quote a value with spaces), got: A =..."),
         ("A=b c", "expected KEY=VALUE (quote a value with spaces), got: A=..."),
         ("A", "expected KEY=VALUE (quote a value with spaces), got: a line without ="),

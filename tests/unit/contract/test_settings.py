@@ -43,6 +43,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         entry_point="train.py",
         entry_module="",
         entry_args=(),
+        profile_cmd=(),
         code_dir=Path("/code"),
         code_uri="",
         output_dir="",
@@ -56,6 +57,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         grace_period_s=10,
         heartbeat_interval_s=15,
         heartbeat_timeout_s=60,
+        silence_timeout_s=60,
         poll_ceiling_s=4,
         wait_for_addresses=False,
         find_interface=False,
@@ -107,6 +109,9 @@ EVERY = {
     "GRACE_PERIOD": "3",
     "HEARTBEAT_INTERVAL": "1",
     "HEARTBEAT_TIMEOUT": "9",
+    "SILENCE_TIMEOUT": "5m",
+    "PROFILE_CMD": "py-spy record --",
+    "PROFILE_NODES": "MAIN, WORKER_2",
     "POLL_CEILING": "0.5",
     "WAIT_FOR_ADDRESSES": "1",
     "FIND_INTERFACE": "1",
@@ -145,6 +150,7 @@ def test_every_setting_is_read(root: Path) -> None:
         entry_point="",
         entry_module="package.train",
         entry_args=("a", "b c", "--k", "v"),
+        profile_cmd=("py-spy", "record", "--"),
         code_dir=Path("/my code"),
         code_uri="git+https://example.org/r@main",
         output_dir="/out",
@@ -158,6 +164,7 @@ def test_every_setting_is_read(root: Path) -> None:
         grace_period_s=3,
         heartbeat_interval_s=1,
         heartbeat_timeout_s=9,
+        silence_timeout_s=300,
         poll_ceiling_s=0.5,
         wait_for_addresses=True,
         find_interface=True,
@@ -394,3 +401,37 @@ def test_a_module_wins_over_a_script(root: Path, name: str) -> None:
     """Nodes of this machine inherit what the launcher's environment has, too."""
     settings = read_settings({**LEAST, "ENTRY_POINT": "", name: "train.py", "ENTRY_MODULE": "package.train"}, root)
     assert (settings.entry_point, settings.entry_module) == ("", "package.train")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "entry_on", "counts"),
+    [
+        ("", "main", [True, False]),
+        ("ALL", "main", [True, True]),
+        ("ALL", "all", [True, True]),
+        ("WORKER_2", "all", [False, True]),
+        ("MAIN WORKER_2", "all", [True, True]),
+    ],
+)
+def test_a_profiler_counts_on_some_nodes(root: Path, nodes: str, entry_on: str, counts: list[bool]) -> None:
+    """On main alone, unless others are named."""
+    given = {**LEAST, "PROFILE_CMD": '["a b", "c"]', "ENTRY_ON": entry_on, "PROFILE_NODES": nodes}
+    seen = [
+        read_settings({**given, "MODE": mode, "NODE_RANK": rank}, root)
+        for mode, rank in (("MAIN", ""), ("WORKER", "2"))
+    ]
+    assert [settings.profile_cmd for settings in seen] == [("a b", "c") if does else () for does in counts]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "entry_on", "problem"),
+    [
+        ("WORKER_1", "main", "PROFILE_NODES: WORKER_1: MAIN alone runs the entry point (ENTRY_ON=main)"),
+        ("worker", "all", "PROFILE_NODES: 'worker' is no node: MAIN, WORKER_1, ..., or ALL"),
+    ],
+)
+def test_a_node_that_runs_no_entry_point_is_not_profiled(root: Path, nodes: str, entry_on: str, problem: str) -> None:
+    given = {**LEAST, "PROFILE_CMD": "perf", "ENTRY_ON": entry_on, "PROFILE_NODES": nodes}
+    with pytest.raises(SettingsError) as caught:
+        read_settings(given, root)
+    assert problem in str(caught.value)

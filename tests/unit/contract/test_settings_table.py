@@ -202,6 +202,8 @@ def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
         "GANG",
         "FIND_INTERFACE",
         "NAMED_ARGS",
+        "PROFILE_CMD",
+        "PROFILE_NODES",
         "OUTPUT_DIR",
         "OUTPUT_FOLDERS",
         "OUTPUT_INTERVAL",

@@ -134,6 +134,18 @@ def test_what_no_node_could_run_is_refused(checkout: Checkout) -> None:
     )
 
 
+def test_a_script_of_windows_lines_is_refused_and_a_python_needs_no_name_in_small_letters(checkout: Checkout) -> None:
+    """The kernel takes the line's end for a part of the interpreter's name, and says that there is no such file."""
+    script = checkout.cwd / "run.sh"
+    script.write_bytes(b"#!/bin/bash\r\necho hi\r\n")
+    script.chmod(0o755)
+    assert refusal(UsageError, checkout, settings={"ENTRY_POINT": "run.sh"}) == (
+        "--entry: 'run.sh' has Windows line ends (CRLF), and cannot be run; convert it: sed -i 's/\\r$//' run.sh"
+    )
+    (checkout.cwd / "T.PY").write_bytes(b"#!/usr/bin/python3\r\nprint(1)\r\n")
+    assert checkout.code(ENTRY_POINT="T.PY") == (str(checkout.cwd), "T.PY")
+
+
 def test_a_notebook_is_an_entry_point_without_arguments(checkout: Checkout) -> None:
     """It has nothing that would read them."""
     (checkout.cwd / "a.ipynb").touch(mode=0o644)

@@ -232,7 +232,6 @@ LOST = [
     ("cluster", "workDir: https://me:secret@example.com/w", "a password or a token"),
     ("cluster", "image: dask", "names no registry"),
     ("cluster", "ps: {replicas: 1}", "parameter servers are TensorFlow's; dask has none"),
-    ("cluster", "config: {env: [{name: PROFILE, value: 1}]}", "PROFILE: nothing is put before"),
     ("cluster", "config: {env: [{name: MODE, value: 1}]}", "MODE: the launch decides it"),
     ("cluster", "config: {env: [{name: ARGS, value: 1}]}", "ARGS: the launch takes it as -- ARGUMENT... alone"),
     ("cluster", "config: {env: [{name: a-b, value: 1}]}", "letters, digits and _ alone"),

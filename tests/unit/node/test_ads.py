@@ -204,7 +204,6 @@ def test_what_has_no_counterpart_is_told(root: Path, caplog: pytest.LogCaptureFi
         "OCI__READY_TIMEOUT is not known here, and is left alone",
         "OCI__RUNTIME_GIT_SECRET_ID has no counterpart",
         "OCI__START_ARGS",
-        "PROFILE has no counterpart",
     ]
 
 

@@ -280,3 +280,25 @@ def test_start_script_that_cannot_be_started_is_named(main: Node) -> None:
     main.children.on_start = refuse
     assert main.run() == 78
     assert "start-master.sh cannot be started" in main.read(STOP)["reason"]
+
+
+# --- PROFILE_CMD ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nodes", "words"), [("", b"true\0-o\0{output}.svg\0"), ("WORKER_1", b"")])
+def test_a_profilers_words_lie_beside_the_node(make: MakeNode, nodes: str, words: bytes) -> None:
+    """Where it is not profiled nothing does, also of an attempt before."""
+    main = make(PROFILE_CMD="true -o '{output}.svg'", PROFILE_NODES=nodes, ENTRY_ON="all", PATH="/usr/bin:/bin")
+    seen = main.seen_at(5, (main.node_dir / "profile-cmd").read_bytes)
+    main.child_ends(0, at=10)
+    assert main.run() == 0
+    assert seen == [words]
+
+
+def test_a_profiler_that_is_not_there_ends_the_cluster_before_anything_runs(make: MakeNode) -> None:
+    main = make(PROFILE_CMD="py-spy-nowhere record --", PATH="/usr/bin:/bin")
+    assert main.run() == 78
+    assert main.read(STOP)["reason"].startswith(
+        "PROFILE_CMD: there is no program 'py-spy-nowhere': --with py-spy-nowhere adds it"
+    )
+    assert main.children.started == []

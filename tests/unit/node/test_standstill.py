@@ -293,7 +293,7 @@ def test_a_node_that_does_not_stand_still_is_enough(other: dict[str, object] | N
 
 def test_more_nodes_than_can_be_asked_are_not() -> None:
     asked: list[str] = []
-    assert ask_all(still(80), [f"WORKER_{rank}" for rank in range(1, 66)], lambda name: asked.append(name)) == ""
+    assert ask_all(still(80), [f"WORKER_{rank}" for rank in range(1, 66)], asked.append) == ""
     assert asked == []
 
 

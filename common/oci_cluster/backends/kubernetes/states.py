@@ -243,6 +243,11 @@ def _as_asked(state: NodeState, view: JobView) -> NodeState:
     return replace(state, exit_code=view.stop_code, state=State.of_exit_code(view.stop_code))
 
 
+# Why a Job has ended that says only what its pods have done; of a pod that is gone nobody knows more.
+_OF_PODS = {"", "BackoffLimitExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"}
+_GONE = "its pod was deleted"
+
+
 def _without_pod(node: str, index: int, view: JobView) -> NodeState:
     if index in view.completed:
         return NodeState(node, State.SUCCEEDED, 0)
@@ -256,7 +261,7 @@ def _without_pod(node: str, index: int, view: JobView) -> NodeState:
     if view.is_finished and view.why == "DeadlineExceeded" and index not in view.failed:
         return NodeState(node, State.FAILED, int(ExitCode.TIMED_OUT), details="its time was over")
     if view.is_finished or index in view.failed:
-        return _lost(node, view.why or "its pod was deleted")
+        return _lost(node, _GONE if view.why in _OF_PODS else view.why)
     return _to_come(node, view)
 
 

@@ -40,8 +40,9 @@ from oci_cluster.contract.cluster import (
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, framework_words, own_environment
 from oci_cluster.contract.names import node_dirs, rank_of, remove_node_dir
+from oci_cluster.contract.profile import no_profiler
 from oci_cluster.contract.session import session_packages
-from oci_cluster.contract.values import parse_files
+from oci_cluster.contract.values import parse_args, parse_files
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.added_packages import with_packages
 from oci_cluster.system.console import Say
@@ -169,11 +170,13 @@ class LocalBackend:
             python = ensure_framework(self._root, folder / "env.yaml", say, torch)
             if plan.packages or files:
                 python = with_packages(self._root, python, plan.packages, files, say, torch=torch)
+            _check_profiler(plan, python)
             return replace(plan, python=str(python))
         if missing := missing_packages(Path(plan.python), needed):
             command = f"{plan.python} -m pip install {' '.join(missing)}"
             msg = f"--python {plan.python} lacks {', '.join(missing)}; install what is missing: {command}"
             raise SettingsError(msg)
+        _check_profiler(plan, Path(plan.python))
         if plan.settings.get("EXTRA_ENV"):
             say(f"EXTRA_ENV adds nothing to --python {plan.python}, which has the packages that you installed")
         ensure_tools(self._root, say)
@@ -393,6 +396,18 @@ def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
 
 def _tell_runner(cluster: Cluster, number: int) -> None:
     records.send_signal(cluster.launch_id, records.read_records(cluster.directory)["runner_pid"], number)
+
+
+def _check_profiler(plan: Plan, python: Path) -> None:
+    """Raise where nodes with the interpreter *python* would not have the program of ``PROFILE_CMD``.
+
+    Raises:
+        SettingsError: see above.
+    """
+    words = parse_args(plan.environment.get("PROFILE_CMD", ""))
+    places = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
+    if words and shutil.which(words[0], path=places) is None:
+        raise SettingsError(no_profiler(words[0]))
 
 
 def _why_ended(returncode: int | None, log: Path) -> str:

@@ -175,10 +175,14 @@ def test_nobody_knows_how_it_ended(state: Object | None) -> None:
     assert (found.exit_code, found.is_lost) == (None, True)
 
 
-def test_a_failed_index_without_a_pod_is_lost() -> None:
-    """Somebody has deleted it."""
-    found = one(job(status={"failedIndexes": "0-1"}))
-    assert (found.exit_code, found.is_lost, found.is_final) == (None, True, True)
+@pytest.mark.parametrize(
+    ("reason", "cause"), [("", "its pod was deleted"), ("FailedIndexes", "its pod was deleted"), ("Unheard", "Unheard")]
+)
+def test_a_failed_index_without_a_pod_is_lost(reason: str, cause: str) -> None:
+    """Somebody has deleted it: that pods have failed is no news."""
+    over = {"conditions": [{"type": "Failed", "status": "True", "reason": reason}]} if reason else {}
+    found = one(job(status={"failedIndexes": "0-1", **over}))
+    assert (found.exit_code, found.is_lost, found.is_final, found.cause) == (None, True, True, cause)
 
 
 def test_a_node_without_a_pod_in_a_job_that_main_has_completed_never_had_a_place() -> None:

@@ -37,7 +37,7 @@ class Signals:
     clock: Any = None
     steps: list[Callable[[], object]]
 
-    def __init__(self, *, children: bool) -> None:
+    def __init__(self, *, children: bool, outlives_terminal: bool) -> None:
         assert not children  # looks that start programs would otherwise follow each other at once
         self.received: int | None = None
 
