@@ -270,6 +270,17 @@ def test_a_killed_main_container_is_a_lost_main(site: Site) -> None:
     assert site.left() == []
 
 
+def test_a_script_that_hangs_says_where(site: Site) -> None:
+    """In a container that may do nothing: no other process is looked into."""
+    hangs = "import threading\nprint('up', flush=True)\nthreading.Event().wait()\n"
+    launch = site.launch(1, hangs, SILENCE_TIMEOUT="6")
+    said = ": MAIN waits in wait (entry.py:3); --ttl limits this"
+    wait_until(lambda: "nothing printed and nothing computed for" in launch.out and said in launch.out, "main's word")
+    launch.interrupt(signal.SIGINT)
+    assert launch.wait() == 143
+    assert site.left() == []
+
+
 def test_memory_that_ran_out_is_named(site: Site) -> None:
     """The kernel's SIGKILL alone would not say why."""
     launch = site.launch(1, "x = b'x' * (1 << 30)", "--name", "greedy", MEMORY="64m")

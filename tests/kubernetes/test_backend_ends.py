@@ -64,6 +64,16 @@ def test_ctrl_c_when_the_answer_to_the_creation_is_lost(site_behind: Site, proxy
     site_behind.assert_nothing_left()
 
 
+def test_ctrl_c_when_it_hangs_and_says_where(site: Site) -> None:
+    """Under Pod Security `restricted`: no other process is looked into."""
+    hangs = "import threading\nprint('up', flush=True)\nthreading.Event().wait()\n"
+    launch = site.launch("plain", 1, hangs, "--env", "SILENCE_TIMEOUT=6", "--env", "HEARTBEAT_INTERVAL=2")
+    site.wait_for(launch, ": MAIN waits in wait (t.py:3); --ttl limits this")
+    launch.interrupt()
+    assert launch.wait(SOON_S) == 143, launch.err
+    site.assert_nothing_left()
+
+
 def test_ctrl_c_while_it_runs(site: Site) -> None:
     """The end is recorded in the checkout, with its reason, though all pods are gone."""
     launch = site.launch("plain", 2, UP)

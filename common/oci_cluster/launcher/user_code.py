@@ -183,5 +183,6 @@ def _why_not_run(path: Path) -> str:
     with path.open("rb") as file:
         first = file.readline(_LONGEST_SHEBANG)
     if first.startswith(b"#!") and first.endswith(b"\r\n"):
-        return f"'{path.name}' has Windows line ends (CRLF), and cannot be run; convert it: sed -i 's/\\r$//' {path.name}"
+        convert = f"sed -i 's/\\r$//' {path.name}"
+        return f"'{path.name}' has Windows line ends (CRLF), and cannot be run; convert it: {convert}"
     return ""

@@ -20,8 +20,8 @@ from oci_cluster.system.text import printable
 
 # A real-time signal that no library is known to use. `common/entry/sitecustomize.py` has the same.
 SIGNAL = 59
-# Between two looks at the processes: each costs some reads of /proc.
-_LOOK_S = 10.0
+# Between two looks at the processes, and so many in the time that is waited: each costs some reads of /proc.
+_LOOK_S, _LOOKS = 10.0, 6
 # Shares of a CPU. The main thread of a script that waits takes less; a slow download in it takes more. Whole processes
 # take more while they wait: Horovod looks for work every millisecond (5 %), Ray's and Dask's services beat (1 to 5 %).
 _BUSY_THREAD, _BUSY_PROCESS = 0.005, 0.1
@@ -71,6 +71,7 @@ class Standstill:
             proc: Linux's own; tests have another one.
         """
         self._timeout_s, self._node_dir, self._places = timeout_s, node_dir, places
+        self._look_s = min(_LOOK_S, timeout_s / _LOOKS)
         self._printed_at, self._clock, self._proc = printed_at, clock, proc
         self._busy_at = self._looked_at = clock()
         self._usages: dict[int, _Usage] = {}
@@ -82,7 +83,7 @@ class Standstill:
     def told(self) -> Mapping[str, Any]:
         """Return what a heartbeat tells: nothing, or for how many seconds all stands still, and where Python waits."""
         now = self._clock()
-        if now - self._looked_at >= _LOOK_S:
+        if now - self._looked_at >= self._look_s:
             self._look(now)
         still_s = now - max(self._busy_at, self._printed_at())
         if still_s < self._timeout_s:
@@ -99,17 +100,15 @@ class Standstill:
 
     def _look(self, now: float, *, is_for_all: bool = False) -> None:
         """Take note whether anything has computed since the last look; *is_for_all*: also what has begun since."""
-        if self._printed_at() > self._looked_at and not is_for_all:
-            self._busy_at = self._looked_at = now
-            self._usages = {}
-            return
         span_s = now - (self._busy_at if is_for_all else self._looked_at)
-        is_first = not self._usages
-        pids = self._find() if is_first or is_for_all else list(self._usages)
+        before, none = self._usages, _Usage(0.0, 0.0)
+        pids = self._find() if is_for_all or not before else list(before)
         usages = {pid: usage for pid in pids if (usage := self._usage(pid)) is not None}
-        none = _Usage(0.0, 0.0)
-        if is_first or any(
-            self._is_busy(pid, usage, self._usages.get(pid, none), span_s) for pid, usage in usages.items()
+        has_printed = self._printed_at() > self._looked_at
+        if (
+            has_printed
+            or not before
+            or any(self._is_busy(pid, usage, before.get(pid, none), span_s) for pid, usage in usages.items())
         ):
             self._busy_at = now
         self._usages, self._looked_at = usages, now

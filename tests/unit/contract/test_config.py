@@ -25,7 +25,8 @@ def test_a_settings_file_is_read_not_run(tmp_path: Path) -> None:
     path = tmp_path / "settings.env"
     path.write_text(
         "# comment\n\n  INDENTED=1  # why\nQUOTED='a # b'\nEMPTY=\nTWICE=1\nTWICE=2\n"
-        'HOME_IS="$HOME/$(id)"\nURL=oci://b@n/w?x=y\nCODE=https://h/c.tar#sha256=ab # it\'s\nCRLF=1\r\nexport SHOWN="a b"\n',
+        'HOME_IS="$HOME/$(id)"\nURL=oci://b@n/w?x=y\nCODE=https://h/c.tar#sha256=ab # it\'s\nCRLF=1\r\n'
+        'export SHOWN="a b"\n',
         encoding="utf-8",
     )
     assert read_settings_file(path) == {

@@ -1,0 +1,3 @@
+"""Changes nothing: there is no framework."""
+
+MODULE = ""
