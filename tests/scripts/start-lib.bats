@@ -121,16 +121,16 @@ entry_point() { # path, argument...
   # What it is given is a command.
   printf '#!/bin/sh\necho "profiler: $1 $2"; shift 2; exec "$@"\n' >bin/spy
   chmod +x bin/python bin/spy
-  export NODE_DIR="${PWD}/node" NODE_NAME=MAIN OUTPUT_DIR="${PWD}/my outputs" PATH="${PWD}/bin:${PATH}"
+  export NODE_DIR="${PWD}/node" NODE_NAME=MAIN OUTPUT_DIR="${PWD}/my outputs"
   printf 'spy\0-o\0{output}.svg\0' >node/profile-cmd
-  run -7 lines run_entry_point
+  PATH="${PWD}/bin:${PATH}" run -7 lines run_entry_point
   assert_line --index 0 "profiler: -o ${PWD}/my outputs/profile-MAIN.svg"
   assert_line --index 2 "[train.py]"
   assert_line --index 3 "[a b]"
-  RANK=3 run -7 lines run_entry_point
+  PATH="${PWD}/bin:${PATH}" RANK=3 run -7 lines run_entry_point
   assert_line --index 0 "profiler: -o ${PWD}/my outputs/profile-MAIN-rank-3.svg"
   : >node/profile-cmd
-  run -7 lines run_entry_point
+  PATH="${PWD}/bin:${PATH}" run -7 lines run_entry_point
   assert_line --index 0 "in $(cd "${CODE_DIR}" && pwd -P)"
 }
 
