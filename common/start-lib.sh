@@ -32,9 +32,9 @@ read_entry_args() {
 }
 
 # read_profile_cmd: PROFILE_CMD into the array profile_cmd, where it counts on this node, and {output} in it a path of this
-# process's own: several ranks of a node write several files.
+# process's own: several ranks of a node write several files. ENTRY_RANK is for those that RANK does not number.
 read_profile_cmd() {
-  local word rank="${RANK:-${HOROVOD_RANK:-}}"
+  local word rank="${ENTRY_RANK:-${RANK:-}}"
   profile_cmd=()
   [[ -s "${NODE_DIR:-}/profile-cmd" ]] || return 0
   while IFS= read -r -d '' word; do

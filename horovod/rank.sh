@@ -15,5 +15,6 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${threads}}" TF_NUM_INTRAOP_THREADS="
 export PYTHONUNBUFFERED=1
 # For the rank alone: what Horovod's Python listens on is to be on this node's address, not on all of the machine.
 PYTHONPATH="$(changed_imports "${here}")"
-export PYTHONPATH
+# RANK would be taken for one of PyTorch's.
+export PYTHONPATH ENTRY_RANK="${HOROVOD_RANK:-}"
 run_entry_point

@@ -94,7 +94,7 @@ def _write_stacks_when_asked(path):
     """Make the file *path*, and have what all threads are at written to it at each signal of the agent's."""
     import faulthandler  # noqa: PLC0415 - where it is used
 
-    rank = os.environ.get("RANK") or os.environ.get("HOROVOD_RANK") or ""
+    rank = os.environ.get("ENTRY_RANK") or os.environ.get("RANK") or ""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(file, f"{rank}\n".encode())

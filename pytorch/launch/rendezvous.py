@@ -53,7 +53,7 @@ LOOK_OFTEN_FOR_S = 10.0
 _SUCCESS = "success"
 # How long a node whose ranks have ended well waits for those of the others, where none can be missed. torch's 300 s
 # would end ranks that still save a model, as those of a success. Main notices a node that is lost.
-EXIT_BARRIER_S = 30 * 86400
+EXIT_BARRIER_S = 7 * 86400
 # Nodes leave within some hundredths of a second of each other.
 PART_TIMEOUT_S = 1.0
 

@@ -92,9 +92,9 @@ setup() {
 }
 
 @test "launch: a line of config.env that is no setting is named" {
-  printf '%s\n' '# mine' 'TIMEOUT=5' 'export TTL=1h' >"${PROJECT}/config.env"
+  printf '%s\n' '# mine' 'TIMEOUT=5' 'set TTL=1h' >"${PROJECT}/config.env"
   assert_refused 78 "launch.sh: error: ${PROJECT}/config.env:3: expected KEY=VALUE " launch dask 3
-  assert_stderr --partial "got: export TTL=..."
+  assert_stderr --partial "got: set TTL=..."
 }
 
 @test "launch: a bad --env is named" {

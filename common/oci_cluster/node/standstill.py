@@ -23,7 +23,7 @@ SIGNAL = 59
 # Between two looks at the processes, and so many in the time that is waited: each costs some reads of /proc.
 _LOOK_S, _LOOKS = 10.0, 6
 # Shares of a CPU. The main thread of a script that waits takes less; a slow download in it takes more. Whole processes
-# take more while they wait: Horovod looks for work every millisecond (5 %), Ray's and Dask's services beat (1 to 5 %).
+# take more while they wait: frameworks' threads look for work every millisecond, and their services beat (1 to 5 %).
 _BUSY_THREAD, _BUSY_PROCESS = 0.005, 0.1
 # Of a stack of a hundred frames and some dozens of threads.
 _MOST_BYTES = 1 << 18

@@ -115,9 +115,9 @@ def test_every_problem_is_in_one_message(checkout: Checkout) -> None:
 
 def test_a_bad_line_of_the_configuration_is_named(checkout: Checkout) -> None:
     """config.env is read, never run: a line that is no KEY=VALUE is refused (78)."""
-    checkout.config("TTL=1h", "export A=1")
+    checkout.config("TTL=1h", "set A=1")
     assert refusal(SettingsError, checkout) == (
-        f"{checkout.root}/config.env:2: expected KEY=VALUE (quote a value with spaces), got: export A=..."
+        f"{checkout.root}/config.env:2: expected KEY=VALUE (quote a value with spaces), got: set A=..."
     )
 
 

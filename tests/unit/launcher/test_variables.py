@@ -55,7 +55,7 @@ def test_the_order_is_that_of_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("export MY_TOKEN=hush", "expected KEY=VALUE (quote a value with spaces), got: export MY_TOKEN=..."),
+        ("set MY_TOKEN=hush", "expected KEY=VALUE (quote a value with spaces), got: set MY_TOKEN=..."),
         ("MY_TOKEN=hush hush", "expected KEY=VALUE (quote a value with spaces), got: MY_TOKEN=..."),
         ("MY_TOKEN='hush", "No closing quotation: MY_TOKEN=..."),
         ("hush", "expected KEY=VALUE (quote a value with spaces), got: a line without ="),

@@ -213,7 +213,7 @@ WAITS = "import threading\nprint('up', flush=True)\nthreading.Event().wait()\n"
     [
         ({}, "waits in wait (train.py:3)"),
         ({"RANK": "2"}, "rank 2 waits in wait (train.py:3)"),
-        ({"HOROVOD_RANK": "1"}, "rank 1 waits in wait (train.py:3)"),
+        ({"ENTRY_RANK": "1"}, "rank 1 waits in wait (train.py:3)"),
     ],
 )
 def test_a_python_that_waits_says_where(start: Start, tmp_path: Path, environ: dict[str, str], expected: str) -> None:
