@@ -38,6 +38,8 @@ OTHER_TORCH = (
 )
 # What a post-install.sh means to be shown begins with two blanks.
 HOOK_PROGRESS = re.compile(rf"^  \S|{_PROGRESS.pattern}")
+# How long processes of an installer that is killed are looked for: meanwhile one may start another.
+_SESSION_ENDS_S = 5.0
 
 
 def tools_python(root: Path) -> Path:
@@ -304,7 +306,10 @@ def _make(
     install += with_torch
     if hook is not None and hook.exists():
         kept = _kept_builds(root, hook.parent.name)
-        run_installer([hook, directory / "bin" / "python", kept, *install, *compiled], say, extra, HOOK_PROGRESS)
+        # What it leaves there when it is ended goes with it.
+        with tempfile.TemporaryDirectory(prefix="oci-cluster-") as scratch:
+            command = [hook, directory / "bin" / "python", kept, *install, *compiled]
+            run_installer(command, say, {**extra, "TMPDIR": scratch}, HOOK_PROGRESS)
     if directory != own_venv(root):
         put_into(directory)
     say(f"  done in {time.monotonic() - started:.0f} s")
@@ -377,8 +382,7 @@ def run_installer(
                 say(f"  {line.strip()[:100]}")
         process.wait()
     except BaseException:  # Ctrl-C, TERM: what it makes is wanted by nobody now
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill_session(process.pid)
         process.wait()
         raise
     finally:
@@ -388,6 +392,28 @@ def run_installer(
         shown = " ".join(str(part) for part in command[:4])
         msg = f"'{shown} ...' failed with exit code {process.returncode}:\n" + "\n".join(said[-15:])
         raise BackendError(msg)
+
+
+def _kill_session(leader: int) -> None:
+    """Kill *leader*, a child of this process, with its session: ninja gives each compiler a group of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    deadline = time.monotonic() + _SESSION_ENDS_S
+    while (members := _members_of(leader)) and time.monotonic() < deadline:
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _members_of(session: int) -> list[int]:
+    """Return which processes of a *session* run; where there is no /proc, none."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+            state, _, _, of_session, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
+            if int(of_session) == session and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def _hold_signals() -> Callable[[], None]:

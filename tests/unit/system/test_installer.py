@@ -22,7 +22,8 @@ from oci_cluster.system.python_env import run_installer
 def test_an_installer_ends_with_what_waits_for_it(tmp_path: Path) -> None:
     """A stop of the launcher alone leaves neither the installer nor what that has started."""
     installer = tmp_path / "install"
-    installer.write_text('#!/bin/sh\nsleep 300 &\necho "Building $! $$"\nwait\n')
+    # With -m, what is started gets a process group of its own, as ninja gives each compiler.
+    installer.write_text('#!/bin/bash\nset -m\nsleep 300 &\necho "Building $! $$"\nwait\n')
     installer.chmod(0o755)
     pids: list[int] = []
 
