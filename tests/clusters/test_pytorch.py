@@ -237,6 +237,43 @@ def test_the_code_of_a_rank_that_fails_as_it_is_ended_for_another_node_is_known(
     assert done.stdout == "{5: 'ended with 7'} True\n", done.stderr
 
 
+# Waits for other nodes as a store's C++ does: no handler of Python's is run meanwhile.
+WAITS_FOR_OTHERS = """
+import ctypes, os, signal, sys, threading
+from types import SimpleNamespace as Things
+sys.path.append(sys.argv[1])
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as Agent
+import rendezvous
+
+def barrier(agent):
+    print(agent._exit_barrier_timeout, flush=True)
+    if sys.argv[2] == "TERM":
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        libc = ctypes.CDLL(None)
+        while True: libc.sleep(100)  # in one bytecode or the next, it waits
+
+signal.signal(signal.SIGTERM, lambda *_: None)
+Agent._exit_barrier = barrier
+rendezvous.wait_for_all_ranks(os._exit, is_elastic=sys.argv[2] == "elastic")
+Agent._exit_barrier(Things(_exit_barrier_timeout=300))
+print("went on")
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "printed"),
+    [("static", 0, "604800\nwent on\n"), ("elastic", 0, "300\nwent on\n"), ("TERM", 143, "604800\n")],
+)
+def test_a_node_whose_ranks_have_ended_waits_for_all_others(
+    torch_python: Path, case: str, code: int, printed: str
+) -> None:
+    """A rank that still saves a model after torch's 300 s was ended as one of a success. A signal ends the wait."""
+    place = Path(__file__).resolve().parents[2] / "pytorch" / "launch"
+    command = [torch_python, "-c", WAITS_FOR_OTHERS, place, case]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (code, printed), done.stderr
+
+
 def test_lost_node_is_survived_and_its_replacement_joins(project: Project) -> None:
     """Three nodes, two, three again, without a new launch; rank 0 stays on main."""
     entry = project.write("train.py", UNTIL_GO)
