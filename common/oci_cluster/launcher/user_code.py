@@ -180,8 +180,10 @@ def _why_not_run(path: Path) -> str:
         return ""
     if not os.access(path, os.X_OK):
         return f"'{path.name}' is not executable; allow it: chmod +x {path.name}"
-    with path.open("rb") as file:
-        first = file.readline(_LONGEST_SHEBANG)
+    first = b""
+    if os.access(path, os.R_OK):  # a program may be run by who may not read it
+        with path.open("rb") as file:
+            first = file.readline(_LONGEST_SHEBANG)
     if first.startswith(b"#!") and first.endswith(b"\r\n"):
         convert = f"sed -i 's/\\r$//' {path.name}"
         return f"'{path.name}' has Windows line ends (CRLF), and cannot be run; convert it: {convert}"
