@@ -46,6 +46,15 @@ class Ending:
     def tells_of_a_peer(self) -> bool:
         return self.code in _CONSEQUENCES and bool(_TELLS_OF_A_PEER.search(self.printed))
 
+    def told(self, others: Sequence[str], later_s: float) -> str:
+        """Return it in words; where it has lost a peer, with *others* who had not ended *later_s* seconds later.
+
+        One that has failed by itself has none: the others compute, and do not know of it yet.
+        """
+        if not (self.tells_of_a_peer and others):
+            return str(self)
+        return f"{self}; {', '.join(others)} had not ended {later_s:g} s later, which is what a hang looks like"
+
     def __str__(self) -> str:
         if self.code is None:
             return f"{self.node} was lost, with rank {self.rank}"

@@ -162,11 +162,8 @@ class Launcher:
         cause = first_cause(endings)
         if cause is None:
             return 0
-        reason = str(cause)
-        if not is_clear and running:
-            names = ", ".join(f"rank {slot.rank} on {slot.hostname.partition('-')[0]}" for slot in running.values())
-            reason += f"; {names} had not ended {_SETTLE_S:g} s later, which is what a hang looks like"
-        raise RankError(cause.exit_code, reason, cause.node, cause.printed)
+        others = [f"rank {slot.rank} on {slot.hostname.partition('-')[0]}" for slot in running.values()]
+        raise RankError(cause.exit_code, cause.told(others, _SETTLE_S), cause.node, cause.printed)
 
 
 def main() -> int:

@@ -340,6 +340,27 @@ def test_rank_that_was_ended_has_not_failed(launcher: dict[str, ModuleType]) -> 
     assert launcher["endings"].first_cause([told]) is None
 
 
+@pytest.mark.parametrize(
+    ("printed", "others", "told"),
+    [
+        (
+            b"HorovodInternalError: x",
+            ["rank 0 on MAIN"],
+            "; rank 0 on MAIN had not ended 3 s later, which is what a hang",
+        ),
+        (b"HorovodInternalError: x", [], ""),
+        (b"ValueError: bad row 7", ["rank 0 on MAIN"], ""),
+    ],
+)
+def test_ranks_that_compute_are_no_hang(
+    launcher: dict[str, ModuleType], printed: bytes, others: list[str], told: str
+) -> None:
+    """A rank that has failed by itself brings on nothing in those that do not wait for it."""
+    failed = launcher["endings"].Ending(1, "WORKER_1", 5.0, 1, printed=printed)
+    assert failed.told(others, 3.0).startswith(f"rank 1 on WORKER_1 ended: exit code 1{told}")
+    assert bool(told) is ("hang" in failed.told(others, 3.0))
+
+
 def test_endings_name_rank_and_node(launcher: dict[str, ModuleType]) -> None:
     """A lost node has no code of its own: 76."""
     ending = launcher["endings"].Ending
