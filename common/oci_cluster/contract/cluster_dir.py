@@ -14,7 +14,7 @@ from oci_cluster.contract.names import LIFE
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
 from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
-from oci_cluster.system.local_files import LocalFiles
+from oci_cluster.system.local_files import LocalFiles, NoRegularFileError
 
 if TYPE_CHECKING:
     from oci_cluster.contract.main_files import Store
@@ -24,6 +24,8 @@ T = TypeVar("T")
 SCHEMA = 1
 # Far above what any node writes; keeps a hostile file from filling a node's memory.
 MAX_BYTES = 1 << 20
+# Why what is there was not read.
+NO_FILE = "not a regular file: somebody else has put it there"
 
 
 class ClusterDir:
@@ -77,7 +79,7 @@ class ClusterDir:
     @property
     def refused(self) -> dict[str, str]:
         """Those of :attr:`unusable` that somebody else has written, or put back."""
-        return {name: why for name, why in self.unusable.items() if why in {UNSIGNED, OLDER}}
+        return {name: why for name, why in self.unusable.items() if why in {UNSIGNED, OLDER, NO_FILE}}
 
     @property
     def life(self) -> str:
@@ -150,6 +152,9 @@ class ClusterDir:
         try:
             body = self._ask(name, lambda path: self._fs.cat_file(path, 0, MAX_BYTES + 1))
         except FileNotFoundError:
+            return None
+        except NoRegularFileError:
+            self.unusable[name] = NO_FILE
             return None
         try:
             fields = _object(body)
@@ -250,10 +255,10 @@ class ClusterDir:
         self._write(name, write)
 
     def read_bytes(self, name: str, start: int, count: int = MAX_BYTES) -> bytes:
-        """Return *count* bytes at most of the file *name*, from byte *start* on; nothing if it is gone."""
+        """Return *count* bytes at most of the file *name*, from byte *start* on; nothing if it is gone, or no file."""
         try:
             return bytes(self._ask(name, lambda path: self._fs.cat_file(path, start, start + count)))
-        except FileNotFoundError:
+        except (FileNotFoundError, NoRegularFileError):
             return b""
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -305,7 +310,7 @@ class ClusterDir:
             self._is_connection_lost = False
         try:
             return request(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NoRegularFileError):
             raise
         except RequestFailedError as error:
             failure = StorageError(f"{self.url}/{name}: {error}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -153,3 +155,42 @@ def test_a_listing_leaves_out_what_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     (tmp_path / "file").touch()
     assert list(ClusterDir(f"file://{tmp_path}", LAUNCH, KEY).listing()) == ["file"]
+
+
+def put(kind: str, path: Path) -> None:
+    """Have somebody put something in a file's place."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "socket"])
+def test_what_is_no_file_is_neither_waited_for_nor_read(kind: str) -> None:
+    """One pipe called `stop` in a shared folder once hung all who looked: nodes, their TTL, and list.sh.
+
+    It is told as what somebody else has written is, and whoever may write the file replaces it, but for a folder.
+    """
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is short
+        local = ClusterDir(f"file://{folder}", LAUNCH, KEY)
+        put(kind, Path(folder) / "stop")
+        assert local.read("stop") is None
+        assert local.refused == {"stop": "not a regular file: somebody else has put it there"}
+        assert local.read_bytes("stop", 0) == b""
+        if kind != "folder":
+            local.publish("stop", reason="stopped")
+            assert (local.read("stop") or {})["reason"] == "stopped"
+            assert local.refused == {}
+
+
+def test_a_file_without_an_end_is_read_as_far_as_a_file_may_be_long(local: ClusterDir, tmp_path: Path) -> None:
+    """Ten gigabytes that take no room."""
+    with (tmp_path / "stop").open("wb") as file:
+        file.truncate(10 << 30)
+    assert local.read("stop") is None
+    assert "stop" in local.unusable
