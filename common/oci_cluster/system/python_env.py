@@ -308,7 +308,7 @@ def _make(
         kept = _kept_builds(root, hook.parent.name)
         # What it leaves there when it is ended goes with it.
         with tempfile.TemporaryDirectory(prefix="oci-cluster-") as scratch:
-            command = [hook, directory / "bin" / "python", kept, *install, *compiled]
+            command: list[str | Path] = [hook, directory / "bin" / "python", kept, *install, *compiled]
             run_installer(command, say, {**extra, "TMPDIR": scratch}, HOOK_PROGRESS)
     if directory != own_venv(root):
         put_into(directory)
