@@ -106,9 +106,11 @@ def test_a_second_ctrl_c_does_not_wait_for_the_script(site: Site) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_launcher_is_told_to_end(site: Site, number: int) -> None:
+    """A terminal's end comes to the shell that stays, which passes it on: under nohup it does not."""
     launch = site.launch("plain", 1, UP)
     site.wait_for(launch, "entry up")
-    launcher_of(launch).send_signal(number)
+    told = launch.process if number == signal.SIGHUP else launcher_of(launch)
+    told.send_signal(number)
     assert launch.wait(SOON_S) == 143, launch.err
     assert site.left() == []
 
