@@ -26,9 +26,19 @@ end_all() {
   fi
 }
 
+# die_of_hidden_modules PART: end with 78 where Dask's programs cannot begin beside the code, as a file of it hides a module.
+die_of_hidden_modules() {
+  local hiding module=distributed.cli.dask_scheduler
+  # It imports its dashboard where it can.
+  ! python -I -c 'import bokeh' >/dev/null 2>&1 || module=distributed.dashboard.scheduler
+  hiding="$(hiding_modules "${module}" dask distributed tornado msgpack tblib zict \
+    bokeh click cloudpickle fsspec jinja2 numpy pandas psutil toolz yaml)"
+  [[ -z "${hiding}" ]] || die 78 "$1 cannot begin: your ${hiding} hides the module of that name; rename it"
+}
+
 # wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.
 wait_for_workers() {
-  local code=0 missing="" hiding
+  local code=0 missing=""
   wait_until "${scheduler}" all_there || code=$?
   case "${code}" in
     0) return ;;
@@ -39,8 +49,6 @@ wait_for_workers() {
       ;;
     *)
       wait "${scheduler}" && code=0 || code=$?
-      hiding="$(hiding_modules distributed.cli.dask_scheduler dask distributed tornado msgpack tblib zict)"
-      [[ -z "${hiding}" ]] || die 78 "the scheduler cannot begin: your ${hiding} hides the module of that name; rename it"
       scheduler_lost "${code}"
       ;;
   esac
@@ -61,6 +69,7 @@ all_there() {
 scheduler_lost() {
   scheduler=""
   end_all
+  die_of_hidden_modules "the scheduler"
   die 76 "the scheduler ended with $1 before the entry point did"
 }
 
@@ -68,6 +77,7 @@ scheduler_lost() {
 own_worker_lost() {
   own_worker=""
   end_all
+  die_of_hidden_modules "main's own worker"
   die 76 "main's own worker ended with $1 before the entry point did"
 }
 

@@ -9,6 +9,7 @@ import importlib.metadata
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,18 +19,29 @@ _PROGRAM = "#!{python}\nimport sys\n\nfrom pip import main\n\nsys.exit(main())\n
 
 def main(words: Sequence[str] | None = None) -> int:
     """List the packages for ``list`` and ``freeze``; for all else say what adds packages, and return 78."""
-    command, *named = [word for word in (sys.argv[1:] if words is None else words) if not word.startswith("-")] or [""]
+    given = sys.argv[1:] if words is None else words
+    command, *named = [word for word in given if not word.startswith("-")] or [""]
     if command in {"list", "freeze"}:
         found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
         sys.stdout.write("".join(f"{name}=={version}\n" for name, version in sorted(found.items())))
         return 0
-    names = named if command == "install" and named else ["PACKAGE"]
+    wanted = [name for word in named for name in _listed(word)] if command == "install" else []
+    names = wanted or ["PACKAGE"]
     if ".venv" in Path(sys.prefix).parts:
         advice = f"packages are added at the launch: {' '.join(f'--with {shlex.quote(name)}' for name in names)}"
     else:
         advice = f"packages are added when the image is built: list {' '.join(names)} in the file of EXTRA_ENV"
     sys.stderr.write(f"pip: error: all launches share this environment; {advice}\n")
     return _BAD_SETTINGS
+
+
+def _listed(word: str) -> list[str]:
+    """Return what a file lists that a program has written for `pip install --requirement`; else the *word* itself."""
+    file = Path(word)
+    if Path(tempfile.gettempdir()) not in file.parents or not file.is_file():
+        return [word]
+    lines = [line.partition("#")[0].strip() for line in file.read_text(errors="replace").splitlines()]
+    return [line for line in lines if line and not line.startswith("-")]
 
 
 def put_into(directory: Path) -> None:
