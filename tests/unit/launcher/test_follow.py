@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 from typing import Any
@@ -144,10 +145,13 @@ def test_a_main_that_is_gone_without_a_code_is_lost(run: Run) -> None:
     assert (code, run.calls) == (76, [])
 
 
-def test_a_work_dir_that_does_not_answer_ends_nothing(run: Run) -> None:
+def test_a_work_dir_that_does_not_answer_ends_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress and reason are the work dir's, the outcome is the backend's: an outage loses two lines, no code."""
-    for name in ("MAIN_ready.json", "stop"):
-        (run.directory / name).mkdir()
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("oci_cluster.system.local_files.LocalFiles.cat_file", fail)
     code = run.follow(nothing, lambda: run.end(7, 0, 7))
     assert (code, run.said) == (
         7,
