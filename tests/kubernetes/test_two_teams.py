@@ -110,7 +110,7 @@ def test_what_is_borrowed_is_given_back_and_the_borrower_comes_back(two: dict[st
     assert (waiting["state"], a.states("large")) == ("PREEMPTED", {"PREEMPTED"})
     assert re.match(told, waiting["queue"]), waiting["queue"]
     assert re.search(told, a.site.run("status", "large"))
-    assert {node["state"] for node in b.site.status("own")["nodes"]} == {"IN_PROGRESS"}
+    wait_until(lambda: b.states("own") == {"IN_PROGRESS"}, lambda: str(b.site.status("own")), PATIENCE_S)
     (a.volume / "go").touch()
     second.interrupt()
     assert second.wait(PATIENCE_S) == 143, second.err

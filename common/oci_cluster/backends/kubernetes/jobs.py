@@ -27,6 +27,8 @@ _OWNED = ("pods", *_KINDS.values())
 _GONE_S = 60.0
 # How long the end of main's pod may take to be counted: its controller looks at pods that have ended once a second.
 _COUNTED_S = 10.0
+# How long a launch may take to see another one's Job beside its own, and to remove its own then.
+_SEEN_S = 10.0
 
 
 class Jobs:
@@ -75,19 +77,24 @@ class Jobs:
         """Refuse the Job that was just *made* where there is an older one of its cluster's name, which has not ended.
 
         Nobody had seen either of them when both names were looked up. Of two that were made in one second, the smaller
-        launch id counts as the older.
+        launch id counts as the older. The other one may not have seen it, and go on: who sees that refuses itself.
         """
         service, name = self._service, states.annotations_of(made).get(requests.NAME)
-        age = states.created_of(made), states.launch_of(made)
-        for other in service.items(service.path("jobs"), labelSelector=requests.LAUNCH):
-            is_second = (states.created_of(other), states.launch_of(other)) < age
-            if (
-                is_second
-                and states.annotations_of(other).get(requests.NAME) == name
-                and not states.JobView.of(other).is_finished
-            ):
+        created, launch = states.created_of(made), states.launch_of(made)
+        give_up_at = self._clock() + _SEEN_S
+        while True:
+            ages = [
+                (states.created_of(other), states.launch_of(other))
+                for other in service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
+                if states.annotations_of(other).get(requests.NAME) == name and not states.JobView.of(other).is_finished
+            ]
+            if any(age < (created, launch) for age in ages) or (len(ages) > 1 and self._clock() >= give_up_at):
                 msg = f"a cluster named '{name}' was launched at the same moment; choose another --name"
                 raise UsageError(msg)
+            if not any(age > (created, launch) and age[0] == created for age in ages):
+                return
+            self._stop_if_told()
+            self._sleep(0.5)
 
     def _in_its_queue(self, job: Object) -> Object:
         """Return *job*, with the queue that the namespace has for Jobs that name none, where there is one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,20 @@ def test_what_somebody_else_has_labelled_stays(place: KubernetesPlace, kind: str
     assert list(place.fake.objects[kind]) == ["database"]
 
 
-def launch_beside(place: KubernetesPlace, launch_id: str) -> None:
-    """Launch a cluster while another Job of its name is made, in the same second."""
+def launch_beside(place: KubernetesPlace, launch_id: str, *, looks_until_it_goes: int = 0) -> None:
+    """Launch a cluster while another Job of its name is made, in the same second, which may go again."""
+    looks = itertools.count(1)
+
+    def may_go(*_: Any) -> None:
+        if next(looks) == looks_until_it_goes:
+            del place.fake.objects["jobs"]["other"]
+
     backend = place.backend
     plan = backend.prepare(backend.place(place.plan("mine", 1)), place.said.append)
 
     def launch_another(*_: Any) -> None:
         if made := place.fake.objects.get("jobs", {}).get(plan.placed["object"]):
-            place.fake.after = lambda *_: None
+            place.fake.after = may_go
             other = copy.deepcopy(made)
             other["metadata"] |= {"name": "other", "uid": "other", "labels": {LAUNCH: launch_id}}
             place.fake.objects["jobs"]["other"] = other
@@ -62,8 +69,17 @@ def test_of_two_launches_of_one_name_at_once_the_second_is_refused(place: Kubern
 
 
 def test_of_two_launches_of_one_name_at_once_the_first_goes_on(place: KubernetesPlace) -> None:
-    launch_beside(place, "f" * 8)
-    assert len(place.fake.objects["jobs"]) == 2
+    """When the other one has seen it, and has gone."""
+    launch_beside(place, "f" * 8, looks_until_it_goes=3)
+    assert "other" not in place.fake.objects["jobs"]
+    assert len(place.fake.objects["jobs"]) == 1
+
+
+def test_one_that_was_made_before_in_the_same_second_and_does_not_see_this_one_goes_on(place: KubernetesPlace) -> None:
+    """It had looked before this one's Job was there: the order of ids is not that of time. Both once went on."""
+    with pytest.raises(UsageError, match="a cluster named 'mine' was launched at the same moment"):
+        launch_beside(place, "f" * 8)
+    assert list(place.fake.objects["jobs"]) == ["other"]
 
 
 def test_a_job_whose_launcher_was_killed_before_it_made_the_secret_has_its_key(place: KubernetesPlace) -> None:
