@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ _LOOK_S, _LOOKS = 10.0, 6
 _BUSY_THREAD, _BUSY_PROCESS = 0.005, 0.1
 # Of a stack of a hundred frames and some dozens of threads.
 _MOST_BYTES = 1 << 18
-_MOST_SHOWN = 8
+# Of a node's Pythons, in each heartbeat, and of all nodes' in main's line.
+_MOST_TOLD, _MOST_SHOWN = 64, 8
 # How many nodes main asks: each is a request.
 _MOST_ASKED = 64
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*$", re.MULTILINE)
@@ -93,7 +95,10 @@ class Standstill:
             if self._busy_at < now:
                 self._sizes = self._ask()  # they have until the next heartbeat
         else:
-            self._told = {"still_s": int(still_s), "waits": self._told.get("waits") or list(self._answers())}
+            self._told = {
+                "still_s": int(still_s),
+                "waits": self._told.get("waits") or [*islice(self._answers(), _MOST_TOLD)],
+            }
         return self._told
 
     # --- Whether anything computes -------------------------------------------------------------------------
@@ -175,6 +180,8 @@ class Standstill:
         """Yield what each that was asked waits in: ``rank 0 waits in init_process_group (train.py:10)``."""
         for path, size in (self._sizes or {}).items():
             try:
+                if not path.is_file():  # the script may do there what it likes: a pipe would be waited for
+                    continue
                 with path.open("rb") as file:
                     rank = printable(file.readline(200).decode(errors="replace").strip(), 20)
                     file.seek(size)
@@ -205,10 +212,12 @@ def waits_in(stack: str, places: Sequence[Path]) -> str:
 
 
 def _source(file: str, line: str) -> str:
-    with contextlib.suppress(OSError, ValueError), open(file, encoding="utf-8", errors="replace") as source:  # noqa: PTH123
-        for number, text in enumerate(source, 1):
-            if number == int(line):
-                return text.strip()
+    """Return a line of a user's *file*; empty where that is none, such as a pipe, or changed meanwhile."""
+    with contextlib.suppress(OSError, ValueError):
+        if Path(file).is_file():
+            with Path(file).open("rb") as source:
+                text = next(islice(source.readlines(_MOST_BYTES), int(line) - 1, None), b"")
+                return text.decode(errors="replace").strip()
     return ""
 
 
@@ -231,7 +240,8 @@ def ask_all(own: Mapping[str, Any], members: Sequence[str], read: Callable[[str]
         return ""
     shown, before = [], ""
     for node, beat in told.items():
-        for line in beat.get("waits") or []:
+        waits = beat.get("waits")
+        for line in waits if isinstance(waits, list) else []:
             rank, _, what = printable(line, 200).partition("waits in ")
             shown.append(f"{node} {rank}the same" if what == before else f"{node} {rank}waits in {what}")
             before = what

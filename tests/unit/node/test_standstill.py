@@ -162,6 +162,13 @@ def test_a_line_of_the_users_that_waits_itself_is_shown(tmp_path: Path) -> None:
     assert waits_in(stack, [tmp_path]) == "waits in time.sleep(600) (a.py:3)"
 
 
+def test_a_pipe_in_the_codes_place_is_not_waited_for(tmp_path: Path) -> None:
+    """The agent has more to do."""
+    os.mkfifo(tmp_path / "a.py")
+    stack = f'Current thread 0x1 (most recent call first):\n  File "{tmp_path}/a.py", line 3 in go\n'
+    assert waits_in(stack, [tmp_path]) == "waits in go (a.py:3)"
+
+
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -293,6 +300,13 @@ def test_many_are_counted() -> None:
 def test_a_node_that_does_not_stand_still_is_enough(other: dict[str, object] | None) -> None:
     """It computes, has ended, or says what is no number."""
     assert ask_all(still(80), ["WORKER_1"], lambda _: other) == ""
+
+
+@pytest.mark.parametrize("waits", [7, "rank 1", None, [7, None], {"a": 1}])
+def test_where_a_node_waits_may_be_told_in_another_shape(waits: object) -> None:
+    """By a node of another version: that is no bug of main's, which ends the cluster."""
+    told = {"still_s": 70, "waits": waits}
+    assert ask_all(still(80), ["WORKER_1"], lambda _: told).startswith("nothing printed and nothing computed for 70 s")
 
 
 def test_more_nodes_than_can_be_asked_are_not() -> None:
