@@ -245,6 +245,12 @@ def parse_profiled(text: str) -> list[str]:
     return names
 
 
+def no_profiler(program: str) -> str:
+    """Return why ``PROFILE_CMD`` cannot be run: a node says it, and a launch that can see it."""
+    advice = f"--with {program} adds it; in an image, EXTRA_ENV or SYSTEM_PACKAGES of make build"
+    return f"PROFILE_CMD: there is no program '{program}': {advice}"
+
+
 def parse_named_args(text: str) -> list[str]:
     """Return ``--k v`` for each pair of ``NAMED_ARGS``: a JSON object, or shell-quoted ``k=v`` words.
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
 from oci_cluster.contract.names import link_node_dir
 from oci_cluster.contract.outcome import Outcome
-from oci_cluster.contract.profile import no_profiler
 from oci_cluster.contract.session import client_token, session_token
 from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.contract.values import no_profiler
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
 from oci_cluster.node.address import interface_of
 from oci_cluster.node.liveness import is_member

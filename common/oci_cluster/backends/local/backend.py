@@ -40,9 +40,8 @@ from oci_cluster.contract.cluster import (
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader, framework_words, own_environment
 from oci_cluster.contract.names import node_dirs, rank_of, remove_node_dir
-from oci_cluster.contract.profile import no_profiler
 from oci_cluster.contract.session import session_packages
-from oci_cluster.contract.values import parse_args, parse_files
+from oci_cluster.contract.values import no_profiler, parse_args, parse_files
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.added_packages import with_packages
 from oci_cluster.system.console import Say
