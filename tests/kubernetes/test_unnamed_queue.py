@@ -48,6 +48,7 @@ def test_a_cluster_in_the_default_queue_grows_without_an_interruption(site: Site
     # What it has taken is the queue's: nothing is left for one of two nodes.
     waits = site.launch("plain", 1, UP, "--name", "waits")
     site.wait_for(waits, "queued")
+    assert "(TTL, without its time in the queue and lives that were interrupted)" in waits.err
     waits.interrupt()
     assert waits.wait(SOON_S) == 143, waits.err
     site.run("stop", name)

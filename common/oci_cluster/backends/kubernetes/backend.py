@@ -130,6 +130,7 @@ class KubernetesBackend:
         self._clock = clock
         self._sleep = sleep
         self._plans: dict[str, Plan] = {}
+        self._queued: set[str] = set()
 
     @cached_property
     def service(self) -> Service:
@@ -222,7 +223,9 @@ class KubernetesBackend:
         if is_stored(plan.placed["work_dir"]):
             with tempfile.TemporaryDirectory() as scratch:
                 code_of(plan, Path(scratch)).send(plan, say)
-        self._jobs.create(cluster.handle, objects)
+        made = self._jobs.create(cluster.handle, objects)
+        if states.labels_of(made).get(requests.QUEUE):  # or that of its namespace, where it names none
+            self._queued.add(cluster.handle)
         for warning in self.service.warnings:
             say(f"Kubernetes warns: {warning}")
         self._plans[cluster.handle] = plan
@@ -236,7 +239,8 @@ class KubernetesBackend:
         from oci_cluster.backends.kubernetes.jobs import node_ports
 
         ttl = plan.environment.get("TTL", "")
-        queued = ", without its time in the queue and lives that were interrupted" if plan.settings.get("QUEUE") else ""
+        is_queued = cluster.handle in self._queued
+        queued = ", without its time in the queue and lives that were interrupted" if is_queued else ""
         bound = f"ends after {ttl} at the latest (TTL{queued})"
         end = bound if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
         ports = node_ports(self.service, cluster.handle) if plan.settings.get("EXPOSE_SERVICE") else ""

@@ -50,8 +50,11 @@ class Jobs:
         self._clock = clock
         self._sleep = sleep
 
-    def create(self, name: str, objects: Sequence[Object]) -> None:
+    def create(self, name: str, objects: Sequence[Object]) -> Object:
         """Make the *objects* of a cluster, the Job called *name* last among them: it is made first, and owns the rest.
+
+        Returns:
+            The Job, as the API has made it.
 
         Raises:
             KubernetesError: the API refused, or did not answer.
@@ -72,6 +75,7 @@ class Jobs:
         self._stop_if_told()
         if job["spec"].get("suspend") and not states.labels_of(job).get(requests.QUEUE):  # else Kueue decides
             service.patch(service.path("jobs", name), {"spec": {"suspend": False}})
+        return made
 
     def _refuse_second(self, made: Object) -> None:
         """Refuse the Job that was just *made* where there is an older one of its cluster's name, which has not ended.
