@@ -47,8 +47,8 @@ import os, sys
 root, uv, *words = sys.argv[1:]
 sys.path.insert(0, os.path.join(root, "common"))
 from oci_cluster.system.pip_config import pip_settings, uv_options
-options, extra = uv_options(pip_settings(os.environ), lambda text: print(text, file=sys.stderr))
-os.execve(uv, [uv, *words, *options], {**os.environ, **extra})
+options, variables = uv_options(pip_settings(os.environ), lambda text: print(text, file=sys.stderr))
+os.execve(uv, [uv, *words, *options], {**os.environ, **variables})
 END
 }
 

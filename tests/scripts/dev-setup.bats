@@ -32,7 +32,7 @@ setup_tools() { "${PROJECT}/scripts/dev-setup.sh" "$@"; }
 stub_venv() { # what pip ends with, what uv ends with
   local bin="${PROJECT}/.venv/bin"
   mkdir -p "${bin}"
-  printf '#!/bin/sh\necho "uv $*" >>"%s/calls"\nexit %s\n' "${STUB_DIR}" "$2" >"${bin}/a uv"
+  printf '#!/bin/sh\necho "uv $* $UV_DEFAULT_INDEX" >>"%s/calls"\nexit %s\n' "${STUB_DIR}" "$2" >"${bin}/a uv"
   chmod +x "${bin}/a uv"
   cat >"${bin}/python" <<END
 #!/bin/sh
@@ -55,7 +55,7 @@ pip="-m pip install --quiet --disable-pip-version-check --compile --require-hash
   PIP_INDEX_URL=https://index.example/simple PIP_CONFIG_FILE=/dev/null run -0 --separate-stderr setup_tools python
   assert_calls "\
 ${pip} /dev/stdin
-uv pip install --quiet --python ${PROJECT}/.venv/bin/python --compile-bytecode ${locked[*]} --default-index https://index.example/simple"
+uv pip install --quiet --python ${PROJECT}/.venv/bin/python --compile-bytecode ${locked[*]} https://index.example/simple"
   # Its line, its hashes, the last of which ends the entry, and nothing else.
   run -0 grep -vE '^    --hash=sha256:[0-9a-f]{64}( \\)?$' "${STUB_DIR}/stdin"
   assert_output --regexp '^uv==[0-9.]+ \\$'

@@ -137,16 +137,15 @@ def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say, *
         _check_without_conda(files)
         run_installer([sys.executable, "-m", "venv", "--without-pip", directory], say)
     python = directory / "bin" / "python"
-    command, extra = _install_command(python, say, index)
+    command, environ = _install_command(python, say, index)
     if not conda:
         with tempfile.TemporaryDirectory() as scratch:
             for step in _steps(files, pins, Path(scratch), say):
-                install_command = _install_command(python, say)[0] if step.is_locked else command
-                _run_step(install_command, step, say, extra)
+                _run_step(command, step, say, _install_command(python, say)[1] if step.is_locked else environ)
     for hook in dict.fromkeys(file.path.with_name("post-install.sh") for file in files):
         if hook.exists():
             cache.mkdir(parents=True, exist_ok=True)
-            run_installer([hook.absolute(), python, cache, *command], say, extra, HOOK_PROGRESS)
+            run_installer([hook.absolute(), python, cache, *command], say, environ, HOOK_PROGRESS)
     site_packages = _site_packages(python)
     named = [wanted.name for file in files for entry in file.pip if (wanted := _requirement(entry))]
     _trim(site_packages, services=named.count("oci") <= 1)
@@ -232,11 +231,10 @@ def _install_with_conda(conda: str, directory: Path, files: Sequence[EnvFile], s
 def _install_command(python: Path, say: Say, index: str = "") -> tuple[list[str], dict[str, str]]:
     """Return the command that installs packages for *python*, from *index* too, and its environment."""
     uv = Path(sys.executable).with_name("uv")
-    options, extra = uv_options(with_index(pip_settings(os.environ), index), say)
-    if "--index-strategy" not in options:  # an index that a file itself names must not hide another's versions
-        options += ["--index-strategy", "unsafe-best-match"]
-    # Compiled in the end, when it is known what stays.
-    return [str(uv), "pip", "install", "--python", str(python), *options], {"UV_COMPILE_BYTECODE": "0", **extra}
+    options, environ = uv_options(with_index(pip_settings(os.environ), index), say)
+    # An index that a file itself names must not hide another's versions. Compiled in the end, when it is known what stays.
+    own = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_COMPILE_BYTECODE": "0"}
+    return [str(uv), "pip", "install", "--python", str(python), *options], {**environ, **own}
 
 
 def _site_packages(python: Path) -> Path:

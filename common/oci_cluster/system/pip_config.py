@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 
-# pip's options that decide where packages come from, and what uv calls them.
-_UV_OPTIONS = {
-    "index-url": "--default-index",
-    "extra-index-url": "--index",
-    "find-links": "--find-links",
-    "trusted-host": "--allow-insecure-host",
-    "no-index": "--no-index",
+# pip's options that decide where packages come from; uv's variables for them, and what stands there between two words.
+# Source: https://docs.astral.sh/uv/reference/environment/
+_UV_VARIABLES = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
 }
 # PyTorch's own builds for CPUs. Source: https://pytorch.org/get-started/locally/
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -81,22 +81,30 @@ def _option(name: str) -> str:
 def uv_options(settings: Mapping[str, str], say: Say) -> tuple[list[str], dict[str, str]]:
     """Return uv's options and environment for pip's *settings*: uv does not read pip's configuration.
 
+    The URLs of indexes, which may hold a password, are in the environment: everybody on the machine sees arguments.
     Of a place in ``find-links`` that is not there pip warns; uv fails. It is left out here, and *say* is told.
     """
-    options: list[str] = []
-    for name, option in _UV_OPTIONS.items():
-        text = settings.get(name, "")
-        if name == "no-index":
-            options += [option] if text.lower() in _YES else []
-            continue
-        for word in map(os.path.expanduser, text.split()):
+    variables: dict[str, str] = {}
+    for name, (variable, between) in _UV_VARIABLES.items():
+        words = []
+        for word in map(os.path.expanduser, settings.get(name, "").split()):
             if name == "find-links" and not _is_there(word):
                 say(f"pip's find-links names '{word}', which is not there: left out")
             else:
-                options += [option, word]
+                words.append(_as_url(word) if between in word else word)
+        if words:
+            variables[variable] = between.join(words)
     if "extra-index-url" in settings:  # pip takes the best version of all indexes, uv that of the first that has any
-        options += ["--index-strategy", "unsafe-best-match"]
-    return options, {"SSL_CERT_FILE": settings["cert"]} if "cert" in settings else {}
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    if "cert" in settings:
+        variables["SSL_CERT_FILE"] = settings["cert"]
+    has_no_index = settings.get("no-index", "").lower() in _YES
+    return ["--no-index"] if has_no_index else [], variables  # there is no variable for it
+
+
+def _as_url(place: str) -> str:
+    """Return *place* with its commas written otherwise: of a list they would be the ends."""
+    return place.replace(",", "%2C") if "://" in place else Path(place).absolute().as_uri().replace(",", "%2C")
 
 
 def _is_there(place: str) -> bool:

@@ -290,26 +290,30 @@ def _make(
         base = sys.executable if is_own else str(tools_python(root))
         make = [base, "-m", "venv", *([] if is_own else ["--without-pip"]), str(directory)]
         run_installer([uv, "venv", "--quiet", "--allow-existing", "--python", base, directory] if uv else make, say)
+    from_index: list[str] = []
+    environ: dict[str, str] = {}
+    environ_with_index: dict[str, str] = {}
     if uv:
-        settings, extra = uv_options(pip_settings_of(root), say)
-        with_torch, _ = uv_options(with_index(pip_settings_of(root), index), lambda _: None)
-        install = [uv, "pip", "install", "--python", str(directory / "bin" / "python")]
+        options, environ = uv_options(pip_settings_of(root), say)
+        _, environ_with_index = uv_options(with_index(pip_settings_of(root), index), lambda _: None)
+        install = [uv, "pip", "install", "--python", str(directory / "bin" / "python"), *options]
     else:
-        settings, extra = [], {}
-        with_torch = ["--extra-index-url", index] if index else []
+        from_index = ["--extra-index-url", index] if index else []
         install = [*own_pip(root, say), "--python", str(directory / "bin" / "python"), "install"]
     # Compiled here and now, also where PYTHONDONTWRITEBYTECODE is set: an uncompiled start costs seconds, every time.
     compiled = ["--compile-bytecode"] if uv else ["--compile"]
     for step in steps:
-        options = settings if step.is_locked else with_torch
-        run_installer([*install, *options, *compiled, *step.words], say, extra)
-    install += with_torch
+        if step.is_locked:
+            run_installer([*install, *compiled, *step.words], say, environ)
+        else:
+            run_installer([*install, *from_index, *compiled, *step.words], say, environ_with_index)
+    install += from_index
     if hook is not None and hook.exists():
         kept = _kept_builds(root, hook.parent.name)
         # What it leaves there when it is ended goes with it.
         with tempfile.TemporaryDirectory(prefix="oci-cluster-") as scratch:
             command: list[str | Path] = [hook, directory / "bin" / "python", kept, *install, *compiled]
-            run_installer(command, say, {**extra, "TMPDIR": scratch}, HOOK_PROGRESS)
+            run_installer(command, say, {**environ_with_index, "TMPDIR": scratch}, HOOK_PROGRESS)
     if directory != own_venv(root):
         put_into(directory)
     say(f"  done in {time.monotonic() - started:.0f} s")

@@ -35,17 +35,19 @@ def test_pytorchs_index_is_asked_where_something_of_pytorch_is_listed(
     """Beside the user's places."""
     monkeypatch.setattr(image_environment, "pip_settings", lambda _: {"find-links": str(image.wheels)})
     called: list[str] = []
+    environs: list[dict[str, str]] = []
 
-    def run(command: list[str | Path], *_: object) -> None:
+    def run(command: list[str | Path], _: object, environ: dict[str, str] | None = None, *__: object) -> None:
         called.append(" ".join(map(str, command)))
+        environs.append(environ or {})
         if " install " in called[-1]:
             raise BackendError("enough is known")
 
     monkeypatch.setattr(image_environment, "run_installer", run)
     with pytest.raises(BackendError, match="enough is known"):
         image.install(image.file(listed), torch="cpu")
-    index = f"--index https://download.pytorch.org/whl/cpu --find-links {image.wheels}"
-    assert (index in called[-1]) == is_asked
+    assert (environs[-1].get("UV_INDEX") == "https://download.pytorch.org/whl/cpu") is is_asked
+    assert environs[-1]["UV_FIND_LINKS"] == str(image.wheels)
 
 
 def test_the_build_tells_the_program(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,11 @@ from oci_cluster.system.python_env import ensure_framework, ensure_tools, tools_
 STUB = """#!/bin/sh
 printf '%s' "$0" >>"$STUB_CALLS"
 printf ' %s' "$@" >>"$STUB_CALLS"
-printf '%s\\n' "${SSL_CERT_FILE:+ cert=$SSL_CERT_FILE}" >>"$STUB_CALLS"
+for name in UV_DEFAULT_INDEX UV_INDEX UV_INDEX_STRATEGY SSL_CERT_FILE; do
+  eval "value=\\${$name:-}"
+  [ -z "$value" ] || printf ' %s=%s' "$name" "$value" >>"$STUB_CALLS"
+done
+echo >>"$STUB_CALLS"
 for last; do :; done
 case " $*" in
   *" venv "*) mkdir -p "$last/bin" && cp "$STUB" "$last/bin/python" ;;

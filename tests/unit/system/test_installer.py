@@ -71,8 +71,8 @@ def test_the_installer_is_given_pips_configuration(checkout: Checkout) -> None:
     checkout.set(PIP_INDEX_URL="https://a/simple", PIP_CERT="/ca.pem")
     checkout.tools()
     assert checkout.calls()[-1] == (
-        "BIN/uv pip install --python ROOT/.venv/bin/python --default-index https://a/simple --compile-bytecode"
-        f" {LOCKED} cert=/ca.pem"
+        f"BIN/uv pip install --python ROOT/.venv/bin/python --compile-bytecode {LOCKED}"
+        " UV_DEFAULT_INDEX=https://a/simple SSL_CERT_FILE=/ca.pem"
     )
 
 
@@ -97,7 +97,7 @@ def test_the_settings_are_those_of_the_pip_that_there_is(
     if has_pip:
         (checkout.root / ".venv" / "lib" / "python3.11" / "site-packages" / "pip").mkdir(parents=True)
     checkout.tools()
-    assert f" --default-index https://{'venv' if has_pip else 'host'} " in checkout.calls()[-1]
+    assert f" UV_DEFAULT_INDEX=https://{'venv' if has_pip else 'host'}" in checkout.calls()[-1]
 
 
 def test_nothing_of_this_changes_the_environment(checkout: Checkout) -> None:

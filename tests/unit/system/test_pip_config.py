@@ -25,31 +25,31 @@ def silent(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pip", "options", "extra"),
+    ("pip", "options", "environ"),
     [
         ({}, [], {}),
-        ({"index-url": "https://a/simple"}, ["--default-index", "https://a/simple"], {}),
+        ({"index-url": "https://ada:secret@a/simple"}, [], {"UV_DEFAULT_INDEX": "https://ada:secret@a/simple"}),
         (
             {"extra-index-url": "https://a https://b"},
-            ["--index", "https://a", "--index", "https://b", "--index-strategy", "unsafe-best-match"],
-            {},
+            [],
+            {"UV_INDEX": "https://a https://b", "UV_INDEX_STRATEGY": "unsafe-best-match"},
         ),
-        ({"find-links": "\n/tmp\nhttps://b\n"}, ["--find-links", "/tmp", "--find-links", "https://b"], {}),
-        ({"trusted-host": "a b"}, ["--allow-insecure-host", "a", "--allow-insecure-host", "b"], {}),
+        ({"find-links": "\n/tmp\nhttps://b/x,y\n"}, [], {"UV_FIND_LINKS": "/tmp,https://b/x%2Cy"}),
+        ({"trusted-host": "a b"}, [], {"UV_INSECURE_HOST": "a b"}),
         *(({"no-index": word}, ["--no-index"], {}) for word in ("1", "true", "True", "yes")),
         *(({"no-index": word}, [], {}) for word in ("0", "false", "no", "")),
         ({"cert": "/etc/my ca.pem"}, [], {"SSL_CERT_FILE": "/etc/my ca.pem"}),
         ({"timeout": "60", "user": "true", "client-cert": "x"}, [], {}),
         (
             {"no-index": "1", "find-links": "/tmp", "index-url": "https://i", "cert": "/c"},
-            ["--default-index", "https://i", "--find-links", "/tmp", "--no-index"],
-            {"SSL_CERT_FILE": "/c"},
+            ["--no-index"],
+            {"UV_DEFAULT_INDEX": "https://i", "UV_FIND_LINKS": "/tmp", "SSL_CERT_FILE": "/c"},
         ),
     ],
 )
-def test_uv_is_told_what_pip_is_told(pip: dict[str, str], options: list[str], extra: dict[str, str]) -> None:
+def test_uv_is_told_what_pip_is_told(pip: dict[str, str], options: list[str], environ: dict[str, str]) -> None:
     """Each of pip's settings that decides where packages come from has its word in uv; others have none."""
-    assert uv_options(pip, silent) == (options, extra)
+    assert uv_options(pip, silent) == (options, environ)
 
 
 @pytest.mark.parametrize("word", ["on", "t", "y"])
@@ -64,8 +64,8 @@ def test_a_place_that_is_not_there_is_told_and_left_out(tmp_path: Path, gone: st
     said: list[str] = []
     (tmp_path / "a b").mkdir()
     there = [str(tmp_path), f"file://{tmp_path}/a%20b", "https://nobody.example/wheels"]
-    options, _ = uv_options({"find-links": " ".join([*there, gone])}, said.append)
-    assert options[1::2] == there
+    _, environ = uv_options({"find-links": " ".join([*there, gone])}, said.append)
+    assert environ["UV_FIND_LINKS"].split(",") == there
     named = os.path.expanduser(gone)  # noqa: PTH111 - as pip does
     assert said == [f"pip's find-links names '{named}', which is not there: left out"]
 
@@ -74,7 +74,7 @@ def test_a_place_in_ones_home_is_found_there(tmp_path: Path, monkeypatch: pytest
     """As with pip; uv does not know the sign."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "wheels").mkdir()
-    assert uv_options({"find-links": "~/wheels"}, silent)[0] == ["--find-links", f"{tmp_path}/wheels"]
+    assert uv_options({"find-links": "~/wheels"}, silent)[1] == {"UV_FIND_LINKS": f"{tmp_path}/wheels"}
 
 
 # --- What pip reads -------------------------------------------------------------------------------------------------

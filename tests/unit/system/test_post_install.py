@@ -13,7 +13,11 @@ from oci_cluster.errors import BackendError
 HOOK = """#!/bin/sh
 printf '%s' "$0" >>"$STUB_CALLS"
 printf ' %s' "$@" >>"$STUB_CALLS"
-printf '%s\\n' "${SSL_CERT_FILE:+ cert=$SSL_CERT_FILE}" >>"$STUB_CALLS"
+for name in UV_DEFAULT_INDEX UV_INDEX UV_INDEX_STRATEGY SSL_CERT_FILE; do
+  eval "value=\\${$name:-}"
+  [ -z "$value" ] || printf ' %s=%s' "$name" "$value" >>"$STUB_CALLS"
+done
+echo >>"$STUB_CALLS"
 printf '%b' "$HOOK_SAYS" && printf '%b' "$HOOK_ERRORS" >&2
 exit "${HOOK_FAILS:-0}"
 """
@@ -40,11 +44,11 @@ def test_a_post_install_script_is_run_when_all_else_is_installed(prepared: Check
     prepared.set(PIP_INDEX_URL="https://index.example/simple", PIP_CERT="/my ca")
     prepared.framework()
     install = "BIN/uv pip install --python ROOT/.venv/envs/dask/bin/python"
-    options = "--default-index https://index.example/simple --compile-bytecode"
+    environ = "UV_DEFAULT_INDEX=https://index.example/simple SSL_CERT_FILE=/my ca"
     hook = "ROOT/dask/post-install.sh ROOT/.venv/envs/dask/bin/python KEPT/oci-cluster/dask"
     assert prepared.calls()[-2:] == [
-        f"{install} {options} dask==1.0 bokeh==2.0 cert=/my ca",
-        f"{hook} {install} {options} cert=/my ca",
+        f"{install} --compile-bytecode dask==1.0 bokeh==2.0 {environ}",
+        f"{hook} {install} --compile-bytecode {environ}",
     ]
     assert (prepared.root.parent / "kept" / "oci-cluster" / "dask").is_dir()
 
