@@ -13,12 +13,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Launch, Project, processes_of
-from stranger import LOOK, ask, sockets_of, why_not
+from harness import Launch, Project, processes_of, wait_until
+from session_client import url_of
+from stranger import LOOK, PYTHON, UID, ask, sockets_of, why_not
 
 WHY_NOT = why_not()
 pytestmark = [
@@ -251,3 +253,57 @@ def test_directories_of_a_cluster_are_its_owners(project: Project, room: Path) -
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     launch.interrupt()
     assert launch.wait() == 143
+
+
+# Listens where it is told, and prints who has connected and what they have said; ends with its input.
+SQUAT = """
+import socket, sys, threading
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind((sys.argv[1], int(sys.argv[2])))
+listener.listen()
+print("up", flush=True)
+def serve():
+    while True:
+        connection, _ = listener.accept()
+        connection.settimeout(3)
+        try:
+            print(connection.recv(65536), flush=True)
+        except OSError as error:
+            print(error, flush=True)
+        connection.close()
+threading.Thread(target=serve, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+def test_who_listens_before_a_session_gets_no_token(project: Project, room: Path, tmp_path: Path) -> None:
+    """Its server begins some seconds after the cluster; whoever was first on its port is asked nothing."""
+    kind = project.path / "scripts" / "sessions" / "hello"
+    shutil.copytree(Path(__file__).parent / "hello", kind)
+    start = kind / "start.sh"
+    waits = f"while [[ ! -e {tmp_path}/go ]]; do sleep 0.05; done\nexec python"
+    start.write_text(start.read_text().replace("exec python", waits))
+    try:
+        session = project.session("hello", "mine", "--framework", "plain", "--python", sys.executable)
+        wait_until(lambda: "ready after" in session.err, lambda: session.err)
+        (address,) = re.findall(r"node=MAIN address=(\S+)", session.log("MAIN"))
+        command = [str(PYTHON), "-I", "-c", SQUAT, address, "18500"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, user=UID, group=UID, extra_groups=[], cwd="/", text=True, **pipes) as squatter:
+            assert squatter.stdout is not None
+            assert squatter.stdout.readline() == "up\n"
+            refused = project.run("connect", "mine", "--check")
+            assert refused.returncode == 69
+            assert "it is not this user's process that listens on port 18500" in refused.stderr
+            said = squatter.stdout.readline()  # who has connected
+            said += squatter.communicate("")[0]
+        assert said
+        assert "GET" not in said
+        (tmp_path / "go").touch()
+        with urllib.request.urlopen(url_of(session), timeout=60) as page:  # noqa: S310 - http, of this test's session
+            assert page.read() == b"hello"
+        session.interrupt()
+        assert session.wait() == 143
+    finally:
+        shutil.rmtree(kind)

@@ -232,7 +232,8 @@ def _install_command(python: Path, say: Say, index: str = "") -> tuple[list[str]
     """Return the command that installs packages for *python*, from *index* too, and its environment."""
     uv = Path(sys.executable).with_name("uv")
     options, environ = uv_options(with_index(pip_settings(os.environ), index), say)
-    # An index that a file itself names must not hide another's versions. Compiled in the end, when it is known what stays.
+    # An index that a file itself names must not hide another's versions.
+    # Compiled in the end, when it is known what stays.
     own = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_COMPILE_BYTECODE": "0"}
     return [str(uv), "pip", "install", "--python", str(python), *options], {**environ, **own}
 

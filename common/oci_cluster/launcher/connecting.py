@@ -30,6 +30,7 @@ from oci_cluster.launcher.report import facts_of
 from oci_cluster.launcher.ssh_config import write_ssh_config
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import write_whole
+from oci_cluster.system.listeners import is_of_this_user
 from oci_cluster.system.process import Signals, die_with_parent
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class Connected:
         probe = kind.probe.format(token=self.token) if kind else "/" if port.name == "dashboard" else ""
         host, here = self.connections.reach(node, port.number, port.local, must_answer=check, looks_again=looks_again)
         if check:
+            if kind and self.backend.is_this_machine:  # before its server begins, somebody else may listen
+                patiently(lambda: _refuse_another_user(host, here), looks_again)
             patiently(lambda: _check_answer(host, here, probe, is_session=kind is not None), looks_again)
         if kind is None:
             return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
@@ -123,6 +126,16 @@ class Connected:
         except ClusterError:  # what main says of its URLs is not known; its ports are
             return {}
         return facts_of(self.backend, self.cluster, self.plan, ready)
+
+
+def _refuse_another_user(host: str, port: int) -> None:
+    """Raise BackendError where another user of this machine listens: whoever is asked there gets the token.
+
+    While this user's server listens, nobody else can.
+    """
+    if not is_of_this_user(host, port):
+        msg = f"it is not this user's process that listens on port {port} of {host}; SESSION_PORT names another port"
+        raise BackendError(msg)
 
 
 def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None:

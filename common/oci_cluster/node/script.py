@@ -222,7 +222,7 @@ class Script:
             "OUTPUT_DIR": str(self.output_dir),
             "NODE_DIR": str(node_dir),
             "SHORT_NODE_DIR": str(link_node_dir(node_dir)),
-            "CLIENT_DIR": str(self._pulse.cluster_dir.local_path or node_dir),
+            "CLIENT_DIR": self._environ.get("CLIENT_DIR", str(node_dir)),
             "NODES_DIR": str(self.nodes_dir.path),
             "READY_FILE": str(node_dir / "ready"),
             "TIMEOUT": str(max(1, round(self._pulse.left_s))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import re
+import shlex
 import time
 
 # What a terminal obeys (ECMA-48): colours and their like; other sequences; strings, which set titles and clipboards;
@@ -46,6 +47,14 @@ def harmless(line: str, *, colour: bool) -> str:
 
     shown = _CONTROL.sub(kept, line)
     return shown + _PLAIN if is_coloured else shown
+
+
+def as_words(text: str) -> str:
+    """Return the words of *text* so that a shell takes them as words, and does nothing else that stands there."""
+    try:
+        return shlex.join(shlex.split(text))
+    except ValueError:  # a quotation that does not end
+        return shlex.quote(text)
 
 
 def now() -> str:

@@ -52,6 +52,7 @@ def test_start_script_gets_the_contracts_variables(main: Node, root: Path) -> No
         "CODE_DIR": str(root / "code"),
         "OUTPUT_DIR": str(root / "out"),
         "NODE_DIR": str(node_dir),
+        "CLIENT_DIR": str(node_dir),  # never the cluster dir, where others may write
         "READY_FILE": str(node_dir / "ready"),
         "TIMEOUT": "600",
         "GRACE_PERIOD": "10",
@@ -62,6 +63,13 @@ def test_start_script_gets_the_contracts_variables(main: Node, root: Path) -> No
     }
     assert {key: environ.get(key) for key in expected} == expected
     assert "TLS_KEY_FILE" not in environ
+
+
+def test_a_file_for_programs_outside_is_where_the_backend_says(root: Path) -> None:
+    main = Node(root, CLIENT_DIR="/mine")
+    main.child_ends(0, at=1)
+    main.run()
+    assert main.children.environ()["CLIENT_DIR"] == "/mine"
 
 
 def test_a_module_is_given_by_both_names(root: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oci_cluster.system import text as text_module
-from oci_cluster.system.text import harmless, now, span
+from oci_cluster.system.text import as_words, harmless, now, span
 
 
 def test_the_time_is_utc_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +67,21 @@ def test_text_that_is_not_to_be_seen_is_seen(style: str) -> None:
 def test_a_hostile_line_takes_no_longer_than_another(begun: str) -> None:
     """Each begins something that never ends: to look for the ends of all would take hours."""
     assert ESC not in harmless(begun * 500_000, colour=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A=/tmp/x B=2", "A=/tmp/x B=2"),
+        ("A='/my dir/x'", "'A=/my dir/x'"),
+        ("A=1; rm -rf ~", "'A=1;' rm -rf '~'"),
+        ("A=$(id) `id` | sh", "'A=$(id)' '`id`' '|' sh"),
+        ("A='1", "'A='\"'\"'1'"),
+    ],
+)
+def test_words_of_others_are_words_of_a_command(text: str, words: str) -> None:
+    """People copy what is shown into their shell."""
+    assert as_words(text) == words
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from oci_cluster.errors import StoppedError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.engine import Engine, EngineError
 from oci_cluster.system.files import not_writable, write_whole
+from oci_cluster.system.text import as_words
 
 # Containers that are started at once: each keeps a core of the engine's busy for most of a second.
 _AT_ONCE = 4
@@ -219,7 +220,7 @@ class DockerBackend:
     def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - it says nothing of that
         """Return the command that runs a program beside main, where its files and its network are."""
         main = commands.container_name(cluster.cluster_id, "MAIN")
-        return f"{shlex.quote(self._engine.program)} exec -it {main} env {words} python"
+        return f"{shlex.quote(self._engine.program)} exec -it {main} env {as_words(words)} python"
 
     # --- State ---------------------------------------------------------------------------------------------
 

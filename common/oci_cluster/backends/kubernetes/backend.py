@@ -41,6 +41,7 @@ from oci_cluster.contract.values import parse_switch
 from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import not_writable, write_whole
+from oci_cluster.system.text import as_words
 
 if TYPE_CHECKING:
     from oci_cluster.backends.kubernetes.jobs import Jobs
@@ -251,7 +252,7 @@ class KubernetesBackend:
         access, main = self.service.access, self._seen.newest(cluster).get("MAIN", {})
         context = f"--context {shlex.quote(access.context)} " if access.context else ""
         pod = states.name_of(main) or f"{cluster.handle}-0"
-        return f"kubectl {context}--namespace {access.namespace} exec -it {pod} -- env {words} python"
+        return f"kubectl {context}--namespace {access.namespace} exec -it {pod} -- env {as_words(words)} python"
 
     # --- State ---------------------------------------------------------------------------------------------
 

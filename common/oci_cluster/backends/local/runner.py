@@ -106,6 +106,8 @@ class Runner:
         path = os.pathsep.join([str(Path(self._plan.python).parent), self._environ.get("PATH", os.defpath)])
         environ = {**self._environ, "PATH": path, **self._plan.environment, **node.environment}
         environ |= share_of(self._plan, node)
+        # The launcher's own folder: where the work dir is, others may write.
+        environ["CLIENT_DIR"] = str(self._directory)
         environ.pop(records.RUNNER_MARK, None)
         log_path = self._directory / "logs" / f"{node.name}.log"
         try:

@@ -144,6 +144,7 @@ def test_a_runner_starts_all_nodes_and_records_how_each_ended(nodes: FakeNodes) 
     assert nodes.swept == [{**launch, "NODE_NAME": "WORKER_1"}, {**launch, "NODE_NAME": "MAIN"}, launch]
     assert nodes.agents.environs[101]["PATH"] == "/venv/bin:/bin"
     assert "CLUSTER_RUNNER" not in nodes.agents.environs[101]
+    assert nodes.agents.environs[101]["CLIENT_DIR"] == str(nodes.cluster.directory)
 
 
 @linux
