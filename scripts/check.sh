@@ -12,6 +12,8 @@
 #   --python PATH       use your own Python environment
 #   --with PACKAGES     add packages to the framework's environment (repeatable)
 #   --env NAME=VALUE    set a variable on every node (repeatable)
+#   --env-plain NAME=VALUE
+#                       the same for what looks like a secret and is none. With ARGS alone: the script's arguments
 #   --env-file FILE     the same for each line NAME=VALUE of a file (repeatable)
 #   --outputs FOLDERS   keep what your script writes to these folders of its code
 #   --name NAME         the cluster's name

@@ -13,6 +13,8 @@
 #   --python PATH       use your own Python environment, instead of one made from the framework's env.yaml
 #   --with PACKAGES     add packages to that environment, for this launch (repeatable): pandas,torchvision 'a>=2,<3'
 #   --env NAME=VALUE    set a variable on every node (repeatable). NAME alone: with the value of your environment
+#   --env-plain NAME=VALUE
+#                       the same for what looks like a secret and is none. With ARGS alone: the script's arguments
 #   --env-file FILE     the same for each line NAME=VALUE of a file (repeatable). Of two values the later one wins
 #   --outputs FOLDERS   keep what your script writes to these folders of its code, as outputs: checkpoints,runs
 #   --name NAME         the cluster's name; default: the framework's and a random part

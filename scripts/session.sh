@@ -21,6 +21,8 @@
 #   --python PATH       use your own Python environment, instead of one made from the framework's env.yaml
 #   --with PACKAGES     add packages to that environment, for this session (repeatable): pandas,torchvision 'a>=2,<3'
 #   --env NAME=VALUE    set a variable (repeatable). NAME alone: with the value of your environment
+#   --env-plain NAME=VALUE
+#                       the same for what looks like a secret and is none. With ARGS alone: the script's arguments
 #   --env-file FILE     the same for each line NAME=VALUE of a file (repeatable). Of two values the later one wins
 #   --name NAME         its name; default: the kind's and a random part
 #   --detach            do not wait for the end: print its name and return; connect.sh NAME tells how to reach it

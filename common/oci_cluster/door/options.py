@@ -45,6 +45,8 @@ class Options(PlaceOptions, total=False):
     """On ``local``: what is added to the framework's own environment, as pip names it."""
     env: Mapping[str, object]
     """Variables of every node."""
+    env_plain: Mapping[str, object]
+    """The same, which are no secrets, whatever they look like. Of the name ``ARGS``: the arguments are none."""
     name: str
     """The cluster's; without, one is made from the framework's."""
     ps: int

@@ -14,6 +14,7 @@ from oci_cluster.door.place import Place, missing_here
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request
+from oci_cluster.launcher.variables import ARGUMENTS
 from oci_cluster.system.console import Say
 
 # What nodes of this machine need beside their framework's packages where the entry point is a notebook.
@@ -34,6 +35,7 @@ class Wanted:
     python: str = ""
     packages: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env_plain: Mapping[str, str] = field(default_factory=dict, repr=False)
     name: str = ""
     ps: int = 0
     ttl: str = ""
@@ -53,7 +55,7 @@ class Wanted:
         tables = {
             name: {key: str(value) for key, value in dict(table or {}).items()}
             for name, table in options.items()
-            if name in {"env", "settings"}
+            if name in {"env", "env_plain", "settings"}
         }
         return cls(framework, workers, **{**options, **texts, **tables})
 
@@ -88,6 +90,7 @@ def request_of(wanted: Wanted, place: Place, say: Say) -> Request:
     """
     _check_settings(wanted, place)
     packages = packages_of(list(wanted.packages), wanted.python)
+    variables = {name: text for name, text in wanted.env_plain.items() if name != ARGUMENTS}
     # What is no setting of the launcher is for the backend alone: who asks, by words that no plan may hold.
     own = {name: text for name, text in place.own.items() if name in SETTINGS or name in wanted.settings}
     return Request(
@@ -95,7 +98,8 @@ def request_of(wanted: Wanted, place: Place, say: Say) -> Request:
         workers=str(wanted.workers),
         backend=place.backend,
         settings={**own, **wanted.flags()},
-        environment=[f"{name}={text}" for name, text in wanted.env.items()],
+        environment=[f"{name}={text}" for name, text in {**wanted.env, **variables}.items()],
+        plain=frozenset(wanted.env_plain),
         arguments=None if wanted.arguments is None else [str(word) for word in wanted.arguments],
         python=wanted.python or ("" if packages else _own_python(wanted, place, say)),
         packages=packages,

@@ -26,7 +26,7 @@ from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.opening import chosen, continue_in, equip, given_settings, open_named, opened
 from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request, make_plan
-from oci_cluster.launcher.variables import variables_of
+from oci_cluster.launcher.variables import plain_names, variables_of
 from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr
 from oci_cluster.system.interrupts import raise_at
 from oci_cluster.system.python_env import ensure_tools
@@ -201,7 +201,8 @@ def request_of(line: CommandLine, backend: str) -> Request:
     environment = variables_of(line.typed, os.environ, Path.cwd())
     python = line.value("--python")
     packages = packages_of(line.given.get("--with", []), python)
-    return Request(framework, workers, backend, settings, environment, line.rest, python, packages)
+    plain = plain_names(line.typed)
+    return Request(framework, workers, backend, settings, environment, plain, line.rest, python, packages)
 
 
 def _follow(

@@ -18,18 +18,20 @@ NO_BACKEND = frozenset({"update"})
 """Verbs that are the same wherever clusters run."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "launch": (
-        *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with=", "--env=", "--env-file="),
+        *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with="),
+        *("--env=", "--env-plain=", "--env-file="),
         *("--name=", "--ps=", "--ttl=", "--keep", "--detach", "--wait", "--dry-run", "--json"),
         *("--queue=", "--priority=", "--wait-for-quota="),
     ),
     "check": (
-        *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with=", "--env=", "--env-file="),
+        *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with="),
+        *("--env=", "--env-plain=", "--env-file="),
         *("--name=", "--ps=", "--ttl=", "--keep", "--queue=", "--priority=", "--wait-for-quota=", "--json"),
         "--live",
     ),
     "session": (
         *("--framework=", "--workers=", "--in=", "--idle=", "--key=", "--open"),
-        *("--code=", "--python=", "--with=", "--env=", "--env-file=", "--name=", "--ttl="),
+        *("--code=", "--python=", "--with=", "--env=", "--env-plain=", "--env-file=", "--name=", "--ttl="),
         *("--detach", "--dry-run", "--json", "--queue=", "--priority=", "--wait-for-quota="),
     ),
     "status": ("--json",),

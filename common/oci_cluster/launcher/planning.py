@@ -45,6 +45,8 @@ class Request:
     """Settings given by flags: they win over environment and ``config.env``."""
     environment: Sequence[str] = ()
     """``K=V`` of each ``--env``."""
+    plain: frozenset[str] = frozenset()
+    """Names of those, and of ``ARGS``, that are no secrets, whatever they look like."""
     arguments: Sequence[str] | None = None
     """The entry point's arguments, where the command line gave any."""
     python: str = ""
@@ -113,6 +115,7 @@ def make_plan(
         python=python,
         provision_timeout_s=provision_timeout_s,
         packages=tuple(request.packages),
+        plain=request.plain,
         chosen=frozenset(name for name in environment if given.text(name)),
     )
 
@@ -341,7 +344,7 @@ def _workers(text: str, backend: str, maximum: int) -> int:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        msg = f"--env '{text}' is not NAME=VALUE"
+        msg = f"--env '{name}{'=...' if equals else ''}' is not NAME=VALUE"  # the value may be a secret
         raise ValueError(msg)
     if name in DECIDED:
         msg = f"--env {name} is decided by the launch itself; leave it out"

@@ -22,7 +22,7 @@ from oci_cluster.launcher.opening import open_named
 from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request, make_plan
 from oci_cluster.launcher.session_policy import check_policy
-from oci_cluster.launcher.variables import variables_of
+from oci_cluster.launcher.variables import plain_names, variables_of
 from oci_cluster.system.console import program, say_to_stderr
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class _Session:
             backend.name,
             self._settings(environment, workers),
             environment,
+            plain_names(line.typed),
             [],
             python,
             packages_of(line.given.get("--with", []), python),

@@ -1,4 +1,4 @@
-"""What ``--env`` and ``--env-file`` give to every node, in the order in which they were typed."""
+"""What ``--env``, ``--env-plain`` and ``--env-file`` give to every node, in the order in which they were typed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from oci_cluster.contract.config import read_settings_file
 from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS
 from oci_cluster.errors import SettingsError, UsageError
 
+ARGUMENTS = "ARGS"
+"""With ``--env-plain``: the entry point's arguments, which are no variable that a person sets."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -17,7 +19,7 @@ def variables_of(typed: Iterable[tuple[str, str]], environ: Mapping[str, str], c
     """Return ``NAME=VALUE`` of each variable; of those that have one name, the last counts.
 
     Args:
-        typed: Options and their values, in order; others than these two are passed over.
+        typed: Options and their values, in order; others than these are passed over.
         environ: The launcher's environment: ``--env NAME`` takes the value that NAME has there.
         cwd: Where relative paths start.
 
@@ -26,11 +28,16 @@ def variables_of(typed: Iterable[tuple[str, str]], environ: Mapping[str, str], c
     """
     pairs: list[str] = []
     for option, text in typed:
-        if option == "--env":
+        if option == "--env" or (option == "--env-plain" and text != ARGUMENTS):
             pairs.append(_with_value(text, environ))
         elif option == "--env-file":
             pairs += [f"{name}={value}" for name, value in _read_file(cwd / Path(text).expanduser()).items()]
     return pairs
+
+
+def plain_names(typed: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the names of the variables that are no secrets, as the person says who has *typed* these options."""
+    return frozenset(text.partition("=")[0] for option, text in typed if option == "--env-plain")
 
 
 def _with_value(text: str, environ: Mapping[str, str]) -> str:

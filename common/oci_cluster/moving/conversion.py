@@ -11,7 +11,7 @@ from enum import Enum
 from oci_cluster.contract import ads_names
 from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
 from oci_cluster.moving.fields import Field
-from oci_cluster.system.redaction import is_secret
+from oci_cluster.system.secret_values import is_secret
 from oci_cluster.system.text import printable
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

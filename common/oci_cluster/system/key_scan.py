@@ -40,11 +40,12 @@ def look_for_keys(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
             continue
         with path.open("rb") as file:
             text = file.read(_READ_BYTES)
-        if what := _key_in(text):
+        if what := key_in(text):
             yield path, what
 
 
-def _key_in(text: bytes) -> str:
+def key_in(text: bytes) -> str:
+    """Return what *text* holds that looks like a key; empty where there is none."""
     if all(line.search(text) for line in _OCI_CONFIG):
         return "a configuration of OCI"
     return next((what for what, key in _KEYS if key.search(text)), "")

@@ -30,7 +30,8 @@ def test_an_unknown_framework_is_wrong_usage(checkout: Checkout) -> None:
 @pytest.mark.parametrize("pair", ["X", "=1", "1X=1", "A-B=1", "A B=1", ""])
 def test_an_env_that_is_no_pair_is_wrong_usage(checkout: Checkout, pair: str) -> None:
     """--env wants NAME=VALUE with a name that a shell can have."""
-    assert refusal(UsageError, checkout, environment=[pair]) == f"--env '{pair}' is not NAME=VALUE"
+    shown = pair.replace("=1", "=...")  # the value may be a secret
+    assert refusal(UsageError, checkout, environment=[pair]) == f"--env '{shown}' is not NAME=VALUE"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher.variables import variables_of
+from oci_cluster.launcher.variables import plain_names, variables_of
 
 
 def variables(*typed: tuple[str, str], environ: dict[str, str] | None = None, cwd: Path = Path()) -> list[str]:
@@ -43,6 +43,13 @@ def test_a_file_gives_its_lines(tmp_path: Path) -> None:
     """Read as config.env is: comments, quotes, nothing expanded; relative to where the user is."""
     (tmp_path / "my.env").write_text("# mine\nA=1\nB='two words' # why\nC=\"$HOME\"\nD=\n")
     assert variables(("--env-file", "my.env"), cwd=tmp_path) == ["A=1", "B=two words", "C=$HOME", "D="]
+
+
+def test_what_is_called_plain_is_a_variable_like_others() -> None:
+    """Of the arguments only their name is noted: they stand behind ``--``."""
+    typed = [("--env-plain", "SORT_KEY=k1"), ("--env-plain", "ARGS"), ("--env", "A=1"), ("--env-plain", "MINE")]
+    assert variables(*typed, environ={"MINE": "x"}) == ["SORT_KEY=k1", "A=1", "MINE=x"]
+    assert plain_names(typed) == {"SORT_KEY", "ARGS", "MINE"}
 
 
 def test_the_order_is_that_of_the_command_line(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from oci_cluster.contract.values import parse_count, parse_switch
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.images import records as image_records
 from oci_cluster.system.engine import PROTOCOL, Engine
-from oci_cluster.system.redaction import without_secrets
+from oci_cluster.system.secret_values import without_secrets
 
 # The cluster's volume: its cluster dir, and beside that, where a look at it does not copy them, the outputs.
 WORK = "/work"

@@ -18,7 +18,7 @@ from oci_cluster.contract.lives import is_interruptible
 from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import pushed_image
-from oci_cluster.system.redaction import is_secret
+from oci_cluster.system.secret_values import PLAIN, secret_in
 
 T = TypeVar("T")
 
@@ -127,10 +127,11 @@ def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
         problems.append(f"POD_PATCH: there is no file '{patch}'")
     own = {"LAUNCH_KEY", *plan.settings}
     for name, text in plan.environment.items():
-        if name not in own and is_secret(name, text):
+        if name not in {*own, *plan.plain} and (secret := secret_in(name, text)):
             problems.append(
-                f"{name} looks like a secret, and all who may look at Jobs would see it: put it into a Secret "
-                "(kubectl create secret generic mine --from-literal=NAME=VALUE) and name that: ENV_SECRETS=mine"
+                f"{secret} looks like a secret, and all who may look at Jobs would see it: put it into a Secret "
+                "(kubectl create secret generic mine --from-env-file=mine.env) and name that: ENV_SECRETS=mine; "
+                f"{PLAIN}"
             )
     return problems
 

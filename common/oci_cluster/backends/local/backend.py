@@ -48,7 +48,7 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.process import describe, sweep_marked
 from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages
-from oci_cluster.system.redaction import without_secrets
+from oci_cluster.system.secret_values import without_secrets
 
 # How long the runner may take to have every agent started; far above the 0.1 s seen with 4 nodes.
 _START_TIMEOUT_S = 60.0

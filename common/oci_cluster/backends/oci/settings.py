@@ -20,7 +20,7 @@ from oci_cluster.contract.names import ROLES
 from oci_cluster.contract.values import parse_bounds, parse_count, parse_duration, parse_switch
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import pushed_image
-from oci_cluster.system.redaction import is_secret
+from oci_cluster.system.secret_values import PLAIN, secret_in
 
 STYLES = ("runs", "multinode")
 # What the service gives a run after its TTL, to end in order: the agent's own TTL comes first.
@@ -181,9 +181,9 @@ def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[str]) -> list
         problems.append(f"WORK_DIR: nodes on OCI cannot reach {plan.work_dir}; set oci://<bucket>@<namespace>/<folder>")
     tags = {name: plan.settings.get(name, "") for name in ("DESCRIPTION", "FREEFORM_TAGS", "DEFINED_TAGS")}
     sent = {**plan.environment, **tags, "CODE_URI": plan.code_uri}
-    if secret := sorted(name for name, text in sent.items() if is_secret(name, text)):
+    if secret := sorted(filter(None, (secret_in(name, text) for name, text in sent.items() if name not in plan.plain))):
         way_out = "let your script read the secret from OCI Vault, as the run's resource principal"
-        problems.append(f"everybody who may read the Job would see {', '.join(secret)}; {way_out}")
+        problems.append(f"everybody who may read the Job would see {', '.join(secret)}; {way_out}; {PLAIN}")
     return problems
 
 

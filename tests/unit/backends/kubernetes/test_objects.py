@@ -240,6 +240,7 @@ def test_a_secret_is_no_variable_of_a_job(place: KubernetesPlace) -> None:
     with pytest.raises(SettingsError, match="ENV_SECRETS") as raised:
         place.backend.check(plan)
     assert "hidden-value" not in str(raised.value)
+    place.backend.check(replace(plan, plain=frozenset({"WANDB_API_KEY"})))
 
 
 @pytest.mark.parametrize(

@@ -342,8 +342,9 @@ def test_a_password_in_a_url_does_not_go_into_the_definition(checkout: Checkout)
     plan = with_environment(checkout.plan(), ARGS='["--db", "postgresql://me:hunter2@db/x"]', OTHER="https://db/x")
     with pytest.raises(SettingsError) as caught:
         oci_settings.settings_of(plan, checkout.root)
-    assert "everybody who may read the Job would see ARGS; let your script read the secret from OCI Vault" in str(
-        caught.value
+    assert (
+        "everybody who may read the Job would see ARGS (--db); let your script read the secret from OCI Vault"
+        in str(caught.value)
     )
     plan = replace(checkout.plan(), code_uri="git+https://hunter2@host/r@main")
     with pytest.raises(SettingsError) as caught:
@@ -352,6 +353,14 @@ def test_a_password_in_a_url_does_not_go_into_the_definition(checkout: Checkout)
         caught.value
     )
     assert "hunter2" not in str(caught.value)
+
+
+def test_what_somebody_calls_plain_is_sent(checkout: Checkout) -> None:
+    """A false alarm is one option away, which the refusal names."""
+    plan = with_environment(checkout.plan(), CACHE_KEY="v1", ARGS='["--key", "k1"]')
+    with pytest.raises(SettingsError, match=r"would see ARGS \(--key\), CACHE_KEY; .*--env-plain ARGS"):
+        oci_settings.settings_of(plan, checkout.root)
+    oci_settings.settings_of(replace(plan, plain=frozenset({"ARGS", "CACHE_KEY"})), checkout.root)
 
 
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MONKEY", "KEEP", "OMP_NUM_THREADS"])
