@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +71,7 @@ def code_of(plan: Plan, scratch: Path, to: str = "") -> Code:
     digest = pack_code(folder, files.paths, archive)
     place = f"file://{to}/code" if to else f"{plan.work_dir.rstrip('/')}/code/{digest}"
     uri = f"{place}.tar.gz#sha256={digest}"
-    return Code(uri, archive, [*_summary(folder, files, archive), *_warnings(folder, files)])
+    return Code(uri, archive, [*_summary(folder, files, archive), *_warnings(folder, files, plan.code_keys)])
 
 
 def digest_of(plan: Plan) -> str:
@@ -133,13 +132,23 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
-def _warnings(folder: Path, files: CodeFiles) -> Iterator[str]:
-    from oci_cluster.system.key_scan import look_for_keys  # noqa: PLC0415 - where code is sent
+def _warnings(folder: Path, files: CodeFiles, allowed: Collection[str]) -> Iterator[str]:
+    """Yield a line for each file that has what looks like a key.
 
-    found = look_for_keys(files.paths)
-    for path, what in itertools.islice(found, _MOST_TOLD):
-        name = path.relative_to(folder).as_posix()
+    Raises:
+        SettingsError: it is a private key, and the file is not among the *allowed* ones.
+    """
+    from oci_cluster.system.key_scan import PRIVATE_KEY, look_for_keys  # noqa: PLC0415 - where code is sent
+
+    found = [(path.relative_to(folder).as_posix(), what) for path, what in look_for_keys(files.paths)]
+    if private := [name for name, what in found if what == PRIVATE_KEY and name not in allowed]:
+        msg = (
+            f"the code has a private key, which would go to the nodes: {_named(private)}; name it in .gitignore, which "
+            f"keeps it here, or say that it goes: CODE_KEYS={','.join(private)}"
+        )
+        raise SettingsError(printable(msg, 2000))
+    for name, what in found[:_MOST_TOLD]:
         line = f"warning: {name} has what looks like {what}, and goes to the nodes; .gitignore can keep it here"
         yield printable(line)
-    if more := sum(1 for _ in found):
+    if (more := len(found) - _MOST_TOLD) > 0:
         yield f"warning: {more} more files have what looks like a key"

@@ -29,6 +29,7 @@ from oci_cluster.contract.values import (
     parse_module,
     parse_name,
     parse_named_args,
+    parse_names,
     parse_ports,
     parse_profiled,
     parse_role,
@@ -329,6 +330,14 @@ _OTHERS = (
         default="0",
         example="30m",  # oci's
         backend_defaults={"docker": "5m", "oci": "30m", "kubernetes": "30m"},
+    ),
+    Setting(
+        "CODE_KEYS",
+        Receiver.LAUNCHER,
+        "files of the code that hold a private key, and go to the nodes all the same",
+        parse_names,
+        default=None,
+        example="tests/server.txt,tests/client.txt",
     ),
     *IMAGE_SETTINGS,
     *BACKEND_SETTINGS,

@@ -196,6 +196,11 @@ def parse_files(text: str) -> list[Path]:
     return found
 
 
+def parse_names(text: str) -> list[str]:
+    """Return what *text* names, commas between."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def parse_folders(text: str) -> list[str]:
     """Return the folders that *text* names, commas between, each once and as it is called inside the code.
 

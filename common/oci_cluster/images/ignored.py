@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from oci_cluster.system.files import write_whole
-from oci_cluster.system.never_sent import NEVER_SENT
+from oci_cluster.system.never_sent import docker_lines
 
 NAME = "Dockerfile.dockerignore"
 _HEADER = "# For one build, and removed after it. Yours is .dockerignore.\n"
@@ -29,9 +29,9 @@ def ignore_file(root: Path, framework: str, needed: Sequence[str]) -> Iterator[P
     """
     path = root / framework / NAME
     theirs = _lines(root / ".dockerignore")
-    never = [f"**/{name}" for name in NEVER_SENT]
+    never = docker_lines()
     is_own = path.exists() and not path.read_text(errors="replace").startswith(_HEADER)
-    if is_own or sorted(line for line in theirs if line and not line.startswith("#")) == sorted(never):
+    if is_own or [line for line in theirs if line and not line.startswith("#")] == never:
         yield None
         return
     ours = [f"!{name}" for name in ("common", "scripts/sessions", framework, *needed)]

@@ -115,6 +115,7 @@ def make_plan(
         python=python,
         provision_timeout_s=provision_timeout_s,
         packages=tuple(request.packages),
+        code_keys=frozenset(read.setting("CODE_KEYS", [])),
         plain=request.plain,
         chosen=frozenset(name for name in environment if given.text(name)),
     )

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from pathspec import GitIgnoreSpec, PathSpec
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.never_sent import NEVER_SENT
+from oci_cluster.system.never_sent import NEVER_SENT_AS_CODE
 
 # What tools make is not worth a word.
 _MADE_BY_TOOLS = (".*", "__pycache__", "node_modules")
@@ -101,7 +101,7 @@ def code_files(folder: Path) -> CodeFiles:
 
 
 def _why_never(name: str) -> str:
-    pattern = next((pattern for pattern in NEVER_SENT if fnmatchcase(name, pattern)), "")
+    pattern = next((pattern for pattern in NEVER_SENT_AS_CODE if fnmatchcase(name.lower(), pattern)), "")
     return f"'{pattern}' is never sent" if pattern else ""
 
 

@@ -12,8 +12,12 @@ _READ_BYTES = 64 << 10
 
 # Each with what it is called. Sources: RFC 7468 and OpenSSH (headers), AWS (ids of access keys begin so), OCI's
 # configuration file, and the prefixes that GitHub, GitLab, Hugging Face and Slack give their tokens to be found by.
+PRIVATE_KEY = "a private key"
+# What follows a private key's header, in JSON too: lines of an encrypted one, and the key. A program that reads keys
+# has the header alone.
+_BODY = rb"(\\[rn]|\s|[A-Za-z-]+: [^\n]*\n)*[A-Za-z0-9+/=]{16}"
 _KEYS = (
-    ("a private key", re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----")),
+    (PRIVATE_KEY, re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----" + _BODY)),
     ("a secret key of AWS", re.compile(rb"(?i)aws_secret_access_key['\"]?\s*[=:]\s*['\"]?[a-z0-9/+]{16}")),
     ("an access key of AWS", re.compile(rb"\b(AKIA|ASIA)[0-9A-Z]{16}\b")),
     ("a token of GitHub", re.compile(rb"\b(gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22})")),

@@ -25,7 +25,7 @@ def test_what_images_are_made_of_is_sent_and_keys_are_not(tmp_path: Path, theirs
         lines = path.read_text().splitlines()[1:]
     their_lines = (theirs or "").splitlines()
     assert lines[: len(their_lines) + 4] == [*their_lines, "!common", "!scripts/sessions", "!dask", "!gpu.yaml"]
-    assert {"**/.*", "**/config.env", "**/*.pem"} <= set(lines[len(their_lines) + 4 :])
+    assert {"**/.*", "**/*.[pP][eE][mM]", "!*/settings.env"} <= set(lines[len(their_lines) + 4 :])
     assert not path.exists()
 
 

@@ -9,12 +9,14 @@ import pytest
 from oci_cluster.system import key_scan
 from oci_cluster.system.key_scan import look_for_keys
 
+BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw"
 FINGERPRINT = ":".join(["ab"] * 16)
 KEYS = [
-    ("-----BEGIN " + "PRIVATE KEY-----\nMII", "a private key"),
-    ("x = '''-----BEGIN RSA " + "PRIVATE KEY-----", "a private key"),
-    ("-----BEGIN OPENSSH " + "PRIVATE KEY-----", "a private key"),
-    ("-----BEGIN PGP " + "PRIVATE KEY BLOCK-----", "a private key"),
+    ("-----BEGIN " + f"PRIVATE KEY-----\n{BODY}", "a private key"),
+    ("x = '''-----BEGIN RSA " + f"PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\n\n{BODY}", "a private key"),
+    ("-----BEGIN OPENSSH " + f"PRIVATE KEY-----\n{BODY}", "a private key"),
+    ("-----BEGIN PGP " + f"PRIVATE KEY BLOCK-----\nVersion: 1\n\n{BODY}", "a private key"),
+    (r'{"private_key": "-----BEGIN ' + rf'PRIVATE KEY-----\n{BODY}"}}', "a private key"),
     ("aws_secret_access" + "_key = wJalrXUtnFEMIK7MDENG", "a secret key of AWS"),
     ('{"AWS_SECRET_ACCESS' + '_KEY": "wJalrXUtnFEMIK7MDENG"}', "a secret key of AWS"),
     ("id = 'AKI" + "AIOSFODNN7EXAMPLE'", "an access key of AWS"),
@@ -28,6 +30,7 @@ KEYS = [
 NO_KEYS = [
     "-----BEGIN " + "PUBLIC KEY-----",
     "-----BEGIN " + "CERTIFICATE-----",
+    "if text.startswith('-----BEGIN " + "PRIVATE KEY-----'):\n    return a_private_key",
     "key = os.environ['AWS_SECRET_ACCESS" + "_KEY']",
     "aws_secret_access" + "_key=",
     "a = HAKI" + "AIOSFODNN7EXAMPLEX",

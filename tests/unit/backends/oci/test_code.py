@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.errors import SettingsError
 
-KEY = "-----BEGIN " + "PRIVATE KEY-----\n"
+KEY = "gh" + "p_" + "a1" * 18
+PRIVATE_KEY = "-----BEGIN " + f"PRIVATE KEY-----\n{'MIIE' * 10}\n"
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ def test_files_with_keys_are_named(checkout: Checkout, folder: Path, tmp_path: P
     _, *warnings = code_of(plan, tmp_path).said
     assert warnings == [
         *(
-            f"warning: lib/key{number}.py has what looks like a private key, and goes to the nodes; "
+            f"warning: lib/key{number}.py has what looks like a token of GitHub, and goes to the nodes; "
             ".gitignore can keep it here"
             for number in range(5)
         ),
@@ -117,13 +119,24 @@ def test_files_with_keys_are_named(checkout: Checkout, folder: Path, tmp_path: P
     ]
 
 
+def test_a_private_key_is_sent_by_who_says_so_alone(checkout: Checkout, folder: Path, tmp_path: Path) -> None:
+    """Under whatever name; who may look at the work dir, or at Jobs, would have it."""
+    plan = plan_of(checkout, folder, {"train.py": "", "deploy": PRIVATE_KEY, "lib/server.txt": PRIVATE_KEY})
+    with pytest.raises(SettingsError, match=r"would go to the nodes: deploy, lib/server.txt; .*CODE_KEYS=deploy,lib/s"):
+        code_of(plan, tmp_path)
+    with pytest.raises(SettingsError, match="would go to the nodes: deploy;"):
+        code_of(replace(plan, code_keys=frozenset({"lib/server.txt"})), tmp_path)
+    said = code_of(replace(plan, code_keys=frozenset({"lib/server.txt", "deploy"})), tmp_path).said
+    assert "warning: deploy has what looks like a private key, and goes to the nodes" in said[1]
+
+
 def test_it_is_said_when_the_launch_is_placed(checkout: Checkout, folder: Path) -> None:
     """A dry run comes so far, too. What names files say cannot control a terminal."""
     said: list[str] = []
     oci_requests.place(plan_of(checkout, folder, {"a\033[2J.py": KEY}), checkout.root, said.append)
     assert len(said) == 2
-    assert said[0].startswith(f"code in {folder}: 2 files with 36 bytes, ")
-    assert said[1].startswith("warning: a[2J.py has what looks like a private key")
+    assert said[0].startswith(f"code in {folder}: 2 files with 48 bytes, ")
+    assert said[1].startswith("warning: a[2J.py has what looks like a token of GitHub")
 
 
 # --- The archive in the work dir --------------------------------------------------------------------------------------
