@@ -69,7 +69,7 @@ def somebody(
 def use_all_verbs(mine: Somebody) -> None:
     """Have a cluster on a volume, with every verb; all that is made is made once without an answer."""
     site = mine.site
-    for kind in ("secrets", "services", "configmaps", "networkpolicies"):
+    for kind in ("secrets", "services", "networkpolicies"):
         mine.proxy.add(is_lost=True, method="POST", path=f"/{kind}$", times=1)
     volume = {"VOLUMES": "work=pvc:work", "WORK_DIR": "file:///mnt/work"}
     name = site.detached("plain", 1, UP, "--name", "mine", **volume)

@@ -108,7 +108,7 @@ def test_pods_declare_them_and_a_service_is_made_where_one_is_asked_for(make: Ma
     found = objects(place, EXPOSE="6006 9000")
     container = found[-1]["spec"]["template"]["spec"]["containers"][0]
     assert container["ports"] == [{"containerPort": 6006}, {"containerPort": 9000}]
-    usual = [("Secret", ""), ("ConfigMap", ""), ("Service", ""), ("NetworkPolicy", "")]
+    usual = [("Secret", ""), ("Secret", "-code"), ("Service", ""), ("NetworkPolicy", "")]
     assert names(found) == [*usual, ("Job", "")]
 
     found = objects(place, EXPOSE_SERVICE="NodePort")

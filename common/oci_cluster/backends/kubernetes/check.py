@@ -150,16 +150,16 @@ def _namespace(service: Service) -> Iterator[Finding]:
     except KubernetesError as error:
         if error.code != _FORBIDDEN:
             raise
-        # A ConfigMap is made there by every launch; nothing is kept of this one.
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "check", "namespace": name}}
+        # A Secret is made there by every launch; nothing is kept of this one.
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "check", "namespace": name}}
         try:
-            service.create(service.path("configmaps"), body, dry_run=True)
+            service.create(service.path("secrets"), body, dry_run=True)
         except KubernetesError as refusal:
             if refusal.code != _NOT_FOUND:
                 raise
             yield fails("namespace", f"there is no namespace {name}", make)
             return
-        yield fine("namespace", f"{name} is there: a ConfigMap could be made in it")
+        yield fine("namespace", f"{name} is there: a Secret could be made in it")
         return
     if found is None:
         yield fails("namespace", f"there is no namespace {name}", make)

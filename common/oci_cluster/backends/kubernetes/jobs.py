@@ -16,7 +16,6 @@ from oci_cluster.system.text import printable
 Object = dict[str, Any]
 
 _KINDS = {
-    "ConfigMap": "configmaps",
     "NetworkPolicy": "networkpolicies",
     "Secret": "secrets",
     "Service": "services",
@@ -243,7 +242,7 @@ class Jobs:
         # Anybody may put a label on what is theirs: a cluster's own bear its name, and its pods that with an index.
         if kind == "pods":
             return [pod for pod in found if states.name_of(pod).startswith(f"{name}-")]
-        return [item for item in found if states.name_of(item) in {name, f"{name}-main"}]
+        return [item for item in found if states.name_of(item) in {name, f"{name}-code", f"{name}-main"}]
 
     def remove(self, cluster: Cluster, name: str) -> None:
         """Remove the Job of *cluster*, called *name*, which takes all else with it; return when nothing is left.

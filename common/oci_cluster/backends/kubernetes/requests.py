@@ -51,7 +51,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 PROTOCOL = "pods"
 # Where a pod has the archive of its code.
 _CODE_DIR = "/etc/oci-cluster/code"
-# Source: Kubernetes' documentation, "ConfigMaps": no more than 1 MiB; in base64, with the object around it.
+# Source: Kubernetes' documentation, "Secrets": no more than 1 MiB; in base64, with the object around it.
 MOST_CODE_BYTES = 1_000_000
 # Looks at main's memory cost a request to a machine nearby: so ends are seen soon.
 _TOLD_DEFAULTS = {"POLL_CEILING": "1", "HEARTBEAT_INTERVAL": "5"}
@@ -135,7 +135,7 @@ def _check_size(code: Code) -> None:
     size = code.archive.stat().st_size
     if size > MOST_CODE_BYTES:
         msg = (
-            f"the code has {size} bytes compressed, and {MOST_CODE_BYTES} fit into a ConfigMap: leave out what nodes "
+            f"the code has {size} bytes compressed, and {MOST_CODE_BYTES} fit into a Secret: leave out what nodes "
             "do not need (.gitignore, .dockerignore), set WORK_DIR to object storage, or CODE_URI to a git repository "
             "or to image"
         )
@@ -224,7 +224,7 @@ def as_given(plan: Plan) -> Plan:
 
 
 def packed(plan: Plan, scratch: Path) -> bytes:
-    """Return the archive that nodes of a placed *plan* get in a ConfigMap; empty where they get none."""
+    """Return the archive that nodes of a placed *plan* get in a Secret; empty where they get none."""
     if is_stored(plan.placed["work_dir"]):
         return b""
     code = code_of(plan, scratch, to=_CODE_DIR)

@@ -31,7 +31,7 @@ RIGHTS: tuple[Right, ...] = (
     *_rights("batch", "jobs", "create get list patch delete"),
     *_rights("", "pods", "list delete"),
     *_rights("", "pods/log", "get"),
-    *_rights("", "secrets services configmaps", "create get list delete"),
+    *_rights("", "secrets services", "create get list delete"),
     *_rights("networking.k8s.io", "networkpolicies", "create get list delete"),
     *_rights("", "events", "list", "why pods cannot be made is not told"),
     *_rights("", "persistentvolumeclaims", "get", "claims are not looked at before"),

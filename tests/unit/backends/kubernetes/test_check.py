@@ -139,10 +139,10 @@ def test_a_namespace_that_is_not_there_fails(api: Api, launch: Launch) -> None:
 def test_a_namespace_that_may_not_be_looked_at_is_tried(api: Api, launch: Launch) -> None:
     """By a dry run of what each launch makes there."""
     api.refusals[f"GET {NAMESPACE}?"] = forbidden("get", "namespaces", "")
-    assert launch.found()["namespace"] == [("fine", "mine is there: a ConfigMap could be made in it", "")]
-    api.refusals[f"POST {NAMESPACE}/configmaps"] = (404, "NotFound", 'namespaces "mine" not found')
+    assert launch.found()["namespace"] == [("fine", "mine is there: a Secret could be made in it", "")]
+    api.refusals[f"POST {NAMESPACE}/secrets"] = (404, "NotFound", 'namespaces "mine" not found')
     assert launch.found()["namespace"][0][::2] == ("fails", "kubectl create namespace mine")
-    api.refusals[f"POST {NAMESPACE}/configmaps"] = forbidden("create", "configmaps", "")
+    api.refusals[f"POST {NAMESPACE}/secrets"] = forbidden("create", "secrets", "")
     assert launch.found()["namespace"][0][0] == "unknown"
 
 
@@ -168,7 +168,7 @@ def test_a_job_that_the_api_would_refuse_fails(api: Api, launch: Launch) -> None
 def test_code_that_does_not_fit_fails(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oci_cluster.backends.kubernetes.requests.MOST_CODE_BYTES", 10)
     ((verdict, text, _),) = launch.found()["Job"]
-    assert (verdict, "fit into a ConfigMap" in text) == ("fails", True)
+    assert (verdict, "fit into a Secret" in text) == ("fails", True)
 
 
 def test_findings_are_one_line_each(launch: Launch) -> None:

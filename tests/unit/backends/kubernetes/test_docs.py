@@ -79,12 +79,12 @@ def be_used_by_all_verbs(place: KubernetesPlace, tmp_path: Path) -> None:
 def apply_by_hand(place: KubernetesPlace) -> None:
     """Remove what a person has made of a dry run: nobody owns it."""
     cluster = launch(place, "by-hand")
-    for kind in ("secrets", "services", "configmaps", "networkpolicies"):
+    for kind in ("secrets", "services", "networkpolicies"):
         for item in place.fake.objects[kind].values():
             item["metadata"].pop("ownerReferences")
     place.lifecycle.stop(cluster)
     place.backend.finish(cluster, place.said.append)
-    assert not any(place.fake.objects[kind] for kind in ("secrets", "services", "configmaps", "networkpolicies"))
+    assert not any(place.fake.objects[kind] for kind in ("secrets", "services", "networkpolicies"))
 
 
 def wait_for_what_never_comes(place: KubernetesPlace) -> None:
@@ -146,7 +146,7 @@ def test_it_tells_of_every_setting_of_the_backend() -> None:
 
 
 def test_its_number_is_the_codes() -> None:
-    """How much code fits into a ConfigMap."""
+    """How much code fits into a Secret."""
     assert f"holds {MOST_CODE_BYTES:,} bytes" in PAGE
     assert f"{MOST_CODE_BYTES} fit" in PAGE
 

@@ -31,9 +31,10 @@ def placed(place: KubernetesPlace, **settings: str) -> Plan:
 
 
 def sent(place: KubernetesPlace, **settings: str) -> dict[str, Object]:
-    """Return the objects of a launch by kind."""
+    """Return the objects of a launch by kind; the Secret of the code is ``code``."""
     text = place.backend.preview(placed(place, **settings), as_json=True)
-    return {found["kind"]: found for found in json.loads(text)["objects"]}
+    objects = json.loads(text)["objects"]
+    return {"code" if found["metadata"]["name"].endswith("-code") else found["kind"]: found for found in objects}
 
 
 def pod_of(found: dict[str, Object]) -> Object:
@@ -73,7 +74,7 @@ def test_several_versions_of_kubernetes_take_it(place: KubernetesPlace, settings
 def test_the_least_that_a_cluster_is(place: KubernetesPlace) -> None:
     """One Indexed Job, a key of its own, names, a wall, and the code."""
     found = sent(place)
-    assert list(found) == ["Secret", "ConfigMap", "Service", "NetworkPolicy", "Job"]
+    assert list(found) == ["Secret", "code", "Service", "NetworkPolicy", "Job"]
     spec = found["Job"]["spec"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (3, 3, "Indexed")
     assert spec["activeDeadlineSeconds"] == 86400 + 600
@@ -261,7 +262,7 @@ def test_names_as_kubernetes_takes_them(name: str, expected: str) -> None:
 def test_code_that_is_too_large_for_a_config_map(place: KubernetesPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is Kubernetes' own; the ways out are named."""
     monkeypatch.setattr(requests, "MOST_CODE_BYTES", 10)
-    with pytest.raises(SettingsError, match="fit into a ConfigMap"):
+    with pytest.raises(SettingsError, match="fit into a Secret"):
         placed(place)
 
 
