@@ -11,9 +11,10 @@ from oci_cluster.contract.log_times import times_file
 from oci_cluster.contract.main_place import is_at_main
 from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.node.agent import Agent
+from oci_cluster.node.last_resort import REMOTE_S, NodeSignals
 from oci_cluster.node.pace import paced, paced_at_main
 from oci_cluster.node.relay import Relay
-from oci_cluster.system.process import Children, Signals
+from oci_cluster.system.process import Children
 
 if TYPE_CHECKING:
     from oci_cluster.node.exchange import Exchange
@@ -67,7 +68,7 @@ def _run(environ: Mapping[str, str], logs: Path | None) -> int:
             environ,
             cluster_dir=cluster_dir,
             children=Children(),
-            signals=Signals(),
+            signals=_signals(settings, cluster_dir),
             own_log=own_log,
             relay=relay,
             exchange=exchange,
@@ -75,6 +76,11 @@ def _run(environ: Mapping[str, str], logs: Path | None) -> int:
         return agent.run()
     finally:
         relay.finish()
+
+
+def _signals(settings: NodeSettings, cluster_dir: ClusterDir) -> NodeSignals:
+    remote_s = REMOTE_S if cluster_dir.local_path is None else 0.0
+    return NodeSignals(ttl_s=settings.ttl_s, limit_s=settings.grace_period_s + remote_s)
 
 
 def _open_cluster_dir(settings: NodeSettings) -> tuple[ClusterDir, Exchange | None]:

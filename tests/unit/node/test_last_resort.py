@@ -1,0 +1,144 @@
+"""An agent whose storage does not answer any more: a real one, of whose work dir every call waits for ever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import wait_until
+
+from oci_cluster.node.last_resort import NodeSignals
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children of an agent that is gone end on Linux alone")
+
+ROOT = Path(__file__).parents[3]
+GRACE_S, TTL_S = 5, 8
+# Arguments: the folder with the framework, and a file: when it is there, no call returns.
+AGENT = """
+import os, sys
+from pathlib import Path
+from oci_cluster.node import start
+from oci_cluster.contract.settings import read_settings
+from oci_cluster.system.local_files import LocalFiles
+
+def held_up(call):
+    def held_up_call(*arguments, **options):
+        while os.path.exists(sys.argv[2]):
+            open(sys.argv[2], "rb").read()  # a pipe, to which nobody writes
+        return call(*arguments, **options)
+    return held_up_call
+
+for name in ("makedirs", "make_folders", "pipe_file", "cat_file", "info", "ls", "put_file", "rm_file"):
+    setattr(LocalFiles, name, held_up(getattr(LocalFiles, name)))
+start.read_settings = lambda environ: read_settings(environ, Path(sys.argv[1]))
+sys.exit(start.run_agent(os.environ))
+"""
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return what starts a main whose entry point runs; ``held-up`` holds its storage up."""
+    (tmp_path / "common").symlink_to(ROOT / "common")
+    shutil.copytree(ROOT / "tests" / "clusters" / "plain", tmp_path / "plain")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("import time\nopen('up', 'w').close()\ntime.sleep(1000)\n")
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "work").mkdir()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**environ: str) -> subprocess.Popen[bytes]:
+        told = dict(
+            **environ,
+            PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            PYTHONPATH=str(ROOT / "common"),
+            TMPDIR=str(tmp_path / "tmp"),
+            MODE="MAIN",
+            WORKER_COUNT="0",
+            MIN_WORKERS="0",
+            FRAMEWORK="plain",
+            CLUSTER_ID="c",
+            LAUNCH_ID="1f2e3d4c",
+            LAUNCH_KEY="k" * 32,
+            WORK_DIR=f"file://{tmp_path}/work",
+            CODE_DIR=str(tmp_path / "code"),
+            ENTRY_POINT="train.py",
+            NODE_ADDRESS="127.0.0.1",
+            GRACE_PERIOD=str(GRACE_S),
+            HEARTBEAT_INTERVAL="1",
+            POLL_CEILING="1",
+        )
+        command = [sys.executable, "-c", AGENT, str(tmp_path), str(tmp_path / "held-up")]
+        with (tmp_path / "log").open("wb") as output:
+            process = subprocess.Popen(command, env=told, stdout=output, stderr=output)
+        started.append(process)
+        up, log = tmp_path / "code" / "up", tmp_path / "log"
+        wait_until(lambda: up.exists() or process.poll() is not None, "the entry point")
+        assert process.poll() is None, log.read_text()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def hold_up(folder: Path) -> None:
+    """Return when the agent waits in a call."""
+    os.mkfifo(folder / "held-up")
+    # Who opens a pipe to write succeeds when another one reads.
+    descriptor = wait_until(lambda: _opened(folder / "held-up"), "a call that is held up")
+    assert isinstance(descriptor, int)
+
+
+def _opened(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+@pytest.mark.slow
+def test_term_ends_a_node_that_its_storage_holds_up(start: Start, tmp_path: Path) -> None:
+    """Within its grace; with its script, and a word of why."""
+    agent = start()
+    hold_up(tmp_path)
+    began = time.monotonic()
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(60) == 143
+    assert time.monotonic() - began < GRACE_S + 10
+    assert "ending with 143: storage has held up this node's end for 5 s" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.slow
+def test_the_ttl_ends_a_node_that_its_storage_holds_up(start: Start, tmp_path: Path) -> None:
+    agent = start(TTL=f"{TTL_S}s")
+    hold_up(tmp_path)
+    assert agent.wait(60) == 75
+    assert "ending with 75: storage has held up this node's end" in (tmp_path / "log").read_text()
+
+
+def test_a_wait_is_no_call_that_does_not_return() -> None:
+    """However long; and what has come to a wait a moment ago goes on."""
+    ends: list[int] = []
+    signals = NodeSignals(ttl_s=0, limit_s=5, end=ends.append)
+    try:
+        signals._is_waiting = True
+        signals._moved_at -= 100
+        signals._look(signal.SIGALRM, None)
+        assert ends == []
+        signals._is_waiting = False
+        signals._look(signal.SIGALRM, None)
+        assert ends == [75]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+        signal.set_wakeup_fd(-1)
