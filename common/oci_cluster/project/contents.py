@@ -10,9 +10,14 @@ from dataclasses import dataclass
 
 from oci_cluster.errors import SettingsError
 from oci_cluster.project.files import File, Files, check_name
+from oci_cluster.system.text import printable
 
 LIST = "scripts/templates/project/contents.txt"
 _FRAMEWORK = "{framework}"
+# Where a version may write in a project: a workflow, or a file that a shell reads, would run there.
+_FOLDERS = ("common/", "scripts/", f"{_FRAMEWORK}/")
+_FILES = ("config.env.example",)
+_STARTERS = ("README.md", "CLUSTERS.md", ".dockerignore")
 
 
 @dataclass(frozen=True)
@@ -72,10 +77,10 @@ def read_contents(files: Files, where: str) -> Contents:
                 left_out.append(_checked(text[2:]))
             elif text.startswith("? "):
                 source, _, goals = text[2:].partition(" -> ")
-                starters.append((_checked(source), [_checked(goal) for goal in (goals or source).split(" | ")]))
+                starters.append((_checked(source), [_goal(each, _STARTERS) for each in (goals or source).split(" | ")]))
             else:
                 source, _, goal = text.partition(" -> ")
-                places.append((_checked(source), _checked(goal or source)))
+                places.append((_checked(source), _goal(goal or source, _FILES)))
                 if (_FRAMEWORK in goal) > (_FRAMEWORK in source):  # one file, to each framework's folder
                     places[-1] = (f"{source}{_EACH}", goal)
         except ValueError as error:
@@ -94,6 +99,19 @@ def _each(place: str, frameworks: Sequence[str]) -> list[str]:
     return [place.replace(_FRAMEWORK, name) for name in frameworks] if _FRAMEWORK in place else [place]
 
 
+def _goal(name: str, files: Sequence[str]) -> str:
+    """Return the checked *name* of something in a project.
+
+    Raises:
+        ValueError: it is none of *files*, nor in a folder of the templates.
+    """
+    name = _checked(name)
+    if name not in files and not name.startswith(_FOLDERS):
+        msg = f"'{printable(name)}' is in none of {', '.join(_FOLDERS)}, where a version writes"
+        raise ValueError(msg)
+    return name
+
+
 def _checked(name: str) -> str:
     name = name.strip()
     check_name(name.removesuffix("/"))
@@ -102,9 +120,8 @@ def _checked(name: str) -> str:
 
 def frameworks_of(files: Files) -> list[str]:
     """Return the frameworks that *files* have: folders with start scripts."""
-    return sorted(
-        name.partition("/")[0] for name in files if name.count("/") == 1 and name.endswith("/start-master.sh")
-    )
+    found = (name.partition("/")[0] for name in files if name.count("/") == 1 and name.endswith("/start-master.sh"))
+    return sorted(name for name in found if not name.startswith("."))
 
 
 def chosen(files: Files, sources: Mapping[str, str]) -> dict[str, File]:

@@ -91,10 +91,25 @@ def check_files(files: Files) -> None:
         check_name(name)
         if file.is_link:
             check_link(name, os.fsdecode(file.content))
+            _check_way(name, os.fsdecode(file.content), files)
         for parent in parents(name):
             if parent in files:
                 msg = f"'{printable(parent)}' is a file, and the folder of '{printable(name)}'"
                 raise ValueError(msg)
+
+
+def _check_way(name: str, target: str, files: Files) -> None:
+    """Raise ValueError where the link *name* gets to its *target* by way of another link: that leads anywhere."""
+    place = name.split("/")[:-1]
+    for part in target.split("/")[:-1]:
+        if part == "..":
+            place.pop()
+        elif part not in {"", "."}:
+            place.append(part)
+        by_way_of = files.get("/".join(place))
+        if by_way_of is not None and by_way_of.is_link:
+            msg = f"the link '{printable(name)}' leads by way of another one, '{printable('/'.join(place))}'"
+            raise ValueError(msg)
 
 
 def parents(name: str) -> list[str]:

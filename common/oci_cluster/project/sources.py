@@ -6,6 +6,8 @@ a project needs of them is written, one by one, under paths that were checked.
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import os
 import re
 import shutil
@@ -17,6 +19,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.project.contents import LIST, read_contents
@@ -28,8 +31,12 @@ from oci_cluster.system.text import printable
 # This checkout has 6 MB in 800 files, tests included.
 _MAX_BYTES = 200 * 2**20
 _MAX_FILES = 20_000
+# Of a tar as a whole: these, each with its head, and the heads' own names.
+_MAX_TAR_BYTES = 256 * 2**20
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+|[\w.-]+@[\w.-]+:\S+", re.IGNORECASE)
+# How a file begins that is compressed, and the module that reads it.
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
 # No helper that an URL names is run: ext::, and whatever else people have installed.
 _PROTOCOLS = "file:git:http:https:ssh"
 
@@ -90,6 +97,8 @@ def open_source(text: str, ref: str, cwd: Path) -> Version:
 def open_folder(root: Path) -> Version:
     """Return the version that the checkout *root* has now, changed files included; asks git only for its name.
 
+    What the checkout's own git is configured to run is not run.
+
     Raises:
         SettingsError: it is no checkout of the templates, or has what must not be taken.
     """
@@ -100,10 +109,28 @@ def open_folder(root: Path) -> Version:
     if (root / RECORD).is_file():  # a project that was made of a version is no other version for that
         record = read_record(root)
         name, commit = (record.version, record.commit) if record else ("", "")
-    elif (root / ".git").exists():
-        name = _git(root, "describe", "--tags", "--always", "--dirty")
-        commit = "" if name.endswith("-dirty") else _git(root, "rev-parse", "HEAD")
-    return Version(read_folder(root, places), name or "unknown", commit, str(root))
+        return Version(read_folder(root, places), name or "unknown", commit, str(root))
+    files = read_folder(root, places)
+    if (root / ".git").exists():
+        name, commit = _git(root, "describe", "--tags", "--always"), _git(root, "rev-parse", "HEAD")
+        if name and _differs(root, files):
+            name, commit = f"{name}-dirty", ""
+    return Version(files, name or "unknown", commit, str(root))
+
+
+def _differs(root: Path, files: Files) -> bool:
+    """Return whether *files* of the checkout *root* are not those of its commit.
+
+    `git describe --dirty` knows that too, and runs what the checkout's own configuration names, as `core.fsmonitor`.
+    """
+    listed = _git(root, "ls-tree", "-r", "-z", "--full-tree", "HEAD")
+    known = {name: about.split()[2] for about, _, name in (line.partition("\t") for line in listed.split("\0")) if name}
+    return any(known.get(name) != _blob_id(file.content, len(known.get(name, ""))) for name, file in files.items())
+
+
+def _blob_id(content: bytes, digits: int) -> str:
+    make = hashlib.sha256 if digits == 64 else hashlib.sha1
+    return make(b"blob %d\0%b" % (len(content), content)).hexdigest()
 
 
 def open_archive(path: Path, name: str = "", origin: str = "") -> Version:
@@ -132,7 +159,7 @@ def _what_breaks() -> tuple[type[Exception], ...]:
 def _read_archive(path: Path) -> tuple[dict[str, File], str]:
     files: dict[str, File] = {}
     total = 0
-    with tarfile.open(path) as tar:
+    with _unpacked(path) as stream, tarfile.open(fileobj=_Bounded(stream), mode="r:") as tar:  # type: ignore[call-overload]
         for entry in tar:
             total += entry.size
             if total > _MAX_BYTES or len(files) >= _MAX_FILES:
@@ -157,6 +184,31 @@ def _read_archive(path: Path) -> tuple[dict[str, File], str]:
     found = {name.removeprefix(top): file for name, file in files.items() if name.startswith(top)}
     check_files(found)  # a link must not lead out of the folder either
     return found, comment if _COMMIT.fullmatch(comment) else ""
+
+
+def _unpacked(path: Path) -> IO[bytes]:
+    """Return what reads the tar in the file *path*, whatever it is compressed with."""
+    with path.open("rb") as file:
+        magic = file.read(6)
+    for begin, module in _COMPRESSED.items():
+        if magic.startswith(begin):
+            found: IO[bytes] = importlib.import_module(module).open(path, "rb")
+            return found
+    return path.open("rb")
+
+
+class _Bounded:
+    """A stream that is read so far, and no further: a name in a tar may be as long as memory is."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.seek, self.tell = stream.seek, stream.tell
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0 or self._stream.tell() + size > _MAX_TAR_BYTES:
+            msg = f"it goes on after {_MAX_TAR_BYTES >> 20} MiB"
+            raise ValueError(msg)
+        return self._stream.read(size)
 
 
 def _top_folder(files: Files) -> str:
@@ -205,7 +257,9 @@ def _must(words: Sequence[str], place: str) -> str:
 def _git(root: Path, *words: str) -> str:
     try:
         command = ["git", "-C", str(root), *words]
-        done = subprocess.run(command, env=_git_environment(), capture_output=True, text=True, check=False)  # noqa: S603
+        # No objects are fetched that lack: with what is a matter of the checkout's configuration.
+        environ = {**_git_environment(), "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)  # noqa: S603
     except FileNotFoundError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

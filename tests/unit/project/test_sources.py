@@ -41,6 +41,24 @@ def test_a_folder_is_taken_as_it_is_with_gits_name_for_it(project: UserProject, 
     assert version.files["common/lib.sh"].content == b"edited\n"
 
 
+@pytest.mark.parametrize("setting", ["core.fsmonitor", "filter.x.clean", "core.sshCommand", "remote.origin.uploadpack"])
+def test_a_folder_runs_nothing_that_its_git_is_configured_to(
+    project: UserProject, repository: Path, setting: str
+) -> None:
+    """To look at what somebody has sent is to run nothing of it."""
+    script = write(project.place / "hostile", f'#!/bin/sh\ntouch "{project.place}/run"\n', 0o755)
+    git(repository, "config", "extensions.partialClone", "origin")
+    git(repository, "config", "remote.origin.url", "ssh://nobody@localhost/x")
+    git(repository, "config", setting, str(script))
+    project.ours(".gitattributes", "* filter=x\n")
+    project.ours("common/lib.sh", "edited\n")
+    assert open_folder(repository).name == "v1-dirty"
+    tree = git(repository, "rev-parse", "HEAD^{tree}").strip()
+    (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    open_folder(repository)
+    assert not (project.place / "run").exists()
+
+
 def test_a_folder_that_is_in_somebody_elses_git_has_no_name_of_that(project: UserProject, tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "x")
@@ -198,6 +216,37 @@ def test_a_hostile_list_names_nothing_outside(project: UserProject, goal: str) -
     project.ours(LIST, f"common/\nLICENSE -> {goal}\n")
     with pytest.raises(SettingsError, match=r"contents.txt:2: '.*' is no path inside a project; if that"):
         project.update()
+
+
+@pytest.mark.parametrize("goal", [".envrc", ".github/workflows/x.yml", ".venv/bin/python", "Makefile", "src/train.py"])
+def test_a_hostile_list_writes_where_templates_are_alone(project: UserProject, goal: str) -> None:
+    """A shell, a workflow or an interpreter of the user's would run it."""
+    project.new("dask")
+    project.next_version()
+    for line in (f"LICENSE -> {goal}", f"? LICENSE -> {goal}"):
+        project.ours(LIST, f"common/\n{line}\n")
+        with pytest.raises(SettingsError, match=f"contents.txt:2: '{goal}' is in none of common/, scripts/"):
+            project.update()
+
+
+def test_a_link_by_way_of_a_link_is_refused(project: UserProject) -> None:
+    """Each of them stays inside; where they lead together is another matter."""
+    first = entry("common/a/b", b"", tarfile.SYMTYPE, link="../../scripts")
+    second = entry("common/c", b"", tarfile.SYMTYPE, link="a/b/../../x")
+    path = archive(project.place / "x.tar", first, second)
+    with pytest.raises(SettingsError, match="the link 'common/c' leads by way of another one, 'common/a/b'"):
+        open_archive(path)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_a_name_that_is_as_long_as_memory_is_not_read(
+    project: UserProject, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Compressed, an archive of it is small."""
+    monkeypatch.setattr(sources, "_MAX_TAR_BYTES", 1 << 20)
+    path = archive(project.place / "x.tar", entry("a/" * 600_000 + "a"), mode=mode)
+    with pytest.raises(SettingsError, match="it goes on after 1 MiB"):
+        open_archive(path)
 
 
 def test_an_archive_that_is_too_large_is_refused(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
