@@ -232,9 +232,12 @@ class Jobs:
 
     def _left(self, kind: str, cluster: Cluster, name: str) -> list[Object]:
         """Return what is left of a *kind*; who may not see it has not made it, and its Job takes it along."""
-        chosen = f"{requests.LAUNCH}={cluster.launch_id}"
+        service, chosen = self._service, f"{requests.LAUNCH}={cluster.launch_id}"
         try:
-            found = self._service.items(self._service.path(kind), labelSelector=chosen)
+            if kind == "secrets":  # one by one: who may list them reads the keys of all launches at once
+                named = (service.find(service.path(kind, own)) for own in (name, f"{name}-code"))
+                return [item for item in named if item and states.launch_of(item) == cluster.launch_id]
+            found = service.items(service.path(kind), labelSelector=chosen)
         except KubernetesError as error:
             if error.code != 403:
                 raise
@@ -242,7 +245,7 @@ class Jobs:
         # Anybody may put a label on what is theirs: a cluster's own bear its name, and its pods that with an index.
         if kind == "pods":
             return [pod for pod in found if states.name_of(pod).startswith(f"{name}-")]
-        return [item for item in found if states.name_of(item) in {name, f"{name}-code", f"{name}-main"}]
+        return [item for item in found if states.name_of(item) in {name, f"{name}-main"}]
 
     def remove(self, cluster: Cluster, name: str) -> None:
         """Remove the Job of *cluster*, called *name*, which takes all else with it; return when nothing is left.
