@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from harness import wait_until
 from kube.api import RefusedError
 from kube.cluster import Cluster
@@ -12,6 +15,9 @@ from kube.launches import SOON_S, Site
 
 pytestmark = pytest.mark.timeout(180)
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+POLICIES = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 QUOTA = {"metadata": {"name": "company"}, "spec": {"hard": {"limits.cpu": "8", "limits.memory": "8Gi"}}}
 LIMITS = {"metadata": {"name": "small"}, "spec": {"limits": [{"type": "Container", "max": {"memory": "128Mi"}}]}}
 SECURE = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
@@ -84,11 +90,9 @@ def test_a_policy_of_the_administrators_refuses_in_its_own_words_and_leaves_noth
         },
         "validations": [{"expression": has_team, "message": "each has a label 'team' here"}],
     }
-    policies = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-    bindings = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-    kubernetes.api.create(policies, {"metadata": {"name": name}, "spec": spec})
+    kubernetes.api.create(POLICIES, {"metadata": {"name": name}, "spec": spec})
     bound = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
-    kubernetes.api.create(bindings, bound)
+    kubernetes.api.create(BINDINGS, bound)
     try:
         wait_until(lambda: refuses(site, of), "the policy to hold", SOON_S)
         launch = site.launch("plain", 1, "print('done')")
@@ -102,12 +106,39 @@ def test_a_policy_of_the_administrators_refuses_in_its_own_words_and_leaves_noth
             again = site.launch("plain", 1, "print('done')", POD_PATCH=str(labels))
             assert again.wait(SOON_S) == 0, again.err
     finally:
-        kubernetes.api.delete(f"{bindings}/{name}")
-        kubernetes.api.delete(f"{policies}/{name}")
+        kubernetes.api.delete(f"{BINDINGS}/{name}")
+        kubernetes.api.delete(f"{POLICIES}/{name}")
+
+
+def test_a_priority_is_for_those_whom_the_pages_policy_names(site: Site, kubernetes: Cluster) -> None:
+    """Kueue asks no right for it; this is refused to others before anything is made."""
+    (block,) = re.findall(r"test_refused_pods.py -->\n```yaml\n(.*?)```", (DOCS / "kueue.md").read_text(), re.DOTALL)
+    policy, binding = yaml.safe_load_all(block)
+    name = f"high-{site.namespace}"
+    policy["metadata"]["name"] = binding["metadata"]["name"] = binding["spec"]["policyName"] = name
+    place = {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = place  # others test priorities, too
+    kubernetes.api.create(POLICIES, policy)
+    kubernetes.api.create(BINDINGS, binding)
+    labels = {"kueue.x-k8s.io/priority-class": "high", "kueue.x-k8s.io/queue-name": "x"}
+    try:
+        word = "the priority high is for the group production"
+        wait_until(lambda: word in what_refuses(site, "jobs", labels), "the policy to hold", SOON_S)
+        ours = {**labels, "kueue.x-k8s.io/priority-class": "low"}
+        assert word not in what_refuses(site, "jobs", ours)
+        assert word not in what_refuses(site, "jobs", {})
+    finally:
+        kubernetes.api.delete(f"{BINDINGS}/{name}")
+        kubernetes.api.delete(f"{POLICIES}/{name}")
 
 
 def refuses(site: Site, of: str) -> bool:
     """Return whether a policy holds already: the API server obeys what it was told a moment ago."""
+    return "label 'team'" in what_refuses(site, of, {})
+
+
+def what_refuses(site: Site, of: str, labels: dict[str, str]) -> str:
+    """Return the words by which something with *labels* is refused; empty where it is not."""
     inside = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     secure = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {"name": "x", "image": "x", "securityContext": inside}
@@ -115,7 +146,7 @@ def refuses(site: Site, of: str) -> bool:
     group, spec = ("api/v1", pod) if of == "pods" else ("apis/batch/v1", {"template": {"spec": pod}})
     path = f"{group}/namespaces/{site.namespace}/{of}?dryRun=All"
     try:
-        site.kubernetes.api.create(path, {"metadata": {"name": "probe"}, "spec": spec})
+        site.kubernetes.api.create(path, {"metadata": {"name": "probe", "labels": labels}, "spec": spec})
     except RefusedError as error:
-        return "label 'team'" in str(error)
-    return False
+        return str(error)
+    return ""
