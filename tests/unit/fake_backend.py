@@ -61,6 +61,7 @@ class FakeBackend:
     why_gone = "its nodes are gone"
     end_margin_s = 5.0
     end_timeout_s = 0.0
+    shows_key = False
     is_this_machine = True
     is_free_to_ask = True
     ends_workers = "any"

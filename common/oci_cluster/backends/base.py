@@ -150,6 +150,8 @@ class Backend(Protocol):
     """How much longer than its ``GRACE_PERIOD`` a node takes to end in order: to be told, to upload what it leaves."""
     end_timeout_s: float
     """How much longer the backend itself may take to end a node."""
+    shows_key: bool
+    """Whether who may look at its clusters reads their ``LAUNCH_KEY``: a session's token is another then."""
     is_this_machine: bool
     """Whether its clusters are this machine's: then launches wait for each other, and the second sees the first."""
     is_free_to_ask: bool

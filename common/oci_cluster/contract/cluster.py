@@ -119,6 +119,8 @@ class Plan:
     """What is added to the packages of the framework's environment, where the nodes are processes of this machine."""
     placed: Mapping[str, str] = field(default_factory=dict)
     """What the backend has added, in its own words."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Private files that the launcher keeps of it, and no node gets: their texts by their names."""
     code_keys: frozenset[str] = frozenset()
     """Files of the code, by their paths in it, that hold a private key, and go to the nodes all the same."""
     plain: frozenset[str] = frozenset()

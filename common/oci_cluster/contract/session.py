@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from oci_cluster.contract.signing import derived_key
 
+TOKEN_FILE = "session-token"  # noqa: S105 - its name
+"""What the launcher keeps of a session on a backend where others may read the launch's key."""
+
 
 def session_token(launch_key: str, launch_id: str) -> str:
-    """Return the token of a launch's session, 64 hex digits: who has the launch's key has it, and nobody sends it."""
+    """Return the token of a launch's session, 64 hex digits: who has the launch's key has it, and nobody sends it.
+
+    Where others may read the key, the launcher makes a token by chance, and nodes get its verifier.
+    """
     return derived_key(launch_key, launch_id, "session").hex()
+
+
+def verifier_of(token: str) -> str:
+    """Return what a session's server knows of its *token*: who reads that does not get in."""
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def client_token(launch_key: str, launch_id: str) -> str:

@@ -55,6 +55,7 @@ class NodeSettings:
     ephemeral: bool
     ttl_s: float
     session: str
+    session_verifier: str
     idle_limit_s: float
     grace_period_s: float
     heartbeat_interval_s: float
@@ -188,6 +189,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         ephemeral=ephemeral,
         ttl_s=read.setting("TTL"),
         session=session,
+        session_verifier=read.setting("SESSION_VERIFIER"),
         idle_limit_s=read.setting("IDLE_LIMIT"),
         grace_period_s=read.setting("GRACE_PERIOD"),
         **_signs_of_life(read, lost_s),

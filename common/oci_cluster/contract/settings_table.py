@@ -35,6 +35,7 @@ from oci_cluster.contract.values import (
     parse_role,
     parse_switch,
     parse_time,
+    parse_verifier,
 )
 
 _parse_positive = partial(parse_count, minimum=1)
@@ -257,6 +258,12 @@ _NODES = (
         backend_defaults={"oci": "1d", "kubernetes": "1d"},
     ),
     _decided("SESSION", "the kind of session that main runs, a folder of `scripts/sessions/`", parse_name, default=""),
+    _decided(
+        "SESSION_VERIFIER",
+        "the SHA-256 of the session's token, in hex; without it, the token is derived of `LAUNCH_KEY`",
+        parse_verifier,
+        default="",
+    ),
     _given("IDLE_LIMIT", "a session that nobody uses for so long ends; 0: it does not", parse_duration, default="1h"),
     _given("GRACE_PERIOD", "between TERM and KILL", parse_duration, default="10"),
     _given(

@@ -298,6 +298,18 @@ def parse_role(text: str) -> str:
     return text.upper()
 
 
+def parse_verifier(text: str) -> str:
+    """Return *text* if it is a SHA-256 in hex.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        msg = f"'{text}' is not the SHA-256 of a token, 64 hex digits"
+        raise ValueError(msg)
+    return text
+
+
 def parse_url(text: str) -> str:
     """Return *text* if it is a URL.
 

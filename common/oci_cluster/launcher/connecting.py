@@ -17,7 +17,7 @@ from oci_cluster.contract.cluster import Cluster, NodeState, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import PROJECT_ROOT, framework_dir
 from oci_cluster.contract.names import READY
-from oci_cluster.contract.session import session_token
+from oci_cluster.contract.session import TOKEN_FILE, session_token
 from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher import kinds
 from oci_cluster.launcher.client_files import Gate, client_port, write_client_files
@@ -73,8 +73,22 @@ class Connected:
 
     @property
     def token(self) -> str:
-        """The token of that session."""
-        return session_token(self.plan.launch_key, self.cluster.launch_id)
+        """The token of that session.
+
+        Raises:
+            UsageError: it is where somebody else has launched the session.
+        """
+        if not self.plan.environment.get("SESSION_VERIFIER"):
+            return session_token(self.plan.launch_key, self.cluster.launch_id)
+        path = self.cluster.directory / TOKEN_FILE
+        try:
+            return path.read_text()
+        except FileNotFoundError:
+            msg = (
+                f"the token of {self.cluster.name} is kept where it was launched, and there is no {path}: "
+                "run connect.sh there, or bring that file here"
+            )
+            raise UsageError(msg) from None
 
     def known_ports(self) -> dict[str, int]:
         """Return main's ports by their names."""
@@ -94,7 +108,8 @@ class Connected:
             BackendError: nobody answers there, where that is to be checked.
         """
         kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
-        probe = kind.probe.format(token=self.token) if kind else "/" if port.name == "dashboard" else ""
+        token = self.token if kind and "{token}" in kind.probe + kind.url + kind.command else ""
+        probe = kind.probe.format(token=token) if kind else "/" if port.name == "dashboard" else ""
         host, here = self.connections.reach(node, port.number, port.local, must_answer=check, looks_again=looks_again)
         if check:
             if kind and self.backend.is_this_machine:  # before its server begins, somebody else may listen
@@ -102,7 +117,7 @@ class Connected:
             patiently(lambda: _check_answer(host, here, probe, is_session=kind is not None), looks_again)
         if kind is None:
             return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
-        words = {"host": host, "port": here, "token": self.token, "name": self.cluster.name}
+        words = {"host": host, "port": here, "token": token, "name": self.cluster.name}
         if "{ssh_config}" in kind.command:
             words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._facts())))
         return (kind.url or kind.command).format(**words)

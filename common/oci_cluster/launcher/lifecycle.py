@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
 from oci_cluster.launcher.planning import free_ranks, scaled_workers
 from oci_cluster.system.console import Say
-from oci_cluster.system.files import locked, not_writable
+from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.text import now, seconds_since
 
 _TELL_AGAIN_S = 10.0
@@ -73,7 +73,7 @@ class Lifecycle:
         with self._one_at_a_time():
             self.check_name(plan.name)
             cluster = Cluster.of(plan, clusters_dir(self._root))
-            _make_directory(cluster)
+            _make_directory(cluster, plan.kept)
             try:
                 return self._backend.start(plan, plan.nodes, self._say)
             except BaseException as error:  # Ctrl-C too: a cluster is started whole, or not at all
@@ -341,12 +341,14 @@ class Lifecycle:
         raise AssertionError  # poll_delays never ends
 
 
-def _make_directory(cluster: Cluster) -> None:
+def _make_directory(cluster: Cluster, kept: Mapping[str, str]) -> None:
     try:
         cluster.directory.parent.mkdir(exist_ok=True)
         cluster.directory.mkdir(mode=0o700)
         (cluster.directory / "logs").mkdir()
         (cluster.directory / "outputs").mkdir()
+        for name, text in kept.items():
+            write_whole(cluster.directory / name, text)
     except OSError as error:
         if not isinstance(error, FileExistsError):  # then it is not ours
             shutil.rmtree(cluster.directory, ignore_errors=True)

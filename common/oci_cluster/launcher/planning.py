@@ -95,9 +95,8 @@ def make_plan(
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
     _complain(read.problems, request, problems)
-    added = {key: text for key, text in extra.items() if key not in {"MIN_WORKERS", "MIN_NODES"}}
-    own = {"PS_COUNT": str(servers), "EPHEMERAL": str(int(ephemeral)), "ARGS": json.dumps(arguments)}
-    environment = {**passed_on, **added, **own, **_decided(folder.name, launch_id, name, workers), **entry}
+    own = {"PS_COUNT": str(servers), "EPHEMERAL": str(int(ephemeral)), "ARGS": json.dumps(arguments), **entry}
+    environment = {**passed_on, **_added(extra), **own, **_decided(folder.name, launch_id, name, workers)}
     return Plan(
         name=name,
         launch_id=launch_id,
@@ -137,6 +136,11 @@ def settings_given(request: Request, environ: Mapping[str, str], root: Path) -> 
     for source in reversed(given.sources):
         found |= {name: text for name, text in source.items() if text}
     return found
+
+
+def _added(typed: Mapping[str, str]) -> dict[str, str]:
+    """Return those variables of *typed* ones that nodes are given as they are."""
+    return {name: text for name, text in typed.items() if name not in {"MIN_WORKERS", "MIN_NODES"}}
 
 
 def _limits(environment: Mapping[str, str], folder: Path, problems: list[str] | None) -> Limits:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir, read_config
+from oci_cluster.contract.session import TOKEN_FILE, verifier_of
 from oci_cluster.contract.settings_table import FLAGS
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.beside import variables_beside
@@ -104,6 +106,10 @@ class _Session:
         plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
         self._check_workers(plan)
         check_policy(plan, PROJECT_ROOT)
+        if backend.shows_key:
+            token = secrets.token_hex(32)
+            told = {**plan.environment, "SESSION_VERIFIER": verifier_of(token)}
+            plan = replace(plan, environment=told, kept={TOKEN_FILE: token})
         self.name = plan.name
         ttl, idle = plan.environment.get("TTL", "0"), plan.environment.get("IDLE_LIMIT", "0")
         ends = [f"after {ttl}"] if ttl != "0" else []

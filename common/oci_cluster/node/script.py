@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
 from oci_cluster.contract.names import link_node_dir
 from oci_cluster.contract.outcome import Outcome
-from oci_cluster.contract.session import client_token, session_token
+from oci_cluster.contract.session import client_token, session_token, verifier_of
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.values import no_profiler
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
@@ -422,10 +422,11 @@ def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
 
 
 def _session_environ(settings: NodeSettings, node_dir: Path) -> dict[str, str]:
-    """Return what the server of a session is told besides; where it finds its token, which is in no environment."""
+    """Return what the server of a session is told besides; of its token it finds the hash, in a file."""
     if not (settings.session and settings.is_main):
         return {}
-    write_whole(node_dir / "session-token", session_token(settings.launch_key, settings.launch_id))
+    own = verifier_of(session_token(settings.launch_key, settings.launch_id))
+    write_whole(node_dir / "session-verifier", settings.session_verifier or own)
     return {"IDLE_LIMIT": _seconds(settings.idle_limit_s)}
 
 

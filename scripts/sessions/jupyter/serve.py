@@ -14,12 +14,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from jupyter_server.auth.identity import PasswordIdentityProvider
 from jupyterlab.labapp import LabApp
 from tornado.ioloop import PeriodicCallback
 from traitlets.config import Config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from session_end import say_idle
+from session_token import hashed, is_token, read_verifier
 
 # sun_path of Linux has 108 bytes, that of macOS 104; and the name of a kernel's socket: /kernel-<UUID>-ipc-5.
 _LONGEST_SOCKET = 103
@@ -33,10 +35,24 @@ _PERSONS_REQUESTS = frozenset({"execute_request", "complete_request", "inspect_r
 _LOOK_S = 10.0
 
 
+class HashedTokenProvider(PasswordIdentityProvider):  # type: ignore[misc] - untyped
+    """Lets in who has the token, of which it has the hash: its `token` is that."""
+
+    def get_token(self, handler: Any) -> str | None:
+        """Return the hash of the token in a request."""
+        token = super().get_token(handler)
+        return hashed(token) if token else None
+
+    def process_login_form(self, handler: Any) -> Any:
+        """Return who has typed the token."""
+        return self.generate_anonymous_user(handler) if is_token(handler.get_argument("password", "")) else None
+
+
 def server_config(private: Path) -> Config:
     """Return how the server is reached, and by whom. No file of the user's wins over it."""
     config = Config()
-    config.IdentityProvider.token = (private / "session-token").read_text()
+    config.ServerApp.identity_provider_class = HashedTokenProvider
+    config.IdentityProvider.token = read_verifier()
     config.PasswordIdentityProvider.hashed_password = ""
     config.PasswordIdentityProvider.allow_password_change = False
     config.ServerApp.update(

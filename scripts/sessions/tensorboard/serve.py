@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import secrets
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from tensorboard import default, program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from session_end import say_idle
+from session_token import is_token
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -31,26 +33,27 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 class Gate:
     """Lets those in who have the token, and knows when they last came."""
 
-    def __init__(self, app: App, token: str, cookie: str) -> None:
+    def __init__(self, app: App, cookie: str) -> None:
         self._app = app
-        self._token = token
         self._cookie = cookie
+        # Browsers send it to all ports of this address: it opens this server alone, and no other one with the token.
+        self._pass = secrets.token_hex(32)
         self.used_at = time.monotonic()
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request."""
         words = parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True)
         shown = next((value for name, value in words if name == "token"), "")
-        if self._is_right(shown):
+        if is_token(shown):
             self.used_at = time.monotonic()
             # Out of the address line: of that pictures are taken.
             rest = urlencode([(name, value) for name, value in words if name != "token"])
             place = environ.get("PATH_INFO", "/") + (f"?{rest}" if rest else "")
             place = "/" + place.lstrip("/")  # never another host
-            cookie = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+            cookie = f"{self._cookie}={self._pass}; HttpOnly; SameSite=Strict; Path=/"
             start_response(f"{HTTPStatus.FOUND} Found", [("Location", place), ("Set-Cookie", cookie)])
             return [b""]
-        if self._is_right(self._kept(environ)):
+        if hmac.compare_digest(self._kept(environ).encode(errors="replace"), self._pass.encode()):
             self.used_at = time.monotonic()
             return self._app(environ, start_response)
         start_response(f"{HTTPStatus.FORBIDDEN} Forbidden", [("Content-Type", "text/plain")])
@@ -63,16 +66,12 @@ class Gate:
             return ""
         return found.value if found else ""
 
-    def _is_right(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(errors="replace"), self._token.encode())
-
 
 class GatedServer(program.WerkzeugServer):  # type: ignore[misc] - untyped
     """TensorBoard's own server, with the gate in front."""
 
     def __init__(self, app: App, flags: Any) -> None:
-        token = (Path(os.environ["NODE_DIR"]) / "session-token").read_text()
-        gate = Gate(app, token, f"session-{os.environ['LAUNCH_ID']}")
+        gate = Gate(app, f"session-{os.environ['LAUNCH_ID']}")
         super().__init__(gate, flags)
         if limit_s := float(os.environ["IDLE_LIMIT"]):
             threading.Thread(target=self._end_when_idle, args=(gate, limit_s), daemon=True).start()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-TOKEN = (Path(os.environ["NODE_DIR"]) / "session-token").read_text()
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from session_token import is_token
 
 
 class Page(BaseHTTPRequestHandler):
@@ -14,7 +16,7 @@ class Page(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
-        is_mine = self.path == f"/?t={TOKEN}"
+        is_mine = self.path.startswith("/?t=") and is_token(self.path.removeprefix("/?t="))
         self.send_response(200 if is_mine else 403)
         self.end_headers()
         if is_mine:

@@ -226,6 +226,7 @@ def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
 def test_what_env_may_not_give() -> None:
     """Who a node is, is decided; what has a flag of its own is given by that."""
     assert {
+        "SESSION_VERIFIER",
         "MODE",
         "NODE_RANK",
         "WORKER_COUNT",

@@ -15,7 +15,7 @@ from oci_cluster.backends.base import DirectWay
 from oci_cluster.contract.cluster import State
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY
-from oci_cluster.contract.session import session_token
+from oci_cluster.contract.session import TOKEN_FILE, session_token, verifier_of
 from oci_cluster.errors import BackendError, StoppedError, UsageError
 from oci_cluster.launcher import cli, connecting
 from oci_cluster.system import process
@@ -127,6 +127,25 @@ def test_a_session_is_what_is_meant_and_its_token_is_in_the_url(
     told = capsys.readouterr()
     assert told.out == f"http://127.0.0.1:{server}/?t={session_token(KEY, LAUNCH)}\n"
     assert session_token(KEY, LAUNCH) not in told.err
+
+
+def test_a_token_that_is_kept_where_it_was_launched_is_there_alone(
+    desk: Door, server: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who reads the key of the launch does not get in; another checkout is told where the token is."""
+    folder = desk.root / "scripts" / "sessions" / "book"
+    folder.mkdir(parents=True)
+    url = "'http://127.0.0.1:{port}/?t={token}'"
+    (folder / "session.env").write_text(f"SESSION_PORT={server}\nSESSION_URL={url}\n")
+    plan = desk.backend.plans[LAUNCH]
+    verifier = verifier_of("by-chance")
+    told = {**plan.environment, "SESSION": "book", "SESSION_VERIFIER": verifier}
+    desk.backend.plans[LAUNCH] = replace(plan, environment=told)
+    with pytest.raises(UsageError, match="the token of mine is kept where it was launched"):
+        cli.run("connect", ["mine"])
+    (desk.backend.find("mine")[0].directory / TOKEN_FILE).write_text("by-chance")
+    assert cli.run("connect", ["mine"]) == 0
+    assert capsys.readouterr().out == f"http://127.0.0.1:{server}/?t=by-chance\n"
 
 
 class Noted:

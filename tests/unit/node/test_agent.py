@@ -114,7 +114,7 @@ def test_agent_lives_in_its_own_cluster_dir(root: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("oci_cluster.node.start.read_settings", lambda environ: node.settings if environ else None)
     monkeypatch.setattr("oci_cluster.node.start.Children", lambda: node.children)
-    monkeypatch.setattr("oci_cluster.node.start.Signals", lambda: node.world)
+    monkeypatch.setattr("oci_cluster.node.start.NodeSignals", lambda **_: node.world)
     monkeypatch.setattr(Agent, "run", live)
     assert run_agent(node.environ) == 7
     cluster_dir = lived[0]._pulse.cluster_dir

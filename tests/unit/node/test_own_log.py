@@ -229,7 +229,7 @@ def test_the_logs_of_a_node_are_copied_where_that_is_asked_for(root: Path, monke
     monkeypatch.setattr("oci_cluster.contract.config.PROJECT_ROOT", root)
     monkeypatch.setattr("oci_cluster.node.start.read_settings", lambda environ: read_settings(environ, root))
     monkeypatch.setattr("oci_cluster.node.start.Children", lambda: order.append("children"))
-    monkeypatch.setattr("oci_cluster.node.start.Signals", lambda: node.world)
+    monkeypatch.setattr("oci_cluster.node.start.NodeSignals", lambda **_: node.world)
     monkeypatch.setattr(Agent, "run", lambda agent: agent._pulse._own_log is not None)
     assert run_agent({**node.environ, "NODE_LOGS": "1"})
     assert order == [(LAUNCH, "MAIN"), ("MAIN", None, root / "own"), "children"]

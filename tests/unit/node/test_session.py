@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.fake_cluster import LAUNCH, Node
 
-from oci_cluster.contract.session import client_token, session_token
+from oci_cluster.contract.session import client_token, session_token, verifier_of
 
 # One memory:// for all tests would be longer to list with each.
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -23,22 +23,32 @@ def session_on(root: Path, **environ: str) -> Node:
 
 
 @pytest.mark.parametrize("interruptible", ["0", "1"])
-def test_the_token_is_in_a_private_file_and_nowhere_else(root: Path, interruptible: str) -> None:
+def test_the_hash_of_the_token_is_in_a_private_file_and_the_token_nowhere(root: Path, interruptible: str) -> None:
     """It is that of the launch, whatever key a life has: who is connected stays."""
     main = session_on(root, IDLE_LIMIT="1.5h", INTERRUPTIBLE=interruptible)
     found: list[tuple[str, int]] = []
 
     def note(_: object) -> None:
-        path = root / f"{LAUNCH}-MAIN" / "session-token"
+        path = root / f"{LAUNCH}-MAIN" / "session-verifier"
         found.append((path.read_text(), path.stat().st_mode & 0o777))
 
     main.children.on_start = note
     main.child_ends(0, at=1)
     assert main.run() == 0
-    assert found == [(session_token(KEY, LAUNCH), 0o600)]
+    assert found == [(verifier_of(session_token(KEY, LAUNCH)), 0o600)]
     environ = main.children.environ()
     assert session_token(KEY, LAUNCH) not in str(environ)
     assert environ["IDLE_LIMIT"] == "5400"
+
+
+def test_a_token_that_is_not_the_keys_is_known_by_its_hash_alone(root: Path) -> None:
+    """Where others may read the key; what would follow from it opens nothing."""
+    main = session_on(root, SESSION_VERIFIER="ab" * 32)
+    found: list[str] = []
+    main.children.on_start = lambda _: found.append((root / f"{LAUNCH}-MAIN" / "session-verifier").read_text())
+    main.child_ends(0, at=1)
+    assert main.run() == 0
+    assert found == ["ab" * 32]
 
 
 @pytest.mark.parametrize(("asked", "count"), [("1", 1), ("0", 0)])

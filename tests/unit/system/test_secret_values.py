@@ -28,7 +28,7 @@ VALUES = [
         "host=db user=me password=hunter2",
         "Server=db;AccountKey=aGk1;",
         "lr=0.1,api_key=x1",
-        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE " + f"KEY-----\n{'MIIE' * 9}",
     ),
     *("https://me:hunter2@host/x", "https://objectstorage.eu.oraclecloud.com/p/hunter2/n/ns/b/x/o/y"),
 ]

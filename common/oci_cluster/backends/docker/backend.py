@@ -76,7 +76,7 @@ class DockerBackend:
     why_gone = "its containers are gone, and nobody has kept how they ended"
     end_margin_s = 2 * _MARGIN_S
     end_timeout_s = 0.0
-    is_this_machine, is_free_to_ask = True, False
+    is_this_machine, is_free_to_ask, shows_key = True, False, False
     node_fields = kept_records.NODE_FIELDS
     ends_workers = "any"
     handle_name = ""

@@ -94,6 +94,7 @@ class KubernetesBackend:
     end_margin_s = 30.0
     # Until a kubelet has ended a container, and the Job controller has seen it.
     end_timeout_s = 60.0
+    shows_key = False
     is_this_machine = False
     is_free_to_ask = False
     node_fields: Mapping[str, str] = {

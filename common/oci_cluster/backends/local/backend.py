@@ -81,6 +81,7 @@ class LocalBackend:
     end_margin_s = _END_TIMEOUT_S
     end_timeout_s = 0.0
     is_this_machine = is_free_to_ask = True
+    shows_key = False
     node_fields: Mapping[str, str] = {
         **{name: name for name in ("node", "state", "exit_code")},
         "pid": "id",

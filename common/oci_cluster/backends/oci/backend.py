@@ -82,6 +82,7 @@ class OciBackend:
     end_margin_s = 30.0
     # With grace and margin, the five minutes that the service is given to take a run down.
     end_timeout_s = 260.0
+    shows_key = True
     is_this_machine = False
     is_free_to_ask = False
     node_fields: Mapping[str, str] = {

@@ -142,7 +142,7 @@ def test_code_that_cannot_be_sent_fails_and_keys_are_told(look: Look, tmp_path: 
     """As the launch would refuse it, and as it would say it."""
     code = tmp_path / "code"
     code.mkdir()
-    (code / "run.py").write_text("KEY = '''-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA1234\n'''\n")
+    (code / "run.py").write_text(f"TOKEN = 'ghp_{'a1' * 18}'\n")
     found = look(CODE_DIR=str(code), ENTRY_POINT="run.py")["code"]
     assert (found.verdict, found.text[:8]) == (Verdict.FINE, "code in ")
     said: Any = look
