@@ -32,7 +32,11 @@ setup_tools() { "${PROJECT}/scripts/dev-setup.sh" "$@"; }
 stub_venv() { # what pip ends with, what uv ends with
   local bin="${PROJECT}/.venv/bin"
   mkdir -p "${bin}"
-  printf '#!/bin/sh\necho "uv $* $UV_DEFAULT_INDEX" >>"%s/calls"\nexit %s\n' "${STUB_DIR}" "$2" >"${bin}/a uv"
+  cat >"${bin}/a uv" <<END
+#!/bin/sh
+echo "uv \$* \${UV_DEFAULT_INDEX}" >>"${STUB_DIR}/calls"
+exit $2
+END
   chmod +x "${bin}/a uv"
   cat >"${bin}/python" <<END
 #!/bin/sh

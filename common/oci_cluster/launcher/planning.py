@@ -87,16 +87,15 @@ def make_plan(
     read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
     read.problems += _check(given, read, folder, request.backend, say)
     workers, bounds = _worker_counts(request, read, folder, max_workers)
-    launch_id = secrets.token_hex(4)
-    name = read.value("CLUSTER_NAME", _cluster_name, f"{request.session.get('SESSION', folder.name)}-{launch_id[:4]}")
+    launch_id, name = _names(read, request.session.get("SESSION", folder.name))
     servers, ephemeral, arguments = _servers(read, folder, workers), read.setting("EPHEMERAL"), read.setting("ARGS", [])
     code_dir, entry = _code(request, read, folder, cwd, ephemeral=ephemeral)
-    passed_on = _passed_on(given, read, folder, workers, bounds)
+    environment = {**_passed_on(given, read, folder, workers, bounds), **_added(extra)}
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
     backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
     _complain(read.problems, request, problems)
-    own = {"PS_COUNT": str(servers), "EPHEMERAL": str(int(ephemeral)), "ARGS": json.dumps(arguments), **entry}
-    environment = {**passed_on, **_added(extra), **own, **_decided(folder.name, launch_id, name, workers)}
+    environment |= {"PS_COUNT": str(servers), "EPHEMERAL": str(int(ephemeral)), "ARGS": json.dumps(arguments)}
+    environment |= {**_decided(folder.name, launch_id, name, workers), **entry}
     return Plan(
         name=name,
         launch_id=launch_id,
@@ -114,8 +113,8 @@ def make_plan(
         python=python,
         provision_timeout_s=provision_timeout_s,
         packages=tuple(request.packages),
-        code_keys=frozenset(read.setting("CODE_KEYS", [])),
         plain=request.plain,
+        code_keys=frozenset(read.setting("CODE_KEYS", [])),
         chosen=frozenset(name for name in environment if given.text(name)),
     )
 
@@ -136,6 +135,12 @@ def settings_given(request: Request, environ: Mapping[str, str], root: Path) -> 
     for source in reversed(given.sources):
         found |= {name: text for name, text in source.items() if text}
     return found
+
+
+def _names(read: SettingsReader, usual: str) -> tuple[str, str]:
+    """Return the id of a new launch, and the cluster's name, by which people call it."""
+    launch_id = secrets.token_hex(4)
+    return launch_id, read.value("CLUSTER_NAME", _cluster_name, f"{usual}-{launch_id[:4]}")
 
 
 def _added(typed: Mapping[str, str]) -> dict[str, str]:

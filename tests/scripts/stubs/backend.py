@@ -40,6 +40,7 @@ class StubBackend:
     end_margin_s = 5.0
     why_gone = "its nodes are gone"
     end_timeout_s = 0.0
+    shows_key = False
     is_this_machine = True
     is_free_to_ask = True
     node_fields: Mapping[str, str] = {name: name for name in ("node", "state", "exit_code")}
