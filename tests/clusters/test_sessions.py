@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # URLs here are those of servers that the tests have started.
 # ruff: noqa: S310
+import http.client
 import http.cookiejar
 import json
 import shutil
@@ -211,6 +212,14 @@ def test_a_board_shows_what_a_cluster_has_left(project: Project, tmp_path: Path)
     with browser.open(url, timeout=60) as page:
         assert page.geturl() == base, "the token is not in the address that is shown"
         assert b"TensorBoard" in page.read()
+
+    assert token not in [cookie.value for cookie in jar], "cookies go to every port of this address"
+    place = urlsplit(base)
+    sender = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+    sender.request("GET", f"/%5cevil.example/%0d%0aX:1?token={token}")
+    answer = sender.getresponse()
+    assert (answer.status, answer.getheader("Location")) == (302, "/%5Cevil.example/%0D%0AX%3A1")
+    sender.close()
 
     def scalars() -> object:
         with browser.open(f"{base}data/plugin/scalars/tags", timeout=60) as answer:

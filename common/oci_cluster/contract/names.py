@@ -39,8 +39,13 @@ def link_node_dir(path: Path) -> Path:
     try:
         link.symlink_to(path)
     except OSError:  # somebody else's has that name, or there is no such place
-        return link if link.is_symlink() and link.readlink() == path else path
+        return link if _is_own_link(link, path) else path
     return link
+
+
+def _is_own_link(link: Path, path: Path) -> bool:
+    """Return whether *link* leads to *path*, and is this user's: another user may have it lead elsewhere tomorrow."""
+    return link.is_symlink() and link.lstat().st_uid == os.geteuid() and link.readlink() == path
 
 
 def remove_node_dir(path: Path) -> None:

@@ -156,7 +156,11 @@ class Agent:
                 self._pulse.wait(0.2)
             if path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.getuid():
                 shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(mode=0o700)
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            msg = f"{path} is there already, and not this node's; set TMPDIR to a folder where you alone may write"
+            raise SettingsError(msg) from None
 
     def _create_cluster_dir(self) -> bool:
         self._pulse.cluster_dir.create()

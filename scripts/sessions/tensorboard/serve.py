@@ -17,7 +17,7 @@ from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from tensorboard import default, program
 
@@ -48,8 +48,8 @@ class Gate:
             self.used_at = time.monotonic()
             # Out of the address line: of that pictures are taken.
             rest = urlencode([(name, value) for name, value in words if name != "token"])
-            place = environ.get("PATH_INFO", "/") + (f"?{rest}" if rest else "")
-            place = "/" + place.lstrip("/")  # never another host
+            # Never another host, nor another line: a browser takes a backslash for a slash.
+            place = "/" + quote(environ.get("PATH_INFO", "/"), safe="/").lstrip("/") + (f"?{rest}" if rest else "")
             cookie = f"{self._cookie}={self._pass}; HttpOnly; SameSite=Strict; Path=/"
             start_response(f"{HTTPStatus.FOUND} Found", [("Location", place), ("Set-Cookie", cookie)])
             return [b""]

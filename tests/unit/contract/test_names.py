@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import tempfile
 from pathlib import Path
 
@@ -50,6 +51,18 @@ def test_a_long_name_of_temporary_files_gets_a_short_one(monkeypatch: pytest.Mon
     assert link_node_dir(place) == place
     remove_node_dir(place)
     assert link.readlink() == tmp_path
+
+
+def test_a_short_name_that_another_user_has_made_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It leads there today, and elsewhere tomorrow."""
+    (tmp_path / "links").mkdir()
+    monkeypatch.setattr(names, "_LINKS", tmp_path / "links")
+    place = tmp_path / ("long" * 9) / "1f2e-WORKER_2"
+    place.mkdir(parents=True)
+    link = link_node_dir(place)
+    assert link != place
+    monkeypatch.setattr(os, "geteuid", lambda: link.lstat().st_uid + 1)
+    assert link_node_dir(place) == place
 
 
 @pytest.mark.parametrize("where", ["", "gone", "private"])

@@ -16,6 +16,7 @@ from unit.fake_cluster import (
     Gang,
     MakeNode,
     Node,
+    messages,
     tell_facts,
 )
 
@@ -73,6 +74,16 @@ def test_files_of_the_cluster_tell_no_password(root: Path) -> None:
     assert main.run() == 78
     for name in (STOP, exit_file("MAIN")):
         assert "CODE_URI 'https://***@host/code.tar' is neither" in main.read(name)["reason"]
+
+
+def test_a_folder_that_somebody_has_made_in_a_nodes_place_is_named(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever has seen the id of a launch can make it: no disk is full."""
+    main = Node(root)
+    main.node_dir.mkdir()
+    assert main.run() == 78
+    assert messages(caplog, f"{main.node_dir} is there already, and not this node's; set TMPDIR")
 
 
 def test_missing_code_dir_is_named(root: Path) -> None:
