@@ -82,6 +82,7 @@ def test_a_folder_that_somebody_has_made_in_a_nodes_place_is_named(
     """Whoever has seen the id of a launch can make it: no disk is full."""
     main = Node(root)
     main.node_dir.mkdir()
+    caplog.set_level("INFO")
     assert main.run() == 78
     assert messages(caplog, f"{main.node_dir} is there already, and not this node's; set TMPDIR")
 
