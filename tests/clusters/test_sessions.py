@@ -4,9 +4,11 @@ from __future__ import annotations
 
 # URLs here are those of servers that the tests have started.
 # ruff: noqa: S310
+import contextlib
 import http.client
 import http.cookiejar
 import json
+import re
 import shutil
 import signal
 import socket
@@ -165,6 +167,23 @@ def test_a_shell_ends_with_its_session(project: Project, keys: Path) -> None:
         session.interrupt()
         assert session.wait() == 143
         session.assert_nothing_left()
+
+
+def test_strangers_neither_keep_a_shell_nor_its_owner_out(project: Project, keys: Path) -> None:
+    """More who only connect than there are places: the owner gets in, and nobody's silence is use."""
+    words = ("--framework", "plain", "--python", sys.executable, "--key", f"{keys / 'mine'}.pub", "--idle", "5s")
+    session = project.session("ssh", "box", *words)
+    wait_until(lambda: "ssh answers: " in session.err, lambda: session.err)
+    config = session.directory / "ssh" / "config"
+    (host,) = re.findall(r"HostName (\S+)", config.read_text())
+    (port,) = re.findall(r"Port (\d+)", config.read_text())
+    with contextlib.ExitStack() as strangers:
+        for _ in range(120):
+            strangers.enter_context(socket.create_connection((host, int(port)), 60))
+        assert ssh("ssh", config, keys / "mine", "box", "echo in").stdout == "in\n"
+        assert session.wait() == 0, session.err
+    assert "idle for 5s: the session ends" in session.log("MAIN")
+    session.assert_nothing_left()
 
 
 # --- TensorBoard ----------------------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
-"""serve.py SSHD CONFIG: an sshd for each connection, until there was none for IDLE_LIMIT.
+"""serve.py SSHD CONFIG: an sshd for each connection, until nobody was logged in for IDLE_LIMIT.
 
 sshd itself does not tell how many connections it has. Started for one connection, as inetd does it, it is a child of
-this process, which knows.
+this process, which reads in its log whether somebody has logged in. Who only connects uses nothing, and takes no place
+from who logs in.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import random
 import selectors
 import signal
 import socket
@@ -20,13 +22,35 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from session_end import say_idle
 
-# Connections at once: an editor has several, strangers who only connect are gone after LoginGraceTime.
-_MOST = 100
+# Who is logged in at once: an editor has several. Of those who are not, one that is chosen by chance makes place for
+# the next: whoever has the key is in within a second, strangers who only connect are gone after LoginGraceTime.
+_MOST, _MOST_STRANGERS = 100, 20
+_LOGGED_IN = b"Accepted publickey for "
 # How often it is looked which have ended.
 _LOOK_S = 0.5
 # How long they may take to end, of the ten seconds that the node has.
 _END_S = 3.0
 _PR_SET_PDEATHSIG = 1
+
+
+class _Connection:
+    """One connection, and the sshd that serves it."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.child = child
+        self.is_logged_in = False
+        assert child.stderr is not None  # noqa: S101 - it is a pipe
+        self.log = child.stderr
+        os.set_blocking(self.log.fileno(), False)
+        self._line = b""
+
+    def read(self) -> bool:
+        """Look in the log whether somebody has logged in; return whether there may be more of it."""
+        found = self.log.read()
+        lines = (self._line + (found or b"")).split(b"\n")
+        self._line = lines[-1][-1000:]
+        self.is_logged_in = self.is_logged_in or any(line.startswith(_LOGGED_IN) for line in lines)
+        return found != b""
 
 
 class Server:
@@ -35,36 +59,54 @@ class Server:
     def __init__(self, command: list[str], limit_s: float) -> None:
         self._command = command
         self._limit_s = limit_s
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._connections: list[_Connection] = []
         self._libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def serve(self, listener: socket.socket) -> None:
-        """Return when nobody was connected for the limit."""
+        """Return when nobody was logged in for the limit."""
         used_at = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(listener, selectors.EVENT_READ)
             while not self._limit_s or time.monotonic() - used_at < self._limit_s:
-                if selector.select(_LOOK_S):
-                    self._accept(listener)
-                self._children = [child for child in self._children if child.poll() is None]
-                if self._children:
+                for key, _ in selector.select(_LOOK_S):
+                    if key.fileobj is listener:
+                        if (new := self._accept(listener)) is not None:
+                            selector.register(new.log, selectors.EVENT_READ, new)
+                    elif not key.data.read():
+                        selector.unregister(key.fileobj)
+                self._forget_ended(selector)
+                if any(each.is_logged_in for each in self._connections):
                     used_at = time.monotonic()
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _forget_ended(self, selector: selectors.BaseSelector) -> None:
+        for each in [each for each in self._connections if each.child.poll() is not None]:
+            self._connections.remove(each)
+            if each.log in (key.fileobj for key in selector.get_map().values()):
+                selector.unregister(each.log)
+            each.log.close()
+
+    def _accept(self, listener: socket.socket) -> _Connection | None:
+        """Return a new connection; None where there is no place for one."""
         try:
             connection, _ = listener.accept()
         except OSError:  # gone again
-            return
+            return None
+        strangers = [each for each in self._connections if not each.is_logged_in]
+        if len(strangers) >= _MOST_STRANGERS:
+            random.choice(strangers).child.kill()  # noqa: S311 - no secret: nobody can choose who goes
         with connection:
-            if len(self._children) < _MOST:
-                # The listener and other connections are not inherited.
-                child = subprocess.Popen(  # noqa: S603 - start.sh names it
-                    self._command,
-                    stdin=connection,
-                    stdout=connection,
-                    preexec_fn=self._die_with_parent,  # noqa: PLW1509 - there are no threads here
-                )
-                self._children.append(child)
+            if len(self._connections) - len(strangers) >= _MOST:
+                return None
+            # The listener and other connections are not inherited.
+            child = subprocess.Popen(  # noqa: S603 - start.sh names it
+                self._command,
+                stdin=connection,
+                stdout=connection,
+                stderr=subprocess.PIPE,
+                preexec_fn=self._die_with_parent,  # noqa: PLW1509 - there are no threads here
+            )
+        self._connections.append(_Connection(child))
+        return self._connections[-1]
 
     def _die_with_parent(self) -> None:
         if self._libc is not None:
@@ -72,10 +114,11 @@ class Server:
 
     def end(self) -> None:
         """End the children, and return when they have ended."""
-        for child in self._children:
+        children = [each.child for each in self._connections]
+        for child in children:
             child.terminate()
         deadline = time.monotonic() + _END_S
-        for child in self._children:
+        for child in children:
             try:
                 child.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:

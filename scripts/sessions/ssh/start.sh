@@ -45,7 +45,7 @@ PermitUserEnvironment no
 PermitUserRC no
 PrintMotd no
 PrintLastLog no
-LogLevel FATAL
+LogLevel INFO
 Subsystem sftp session-sftp
 ForceCommand $(printf '%q ' "${here}/shell.sh" "${own}/environment")
 CONFIG
