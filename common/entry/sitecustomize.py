@@ -11,7 +11,6 @@ imported before the script does that, and neither folder stays on the path.
 from __future__ import annotations
 
 import atexit
-import importlib
 import importlib.abc
 import importlib.util
 import os
@@ -25,7 +24,6 @@ del sys.modules["on_import"]
 _ours = {os.path.dirname(path) for path in (__file__, on_import.__file__)}  # noqa: PTH120 - pathlib is slow to import
 _kept = sys.modules.pop("sitecustomize", None)
 sys.path[:] = [entry for entry in sys.path if entry not in _ours]
-importlib.invalidate_caches()
 try:
     import sitecustomize  # noqa: F401 - it does what it does by being imported
 except ModuleNotFoundError as error:

@@ -149,8 +149,11 @@ def test_a_project_that_cannot_be_opened_is_named(project: UserProject, monkeypa
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(SettingsError, match="cannot be opened: Permission denied; allow reading it"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(SettingsError, match="cannot be opened: Permission denied; allow"),
+    ):
+        patch.setattr(os, "open", refuse)
         project.update()
 
 
