@@ -48,7 +48,6 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.process import describe, sweep_marked
 from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages
-from oci_cluster.system.secret_values import without_secrets
 
 # How long the runner may take to have every agent started; far above the 0.1 s seen with 4 nodes.
 _START_TIMEOUT_S = 60.0
@@ -149,6 +148,8 @@ class LocalBackend:
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:  # noqa: ARG002 - there is no other form
         """Return *plan* as it would be run on this machine now."""
+        from oci_cluster.system.secret_values import without_secrets  # noqa: PLC0415 - where it is shown
+
         return json.dumps({**plan.to_json(), "environment": without_secrets(plan.environment)}, indent=2)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
