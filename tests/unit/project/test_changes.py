@@ -149,12 +149,10 @@ def test_a_project_that_cannot_be_opened_is_named(project: UserProject, monkeypa
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(SettingsError, match="cannot be opened: Permission denied; allow"),
-    ):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
-        project.update()
+        with pytest.raises(SettingsError, match="cannot be opened: Permission denied; allow reading it"):
+            project.update()
 
 
 def test_a_disk_that_is_full_is_named_and_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,9 +162,16 @@ def test_a_disk_that_is_full_is_named_and_what_was_there_stays(tmp_path: Path, m
     write(tmp_path / "a", "old")
     change = Change("a", read_file(tmp_path / "a"), File(b"new"))
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", refuse)
-        with pytest.raises(SettingsError, match="cannot be opened: Permission denied; allow reading it"):
-            project.update()
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(BackendError, match="cannot be written: No space left on device; make room there"):
+            make_changes(tmp_path, [change])
+    assert (tmp_path / "a").read_text() == "old"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        with pytest.raises(BackendError, match="No space left"):
+            make_changes(tmp_path, [change])
+    make_changes(tmp_path, [change])
+    assert (tmp_path / "a").read_text() == "new"
 
 
 def test_what_cannot_be_completed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
