@@ -293,9 +293,10 @@ def test_who_listens_before_a_session_gets_no_token(project: Project, room: Path
         with subprocess.Popen(command, user=UID, group=UID, extra_groups=[], cwd="/", text=True, **pipes) as squatter:
             assert squatter.stdout is not None
             assert squatter.stdout.readline() == "up\n"
-            refused = project.run("connect", "mine", "--check")
-            assert refused.returncode == 69
-            assert "it is not this user's process that listens on port 18500" in refused.stderr
+            for port in ("hello", "18590:hello"):  # also by a port of one's own, which leads there
+                refused = project.run("connect", "mine", "--port", port, "--check")
+                assert refused.returncode == 69
+                assert "it is not this user's process that listens on port 18500" in refused.stderr
             said = squatter.stdout.readline()  # who has connected
             said += squatter.communicate("")[0]
         assert said

@@ -113,7 +113,7 @@ class Connected:
         host, here = self.connections.reach(node, port.number, port.local, must_answer=check, looks_again=looks_again)
         if check:
             if kind and self.backend.is_this_machine:  # before its server begins, somebody else may listen
-                patiently(lambda: _refuse_another_user(host, here), looks_again)
+                patiently(lambda: self._refuse_another_user(node, port.number), looks_again)
             patiently(lambda: _check_answer(host, here, probe, is_session=kind is not None), looks_again)
         if kind is None:
             return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
@@ -134,6 +134,20 @@ class Connected:
         """End all connections, and what they cost."""
         self.connections.close()
 
+    def _refuse_another_user(self, node: str, port: int) -> None:
+        """Raise BackendError where another user of this machine listens: whoever is asked there gets the token.
+
+        While this user's server listens, nobody else can. Asked is the node's own port, also where a forwarder leads
+        there: that is this user's in any case. A container's port is nobody else's.
+        """
+        with contextlib.closing(self.backend.way(self.cluster, self.plan, node, port, self.say)) as way:
+            host, _, _ = way.address.rpartition(":")
+        if host and not is_of_this_user(host, port):
+            msg = (
+                f"it is not this user's process that listens on port {port} of {host}; SESSION_PORT names another port"
+            )
+            raise BackendError(msg)
+
     def _facts(self) -> dict[str, str]:
         try:
             cluster_dir = ClusterDir(self.plan.url, self.cluster.launch_id, self.plan.launch_key)
@@ -141,16 +155,6 @@ class Connected:
         except ClusterError:  # what main says of its URLs is not known; its ports are
             return {}
         return facts_of(self.backend, self.cluster, self.plan, ready)
-
-
-def _refuse_another_user(host: str, port: int) -> None:
-    """Raise BackendError where another user of this machine listens: whoever is asked there gets the token.
-
-    While this user's server listens, nobody else can.
-    """
-    if not is_of_this_user(host, port):
-        msg = f"it is not this user's process that listens on port {port} of {host}; SESSION_PORT names another port"
-        raise BackendError(msg)
 
 
 def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None:

@@ -48,7 +48,7 @@ class _Connection:
         """Look in the log whether somebody has logged in; return whether there may be more of it."""
         found = self.log.read()
         lines = (self._line + (found or b"")).split(b"\n")
-        self._line = lines[-1][-1000:]
+        self._line = lines[-1][:1000]  # its beginning counts: what follows may be a stranger's words
         self.is_logged_in = self.is_logged_in or any(line.startswith(_LOGGED_IN) for line in lines)
         return found != b""
 
