@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 from harness import Launch, Project, wait_until
 from session_client import assert_kept_secret, tab, token_of, url_of
@@ -170,19 +171,30 @@ def test_a_shell_ends_with_its_session(project: Project, keys: Path) -> None:
 
 
 def test_strangers_neither_keep_a_shell_nor_its_owner_out(project: Project, keys: Path) -> None:
-    """More who only connect than there are places: the owner gets in, and nobody's silence is use."""
-    words = ("--framework", "plain", "--python", sys.executable, "--key", f"{keys / 'mine'}.pub", "--idle", "5s")
+    """More who only connect than there are places, before the owner and after: it gets in; nobody's silence is use."""
+    words = ("--framework", "plain", "--python", sys.executable, "--key", f"{keys / 'mine'}.pub", "--idle", "15s")
     session = project.session("ssh", "box", *words)
     wait_until(lambda: "ssh answers: " in session.err, lambda: session.err)
     config = session.directory / "ssh" / "config"
     (host,) = re.findall(r"HostName (\S+)", config.read_text())
     (port,) = re.findall(r"Port (\d+)", config.read_text())
-    with contextlib.ExitStack() as strangers:
-        for _ in range(120):
+
+    def come(count: int) -> None:
+        for _ in range(count):
             strangers.enter_context(socket.create_connection((host, int(port)), 60))
-        assert ssh("ssh", config, keys / "mine", "box", "echo in").stdout == "in\n"
+
+    def is_connected(process: psutil.Process) -> bool:
+        return any(each.status == psutil.CONN_ESTABLISHED for each in process.net_connections())
+
+    with contextlib.ExitStack() as strangers:
+        come(30)
+        options = ["-F", str(config), "-i", str(keys / "mine"), "-o", "BatchMode=yes"]
+        with subprocess.Popen(["ssh", *options, "box", "echo in"], stdout=subprocess.PIPE, text=True) as owner:
+            wait_until(lambda: is_connected(psutil.Process(owner.pid)), "the owner's connection")
+            come(60)
+            assert (owner.communicate(timeout=60)[0], owner.returncode) == ("in\n", 0)
         assert session.wait() == 0, session.err
-    assert "idle for 5s: the session ends" in session.log("MAIN")
+    assert "idle for 15s: the session ends" in session.log("MAIN")
     session.assert_nothing_left()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import random
 import selectors
 import signal
 import socket
@@ -22,12 +21,15 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from session_end import say_idle
 
-# Who is logged in at once: an editor has several. Of those who are not, one that is chosen by chance makes place for
-# the next: whoever has the key is in within a second, strangers who only connect are gone after LoginGraceTime.
-_MOST, _MOST_STRANGERS = 100, 20
+# Who is logged in at once: an editor has several.
+_MOST = 100
+# Of those who are not, the oldest makes place for the next. It has had its time to log in: as long as nobody has, the
+# next wait in the listener's queue. So a flood of strangers costs an owner a wait, 25 s for 100 of them, not the login.
+# More places would cost the logins their CPU: an sshd needs 50 ms of it to begin.
+_MOST_STRANGERS, _LOGIN_S = 20, 5.0
 _LOGGED_IN = b"Accepted publickey for "
-# How often it is looked which have ended.
-_LOOK_S = 0.5
+# How often it is looked which have ended, and for a place where there is none.
+_LOOK_S, _FULL_S = 0.5, 0.05
 # How long they may take to end, of the ten seconds that the node has.
 _END_S = 3.0
 _PR_SET_PDEATHSIG = 1
@@ -39,6 +41,7 @@ class _Connection:
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.child = child
         self.is_logged_in = False
+        self.since = time.monotonic()
         assert child.stderr is not None  # noqa: S101 - it is a pipe
         self.log = child.stderr
         os.set_blocking(self.log.fileno(), False)
@@ -70,7 +73,9 @@ class Server:
             while not self._limit_s or time.monotonic() - used_at < self._limit_s:
                 for key, _ in selector.select(_LOOK_S):
                     if key.fileobj is listener:
-                        if (new := self._accept(listener)) is not None:
+                        if not self._has_place():
+                            time.sleep(_FULL_S)
+                        elif (new := self._accept(listener)) is not None:
                             selector.register(new.log, selectors.EVENT_READ, new)
                     elif not key.data.read():
                         selector.unregister(key.fileobj)
@@ -85,15 +90,23 @@ class Server:
                 selector.unregister(each.log)
             each.log.close()
 
+    def _strangers(self) -> list[_Connection]:
+        """Return those that nobody has logged in on, the oldest first."""
+        return [each for each in self._connections if not each.is_logged_in]
+
+    def _has_place(self) -> bool:
+        strangers = self._strangers()
+        return len(strangers) < _MOST_STRANGERS or time.monotonic() - strangers[0].since > _LOGIN_S
+
     def _accept(self, listener: socket.socket) -> _Connection | None:
         """Return a new connection; None where there is no place for one."""
         try:
             connection, _ = listener.accept()
         except OSError:  # gone again
             return None
-        strangers = [each for each in self._connections if not each.is_logged_in]
+        strangers = self._strangers()
         if len(strangers) >= _MOST_STRANGERS:
-            random.choice(strangers).child.kill()  # noqa: S311 - no secret: nobody can choose who goes
+            strangers[0].child.kill()
         with connection:
             if len(self._connections) - len(strangers) >= _MOST:
                 return None

@@ -49,5 +49,7 @@ LogLevel INFO
 Subsystem sftp session-sftp
 ForceCommand $(printf '%q ' "${here}/shell.sh" "${own}/environment")
 CONFIG
+# Run by root, Debian's sshd wants this folder, which its service makes: where none has been started, there is none.
+[[ ${EUID} -ne 0 || -e /run/sshd || ! -d /run ]] || mkdir -m 755 /run/sshd
 "${sshd}" -t -f "${own}/config" || die 78 "sshd does not accept its configuration; the log says why"
 exec python -E "${here}/serve.py" "${sshd}" "${own}/config"
