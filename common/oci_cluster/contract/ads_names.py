@@ -149,13 +149,7 @@ class Options:
 
 
 def options_of(variable: str, framework: str, text: str) -> Options:
-    """Return what the options are here that ADS hands to a program of *framework*.
-
-    Args:
-        variable: In which ADS hands them on: ``OCI__START_ARGS`` or ``HOROVOD_ARGS``.
-        framework: Its folder's name.
-        text: All of them, as the variable has them.
-    """
+    """Return what the options are here that ADS hands to a program of *framework*."""
     found = Options()
     has_options = framework == ("horovod" if variable == "HOROVOD_ARGS" else "dask")
     left = split(text)
@@ -201,14 +195,7 @@ def split(text: str) -> list[str]:
 
 
 def code_uri(kind: str, uri: str, branch: str, commit: str) -> str:
-    """Return the ``CODE_URI`` of a runtime of the *kind* ``git`` or ``remote``; empty for others.
-
-    Args:
-        kind: ``runtime.type``.
-        uri: Of the repository, or of a folder in storage.
-        branch: Of the repository; where it is empty, what the server calls HEAD.
-        commit: Wins over *branch*, as in ADS.
-    """
+    """Return the ``CODE_URI`` of a runtime of the *kind* ``git`` or ``remote``; empty for others."""
     if not uri:
         return ""
     if kind == "git":

@@ -291,14 +291,9 @@ def any_running(states: Sequence[NodeState]) -> bool:
 def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) -> int:
     """Return the cluster's exit code: main's, or 76 when main was killed or is not known to have ended.
 
-    A main that has ended with 0 and told nothing is no success: nobody has run the entry point.
-
-    Args:
-        states: The backend's word on each node.
-        stop: The ``stop`` file. A main whose *entry point* was killed says so there; one that was killed itself cannot.
-            Of one that was lost, and ended by who noticed, a backend may say only that it was told to end. One that
-            never started has said nothing: who gave it up has. Where a person has had all nodes killed, it says
-            ``at_once``.
+    A main that has ended with 0 and told nothing is no success: nobody has run the entry point. The ``stop`` file tells
+    what the *states* do not: that main's entry point was killed, and not main itself; that main was lost, and ended by
+    who noticed; why one was given up that never started; that a person has had all nodes killed (``at_once``).
     """
     main = next((state for state in states if state.node == "MAIN"), None)
     code = None if main is None else main.exit_code
@@ -334,11 +329,7 @@ def _code_of_main(states: Sequence[NodeState]) -> int | None:
 
 
 def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
-    """Return the limits that the nodes' *environment*, or else the framework in *framework_folder*, sets.
-
-    Raises:
-        SettingsError: a value is none; names all of them.
-    """
+    """Return the limits that the nodes' *environment*, or else the framework in *framework_folder*, sets."""
     defaults = framework_defaults(framework_folder)
     read = SettingsReader(environment, defaults)
     worker_count = read.value("WORKER_COUNT", parse_count, 0)
@@ -372,15 +363,8 @@ def clusters_dir(root: Path) -> Path:
 def kept_clusters(root: Path, backend: str, mark: str) -> list[Cluster]:
     """Return the clusters of *backend* that the checkout *root* keeps, the oldest first.
 
-    One that is just being written is not one yet. One whose plan is gone is one still: what its folder's name tells.
-
-    Args:
-        root: The checkout.
-        backend: Its name.
-        mark: A file that this backend alone has in the folders of its clusters, from the time on when nodes begin.
-
-    Raises:
-        NotPermittedError: the place where they are kept cannot be read.
+    One that is just being written is not one yet. One whose plan is gone is one still: what its folder's name tells,
+    where it has the *mark*, a file that this backend alone makes there, when nodes begin.
     """
     place = clusters_dir(root)
     try:

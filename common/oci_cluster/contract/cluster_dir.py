@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oci_cluster.contract.main_place import PURPOSE, is_at_main
 from oci_cluster.contract.names import LIFE
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
+from oci_cluster.contract.values import is_at_main
 from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
 from oci_cluster.system.local_files import LocalFiles, NoRegularFileError
 
@@ -58,9 +58,6 @@ class ClusterDir:
             patience_s: On ``oci://``, how long a request that fails in passing is repeated: see :class:`Repeats`. 0 for
                 who has a loop; without, what :func:`oci_storage.configure` was told for this process.
             held: On ``main://``, on main itself: the files, which no connection leads to.
-
-        Raises:
-            SettingsError: fsspec has no file system for *url*, or its package is not installed.
         """
         self._launch_key = launch_key
         self.url = url
@@ -102,7 +99,7 @@ class ClusterDir:
         return Path(self._path) if isinstance(self._fs, LocalFiles) else None
 
     def _open_main(self, held: Store | None) -> tuple[Any, str]:
-        from oci_cluster.contract.main_files import MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
+        from oci_cluster.contract.main_files import PURPOSE, MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
 
         place, _, path = self.url.removeprefix("main://").partition("/")
         try:
@@ -144,9 +141,6 @@ class ClusterDir:
         Why a file that is there was not used is kept in :attr:`unusable`. Among the fields are ``schema``,
         ``launch_id`` and ``counter``, which is greater in each file that a writer has published. One of another
         :attr:`life` counts only where *any_life* does.
-
-        Raises:
-            SettingsError: this launch wrote the file in a schema that is not ours.
         """
         self.unusable.pop(name, None)
         try:
@@ -330,11 +324,7 @@ class ClusterDir:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that *body* holds.
-
-    Raises:
-        ValueError, RecursionError: it holds none, or is too large.
-    """
+    """Return the JSON object that *body* holds."""
     if len(body) > MAX_BYTES:
         msg = f"larger than {MAX_BYTES} bytes"
         raise ValueError(msg)

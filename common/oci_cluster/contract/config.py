@@ -101,21 +101,13 @@ def _shown(line: str) -> str:
 
 
 def read_config(root: Path) -> dict[str, str]:
-    """Return what ``config.env`` of the checkout *root* sets; {} where there is none.
-
-    Raises:
-        SettingsError: it cannot be used.
-    """
+    """Return what ``config.env`` of the checkout *root* sets; {} where there is none."""
     path = root / "config.env"
     return read_settings_file(path) if path.exists() else {}
 
 
 def given_settings(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of ``config.env`` of *root* and of *environ*; an empty variable counts as not given.
-
-    Raises:
-        SettingsError: ``config.env`` cannot be used.
-    """
+    """Return the settings of ``config.env`` of *root* and of *environ*; an empty variable counts as not given."""
     return {**read_config(root), **{name: text for name, text in environ.items() if text}}
 
 
@@ -164,12 +156,7 @@ class SettingsReader:
             return default  # type: ignore[return-value]
 
     def setting(self, name: str, default: Any = None) -> Any:
-        """Return the setting *name* of the table, parsed and by default as its row says.
-
-        Args:
-            name: Its first name.
-            default: What stands for a setting that is not given, where that depends on others; a value, not a text.
-        """
+        """Return the setting *name* of the table, parsed; *default*, a value and no text, wins over that of its row."""
         row = SETTINGS[name]
         if default is None and row.default is not None:
             default = row.parse(row.default) if row.default else ""
@@ -195,20 +182,12 @@ def framework_dir(name: str, root: Path = PROJECT_ROOT) -> Path:
 
 
 def framework_defaults(folder: Path) -> dict[str, str]:
-    """Return the settings that the framework in *folder* declares, with their defaults; empty: it has none.
-
-    Raises:
-        SettingsError: its ``settings.env`` cannot be used.
-    """
+    """Return the settings that the framework in *folder* declares, with their defaults; empty: it has none."""
     return {name: text for name, text in _framework_file(folder).items() if name not in FRAMEWORK_KEYS}
 
 
 def framework_words(folder: Path, key: str) -> list[str]:
-    """Return the words, commas between, of *key* of :data:`FRAMEWORK_KEYS` in the file of the framework in *folder*.
-
-    Raises:
-        SettingsError: its ``settings.env`` cannot be used.
-    """
+    """Return the words, commas between, of *key* of :data:`FRAMEWORK_KEYS` in the file of the framework in *folder*."""
     return [word for word in _framework_file(folder).get(key, "").split(",") if word]
 
 

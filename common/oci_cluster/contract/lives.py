@@ -67,11 +67,7 @@ def read_stop(cluster_dir: ClusterDir) -> dict[str, Any] | None:
 
 
 def has_main_told(cluster_dir: ClusterDir) -> bool:
-    """Return whether main's agent has told anything in any of its lives: then it has run.
-
-    Raises:
-        ClusterError: storage does not answer.
-    """
+    """Return whether main's agent has told anything in any of its lives: then it has run."""
     names = cluster_dir.listing()
     mains = (config_file("MAIN"), READY, exit_file("MAIN"))
     return any(name in names and cluster_dir.read(name, any_life=True) is not None for name in mains)

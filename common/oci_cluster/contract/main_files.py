@@ -1,38 +1,50 @@
 """``WORK_DIR=main://host:port``: a cluster dir in the memory of main's agent, by the calls of an fsspec file system.
 
-Main has the files. Every other node has one connection to main, over which it asks for them.
+Main has the files. Every other node has one connection to main, over which it asks for them, in frames that the launch
+key proves. A connection begins with a random challenge of each side, main's first. After that the node asks and main
+answers, one after the other: a frame each, with a number that both count. A frame is the lengths of its two parts, a
+JSON object, the content of a file, and an HMAC-SHA256 over all of it, over both challenges, the number and the
+direction. So nobody without the launch key can ask or answer, and nobody can play a frame again: not in another
+connection, not at another place in this one, not in the other direction.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import ipaddress
 import json
 import os
 import re
 import socket
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from oci_cluster.contract.main_frames import (
-    ANSWERING,
-    ASKING,
-    CHALLENGE_BYTES,
-    GREETING,
-    HEAD,
-    MAX_FILE,
-    MAX_FIRST,
-    MAX_HEADER,
-    MAX_LIST,
-    Seals,
-    Unproved,
-    rest_bytes,
-)
-from oci_cluster.contract.main_place import parse_place
 from oci_cluster.contract.repeats import RequestFailedError
+from oci_cluster.contract.values import parse_place
+
+#: The word of the key by which main and the other nodes know each other.
+PURPOSE = "exchange-requests"
+# What main says first, before its challenge: who speaks something else is no main.
+GREETING = b"oci-cluster exchange 1\n"
+CHALLENGE_BYTES = 32
+PROOF_BYTES = 32
+HEAD = struct.Struct("!II")
+
+# The first frame of a connection, whose sender nobody knows yet: what is kept for it, somebody else may fill.
+MAX_FIRST = 256
+# A request: a name and some numbers; an answer: an error in words.
+MAX_HEADER = 4 << 10
+# A file.
+MAX_FILE = 1 << 20
+# The list of all files, whose names have 255 characters at most.
+MAX_LIST = 8 << 20
+
+ASKING, ANSWERING = b"?", b"!"
 
 # A request, with all that it needs: main answers in milliseconds, and a machine of a busy network within a second.
 REQUEST_S = 5.0
@@ -43,6 +55,53 @@ CONNECT_S = 2.0
 _PAUSE_S = 1.0
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+
+class Unproved(Exception):  # noqa: N818 - it is no bug of whoever meets it, and becomes another error there
+    """A frame is not of who has the launch key, not at its place, or longer than any can be."""
+
+
+class Seals:
+    """Seals and opens the frames of one connection, in one direction."""
+
+    def __init__(self, key: bytes, challenges: bytes, direction: bytes) -> None:
+        """Count from 0; of the *challenges*, main's comes first."""
+        self._begun = hmac.new(key, direction + challenges, "sha256")
+        self._number = 0
+
+    def seal(self, header: Mapping[str, Any], body: bytes = b"") -> bytes:
+        """Return the next frame."""
+        text = json.dumps(header).encode()
+        lengths = HEAD.pack(len(text), len(body))
+        return b"".join((lengths, text, body, self._proof(lengths, text, body)))
+
+    def open(self, lengths: bytes, rest: bytes | bytearray) -> tuple[dict[str, Any], bytes]:
+        """Return header and body of the next frame."""
+        header_bytes, body_bytes = HEAD.unpack(lengths)
+        text, body = bytes(rest[:header_bytes]), bytes(rest[header_bytes : header_bytes + body_bytes])
+        if not hmac.compare_digest(bytes(rest[header_bytes + body_bytes :]), self._proof(lengths, text, body)):
+            raise Unproved("not of this launch: another LAUNCH_KEY")
+        header = json.loads(text)
+        if not isinstance(header, dict):
+            raise Unproved("not a JSON object")
+        return header, body
+
+    def _proof(self, lengths: bytes, text: bytes, body: bytes) -> bytes:
+        proof = self._begun.copy()
+        # Numbers and lengths have a fixed size: two different frames are never the same text.
+        proof.update(struct.pack("!Q", self._number) + lengths)
+        proof.update(text)
+        proof.update(body)
+        self._number += 1
+        return proof.digest()
+
+
+def rest_bytes(lengths: bytes, max_header: int, max_body: int) -> int:
+    """Return how many bytes of a frame follow its *lengths*."""
+    header_bytes, body_bytes = HEAD.unpack(lengths)
+    if header_bytes > max_header or body_bytes > max_body:
+        raise Unproved(f"a frame of {header_bytes} and {body_bytes} bytes; {max_header} and {max_body} are the limits")
+    return int(header_bytes + body_bytes + PROOF_BYTES)
 
 
 class Store(Protocol):
@@ -71,11 +130,7 @@ class Store(Protocol):
 
 
 def check_name(name: str) -> str:
-    """Return *name* where it is one that a file can have: there are no folders.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return *name* where it is one that a file can have: there are no folders."""
     if not _NAME.fullmatch(name):
         msg = f"{name[:300]!r} cannot be the name of a file in the memory of main: a work dir of main:// has no folders"
         raise ValueError(msg)
@@ -157,11 +212,7 @@ class RemoteFiles:
         connect_s: float = CONNECT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare to ask main at *url*, where both sides have *key*.
-
-        Raises:
-            ValueError: *url* names no main.
-        """
+        """Prepare to ask main at *url*, where both sides have *key*."""
         self._place = parse_place(url)
         self._key = key
         self._request_s, self._connect_s = request_s, connect_s
@@ -293,11 +344,7 @@ class _Lookup:
         self._found: list[list[tuple[str, int]] | OSError] = []
 
     def addresses(self, patience_s: float) -> list[tuple[str, int]]:
-        """Return the addresses of main, one at least.
-
-        Raises:
-            OSError: there is none, or none in time; a resolver that is still at it is waited for the next time.
-        """
+        """Return the addresses of main, one at least."""
         with contextlib.suppress(ValueError):
             return [(str(ipaddress.ip_address(self._host)), self._port)]
         if self._thread is None:
@@ -326,11 +373,7 @@ class _Connection:
     """A connection to main."""
 
     def __init__(self, connected: socket.socket, key: bytes, clock: Callable[[], float], until: float) -> None:
-        """Prove this node on *connected*, and have main prove itself until then.
-
-        Raises:
-            OSError, Unproved: that is not possible.
-        """
+        """Prove this node on *connected*, and have main prove itself until then."""
         self._socket = connected
         self._clock = clock
         self._is_proved = False

@@ -86,20 +86,10 @@ def rank_of(node: str) -> int:
 
 
 STOP = "stop"
-
-
 LAUNCHED = "launched.json"
-
-
 READY = "MAIN_ready.json"
-
-
 CERTIFICATE = "MAIN_certificate.json"
-
-
 LIFE = "MAIN_life.json"
-
-
 WISH = "MAIN_wish.json"
 
 

@@ -63,11 +63,7 @@ class NodeLogs:
         self._left_out: dict[str, int] = {}
 
     def fetch(self) -> list[str]:
-        """Copy what is new; return the nodes that have printed something.
-
-        Raises:
-            StorageError: storage did not answer; what was copied stays, the next call goes on from there.
-        """
+        """Copy what is new; return the nodes that have printed something."""
         sizes = self._cluster_dir.sizes(FOLDER)
         nodes = []
         for name in sorted(sizes):

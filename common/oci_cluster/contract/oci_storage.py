@@ -73,11 +73,7 @@ def configure(*, waiting: Waiting | None = None, patience_s: float | None = None
 
 
 def open_files(url: str, patience_s: float | None = None) -> tuple[OciFiles, str]:
-    """Return the objects of the bucket that *url* names, and the path there; see :func:`configure` for *patience_s*.
-
-    Raises:
-        ImportError, ValueError: ocifs is not installed, or *url* cannot be.
-    """
+    """Return the objects of the bucket that *url* names, and the path there; see :func:`configure` for *patience_s*."""
     import fsspec  # noqa: PLC0415 - where such URLs are used
 
     configure()

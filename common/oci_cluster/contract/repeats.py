@@ -28,13 +28,7 @@ class RequestFailedError(OSError):
     """Storage refused, or did not answer. The text says who did not do what, and what to do; it is for people."""
 
     def __init__(self, message: str, *, is_passing: bool, retry_after_s: float = 0.0) -> None:
-        """Keep *message*.
-
-        Args:
-            message: Service, operation, HTTP status and the next step.
-            is_passing: Whether the same request may be answered later.
-            retry_after_s: How long the service asks clients to wait; 0 where it does not.
-        """
+        """Keep *message*."""
         super().__init__(message)
         self.is_passing = is_passing
         self.retry_after_s = min(max(retry_after_s, 0.0), LONGEST_RETRY_AFTER_S)

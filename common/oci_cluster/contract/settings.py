@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir
-from oci_cluster.contract.main_place import is_at_main, parse_place
 from oci_cluster.contract.names import node_dir, node_name
 from oci_cluster.contract.session import session_dir
-from oci_cluster.contract.setting import Setting
+from oci_cluster.contract.settings_table import SETTINGS, Setting
+from oci_cluster.contract.values import is_at_main, parse_duration, parse_place
 
+# By the fields that have them: a duration's is in seconds.
+_NAMES = {f"{name.lower()}_s" if row.parse is parse_duration else name.lower(): name for name, row in SETTINGS.items()}
 # Others depend on them.
-_NEEDED_FIRST = ("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT", "SESSION")
+_NEEDED_FIRST = (
+    *("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT", "SESSION"),
+    "LAUNCH_ID",
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,10 @@ class Adapt:
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What one node was told. Durations are seconds; 0 for ``ttl_s`` means no limit. ``start_by``: Unix seconds."""
+    """What one node was told. Durations are seconds; 0 for ``ttl_s`` means no limit. ``start_by``: Unix seconds.
+
+    A field is called as its setting. Those that depend on others :func:`read_settings` names.
+    """
 
     mode: str
     rank: int
@@ -74,11 +81,11 @@ class NodeSettings:
     node_logs: bool
     max_log_bytes: int
     start_by: float
-    address: str
-    nodes_metadata: str
+    node_address: str
+    cluster_nodes_metadata_file: str
     node_group: str
     own_network: bool
-    exposed_ports: tuple[int, ...]
+    expose: tuple[int, ...]
     subnet_cidr: str
     termination_log: str
 
@@ -111,12 +118,9 @@ class NodeSettings:
 
 
 def min_workers_of(read: SettingsReader, worker_count: int) -> int:
-    """Return how few workers a cluster can do with; the only place that knows of ``MIN_NODES``.
+    """Return how few workers a cluster can do with: *worker_count* where nobody says.
 
-    Args:
-        read: The first of its sources that names ``MIN_WORKERS`` or ``MIN_NODES``, which counts main too, decides; of
-            both in one source, ``MIN_WORKERS``. What is wrong with it is noted in its problems.
-        worker_count: The answer where nobody names either.
+    The first source that names ``MIN_WORKERS``, or ``MIN_NODES``, which counts main too, decides; of both, the former.
     """
     for source in read.sources:
         if source.get("MIN_WORKERS"):
@@ -153,63 +157,44 @@ def checked(read: SettingsReader, settings: Iterable[Setting]) -> dict[str, str]
 def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> NodeSettings:
     """Return the settings of this node.
 
-    Args:
-        environ: The environment of the process. The framework's ``settings.env`` supplies defaults.
-        root: Where the framework folders are.
-
     Raises:
         SettingsError: names every variable that is missing or wrong, in one message.
     """
     read = SettingsReader(environ)
     folder = _add_framework(read, root)
     mode, rank = role_and_rank(read)
-    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session = map(read.setting, _NEEDED_FIRST)
+    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session, launch_id = map(read.setting, _NEEDED_FIRST)
     entry_on_all = bool(read.setting("ENTRY_ON") or gang)
-    settings = NodeSettings(
-        mode=mode,
-        rank=rank,
-        worker_count=worker_count,
-        ps_count=read.setting("PS_COUNT"),
-        min_workers=min_workers_of(read, worker_count or 0),
-        framework=read.text("FRAMEWORK"),
-        framework_dir=folder,
-        work_dir=work_dir,
-        cluster_id=cluster_id,
-        cluster_name=read.setting("CLUSTER_NAME", cluster_id or "-"),
-        launch_id=read.setting("LAUNCH_ID"),
-        launch_key=read.setting("LAUNCH_KEY"),
-        entry_point=_entry_point(read, session, root, needs_one=ephemeral),
-        entry_module="" if session else read.setting("ENTRY_MODULE"),
-        entry_args=(*read.setting("ARGS", []), *read.setting("NAMED_ARGS", [])),
-        profile_cmd=_profile_cmd(read, node_name(mode, rank), entry_on_all=entry_on_all),
-        code_dir=read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
-        code_uri=read.setting("CODE_URI"),
-        **_outputs(read),
-        timeout_s=read.setting("TIMEOUT"),
-        ephemeral=ephemeral,
-        ttl_s=read.setting("TTL"),
-        session=session,
-        session_verifier=read.setting("SESSION_VERIFIER"),
-        idle_limit_s=read.setting("IDLE_LIMIT"),
-        grace_period_s=read.setting("GRACE_PERIOD"),
-        **_signs_of_life(read, lost_s),
-        poll_ceiling_s=read.setting("POLL_CEILING"),
-        wait_for_addresses=read.setting("WAIT_FOR_ADDRESSES") or gang,
-        find_interface=read.setting("FIND_INTERFACE"),
-        entry_on_all=entry_on_all,
-        gang=gang,
-        max_restarts=read.setting("MAX_RESTARTS"),
-        interruptible=read.setting("INTERRUPTIBLE"),
-        adapt=_adapt_of(read),
-        **_proofs(read),
-        node_logs=read.setting("NODE_LOGS"),
-        max_log_bytes=read.setting("MAX_LOG_BYTES"),
-        start_by=read.setting("START_BY", float("inf")),
-        **_network(read),
-        node_group=read.setting("NODE_GROUP"),
-        termination_log=read.setting("TERMINATION_LOG"),
-    )
-    return _checked(read, settings)
+    own = {
+        "mode": mode,
+        "rank": rank,
+        "worker_count": worker_count,
+        "min_workers": min_workers_of(read, worker_count or 0),
+        "framework": read.text("FRAMEWORK"),
+        "framework_dir": folder,
+        "work_dir": work_dir,
+        "cluster_id": cluster_id,
+        "launch_id": launch_id,
+        "cluster_name": read.setting("CLUSTER_NAME", cluster_id or "-"),
+        "entry_point": _entry_point(read, session, root, needs_one=ephemeral),
+        "entry_module": "" if session else read.setting("ENTRY_MODULE"),
+        "entry_args": (*read.setting("ARGS", []), *read.setting("NAMED_ARGS", [])),
+        "profile_cmd": _profile_cmd(read, node_name(mode, rank), entry_on_all=entry_on_all),
+        "code_dir": read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
+        "output_folders": tuple(read.setting("OUTPUT_FOLDERS")),
+        "ephemeral": ephemeral,
+        "session": session,
+        "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
+        "heartbeat_timeout_s": lost_s,
+        "wait_for_addresses": read.setting("WAIT_FOR_ADDRESSES") or gang,
+        "entry_on_all": entry_on_all,
+        "gang": gang,
+        "adapt": _adapt_of(read),
+        "start_by": read.setting("START_BY", float("inf")),
+        "expose": tuple(read.setting("EXPOSE") or ()),
+    }
+    others = {name: read.setting(_NAMES[name]) for field in fields(NodeSettings) if (name := field.name) not in own}
+    return _checked(read, NodeSettings(**own, **others))
 
 
 def _adapt_of(read: SettingsReader) -> Adapt | None:
@@ -235,40 +220,6 @@ def _profile_cmd(read: SettingsReader, node: str, *, entry_on_all: bool) -> tupl
     if words and not entry_on_all and nodes not in (["MAIN"], ["ALL"]):
         read.problems.append(f"PROFILE_NODES: {' '.join(nodes)}: MAIN alone runs the entry point (ENTRY_ON=main)")
     return words if nodes == ["ALL"] or node in nodes else ()
-
-
-def _outputs(read: SettingsReader) -> dict[str, Any]:
-    """Return where the entry point writes what is kept, and how often that is."""
-    return {
-        "output_dir": read.setting("OUTPUT_DIR"),
-        "output_folders": tuple(read.setting("OUTPUT_FOLDERS")),
-        "output_interval_s": read.setting("OUTPUT_INTERVAL"),
-    }
-
-
-def _signs_of_life(read: SettingsReader, lost_s: float) -> dict[str, Any]:
-    """Return how nodes show that they live, and when that they do nothing."""
-    return {
-        "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
-        "heartbeat_timeout_s": lost_s,
-        "silence_timeout_s": read.setting("SILENCE_TIMEOUT"),
-    }
-
-
-def _proofs(read: SettingsReader) -> dict[str, Any]:
-    """Return by what programs of the framework know each other."""
-    return {"cluster_tls": read.setting("CLUSTER_TLS"), "client_token": read.setting("CLIENT_TOKEN")}
-
-
-def _network(read: SettingsReader) -> dict[str, Any]:
-    """Return what the node is told of its network."""
-    return {
-        "address": read.setting("NODE_ADDRESS"),
-        "nodes_metadata": read.setting("CLUSTER_NODES_METADATA_FILE"),
-        "own_network": read.setting("OWN_NETWORK"),
-        "exposed_ports": tuple(read.setting("EXPOSE") or ()),
-        "subnet_cidr": read.setting("SUBNET_CIDR"),
-    }
 
 
 def _add_framework(read: SettingsReader, root: Path) -> Path:

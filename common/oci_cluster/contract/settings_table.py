@@ -7,16 +7,13 @@ Agents read it through :mod:`oci_cluster.contract.settings`, the launcher throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.contract.backend_settings import BACKEND_SETTINGS
-from oci_cluster.contract.image_settings import IMAGE_SETTINGS
-from oci_cluster.contract.placed_settings import PLACED_SETTINGS
-from oci_cluster.contract.setting import Receiver, Setting
-from oci_cluster.contract.tenancy_settings import TENANCY_SETTINGS
 from oci_cluster.contract.values import (
     parse_address,
     parse_args,
@@ -26,17 +23,71 @@ from oci_cluster.contract.values import (
     parse_entry_on,
     parse_folders,
     parse_followed,
+    parse_gpus,
     parse_module,
     parse_name,
     parse_named_args,
     parse_names,
+    parse_network,
     parse_ports,
     parse_profiled,
     parse_role,
     parse_switch,
     parse_time,
+    parse_torch,
+    parse_url,
     parse_verifier,
 )
+
+
+class Receiver(Enum):
+    """Who gets a setting, and from whom."""
+
+    AS_GIVEN = "every node, as it was given to the launcher"
+    RESOLVED = "every node, as the launcher has resolved it"
+    DECIDED = "every node, as the launcher decides it; nobody else may set it"
+    PLACED = "every node, as the backend has it"
+    SCRIPT = "start scripts, as the agent decides it; nobody else may set it"
+    LAUNCHER = "the launcher alone"
+    BACKEND = "the backend alone"
+    IMAGES = "what builds and pushes images"
+    TENANCY = "what makes and checks a tenancy of OCI"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    receiver: Receiver
+    meaning: str
+    """One line for people; Markdown, as tables show it. Empty where the name says it all."""
+    parse: Callable[[str], Any] = str
+    """What makes a value of its text; raises ValueError. ``str``: whoever reads the setting knows more of it."""
+    default: str | None = ""
+    """As somebody would write it. Empty: there is none. None: it must be given."""
+    computed_default: str = ""
+    """In words, where the default depends on other settings, or on the place."""
+    aliases: tuple[str, ...] = ()
+    """Second names, which count where the first is not given: the design's own, then those of ADS."""
+    flag: str = ""
+    """What gives it on the command line of ``launch.sh``."""
+    is_flag_only: bool = False
+    """Whether ``--env`` must not give it, because its flag does."""
+    backend_defaults: Mapping[str, str] = field(default_factory=dict)
+    """The defaults in ``scripts/backends/<name>.env``, by backend; they win over *default* there."""
+    session_variable: str = ""
+    """The variable in which a notebook session of OCI Data Science has its own: the default there."""
+    example: str = ""
+    """What ``config.env.example`` shows; empty: the default."""
+    is_for_config: bool = True
+    """Whether ``config.env.example`` shows it: nothing that the launcher decides, or that is one cluster's own."""
+
+    @property
+    def is_the_nodes(self) -> bool:
+        """Whether agents read it."""
+        return self.receiver in {Receiver.AS_GIVEN, Receiver.RESOLVED, Receiver.DECIDED, Receiver.PLACED}
+
 
 _parse_positive = partial(parse_count, minimum=1)
 
@@ -53,6 +104,95 @@ def _resolved(name: str, meaning: str, parse: Callable[[str], Any] = str, **more
     return Setting(name, Receiver.RESOLVED, meaning, parse, **more)
 
 
+def _image(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+    return Setting(name, Receiver.IMAGES, meaning, default=default, **more)
+
+
+def _docker(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+    return Setting(
+        name, Receiver.BACKEND, meaning, default=default, **{"backend_defaults": {"docker": default}, **more}
+    )
+
+
+def _oci(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+    return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults={"oci": default}, **more)
+
+
+def _kubernetes(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+    defaults = {"kubernetes": default}
+    return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults=defaults, **more)
+
+
+def _of_role(role: str, nodes: str, *examples: str) -> Iterator[Setting]:
+    for name, example in zip(("SHAPE", "OCPUS", "MEMORY_GBS"), examples, strict=True):
+        yield _oci(f"{role}_{name}", f"`{name}` of {nodes}, where that is another", example=example)
+
+
+def _tenancy(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+    return Setting(name, Receiver.TENANCY, meaning, default=default, **more)
+
+
+_PLACED = (
+    Setting(
+        "WORK_DIR",
+        Receiver.PLACED,
+        "any fsspec URL, or `main://HOST:PORT`: the memory of main, see below",
+        parse_url,
+        default=None,
+        aliases=("OCI__WORK_DIR",),
+        example="file:///data/clusters",
+    ),
+    Setting(
+        "CODE_URI",
+        Receiver.PLACED,
+        "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>`, `git+<URL>@<ref>`, or"
+        " `folder+<fsspec URL of a folder>`, which no hash checks",
+        example="git+https://example.com/me/project@v1",
+    ),
+    Setting(
+        "NODE_LOGS",
+        Receiver.PLACED,
+        "`1`: all that the node prints goes to the cluster dir too",
+        parse_switch,
+        default="0",
+        backend_defaults={"oci": "1", "kubernetes": ""},
+        example="1",
+    ),
+    Setting(
+        "NODE_GROUP",
+        Receiver.PLACED,
+        "the group of which the service has started this node: the node takes a rank of it by itself, see below",
+        is_for_config=False,
+    ),
+    Setting(
+        "CLUSTER_NODES_METADATA_FILE",
+        Receiver.PLACED,
+        'set by OCI\'s node groups: a list of `{"Rank", "IPAddress"}`, in which this node\'s address is; waited for',
+        is_for_config=False,
+    ),
+    Setting(
+        "SUBNET_CIDR",
+        Receiver.PLACED,
+        "the address inside it is this node's",
+        parse_network,
+        backend_defaults={"oci": ""},
+        example="10.0.1.0/24",
+    ),
+    Setting(
+        "JOB_COMPLETION_INDEX",
+        Receiver.PLACED,
+        "set by Kubernetes: where there is no `MODE`, the rank, of which the role follows: 0 is main, then the workers,"
+        " then the parameter servers; what comes after these is a worker, too",
+        parse_count,
+        is_for_config=False,
+    ),
+    Setting(
+        "TERMINATION_LOG",
+        Receiver.PLACED,
+        "a file to which the node writes how it has ended, for who cannot reach the cluster dir, see below",
+        is_for_config=False,
+    ),
+)
 # In this order a launch hands them on.
 _NODES = (
     _decided("MODE", "role: `MAIN`, `WORKER` or `PS`", parse_role, aliases=("OCI__MODE",)),
@@ -317,7 +457,185 @@ _NODES = (
         default="0",
         is_for_config=False,
     ),
-    *PLACED_SETTINGS,
+    *_PLACED,
+)
+_IMAGES = (
+    _image(
+        "REGISTRY",
+        "where images go: `<region>.ocir.io/<namespace>/<folder>`. Their names are `REGISTRY/<framework>:TAG`",
+        example="iad.ocir.io/<namespace>/training",
+    ),
+    _image("TAG", "the images' tag", computed_default="the output of `git describe`, else `dev`", example="1"),
+    _image(
+        "EXTRA_ENV",
+        "more environment files or a `requirements.txt`, besides the framework's file; several are separated by blanks",
+        example="my.yaml",
+        backend_defaults={"local": ""},
+    ),
+    _image(
+        "TORCH",
+        "`cpu`: PyTorch's own build for CPUs, a fifth of the size of PyPI's",
+        parse=parse_torch,
+        example="cpu",
+        backend_defaults={"local": ""},
+    ),
+    _image(
+        "ENV_FILE",
+        "an environment file instead of the framework's",
+        computed_default="`<framework>/env.yaml`",
+        example="pytorch/env-gpu.yaml",
+    ),
+    _image("SYSTEM_PACKAGES", "Debian packages: `'git libgl1'`", example="git libgl1"),
+    _image("BASE_IMAGE", "another base, see [below](#another-base)", "python:3.11-slim-bookworm"),
+    _image(
+        "RUN_AS",
+        "the uid of the user; `0` is root. Kubernetes runs pods as this user, and as no root",
+        "1000",
+        backend_defaults={"kubernetes": "1000"},
+    ),
+    _image("PLATFORM", "the platform of OCI's x86 shapes, also when you build on an ARM machine", "linux/amd64"),
+    _image(
+        "BUILD_FLAGS",
+        "more options for the engine's `build`: `'--network host'`, `--no-cache`",
+        example="--network host",
+    ),
+)
+_BACKENDS = (
+    Setting(
+        "IMAGE",
+        Receiver.BACKEND,
+        "the image of the nodes; `{framework}` in it stands for the framework's name",
+        backend_defaults={"docker": "", "oci": "", "kubernetes": ""},
+        example="iad.ocir.io/<namespace>/training/{framework}:1",
+    ),
+    _docker("DOCKER", "the engine's program", "docker"),
+    _docker("CPUS", "CPUs of each node", example="2", backend_defaults={"docker": "", "kubernetes": "1"}),
+    _docker("MEMORY", "memory of each node", example="4g", backend_defaults={"docker": "", "kubernetes": "2g"}),
+    _docker("SHM_SIZE", "size of each node's `/dev/shm`", "1g", backend_defaults={"docker": "1g", "kubernetes": "1g"}),
+    _docker(
+        "GPUS",
+        "GPUs of each node: with docker as `--gpus` takes them, with Kubernetes a number",
+        example="1",
+        backend_defaults={"docker": "", "kubernetes": ""},
+    ),
+    Setting(
+        "GPUS_PER_NODE",
+        Receiver.BACKEND,
+        "GPUs of this machine for each node of `local`: `auto` shares them out, `all` shows all to every node",
+        parse_gpus,
+        default="auto",
+        backend_defaults={"local": "auto"},
+    ),
+    _docker("HARDENED", "0: nodes may write to their image, and have the engine's usual capabilities", "1"),
+    _docker("PUBLISH", "ports of main on this machine's 127.0.0.1, blanks between", example="8787"),
+    _oci(
+        "COMPARTMENT_OCID",
+        "compartment of the Job; needed, but on a notebook session",
+        example="ocid1.compartment.oc1..aaaa",
+        session_variable="NB_SESSION_COMPARTMENT_OCID",
+    ),
+    _oci(
+        "PROJECT_OCID",
+        "Data Science project of the Job; needed, but on a notebook session",
+        example="ocid1.datascienceproject.oc1.iad.aaaa",
+        session_variable="PROJECT_OCID",
+    ),
+    _oci("DESCRIPTION", "what the Job is, for people", example="digits, every night"),
+    _oci("FREEFORM_TAGS", "free-form tags of the Job and its runs, besides our own", example="team=vision"),
+    _oci("DEFINED_TAGS", "defined tags of the Job and its runs", example="Operations.CostCenter=42"),
+    _oci(
+        "IMAGE_SIGNATURE_ID",
+        "the signature by which the service checks the image",
+        example="ocid1.containerimagesignature.oc1.iad.aaaa",
+    ),
+    _oci("SUBNET_OCID", "a regional private subnet of the nodes", example="ocid1.subnet.oc1.iad.aaaa"),
+    _oci("BASTION_ID", "a bastion that leads to the nodes, for `connect.sh`", example="ocid1.bastion.oc1.iad.aaaa"),
+    _oci("SSH_JUMP", "a host of yours that reaches the nodes, instead of a bastion", example="me@jump.example.com"),
+    _oci("SHAPE", "each node's machine", "VM.Standard.E4.Flex"),
+    _oci("OCPUS", "cores of a flexible shape, 4 by default; a shape without `.Flex` has its own", example="4"),
+    _oci("MEMORY_GBS", "memory of a flexible shape, 64 by default", example="64"),
+    *_of_role("MAIN", "main", "VM.Standard.E4.Flex", "2", "16"),
+    *_of_role("WORKER", "workers", "VM.Standard.E5.Flex", "8", "128"),
+    *_of_role("PS", "parameter servers", "VM.Standard.E4.Flex", "4", "64"),
+    _oci("STORAGE_GBS", "size of each node's disk", "100"),
+    _oci(
+        "CAPACITY_RESERVATION_OCID",
+        "capacity that is reserved for the nodes",
+        example="ocid1.capacityreservation.oc1.iad.aaaa",
+    ),
+    _oci("LOG_GROUP_OCID", "log group of OCI Logging", example="ocid1.loggroup.oc1.iad.aaaa"),
+    _oci("LOG_OCID", "a log in that group; without it each node has one of its own", example="ocid1.log.oc1.iad.aaaa"),
+    _oci(
+        "STORAGE_MOUNTS",
+        "what every node has under `/mnt/<name>`, several apart by blanks",
+        example="data=oci://bucket@namespace/prefix shared=fss:<mount target OCID>:<export OCID>",
+    ),
+    _oci(
+        "MAX_RUNTIME",
+        "after this long the service ends a node",
+        computed_default="the TTL and ten minutes",
+        example="6h",
+    ),
+    _oci("OCI_JOB_STYLE", "`runs`: a Job Run for each node; `multinode`: one Job Run", "runs"),
+    _kubernetes("KUBECONFIG", "kubectl's own: its configuration file", is_for_config=False),
+    _kubernetes("KUBE_CONTEXT", "the context of the kubeconfig; else a person is asked", example="my-cluster"),
+    _kubernetes("NAMESPACE", "namespace of the pods", computed_default="that of the context", example="team-a"),
+    _kubernetes("IMAGE_PULL_SECRETS", "Secrets with which the image is pulled", example="ocir"),
+    _kubernetes("GPU_RESOURCE", "what a GPU is called there", "nvidia.com/gpu"),
+    _kubernetes(
+        "NODE_SELECTOR", "labels that a machine must have", example="node.kubernetes.io/instance-type=BM.GPU4.8"
+    ),
+    _kubernetes("TOLERATIONS", "taints that the pods tolerate", example="team=vision:NoSchedule"),
+    _kubernetes(
+        "VOLUMES", "what every node has under `/mnt/<name>`, several apart by blanks", example="data=pvc:datasets:ro"
+    ),
+    _kubernetes("ENV_SECRETS", "Secrets whose keys become variables of every node", example="wandb"),
+    _kubernetes("SERVICE_ACCOUNT", "service account of the pods", example="training"),
+    _kubernetes("LABELS", "labels of all that is made, besides our own", example="team=vision"),
+    _kubernetes("ANNOTATIONS", "annotations of all that is made, besides our own", example="contact=me@example.com"),
+    _kubernetes("POD_PATCH", "a file that is merged into the pods' template", example="pod.yaml"),
+    _kubernetes("HOST_NETWORK", "1: pods share the network of their machine", "0"),
+    _kubernetes("EXCHANGE_PORT", "the port of main's small files, where there is no `WORK_DIR`", "7077"),
+    _kubernetes("EXPOSE_SERVICE", "`NodePort`: every machine passes ports of `EXPOSE` on to main", example="NodePort"),
+    _kubernetes("QUEUE", "a queue of Kueue's in the namespace", flag="--queue", example="team-a"),
+    _kubernetes("PRIORITY", "a WorkloadPriorityClass", flag="--priority", example="low"),
+    _kubernetes("PRIORITY_CLASS", "a PriorityClass of the pods, for Kubernetes' own scheduler", example="batch"),
+    _kubernetes("CPU_LIMIT", "CPUs that a node takes at most", computed_default="any that are idle", example="8"),
+    _kubernetes("WAIT_FOR_QUOTA", "longest wait in the queue; 0: none", "0", flag="--wait-for-quota", example="2h"),
+    _kubernetes("MAX_PREEMPTIONS", "how often the cluster may be preempted before it is stopped", example="5"),
+    _kubernetes("KEEP_ENDED", "how long Kubernetes keeps what has ended and was not brought", "7d"),
+    Setting("OCI_CLI_CONFIG_FILE", Receiver.BACKEND, "oci-cli's own: its configuration file", is_for_config=False),
+    Setting("OCI_CLI_PROFILE", Receiver.BACKEND, "oci-cli's own: the profile in that file", default="DEFAULT"),
+    Setting("OCI_CLI_REGION", Receiver.BACKEND, "oci-cli's own: another region", example="us-ashburn-1"),
+    Setting("OCI_CLI_AUTH", Receiver.BACKEND, "oci-cli's own: how requests are signed", default="api_key"),
+)
+TENANCY_SETTINGS = (
+    _tenancy(
+        "PEOPLE_GROUP", "the group of those who launch; of another identity domain `domain/name`", "data-scientists"
+    ),
+    _tenancy(
+        "NODES_GROUP", "the dynamic group of the Job Runs; of another identity domain `domain/name`", "cluster-runs"
+    ),
+    _tenancy("POLICY_NAME", "the policy that has the statements, in the root compartment", "clusters"),
+    _tenancy(
+        "IMAGES_COMPARTMENT_OCID",
+        "the compartment of the repositories",
+        computed_default="`COMPARTMENT_OCID`",
+        example="ocid1.compartment.oc1..bbbb",
+    ),
+    _tenancy(
+        "NETWORK_COMPARTMENT_OCID",
+        "the compartment of the subnet",
+        computed_default="the subnet's own, without one `COMPARTMENT_OCID`",
+        example="ocid1.compartment.oc1..cccc",
+    ),
+    _tenancy(
+        "KEEP_CLUSTERS_DAYS",
+        "after so many days the bucket deletes what is below `WORK_DIR`: logs, code and outputs; 0: never",
+        "90",
+        parse=partial(parse_count, maximum=36500),
+    ),
+    _tenancy("LOG_GROUP_NAME", "the log group, without `LOG_GROUP_OCID`; `none`: none", "clusters"),
 )
 _OTHERS = (
     Setting("NODE_NAME", Receiver.SCRIPT, "`MAIN`, `WORKER_<rank>`, `PS_<rank>`", is_for_config=False),
@@ -346,8 +664,8 @@ _OTHERS = (
         default=None,
         example="tests/server.txt,tests/client.txt",
     ),
-    *IMAGE_SETTINGS,
-    *BACKEND_SETTINGS,
+    *_IMAGES,
+    *_BACKENDS,
     *TENANCY_SETTINGS,
 )
 

@@ -33,11 +33,7 @@ class Silence:
     def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> float:
         """Take note of a *heartbeat* at *moment*; return for how many seconds the node has been silent.
 
-        Args:
-            heartbeat: Its fields; None where there is none.
-            moment: Now.
-            answered: Whether storage answered. Where it did not, the time since the last observation is storage's
-                silence, not the node's.
+        Where storage has not *answered*, the time since the last observation is storage's silence, not the node's.
         """
         if not answered:
             self._alive_at += moment - self._observed_at

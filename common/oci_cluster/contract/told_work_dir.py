@@ -16,13 +16,7 @@ _BUCKET = re.compile(r"oci://[A-Za-z0-9._-]+@[A-Za-z0-9._-]+(/[^:]*)?")
 
 
 def own_work_dirs(given: Mapping[str, str], cluster: Cluster, root: Path) -> set[str]:
-    """Return the reader's own work dirs: that of the settings *given*, and that with which this checkout has launched.
-
-    Args:
-        given: Settings: environment and ``config.env``.
-        cluster: The one that is looked at.
-        root: The checkout.
-    """
+    """Return the reader's work dirs: of the settings *given*, and of this checkout's launch of *cluster*."""
     try:
         kept = Plan.load(cluster.directory, root).work_dir
     except LostPlanError:  # another checkout has launched it
@@ -31,15 +25,9 @@ def own_work_dirs(given: Mapping[str, str], cluster: Cluster, root: Path) -> set
 
 
 def checked(url: str, own: Collection[str], what: str) -> str:
-    """Return the work dir *url* that *what*, such as `the Job x`, tells; it is in a bucket, or who reads has set it.
+    """Return the work dir *url* that *what*, such as ``the Job x``, tells; raise where it is not to be opened.
 
-    Args:
-        url: Anybody's word.
-        own: Those of who reads.
-        what: Where *url* stands, for people.
-
-    Raises:
-        LostPlanError: it is neither, and is not opened.
+    It is, in a bucket, or where it is among the reader's *own*.
     """
     if "::" not in url and (_BUCKET.fullmatch(url) or url.rstrip("/") in {one.rstrip("/") for one in own}):
         return url

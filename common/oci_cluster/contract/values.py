@@ -1,4 +1,4 @@
-"""What a setting's text means: one parser for each kind of value."""
+"""What a setting's text means: one parser for each kind of value. What is no such value raises ValueError."""
 
 from __future__ import annotations
 
@@ -6,31 +6,81 @@ import ipaddress
 import json
 import re
 import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
-from oci_cluster.contract.names import ROLES
+from oci_cluster.contract.names import ROLES, is_node
 from oci_cluster.system.text import moment
+
+T = TypeVar("T")
 
 # Nine digits: 31 years even in seconds; more is a slip, and in the end infinity, which no wait can take.
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)")
-
-
 _UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_PLACE = re.compile(
+    r"main://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?):(?P<port>\d{1,5})/?"
+)
 
 
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+def _matching(pattern: str, what: str) -> Callable[[str], str]:
+    """Return a parser of texts that *pattern* matches; of any other, its error says that it is *what*."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text, re.DOTALL):
+            raise ValueError(f"'{text}' is {what}")
+        return text
+
+    return parse
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+def _choice(values: Mapping[str, T], what: str, spelled: Callable[[str], str] = str) -> Callable[[str], T]:
+    """Return a parser of texts that, as they are *spelled*, have a value; of any other, its error says *what* it is."""
+
+    def parse(text: str) -> T:
+        if (word := spelled(text)) not in values:
+            raise ValueError(f"'{text}' is {what}")
+        return values[word]
+
+    return parse
+
+
+parse_name = _matching("[A-Za-z0-9][A-Za-z0-9._-]{0,254}", "not a name of letters, digits and . _ - (255 at most)")
+parse_verifier = _matching("[0-9a-f]{64}", "not the SHA-256 of a token, 64 hex digits")
+parse_url = _matching(
+    "[a-z][a-z0-9+.-]*://.*", "not an fsspec URL such as file:///data/work or oci://bucket@namespace/work"
+)
+parse_followed = _choice({"any": "any", "last": "last"}, "neither any nor last")
+parse_torch = _choice(
+    {"cpu": "cpu"}, "not cpu, the only build that can be named; leave it out for the one that pip finds"
+)
+parse_role = _choice({role: role for role in ROLES}, f"not one of {', '.join(ROLES)}", str.upper)
+# Whether all nodes run the entry point.
+parse_entry_on = _choice({"main": False, "all": True}, "neither main nor all")
+# In ADS the text `False` was true.
+parse_switch = _choice(
+    {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)},
+    "neither 1 nor 0",
+    lambda text: text.strip().lower(),
+)
+
+
+def is_at_main(url: str) -> bool:
+    """Return whether the work dir *url* is in the memory of main."""
+    return url.startswith("main://")
+
+
+def parse_place(url: str) -> tuple[str, int]:
+    """Return host and port of main in a work dir in its memory."""
+    found = _PLACE.fullmatch(url)
+    if found is None or not 0 < int(found["port"]) < 65536:
+        msg = f"'{url}' is not main://HOST:PORT, with a name or an address of main and a port from 1 to 65535"
+        raise ValueError(msg)
+    return found["host"].strip("[]"), int(found["port"])
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that *text* names: ``90``, ``90s``, ``1.5m``, ``2h`` or ``1d``.
-
-    Raises:
-        ValueError: anything else, negative numbers included.
-    """
+    """Return the seconds that *text* names: ``90``, ``90s``, ``1.5m``, ``2h`` or ``1d``."""
     match = _DURATION.fullmatch(text.strip())
     if not match:
         msg = f"'{text}' is not a duration; write seconds, or a number with s, m, h or d, such as 90s or 2h"
@@ -39,11 +89,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Return the Unix seconds of a time such as ``2026-01-31T23:59:59Z``.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the Unix seconds of a time such as ``2026-01-31T23:59:59Z``."""
     try:
         return float(moment(text.strip()))
     except (ValueError, OverflowError) as error:
@@ -52,11 +98,7 @@ def parse_time(text: str) -> float:
 
 
 def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int:
-    """Return *text* as a whole number of *minimum* to *maximum*.
-
-    Raises:
-        ValueError: it is not one.
-    """
+    """Return *text* as a whole number of *minimum* to *maximum*."""
     if not re.fullmatch(r"-?\d{1,18}", text.strip()) or not minimum <= int(text) <= maximum:
         msg = f"'{text}' is not a whole number from {minimum} to {maximum}"
         raise ValueError(msg)
@@ -64,11 +106,7 @@ def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int
 
 
 def parse_gpus(text: str) -> int | str:
-    """Return how many GPUs a node gets: a number, ``auto`` or ``all``.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """Return how many GPUs a node gets: a number, ``auto`` or ``all``."""
     if text in {"auto", "all"}:
         return text
     try:
@@ -79,11 +117,7 @@ def parse_gpus(text: str) -> int | str:
 
 
 def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
-    """Return the two numbers of ``MIN:MAX``: neither below 0 nor above *maximum*, the smaller first.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Return the two numbers of ``MIN:MAX``: neither below 0 nor above *maximum*, the smaller first."""
     first, colon, last = text.strip().partition(":")
     least, most = (parse_count(part, maximum=maximum) if colon else -1 for part in (first, last))
     if not 0 <= least <= most:
@@ -92,24 +126,8 @@ def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
     return least, most
 
 
-def parse_followed(text: str) -> str:
-    """Return *text*, which says what who follows a cluster can end of its workers.
-
-    Raises:
-        ValueError: it says nothing that is known.
-    """
-    if text not in {"any", "last"}:
-        msg = f"'{text}' is neither any nor last"
-        raise ValueError(msg)
-    return text
-
-
 def parse_ports(text: str) -> tuple[int, ...]:
-    """Return the ports that *text* names, blanks or commas between.
-
-    Raises:
-        ValueError: one is none, or stands there twice.
-    """
+    """Return the ports that *text* names, blanks or commas between."""
     found = tuple(parse_count(word, minimum=1, maximum=65535) for word in text.replace(",", " ").split())
     if twice := [port for number, port in enumerate(found) if port in found[:number]]:
         msg = f"{twice[0]} stands there twice"
@@ -117,52 +135,9 @@ def parse_ports(text: str) -> tuple[int, ...]:
     return found
 
 
-def parse_switch(text: str) -> bool:
-    """Return whether *text* switches something on: ``1 true yes on`` against ``0 false no off``.
-
-    Raises:
-        ValueError: it is none of these. (In ADS the text ``False`` was true.)
-    """
-    word = text.strip().lower()
-    if word in {"1", "true", "yes", "on"}:
-        return True
-    if word in {"0", "false", "no", "off"}:
-        return False
-    msg = f"'{text}' is neither 1 nor 0"
-    raise ValueError(msg)
-
-
-def parse_entry_on(text: str) -> bool:
-    """Return whether *text* has the entry point run on ``all`` nodes, not on ``main`` alone.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if text not in {"main", "all"}:
-        msg = f"'{text}' is neither main nor all"
-        raise ValueError(msg)
-    return text == "all"
-
-
-def parse_name(text: str) -> str:
-    """Return *text* if it can be a file's name everywhere.
-
-    Raises:
-        ValueError: other characters than letters, digits and ``. _ -``, or more than 255 of them.
-    """
-    if not _NAME.fullmatch(text) or len(text) > 255:
-        msg = f"'{text}' is not a name of letters, digits and . _ - (255 at most)"
-        raise ValueError(msg)
-    return text
-
-
 def parse_module(text: str) -> str:
-    """Return *text* if it names a module, as ``python -m`` takes it.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if not _MODULE.fullmatch(text):
+    """Return *text* if it names a module, as ``python -m`` takes it."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", text):
         msg = f"'{text}' is not the name of a module, such as package.train"
         raise ValueError(msg)
     if text.endswith(".py"):
@@ -171,24 +146,8 @@ def parse_module(text: str) -> str:
     return text
 
 
-def parse_torch(text: str) -> str:
-    """Return *text*, which build of PyTorch is installed, if it can be named.
-
-    Raises:
-        ValueError: it cannot.
-    """
-    if text != "cpu":
-        msg = f"'{text}' is not cpu, the only build that can be named; leave it out for the one that pip finds"
-        raise ValueError(msg)
-    return text
-
-
 def parse_files(text: str) -> list[Path]:
-    """Return the files that *text* names, blanks between; relative ones are in the folder that the user is in.
-
-    Raises:
-        ValueError: one is not there.
-    """
+    """Return the files that *text* names, blanks between; relative ones are in the folder that the user is in."""
     found = [Path(word).expanduser() for word in shlex.split(text)]
     if missing := [str(path) for path in found if not path.is_file()]:
         msg = f"there is no file {', '.join(missing)} in {Path.cwd()}"
@@ -202,11 +161,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def parse_folders(text: str) -> list[str]:
-    """Return the folders that *text* names, commas between, each once and as it is called inside the code.
-
-    Raises:
-        ValueError: one leads out of the code, or is all of it.
-    """
+    """Return the folders that *text* names, commas between, each once and as it is called inside the code."""
     found = []
     for word in text.split(","):
         path = PurePosixPath(word.strip())
@@ -218,11 +173,7 @@ def parse_folders(text: str) -> list[str]:
 
 
 def parse_args(text: str) -> list[str]:
-    """Return the argument list that ``ARGS`` holds: a JSON list, or one shell-quoted string.
-
-    Raises:
-        ValueError: a list that is not one of plain values, or unbalanced quotes.
-    """
+    """Return the argument list that ``ARGS`` holds: a JSON list, or one shell-quoted string."""
     if text.lstrip().startswith("["):
         try:
             values = json.loads(text)
@@ -233,18 +184,11 @@ def parse_args(text: str) -> list[str]:
     return shlex.split(text)
 
 
-_NODE = re.compile(r"MAIN|(?:WORKER|PS)_[1-9][0-9]{0,6}")
-
-
 def parse_profiled(text: str) -> list[str]:
-    """Return the names of the nodes on which the entry point is profiled; ``ALL`` alone stands for all.
-
-    Raises:
-        ValueError: a name is no node's.
-    """
+    """Return the names of the nodes on which the entry point is profiled; ``ALL`` alone stands for all."""
     names = text.replace(",", " ").split()
     for name in names if names != ["ALL"] else []:
-        if not _NODE.fullmatch(name):
+        if not is_node(name):
             msg = f"'{name}' is no node: MAIN, WORKER_1, ..., or ALL"
             raise ValueError(msg)
     return names
@@ -257,11 +201,7 @@ def no_profiler(program: str) -> str:
 
 
 def parse_named_args(text: str) -> list[str]:
-    """Return ``--k v`` for each pair of ``NAMED_ARGS``: a JSON object, or shell-quoted ``k=v`` words.
-
-    Raises:
-        ValueError: neither of these.
-    """
+    """Return ``--k v`` for each pair of ``NAMED_ARGS``: a JSON object, or shell-quoted ``k=v`` words."""
     if text.lstrip().startswith("{"):
         pairs = [(_plain(key), _plain(value)) for key, value in json.loads(text).items()]
     else:
@@ -286,55 +226,11 @@ def _plain(value: Any) -> str:
     return text
 
 
-def parse_role(text: str) -> str:
-    """Return the role that *text* names, in capitals.
-
-    Raises:
-        ValueError: there is no such role.
-    """
-    if text.upper() not in ROLES:
-        msg = f"'{text}' is not one of {', '.join(ROLES)}"
-        raise ValueError(msg)
-    return text.upper()
-
-
-def parse_verifier(text: str) -> str:
-    """Return *text* if it is a SHA-256 in hex.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if not re.fullmatch("[0-9a-f]{64}", text):
-        msg = f"'{text}' is not the SHA-256 of a token, 64 hex digits"
-        raise ValueError(msg)
-    return text
-
-
-def parse_url(text: str) -> str:
-    """Return *text* if it is a URL.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if not re.match(r"[a-z][a-z0-9+.-]*://", text):
-        msg = f"'{text}' is not an fsspec URL such as file:///data/work or oci://bucket@namespace/work"
-        raise ValueError(msg)
-    return text
-
-
 def parse_address(text: str) -> str:
-    """Return *text* as an IP address is written.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return *text* as an IP address is written."""
     return str(ipaddress.ip_address(text.strip()))
 
 
 def parse_network(text: str) -> str:
-    """Return *text*, addresses in CIDR notation, as the network that they are of.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return *text*, addresses in CIDR notation, as the network that they are of."""
     return str(ipaddress.ip_network(text.strip(), strict=False))

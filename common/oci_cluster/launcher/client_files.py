@@ -12,9 +12,9 @@ from oci_cluster.contract.certificate import decrypted
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import framework_defaults, framework_words, read_settings_file
-from oci_cluster.contract.main_place import is_at_main, parse_place
 from oci_cluster.contract.names import CERTIFICATE
 from oci_cluster.contract.session import client_token
+from oci_cluster.contract.values import is_at_main, parse_place
 from oci_cluster.errors import BackendError, UsageError
 from oci_cluster.system.files import write_whole
 

@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from oci_cluster.contract.config import SettingsReader, framework_defaults, framework_words
-from oci_cluster.contract.setting import Receiver, Setting
-from oci_cluster.contract.settings_table import DECIDED, SETTINGS
+from oci_cluster.contract.settings_table import DECIDED, SETTINGS, Receiver, Setting
 from oci_cluster.contract.values import parse_count, parse_duration
 
 # How alike two names are that one person means: MAX_RESTART and MAX_RESTARTS have 0.96, MAX_NODES and MIN_NODES 0.78.

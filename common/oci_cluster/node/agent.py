@@ -62,20 +62,7 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare a node.
-
-        Args:
-            settings: What the node was told.
-            environ: What its start script inherits.
-            cluster_dir: The cluster dir.
-            children: Starts, reaps and ends processes.
-            signals: TERM and INT, and the wait that they interrupt.
-            own_log: Has what this node prints, where that is to be in the cluster dir too.
-            relay: Writes what this node prints, and has what it printed last; None where nothing stands between.
-            exchange: On a main that has the cluster dir in its memory: serves it to the other nodes.
-            clock: Monotonic seconds.
-            wall_clock: Unix seconds, for what other machines compare.
-        """
+        """Prepare a node."""
         self._settings = settings
         self._environ = environ
         self._exchange = exchange
@@ -123,7 +110,7 @@ class Agent:
         pulse.wait_for("main" if pulse.cluster_dir.is_at_main else "WORK_DIR", self._create_cluster_dir)
         self._check_that_it_is_wanted()
         self._role.begin()
-        address = settings.address or self._find_address()
+        address = settings.node_address or self._find_address()
         if self._exchange is not None:
             # Of a pod, loopback alone is forwarded.
             addresses = [address, "127.0.0.1"] if settings.own_network else [address]
@@ -168,12 +155,7 @@ class Agent:
         return True
 
     def _check_that_it_is_wanted(self) -> None:
-        """Raise what ends a node that starts when its launch is over: it may have waited for its host for hours.
-
-        Raises:
-            StoppedError: there is a ``stop`` file already.
-            TimedOutError: it is later than ``START_BY``, and no main is there.
-        """
+        """Raise what ends a node that starts when its launch is over: it may have waited for its host for hours."""
         pulse, settings = self._pulse, self._settings
         pulse.obey()
         if pulse.cluster_dir.is_at_main and (settings.interruptible or not settings.is_main):
@@ -186,9 +168,9 @@ class Agent:
 
     def _find_address(self) -> str:
         settings = self._settings
-        if not settings.nodes_metadata:
+        if not settings.cluster_nodes_metadata_file:
             return pick_address(local_addresses(), settings.subnet_cidr)
-        path, own = Path(settings.nodes_metadata), local_addresses()
+        path, own = Path(settings.cluster_nodes_metadata_file), local_addresses()
 
         def look() -> str | None:
             # Half of TIMEOUT is for what comes then.
@@ -197,7 +179,7 @@ class Agent:
                 log.warning("%s has no address of this node; %s is taken, its only one", path, found)
             return found
 
-        return self._pulse.wait_for(settings.nodes_metadata, look)
+        return self._pulse.wait_for(settings.cluster_nodes_metadata_file, look)
 
     def _provide_code(self) -> None:
         settings = self._settings
@@ -228,11 +210,7 @@ class Agent:
         return True
 
     def _bring_outputs_back(self, uploads: Uploads) -> None:
-        """Have the entry point find what it has left in an earlier life.
-
-        Raises:
-            StorageError: that is not possible.
-        """
+        """Have the entry point find what it has left in an earlier life."""
         code_of = uploads.fetch()
 
         def has_ended() -> bool:

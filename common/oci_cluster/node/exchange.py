@@ -1,7 +1,7 @@
 """Main's side of ``WORK_DIR=main://``: serves the files in its memory to the other nodes, and knows who is connected.
 
 One thread with one selector: a connection costs a socket and some hundred bytes. What reads a connection never takes
-more than the frame that is due, and never waits for it. ``contract/main_frames.py`` has what is said.
+more than the frame that is due, and never waits for it. ``contract/main_files.py`` has what is said.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from oci_cluster.contract.main_frames import (
+from oci_cluster.contract.main_files import (
     ANSWERING,
     ASKING,
     CHALLENGE_BYTES,
@@ -29,14 +29,15 @@ from oci_cluster.contract.main_frames import (
     MAX_FILE,
     MAX_FIRST,
     MAX_HEADER,
+    PURPOSE,
     Seals,
     Unproved,
     rest_bytes,
 )
-from oci_cluster.contract.main_place import PURPOSE, parse_place
 from oci_cluster.contract.names import STOP, heartbeat_file
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import derived_key
+from oci_cluster.contract.values import parse_place
 from oci_cluster.errors import StorageError
 from oci_cluster.node.main_memory import MainMemory
 
@@ -122,11 +123,7 @@ class Exchange:
     # --- Main's own thread ---------------------------------------------------------------------------------
 
     def listen(self, addresses: Sequence[str], work_dir: str, *, nodes: int) -> None:
-        """Serve so many other *nodes* from now on, on *addresses*, and on the port in *work_dir*.
-
-        Raises:
-            StorageError: that is not possible.
-        """
+        """Serve so many other *nodes* from now on, on *addresses*, and on the port in *work_dir*."""
         _, port = parse_place(work_dir)
         _allow_files(nodes + MOST_UNPROVED + _OTHER_FILES)
         for address in addresses:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from oci_cluster.contract.main_files import check_name
-from oci_cluster.contract.main_frames import MAX_FILE
+from oci_cluster.contract.main_files import MAX_FILE, check_name
 from oci_cluster.contract.repeats import RequestFailedError
 
 # A node leaves five files of some hundred bytes: enough for many more nodes than one main can lead.
@@ -30,12 +29,7 @@ class MainMemory:
             return self._files[self._there(name)][0][start:end]
 
     def write(self, name: str, body: bytes, *, is_new: bool) -> None:
-        """Replace a file by *body*; one that *is_new* must not be there.
-
-        Raises:
-            FileExistsError: it is there, and must not.
-            RequestFailedError: there is no room for it.
-        """
+        """Replace a file by *body*; one that *is_new* must not be there."""
         check_name(name)
         with self._lock:
             before = self._files.get(name)

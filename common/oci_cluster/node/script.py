@@ -58,16 +58,7 @@ class Script:
         node_dir: Path,
         relay: Relay | None = None,
     ) -> None:
-        """Prepare it.
-
-        Args:
-            settings: What the node was told.
-            environ: What the script inherits.
-            children: Starts, reaps and ends processes.
-            pulse: The node's life beside it.
-            node_dir: The private directory of this node; made before anything runs.
-            relay: Has what the script printed last, where something stands between.
-        """
+        """Prepare it."""
         self._settings, self._environ = settings, environ
         self._children = children
         self._pulse = pulse
@@ -98,12 +89,7 @@ class Script:
         return self._settings.framework_dir / "node-facts.sh"
 
     def facts(self, address: str) -> dict[str, str]:
-        """Return the framework's facts about this node, for the others; runs its ``node-facts.sh``.
-
-        Raises:
-            SettingsError: that cannot be started, or has failed; with its exit code.
-            TimedOutError: it does not end.
-        """
+        """Return the framework's facts about this node, for the others; runs its ``node-facts.sh``."""
         if not self.has_facts:
             return {}
         name, path = self._facts_script.name, self._node_dir / "facts"
@@ -133,9 +119,6 @@ class Script:
         """Do the same with an encrypted *key*.
 
         A copy of this process opens it: what that takes, 8 MB, the agent of a worker has no other use for.
-
-        Raises:
-            SettingsError: *passphrase* does not open it.
         """
 
         def hand() -> int:
@@ -161,11 +144,7 @@ class Script:
             self._members = text
 
     def start(self, address: str, main: Mapping[str, Any]) -> None:
-        """Start it for the attempt that *main*'s configuration describes, on this node's *address*.
-
-        Raises:
-            SettingsError: it cannot be started, or *main* holds what is no address.
-        """
+        """Start it for the attempt that *main*'s configuration describes, on this node's *address*."""
         name = "start-master.sh" if self._settings.is_main else "start-worker.sh"
         said = ("ready", "wish", "reason", "entry-pid", "entry-point-ended", "entry-point-printed")
         left = (path for pattern in ("uncaught-*", "stack-*") for path in self._node_dir.glob(pattern))
@@ -185,11 +164,7 @@ class Script:
         self._standstill = self._watch_standstill()
 
     def _hand_profile_cmd(self) -> None:
-        """Have `run_entry_point` put ``PROFILE_CMD`` before the entry point's command.
-
-        Raises:
-            SettingsError: its program is not there.
-        """
+        """Have `run_entry_point` put ``PROFILE_CMD`` before the entry point's command."""
         words = self._settings.profile_cmd
         if words and shutil.which(words[0], path=self._environ.get("PATH")) is None:
             raise SettingsError(no_profiler(words[0]))
@@ -417,7 +392,7 @@ def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
         "NODE_ADDRESS": address,
         # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.
         "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
-        "EXPOSED_PORTS": " ".join(map(str, settings.exposed_ports)),
+        "EXPOSED_PORTS": " ".join(map(str, settings.expose)),
     }
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.log_times import times_file
-from oci_cluster.contract.main_place import is_at_main
 from oci_cluster.contract.settings import NodeSettings, read_settings
+from oci_cluster.contract.values import is_at_main
 from oci_cluster.node.agent import Agent
 from oci_cluster.node.last_resort import REMOTE_S, NodeSignals
 from oci_cluster.node.pace import paced, paced_at_main
@@ -25,9 +25,6 @@ def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
 
     Whoever calls it has set up logging, and stdout and stderr: of this process nothing else is read. Where stdout is
     the node's log in the folder *logs*, the times of its lines are kept beside it.
-
-    Raises:
-        SettingsError: the settings do not make a node.
     """
     try:
         return _run(environ, logs)

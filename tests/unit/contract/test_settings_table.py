@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.contract.config import SettingsReader, read_settings_file
-from oci_cluster.contract.setting import Receiver, Setting
 from oci_cluster.contract.settings import checked, min_workers_of, read_settings
 from oci_cluster.contract.settings_table import (
     DECIDED,
@@ -17,6 +16,8 @@ from oci_cluster.contract.settings_table import (
     FLAGS,
     PASSED_ON,
     SETTINGS,
+    Receiver,
+    Setting,
 )
 
 ROOT = Path(__file__).resolve().parents[3]

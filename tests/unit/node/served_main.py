@@ -10,9 +10,16 @@ from collections.abc import Callable
 from unit.fake_cluster import KEY, LAUNCH
 
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.main_files import RemoteFiles
-from oci_cluster.contract.main_frames import ASKING, CHALLENGE_BYTES, GREETING, HEAD, PROOF_BYTES, Seals
-from oci_cluster.contract.main_place import PURPOSE
+from oci_cluster.contract.main_files import (
+    ASKING,
+    CHALLENGE_BYTES,
+    GREETING,
+    HEAD,
+    PROOF_BYTES,
+    PURPOSE,
+    RemoteFiles,
+    Seals,
+)
 from oci_cluster.contract.signing import derived_key
 from oci_cluster.node.exchange import Exchange
 

@@ -16,14 +16,14 @@ from unit.node.served_main import OWN, PATIENCE_S, WRITE, Raw, Served, until
 
 from oci_cluster.contract import main_files
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.main_files import RemoteFiles
-from oci_cluster.contract.main_frames import (
+from oci_cluster.contract.main_files import (
     ANSWERING,
     CHALLENGE_BYTES,
     GREETING,
     HEAD,
     MAX_FILE,
     PROOF_BYTES,
+    RemoteFiles,
     Seals,
 )
 from oci_cluster.contract.repeats import RequestFailedError

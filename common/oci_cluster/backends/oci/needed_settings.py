@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from oci_cluster.backends.oci.needed import Needed, at
 from oci_cluster.contract.config import SettingsReader
-from oci_cluster.contract.settings_table import SETTINGS
-from oci_cluster.contract.tenancy_settings import TENANCY_SETTINGS
+from oci_cluster.contract.settings_table import SETTINGS, TENANCY_SETTINGS
 from oci_cluster.errors import SettingsError
 
 _DEFAULTS = {row.name: row.default or "" for row in TENANCY_SETTINGS}

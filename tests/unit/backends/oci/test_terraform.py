@@ -15,7 +15,7 @@ from oci_cluster.backends.oci.security_rules import security_rules
 from oci_cluster.backends.oci.setup_steps import Rules
 from oci_cluster.backends.oci.setup_texts import variables
 from oci_cluster.contract.config import PROJECT_ROOT
-from oci_cluster.contract.tenancy_settings import TENANCY_SETTINGS
+from oci_cluster.contract.settings_table import TENANCY_SETTINGS
 from oci_cluster.errors import SettingsError
 
 FOLDER = PROJECT_ROOT / "scripts" / "templates" / "terraform"
