@@ -24,15 +24,10 @@ def local_addresses() -> dict[str, list[str]]:
 
 
 def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str:
-    """Return this node's address out of *interfaces* (addresses by interface name).
+    """Return this node's address out of *interfaces*, addresses by interface.
 
-    Args:
-        interfaces: As :func:`local_addresses` returns them; all addresses of all interfaces count.
-        cidr: The subnet of the cluster's nodes. The first address inside it is taken. Empty:
-            the only IPv4 address that is neither loopback nor link-local is.
-
-    Raises:
-        SettingsError: no address fits, or without *cidr* several do; names all that was seen.
+    It is the first one inside the subnet *cidr*; without, the only IPv4 address that is neither loopback nor
+    link-local.
     """
     candidates = [ipaddress.ip_address(text) for addresses in interfaces.values() for text in addresses]
     if cidr:
@@ -50,12 +45,10 @@ def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str
 
 
 def address_in(metadata: Path, interfaces: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the address of this node that is in the file which the service writes where it starts all nodes itself.
+    """Return this node's address in the file that the service writes where it starts all nodes itself.
 
-    Args:
-        metadata: A list of ``{"Rank": ..., "IPAddress": ...}``. It appears late and grows, and may be read
-            half-written: None then. Its ranks are not looked at: nobody tells whether they count through all groups.
-        interfaces: As :func:`local_addresses` returns them.
+    That file appears late and grows, and may be read half-written: None then. Its ranks are not looked at: nobody tells
+    whether they count through all groups.
     """
     own = {ipaddress.ip_address(text) for addresses in interfaces.values() for text in addresses}
     try:
@@ -71,11 +64,7 @@ def address_in(metadata: Path, interfaces: Mapping[str, Sequence[str]]) -> str |
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the network interface that has *address*, or whose network it is in: loopback has all 127.x.
-
-    Raises:
-        SettingsError: none has; names what was seen.
-    """
+    """Return the network interface that has *address*, or whose network it is in: loopback has all 127.x."""
     import psutil  # noqa: PLC0415 - 20 ms that a node without FIND_INTERFACE does not spend
 
     wanted = ipaddress.ip_address(address)

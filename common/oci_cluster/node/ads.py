@@ -33,12 +33,7 @@ _IDENTITY = {"OCIFS_IAM_TYPE": "OCI_IAM_TYPE", "OCIFS_CONFIG_PROFILE": "OCI_CONF
 
 
 def as_own(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return *environ* as the node's agent takes it, and have this process ask storage as the person that it names.
-
-    Raises:
-        SettingsError: the settings make no node, or another node has its rank.
-        StorageError: storage has not answered within ``TIMEOUT``.
-    """
+    """Return *environ* as the agent takes it; have this process ask storage as the person that it names."""
     own = with_own_names(environ)
     os.environ.update({name: own[name] for name in _IDENTITY if name in own})
     return with_own_rank(own)
@@ -68,12 +63,7 @@ def with_own_rank(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Mapping[str, str]:
-    """Return *environ*, of :func:`with_own_names`, with the rank of this node, which no other node has or has had.
-
-    Raises:
-        SettingsError: the settings make no node, or another node has that rank: of this Job, runs were there before.
-        StorageError: storage has not answered within ``TIMEOUT``.
-    """
+    """Return *environ*, of :func:`with_own_names`, with a rank that no other node has or has had."""
     told = environ.get("NODE_RANK") or environ.get("RANK") or environ.get("OCI__RANK")
     settings = read_settings({**environ, **({} if told else {"NODE_RANK": "1"})})
     if settings.is_main or told:

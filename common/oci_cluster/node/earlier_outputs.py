@@ -104,11 +104,7 @@ class OutputsList:
 
 
 def publish_list(cluster_dir: ClusterDir, node: str, states: States) -> None:
-    """Tell what *node*'s outputs may be from now on.
-
-    Raises:
-        StorageError, NotPermittedError: that could not be told; what was told before holds.
-    """
+    """Tell what *node*'s outputs may be from now on."""
     before = cluster_dir.read(outputs_file(node), any_life=True) or {}
     body = json.dumps(states).encode()
     sha256 = hashlib.sha256(body).hexdigest()
@@ -119,11 +115,7 @@ def publish_list(cluster_dir: ClusterDir, node: str, states: States) -> None:
 
 
 def read_list(cluster_dir: ClusterDir, node: str) -> States | None:
-    """Return what *node*'s outputs may be; None where nobody has told, or nothing that can be believed.
-
-    Raises:
-        StorageError, NotPermittedError: storage did not answer.
-    """
+    """Return what *node*'s outputs may be; None where nobody has told, or nothing that can be believed."""
     told = cluster_dir.read(outputs_file(node), any_life=True) or {}
     size, sha256 = told.get("size"), str(told.get("sha256"))
     if type(size) is not int or not 0 <= size <= MAX_LIST_BYTES or not _SHA256.fullmatch(sha256):
@@ -155,14 +147,8 @@ def bring_outputs_back(
 ) -> int:
     """Copy the outputs that *node* has uploaded in an earlier life to *target*; return how many there were.
 
-    Args:
-        cluster_dir: The cluster dir.
-        node: The node's name.
-        target: ``OUTPUT_DIR``. What is there already stays as it is.
-        manifest: See :func:`~oci_cluster.node.outputs.upload_outputs`: what is brought needs no upload.
-        timeout_s: How long failing requests are repeated, in all.
-        clock: Monotonic seconds.
-        sleep: Waits seconds; only tests give another.
+    What is there already stays. The *manifest* says of what is brought that it needs no upload, see
+    :func:`upload_outputs`.
 
     Raises:
         StorageError: storage did not answer within *timeout_s*, or there is no room for them.

@@ -25,15 +25,7 @@ class OwnGpus:
         children: Children,
         clock: Callable[[], float],
     ) -> None:
-        """Prepare to ask, in the first heartbeat.
-
-        Args:
-            program: ``nvidia-smi``.
-            environ: The node's.
-            output: The file to which it prints.
-            children: Starts it.
-            clock: Monotonic seconds.
-        """
+        """Prepare to ask, in the first heartbeat."""
         self._command, self._environ, self._output = [program, "-L"], environ, output
         self._children, self._clock = children, clock
         self._pid: int | None = None

@@ -102,17 +102,10 @@ def last_error(text: str, places: Sequence[Path], *, rank: str = "", only_errors
     """Return what a script has said last: an error as Python shows it, such as ``ValueError: bad row 7 (train.py:3)``.
 
     Of a notebook it is such as ``ValueError: bad row 7 (cell 3:2)``: line 2 of what Jupyter calls ``In[3]``. The place
-    is the innermost line of the user's own code. Where something was printed after the last error, the last line is
-    meant; what only libraries print does not count.
-
-    Args:
-        text: What was printed last. It may begin in the middle of a line.
-        places: The folders with the user's code.
-        rank: Which rank's is asked for, where lines say whose they are; empty where any is meant.
-        only_errors: Whether other lines than errors are nobody's word, as those of a service.
-
-    Returns:
-        At most some 300 characters, fit for a terminal; empty where *text* holds no word of the script's.
+    is the innermost line of the user's own code, in *places*. Where something was printed after the last error, the
+    last line is meant, unless *only_errors* count, as of a service; what only libraries print does not. Lines of
+    another *rank* are left out. The answer has some 300 characters at most, fit for a terminal; empty where *text*,
+    which may begin in the middle of a line, holds no word of the script's.
     """
     of_others: _Said | None = None
     for words, frames in reversed(_said(_BOX.sub("", text), rank)):

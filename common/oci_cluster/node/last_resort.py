@@ -27,13 +27,7 @@ class NodeSignals(Signals):
     """The signals of an agent; after one of them, and after the TTL, nothing that does not return keeps it."""
 
     def __init__(self, *, ttl_s: float, limit_s: float, end: Callable[[int], object] = os._exit) -> None:
-        """Take over the process's handlers, that of ALRM too.
-
-        Args:
-            ttl_s: The node's longest life, from now on; 0: it has none.
-            limit_s: How long the agent may be held up, once it is to end.
-            end: Ends the process at once.
-        """
+        """Take over the process's handlers, that of ALRM too; after *limit_s* that something holds it up, *end* it."""
         self._limit_s, self._end = max(limit_s, _LEAST_S), end
         self._code = ExitCode.OK
         self._is_waiting, self._moved_at = False, time.monotonic()

@@ -64,12 +64,7 @@ class LedLife:
         self._is_told = True
 
     def note(self, listing: Mapping[str, str]) -> None:
-        """Answer the nodes that have arrived, as the cluster dir's *listing* shows.
-
-        Raises:
-            LifeInterruptedError: another main has begun a later life.
-            StorageError, NotPermittedError: storage did not answer; what is left is done the next time.
-        """
+        """Answer the nodes that have arrived, as the cluster dir's *listing* shows."""
         cluster_dir = self._pulse.cluster_dir
         # A node that is started again may arrive in the second in which it was interrupted.
         listing = cluster_dir.settled(listing)
@@ -110,11 +105,7 @@ class Arrival:
         self._counter = 0
 
     def find(self) -> Life | None:
-        """Return the current life where main has answered; None while it has not. Arrives first where that is new.
-
-        Raises:
-            StorageError, NotPermittedError: storage did not answer.
-        """
+        """Return the current life where main has answered; None while it has not. Arrives first where that is new."""
         if not self._counter:
             # What is there already, a predecessor's, is older: even where this node's clock is behind.
             self._cluster_dir.read(arrival_file(self._name), any_life=True)

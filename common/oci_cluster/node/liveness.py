@@ -40,11 +40,7 @@ class MainWatch:
         return self._silence.alive_at + self._timeout_s + _AFTER_S
 
     def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> None:
-        """Take note of main's *heartbeat*; see :meth:`Silence.observe` for the arguments.
-
-        Raises:
-            LostError: main has been silent for too long.
-        """
+        """Take note of main's *heartbeat*; see :meth:`Silence.observe` for the arguments."""
         silent_s = self._silence.observe(heartbeat, moment, answered=answered)
         if silent_s > self._timeout_s:
             msg = f"main lost: no heartbeat for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {self._timeout_s:g} s)"
@@ -131,13 +127,7 @@ class NodesWatch:
     def __init__(
         self, settings: NodeSettings, *, wall_clock: Callable[[], float], unusable: Mapping[str, str] | None = None
     ) -> None:
-        """Watch the nodes that *settings* ask for, and those that join them.
-
-        Args:
-            settings: Of main.
-            wall_clock: Unix seconds.
-            unusable: Why a file that is there could not be used when it was last read, by file name.
-        """
+        """Watch the nodes that *settings* ask for, and those that join them."""
         self._settings = settings
         self._wall_clock = wall_clock
         self._unusable = {} if unusable is None else unusable
@@ -205,13 +195,7 @@ class NodesWatch:
         self.failures = {node: failure for node, failure in self.failures.items() if failure.has_left}
 
     def observe(self, listing: Mapping[str, str], moment: float, read: Read) -> list[str]:
-        """Take note of the cluster dir's *listing* at *moment*; return the nodes that have joined since the last one.
-
-        Args:
-            listing: Fingerprints by file name, see :meth:`ClusterDir.listing`.
-            moment: Now.
-            read: Returns the fields of a file; None where it cannot say, and is asked again the next time.
-        """
+        """Take note of the *listing* at *moment*; return the nodes that have joined since the last one."""
         self._observed_at = moment
         joined = self._joined(listing, read)
         for node in self.members:

@@ -321,11 +321,7 @@ class Main:
             log.warning("%s", told)
 
     def _poll_ready(self) -> None:
-        """Publish once that the cluster is ready.
-
-        Raises:
-            TimedOutError: it was not within ``TIMEOUT``.
-        """
+        """Publish once that the cluster is ready."""
         if self._is_ready:
             return
         pulse, facts = self._pulse, self._script.ready()

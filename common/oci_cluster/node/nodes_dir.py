@@ -29,11 +29,7 @@ def parse_facts(text: str) -> dict[str, str]:
 
 
 def checked_address(config: Mapping[str, Any], node: str) -> str:
-    """Return the address in *node*'s configuration.
-
-    Raises:
-        SettingsError: it is none.
-    """
+    """Return the address in *node*'s configuration."""
     text = str(config.get("address"))
     try:
         if "%" in text:  # the scope of an IPv6 address: any text at all, and of no meaning on another node
@@ -53,11 +49,7 @@ class NodesDir:
         self.path = path
 
     def put(self, node: str, config: Mapping[str, Any]) -> str:
-        """Write what *config* says of *node*, whole; return its address.
-
-        Raises:
-            SettingsError: its address is none.
-        """
+        """Write what *config* says of *node*, whole; return its address."""
         address = checked_address(config, node)
         facts = config.get("facts")
         lines = [f"rank={int(node.rpartition('_')[2]) if '_' in node else 0}", f"address={address}"]

@@ -42,17 +42,7 @@ class Uploads:
         wait: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
-        """Prepare them.
-
-        Args:
-            environ: What the uploading process runs in: it describes this node, and where this package is.
-            source: ``OUTPUT_DIR``.
-            manifest: See :func:`upload_outputs`.
-            interval_s: ``OUTPUT_INTERVAL``.
-            children: Starts and reaps processes.
-            wait: Waits seconds, for a signal at the longest.
-            clock: Monotonic seconds.
-        """
+        """Prepare them."""
         self._environ = environ
         self._source = source
         self._command = [sys.executable, "-m", "oci_cluster", "upload-outputs", str(source), str(manifest)]
@@ -117,15 +107,8 @@ def upload_outputs(
 ) -> int:
     """Upload every file under *source* that is new or changed since the last call; return how many there were.
 
-    Args:
-        cluster_dir: The cluster dir.
-        source: ``OUTPUT_DIR``. Links are not followed: they may lead anywhere.
-        prefix: Where in the cluster dir the files go, e.g. ``outputs/WORKER_2``.
-        manifest: File of this machine that remembers size and time of what has been uploaded.
-        timeout_s: How long failing requests are repeated, in all.
-        listed: The node whose next life is to believe these files; empty where there is none.
-        clock: Monotonic seconds.
-        sleep: Waits seconds; only tests give another.
+    Links are not followed: they may lead anywhere. The file *manifest* remembers size and time of what was uploaded.
+    The next life of the node *listed*, if one is named, is to believe these files.
 
     Raises:
         StorageError: something could not be uploaded within *timeout_s*.

@@ -30,15 +30,7 @@ class OwnLog:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Make the file.
-
-        Args:
-            launch_id: Of the node's launch.
-            node: Its name.
-            nodes: How many there are in its cluster.
-            clock: Monotonic seconds.
-            wall_clock: Unix seconds: parts of a node's log are in the order of its starts.
-        """
+        """Make the file."""
         self._prefix = f"{FOLDER}/{node}.{int(wall_clock() * 1000)}"
         self._clock = clock
         #: When it may be worth a look whether there is something to ship.

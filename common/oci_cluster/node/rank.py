@@ -31,14 +31,7 @@ def with_own_rank(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Mapping[str, str]:
-    """Return *environ*, of a node of a group, with the rank that this node has from now on.
-
-    Raises:
-        SettingsError: the settings make no node, or all ranks of the group are taken.
-        StorageError: storage has not answered within ``TIMEOUT``.
-        TimedOutError: no main has told within ``TIMEOUT`` which life this is.
-        StoppedError: the launch is over.
-    """
+    """Return *environ*, of a node of a group, with the rank that this node has from now on."""
     told = environ.get("NODE_RANK", "")
     settings = read_settings({**environ, "NODE_RANK": "1"})
     if settings.is_main:
@@ -63,14 +56,6 @@ def claim_rank(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Return the first of *ranks* that no other node has; from now on none can have it.
-
-    Args:
-        settings: The node's, but for its rank.
-        ranks: Those that it may have, the likeliest first.
-        holder: Names this node, and no other.
-        taken: Said where other nodes have all of them.
-        clock: Monotonic seconds.
-        sleep: Waits.
 
     Raises:
         SettingsError: all are taken.
@@ -104,11 +89,7 @@ def claim_rank(
 
 
 def _enter_life(cluster_dir: ClusterDir, arrival: Arrival) -> bool:
-    """Return whether main has told which life this is: in each, all ranks can be taken anew.
-
-    Raises:
-        StoppedError: the launch is over.
-    """
+    """Return whether main has told which life this is: in each, all ranks can be taken anew."""
     if (stop := read_stop(cluster_dir)) is not None:
         outcome = outcome_of(stop)
         raise StoppedError(outcome.reason, exit_code=outcome.exit_code)

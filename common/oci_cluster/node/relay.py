@@ -37,12 +37,7 @@ class Lines:
     """What the script and the agent print, as one text in which no line of one continues one of the other."""
 
     def __init__(self, mark: bytes, clock: Callable[[], float]) -> None:
-        """Begin at the beginning of a line.
-
-        Args:
-            mark: Stands before each line of the agent's, and in nothing else; its first byte comes in it once.
-            clock: Monotonic seconds.
-        """
+        """Expect *mark* before each line of the agent's, and nowhere else; its first byte comes in it once."""
         self._mark = mark
         self._clock = clock
         self._held = b""

@@ -62,16 +62,7 @@ class Standstill:
         clock: Callable[[], float],
         proc: Path = Path("/proc"),
     ) -> None:
-        """Count from now on.
-
-        Args:
-            timeout_s: After so long without a line and without computing this node stands still.
-            node_dir: Where the entry point's Pythons leave their files.
-            places: The folders with the user's code.
-            printed_at: Tells when something was printed last, on *clock*.
-            clock: Monotonic seconds.
-            proc: Linux's own; tests have another one.
-        """
+        """Count from now on."""
         self._timeout_s, self._node_dir, self._places = timeout_s, node_dir, places
         self._look_s = min(_LOOK_S, timeout_s / _LOOKS)
         self._printed_at, self._clock, self._proc = printed_at, clock, proc
@@ -223,11 +214,6 @@ def _source(file: str, line: str) -> str:
 
 def ask_all(own: Mapping[str, Any], members: Sequence[str], read: Callable[[str], Mapping[str, Any] | None]) -> str:
     """Return what is told of a cluster on which all stands still: for how long, and where its nodes wait.
-
-    Args:
-        own: What main tells of itself.
-        members: The other nodes.
-        read: Returns the fields of a file of the cluster dir.
 
     Returns:
         Empty where another node prints or computes, or there are too many to ask: each is a request.

@@ -96,11 +96,7 @@ class Wish:
 
 
 def parse_wish(text: str, minimum: int, maximum: int) -> dict[str, Any]:
-    """Return the fields of the wish in *text*, lines ``workers=3`` and ``idle=WORKER_2``, within the bounds.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the fields of the wish in *text*, lines ``workers=3`` and ``idle=WORKER_2``, within the bounds."""
     workers: int | None = None
     idle: list[str] = []
     for line in text.splitlines():

@@ -134,12 +134,7 @@ class Worker:
     # --- Supervision ---------------------------------------------------------------------------------------
 
     def _observe(self) -> None:
-        """Read main's heartbeat.
-
-        Raises:
-            LostError: main has been silent for too long.
-            StorageError: nothing but errors for ``TIMEOUT``: nobody else could end this node.
-        """
+        """Read main's heartbeat."""
         if self._unreported is not None:
             self._report(self._unreported)
         if self._main is None:
@@ -163,11 +158,7 @@ class Worker:
             raise StorageError(msg, exit_code=outages.error.exit_code)
 
     def _main_is_silent(self, silent_s: float) -> None:
-        """Leave a main that has the files and does not answer: as lost, or for its next life where it can have one.
-
-        Raises:
-            LostError: it cannot.
-        """
+        """Leave a main that has the files and does not answer: as lost, or for its next life where it can have one."""
         limit_s, error = self._settings.heartbeat_timeout_s, self._pulse.outages.error
         lost = f"main lost: no answer for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {limit_s:g} s): {error}"
         if self._arrival is None:
@@ -258,11 +249,7 @@ class Worker:
         return True
 
     def leave(self, outcome: Outcome) -> None:
-        """Publish how this node has ended: its last word.
-
-        Raises:
-            StorageError: main has not answered yet, and would not believe what carries no life.
-        """
+        """Publish how this node has ended: its last word."""
         if self._arrival is not None and not self._pulse.cluster_dir.life:
             is_of_interest = not outcome.is_interruption and self._pulse.left_s > 0
             if not is_of_interest or read_stop(self._pulse.cluster_dir) is not None:

@@ -12,17 +12,7 @@ from pathlib import Path
 
 
 def make_working_dir(target: Path, code_dir: Path, folders: Sequence[str], output_dir: Path) -> None:
-    """Make the directory *target*, which shows what is in *code_dir*, but for *folders*: those are in *output_dir*.
-
-    Args:
-        target: Is not there yet.
-        code_dir: The user's code; nothing is written to it.
-        folders: Relative to *code_dir*; whether they are there does not matter.
-        output_dir: Gets folders of the same names.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Make the directory *target*, which shows what is in *code_dir*, but for *folders*: those are in *output_dir*."""
     target.mkdir()
     inner: dict[str, list[str]] = {}
     for folder in folders:
