@@ -25,17 +25,19 @@ from oci_cluster.errors import (
     TimedOutError,
 )
 from oci_cluster.node.address import address_in, local_addresses, pick_address
+from oci_cluster.node.liveness import Restart
 from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
-from oci_cluster.node.role import Restart, Role
 from oci_cluster.node.script import Script
 from oci_cluster.system.process import Children, Signals, describe
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
     from oci_cluster.node.exchange import Exchange
+    from oci_cluster.node.main import Main
     from oci_cluster.node.outputs import Uploads
     from oci_cluster.node.own_log import OwnLog
+    from oci_cluster.node.worker import Worker
 
 log = logging.getLogger("agent")
 
@@ -282,7 +284,8 @@ class Agent:
         pulse = self._pulse
         log.info("ending with %d: %s", outcome.exit_code, outcome.reason)
         announced = outcome
-        _tell_the_end(self._settings, pulse, outcome)
+        if self._settings.is_main and not outcome.is_interruption:
+            pulse.tell(STOP, **stop_fields(outcome))  # before the others end
         _write_last_words(self._settings, pulse, outcome, announced)
         pulse.phase = INTERRUPTED if outcome.is_interruption else "stopping"
         if outcome.is_interruption and pulse.has_joined:
@@ -330,7 +333,7 @@ class Agent:
             self._pulse.wait(delay)
 
 
-def _role(settings: NodeSettings, script: Script, pulse: Pulse) -> Role:
+def _role(settings: NodeSettings, script: Script, pulse: Pulse) -> Main | Worker:
     """Return this node's role; a worker has no use for main's module, nor main for a worker's."""
     if settings.is_main:
         from oci_cluster.node.main import Main  # noqa: PLC0415
@@ -351,14 +354,6 @@ def _told_of_gpus(
     from oci_cluster.node.gpus import OwnGpus  # noqa: PLC0415 - where there may be some
 
     return OwnGpus(program, environ, directory / "gpus", children=children, clock=clock).told
-
-
-def _tell_the_end(settings: NodeSettings, pulse: Pulse, outcome: Outcome) -> None:
-    """Print main's `stop`, for who reads its log alone: the others end before it does."""
-    if settings.termination_log and settings.is_main and not outcome.is_interruption:
-        from oci_cluster.node.last_words import tell  # noqa: PLC0415 - where somebody reads them
-
-        tell(pulse.cluster_dir, STOP, **stop_fields(outcome))
 
 
 def _write_last_words(settings: NodeSettings, pulse: Pulse, outcome: Outcome, announced: Outcome) -> None:

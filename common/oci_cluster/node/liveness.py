@@ -109,6 +109,16 @@ class Failure:
         return self.reason if self.reason.startswith(f"{self.node}: ") else f"{self.node}{how}: {self.reason}"
 
 
+@dataclass(frozen=True)
+class Restart:
+    """The gang is to start again."""
+
+    reason: str
+    is_failure: bool
+    begins_life: bool = False
+    """Whether main begins the next life: not all nodes can come to another attempt of this one."""
+
+
 # Failures so close together count as simultaneous. Launchers of ranks look at them every tenth of a second and take up
 # to a second to end; clocks kept by NTP are some milliseconds apart.
 _SAME_MOMENT_S = 2.0

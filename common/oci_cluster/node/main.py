@@ -21,13 +21,11 @@ from oci_cluster.contract.names import (
 )
 from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.contract.settings import Adapt, NodeSettings
+from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
-from oci_cluster.node.liveness import Failure, NodesWatch, by_role_and_rank, first_cause
-from oci_cluster.node.nodes_dir import checked_address
+from oci_cluster.node.liveness import Failure, NodesWatch, Restart, by_role_and_rank, first_cause
 from oci_cluster.node.pulse import ENDED_WELL, NoAnswer, Pulse
-from oci_cluster.node.role import Restart
-from oci_cluster.node.script import Script
+from oci_cluster.node.script import Script, checked_address
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -62,8 +60,16 @@ class Main:
         self._script = script
         self._pulse = pulse
         self._nodes = self._watch()
-        self._life = _led_life(pulse) if settings.interruptible else None
-        self._wish = _wish(settings, settings.adapt, pulse) if settings.adapt else None
+        self._life: LedLife | None = None
+        self._wish: Wish | None = None
+        if settings.interruptible:
+            from oci_cluster.node.life import LedLife  # noqa: PLC0415 - where a launch can have more than one
+
+            self._life = LedLife(pulse)
+        if settings.adapt:
+            from oci_cluster.node.wish import Wish  # noqa: PLC0415 - where a cluster adapts
+
+            self._wish = Wish(settings, settings.adapt, pulse, node_dir(settings.launch_id, settings.node) / "wish")
         self._has_to_begin_life = False
         # Frameworks whose start scripts know the other nodes; with those that do not, main reads no configurations.
         self._reads_configs = settings.wait_for_addresses or script.has_facts
@@ -96,7 +102,7 @@ class Main:
         """Begin the next life of the launch, where there can be more than one."""
         if self._life is not None:
             self._life.begin()
-            _tell(self._settings, self._pulse, LIFE, number=self._life.number)
+            self._pulse.tell(LIFE, number=self._life.number)
 
     def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Publish what the other nodes need of main for this attempt, and return it."""
@@ -217,7 +223,7 @@ class Main:
         self._poll_ready()
         self._poll_standstill()
         if self._wish is not None and self._is_ready and (wish := self._wish.look(nodes.members)) is not None:
-            _tell(settings, self._pulse, WISH, **wish)
+            self._pulse.tell(WISH, **wish)
         return None
 
     def _judge(self, shortage: LostError | None) -> Outcome | Restart:
@@ -335,7 +341,7 @@ class Main:
             log.info("ready after %.1f s", pulse.clock() - pulse.started_at)
             pulse.phase = "ready"
             self._is_ready = True
-            _tell(self._settings, pulse, READY, facts={name: redact(text) for name, text in facts.items()})
+            pulse.tell(READY, facts={name: redact(text) for name, text in facts.items()})
 
     def restart(self, restart: Restart) -> None:
         """Begin the next attempt: main's heartbeat tells of it."""
@@ -390,24 +396,3 @@ def _stop(cluster_dir: ClusterDir, outcome: Outcome) -> bool:
     if not is_stopped:
         cluster_dir.publish(STOP, **stop_fields(outcome))
     return True
-
-
-def _tell(settings: NodeSettings, pulse: Pulse, name: str, **fields: Any) -> None:
-    """Tell who follows main's log alone."""
-    if not settings.termination_log:
-        return
-    from oci_cluster.node.last_words import tell  # noqa: PLC0415 - where somebody wants to be told
-
-    tell(pulse.cluster_dir, name, **fields)
-
-
-def _wish(settings: NodeSettings, adapt: Adapt, pulse: Pulse) -> Wish:
-    from oci_cluster.node.wish import Wish  # noqa: PLC0415 - where a cluster adapts
-
-    return Wish(settings, adapt, pulse, node_dir(settings.launch_id, settings.node) / "wish")
-
-
-def _led_life(pulse: Pulse) -> LedLife:
-    from oci_cluster.node.life import LedLife  # noqa: PLC0415 - where a launch can have more than one
-
-    return LedLife(pulse)

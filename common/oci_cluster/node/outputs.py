@@ -1,23 +1,35 @@
-"""What an entry point leaves in ``OUTPUT_DIR``, copied to the cluster dir where that is not on this machine."""
+"""What an entry point leaves in ``OUTPUT_DIR``, copied to the cluster dir where that is not on this machine.
+
+Before the entry point of a later life begins, it is brought back: the entry point resumes from the checkpoint in it.
+Whoever can write to the work dir can write outputs. So a node tells in a signed file which list of its outputs is its
+own; the list has the size and the SHA-256 of each. What is not so is left out: before an upload, the list has both what
+is there and what comes, because a node may be killed in between.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import re
+import secrets
+import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.names import outputs_file
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.contract.settings import read_settings
+from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.errors import StorageError
-from oci_cluster.node.earlier_outputs import OutputsList, bring_outputs_back, repeated, state_of
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 
+T = TypeVar("T")
 log = logging.getLogger("outputs")
 agent_log = logging.getLogger("agent")
 
@@ -26,6 +38,15 @@ _REQUEST_PATIENCE_S = 60.0
 # How often files are uploaded again that have changed meanwhile, where the next life is to believe them; the last
 # upload of a node finds nothing that still changes.
 _LISTED_PASSES = 3
+# A list of a million files; what is larger somebody else has written.
+MAX_LIST_BYTES = 256 << 20
+# What one request reads of a large file: few requests, and little memory.
+_PIECE_BYTES = 16 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+# What a file may be: its size and its SHA-256.
+State = tuple[int, str]
+States = dict[str, list[State]]
 
 
 class Uploads:
@@ -125,7 +146,8 @@ def upload_outputs(
             states = {name: state for name, (path, _) in changed.items() if (state := state_of(path)) is not None}
             repeated(partial(told.expect, states), deadline, clock=clock, sleep=sleep)
         for name, (path, mark) in changed.items():
-            if not _upload(cluster_dir, path, f"{prefix}/{name}", deadline=deadline, clock=clock, sleep=sleep):
+            upload = partial(_upload, cluster_dir, path, f"{prefix}/{name}")
+            if not repeated(upload, deadline, clock=clock, sleep=sleep):
                 continue
             done[name] = mark
             write_whole(manifest, json.dumps(done))
@@ -158,29 +180,15 @@ def _changed(source: Path, done: Mapping[str, list[int]]) -> dict[str, tuple[Pat
     return changed
 
 
-def _upload(
-    cluster_dir: ClusterDir,
-    path: Path,
-    name: str,
-    *,
-    deadline: float,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> bool:
-    """Upload one file, repeating what fails until *deadline*; return False for one that has gone away meanwhile."""
-    delays = poll_delays(5.0)
-    while True:
-        try:
-            cluster_dir.upload(path, name)
-        except StorageError as error:
-            if not path.exists():
-                return False
-            if clock() >= deadline:
-                raise
-            log.warning("%s; trying again", error)
-            sleep(next(delays))
-        else:
-            return True
+def _upload(cluster_dir: ClusterDir, path: Path, name: str) -> bool:
+    """Upload one file; return False for one that has gone away meanwhile."""
+    try:
+        cluster_dir.upload(path, name)
+    except StorageError:
+        if path.exists():
+            raise
+        return False
+    return True
 
 
 def _read_manifest(path: Path) -> dict[str, list[int]]:
@@ -191,12 +199,185 @@ def _read_manifest(path: Path) -> dict[str, list[int]]:
         return {}
 
 
+# --- Outputs of an earlier life ---------------------------------------------------------------------------------------
+
+
+def list_name(node: str, sha256: str) -> str:
+    """Return the name in the cluster dir of the list of *node*'s outputs that has this *sha256*."""
+    return f"{node}_outputs-{sha256[:32]}.list"
+
+
+def state_of(path: Path) -> State | None:
+    """Return what the file *path* is now; None where it has gone."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+            return file.tell(), digest.hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def repeated(
+    request: Callable[[], T], deadline: float, *, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> T:
+    """Return what *request* returns, repeating it until *deadline* where storage does not answer."""
+    for delay in poll_delays(5.0):
+        try:
+            return request()
+        except StorageError as error:
+            if clock() >= deadline:
+                raise
+            log.warning("%s; trying again", error)
+            sleep(delay)
+    raise AssertionError  # poll_delays never ends
+
+
+class OutputsList:
+    """The list of this node's outputs, as the next life is to believe it."""
+
+    def __init__(self, cluster_dir: ClusterDir, node: str, kept: Path) -> None:
+        """Go on with the list in the file *kept* of this machine, if there is one."""
+        self._cluster_dir = cluster_dir
+        self._node = node
+        self._kept = kept
+        try:
+            self._states: States = json.loads(kept.read_text())
+        except (FileNotFoundError, ValueError):
+            self._states = {}
+        self._expected: dict[str, State] = {}
+
+    def expect(self, states: Mapping[str, State]) -> None:
+        """Tell that files may be what they were, or what *states* say: they are about to be uploaded."""
+        self._expected = dict(states)
+        self._tell({**self._states, **{name: [*self._states.get(name, []), state] for name, state in states.items()}})
+
+    def settle(self, present: Collection[str]) -> None:
+        """Tell that files are what was expected; of those that are not *present* any more, the next life has no use."""
+        settled = {**self._states, **{name: [state] for name, state in self._expected.items()}}
+        self._tell({name: states for name, states in settled.items() if name in present})
+        self._expected = {}
+
+    def _tell(self, states: States) -> None:
+        if json.dumps(states) != json.dumps(self._states):
+            publish_list(self._cluster_dir, self._node, states)
+            self._states = states
+            write_whole(self._kept, json.dumps(states))
+
+
+def publish_list(cluster_dir: ClusterDir, node: str, states: States) -> None:
+    """Tell what *node*'s outputs may be from now on."""
+    before = cluster_dir.read(outputs_file(node), any_life=True) or {}
+    body = json.dumps(states).encode()
+    sha256 = hashlib.sha256(body).hexdigest()
+    cluster_dir.write_bytes(list_name(node, sha256), body)
+    cluster_dir.publish(outputs_file(node), size=len(body), sha256=sha256)
+    if _SHA256.fullmatch(str(before.get("sha256"))) and before["sha256"] != sha256:
+        cluster_dir.remove(list_name(node, before["sha256"]))
+
+
+def read_list(cluster_dir: ClusterDir, node: str) -> States | None:
+    """Return what *node*'s outputs may be; None where nobody has told, or nothing that can be believed."""
+    told = cluster_dir.read(outputs_file(node), any_life=True) or {}
+    size, sha256 = told.get("size"), str(told.get("sha256"))
+    if type(size) is not int or not 0 <= size <= MAX_LIST_BYTES or not _SHA256.fullmatch(sha256):
+        return None
+    body = b"".join(_pieces(cluster_dir, list_name(node, sha256), size))
+    if hashlib.sha256(body).hexdigest() != sha256:
+        return None
+    # Whole, and this node's own: what is in it, a node has written.
+    return {name: [(size, sha256) for size, sha256 in states] for name, states in json.loads(body).items()}
+
+
+def _pieces(cluster_dir: ClusterDir, name: str, size: int) -> Iterator[bytes]:
+    """Yield what the file *name* holds, *size* bytes and one at most."""
+    start = 0
+    while start <= size and (piece := cluster_dir.read_bytes(name, start, min(_PIECE_BYTES, size + 1 - start))):
+        start += len(piece)
+        yield piece
+
+
+def bring_outputs_back(
+    cluster_dir: ClusterDir,
+    node: str,
+    target: Path,
+    manifest: Path,
+    *,
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Copy the outputs that *node* has uploaded in an earlier life to *target*; return how many there were.
+
+    What is there already stays. The *manifest* says of what is brought that it needs no upload, see
+    :func:`upload_outputs`.
+
+    Raises:
+        StorageError: storage did not answer within *timeout_s*, or there is no room for them.
+        NotPermittedError: storage refused.
+    """
+    deadline = clock() + timeout_s
+    states = repeated(lambda: read_list(cluster_dir, node) or {}, deadline, clock=clock, sleep=sleep)
+    target.mkdir(parents=True, exist_ok=True)
+    wanted = {name: found for name, found in states.items() if _is_inside(name) and not (target / name).exists()}
+    _check_room(target, wanted)
+    marks: dict[str, list[int]] = {}
+    kept: States = {}
+    for name, found in wanted.items():
+        source = f"outputs/{node}/{name}"
+        bring = partial(_bring, cluster_dir, source, target / name, found)
+        own = repeated(bring, deadline, clock=clock, sleep=sleep)
+        if own is None:
+            log.warning("%s is not as %s has written it; left out", source, node)
+            continue
+        state = (target / name).stat()
+        marks[name], kept[name] = [state.st_size, state.st_mtime_ns], [own]
+    write_whole(manifest, json.dumps(marks))
+    write_whole(manifest.with_name("listed.json"), json.dumps(kept))
+    return len(marks)
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether *name* is a path that leads into no other place."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+
+
+def _check_room(target: Path, wanted: Mapping[str, list[State]]) -> None:
+    needed = sum(max((size for size, _ in found), default=0) for found in wanted.values())
+    if needed > (free := shutil.disk_usage(target).free):
+        msg = f"outputs of the life before have {needed} bytes, and {target} has room for {free}; give it more"
+        raise StorageError(msg)
+
+
+def _bring(cluster_dir: ClusterDir, source: str, path: Path, found: list[State]) -> State | None:
+    """Copy the file *source* to *path* if it is one of those *found*; return which, None where it is none."""
+    largest = max((size for size, _ in found), default=0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{secrets.token_hex(8)}.brought-back")
+    digest, size = hashlib.sha256(), 0
+    try:
+        with temporary.open("xb") as file:
+            for piece in _pieces(cluster_dir, source, largest):
+                digest.update(piece)
+                size += len(piece)
+                file.write(piece)
+        own = (size, digest.hexdigest())
+        if own not in found:
+            return None
+        temporary.replace(path)
+        return own
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# --- Of this node -----------------------------------------------------------------------------------------------------
+
+
 def upload_node_outputs(environ: Mapping[str, str], source: Path, manifest: Path) -> None:
     """Upload the outputs of the node that *environ* describes, once; see :func:`upload_outputs`."""
-    settings = read_settings(environ)
-    # A request, such as a part of a large file, is repeated by itself; what fails for longer, with the whole file.
-    patience_s = min(_REQUEST_PATIENCE_S, settings.timeout_s / 10)
-    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key, patience_s=patience_s)
+    settings, cluster_dir = _opened(environ)
     prefix = f"outputs/{settings.node}"
     listed = settings.node if settings.interruptible else ""
     count = upload_outputs(cluster_dir, source, prefix, manifest, timeout_s=settings.timeout_s, listed=listed)
@@ -205,9 +386,14 @@ def upload_node_outputs(environ: Mapping[str, str], source: Path, manifest: Path
 
 def bring_node_outputs(environ: Mapping[str, str], target: Path, manifest: Path) -> None:
     """Bring back what the node that *environ* describes has uploaded in an earlier life."""
-    settings = read_settings(environ)
-    patience_s = min(_REQUEST_PATIENCE_S, settings.timeout_s / 10)
-    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key, patience_s=patience_s)
-    count = bring_outputs_back(cluster_dir, settings.node, target, manifest, timeout_s=settings.timeout_s)
-    if count:
+    settings, cluster_dir = _opened(environ)
+    if count := bring_outputs_back(cluster_dir, settings.node, target, manifest, timeout_s=settings.timeout_s):
         log.info("brought back=%d", count)
+
+
+def _opened(environ: Mapping[str, str]) -> tuple[NodeSettings, ClusterDir]:
+    settings = read_settings(environ)
+    # A request, such as a part of a large file, is repeated by itself; what fails for longer, with the whole file.
+    patience_s = min(_REQUEST_PATIENCE_S, settings.timeout_s / 10)
+    where = settings.cluster_url, settings.launch_id, settings.launch_key
+    return settings, ClusterDir(*where, patience_s=patience_s)

@@ -14,7 +14,7 @@ from oci_cluster.contract.node_logs import FOLDER, PART_BYTES, sealed
 # Between two writes: young nodes are watched.
 _YOUNG_S, _YOUNG_INTERVAL_S, _INTERVAL_S = 60.0, 1.0, 5.0
 # And where that is longer, so many seconds for each node of the cluster: all together write 100 parts each second while
-# they are young, and 40 later, however many they are. At rest they ask 130 times (pace.py): less than 200 in all.
+# they are young, and 40 later, however many they are. At rest they ask 130 times (start.py): less than 200 in all.
 _YOUNG_SHARE_S, _SHARE_S = 1 / 100, 1 / 40
 
 

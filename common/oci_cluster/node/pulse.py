@@ -24,7 +24,6 @@ from oci_cluster.errors import (
     StorageError,
     TimedOutError,
 )
-from oci_cluster.node.outages import Outages
 from oci_cluster.system.process import Signals
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ _OFTEN_S = 0.5
 # How long storage is asked to take the last lines of a log: longer than it may want to be left alone (`leave_alone`, by
 # default), shorter than anybody waits for a node to end.
 _LAST_LINES_S = 20.0
+# Between two lines about outages that come and go.
+_SAY_OUTAGE_S = 10.0
 
 
 class NoAnswer:
@@ -53,6 +54,49 @@ class NoAnswer:
 
 
 NO_ANSWER: Final = NoAnswer()
+
+
+class Outages:
+    """Times in which storage does not answer: each is logged once, and those that come and go not every time."""
+
+    def __init__(self, clock: Callable[[], float], *, is_main: bool = False) -> None:
+        """Begin with a storage that answers; where it *is_main*, that may have yet to come."""
+        self._clock = clock
+        self._who = "main" if is_main else "storage"
+        self._may_have_yet_to_come = is_main
+        #: When it has answered last; None before it has.
+        self.answered_at: float | None = None
+        self._since = self._say_at = clock()
+        self._is_said = False
+        #: Storage's last words while it does not answer; None while it does.
+        self.error: ClusterError | None = None
+
+    @property
+    def duration_s(self) -> float:
+        """How long storage has not answered; 0 where it does."""
+        return 0.0 if self.error is None else self._clock() - self._since
+
+    def fail(self, error: ClusterError) -> None:
+        """Take note of a request that failed."""
+        if self.error is None:
+            self._since = self._clock()
+            # A full disk refuses writes and answers reads, in turns: once in a while is enough to say so.
+            self._is_said = self._since >= self._say_at
+            if self._is_said and self._may_have_yet_to_come:
+                log.info("waiting for main: %s", error)
+            elif self._is_said:
+                log.warning("no answer: %s; trying again", error)
+                self._say_at = self._since + _SAY_OUTAGE_S
+        self.error = error
+
+    def end(self) -> None:
+        """Take note of an answer."""
+        if self.error is not None and self._is_said:
+            again = "" if self._may_have_yet_to_come else " again"
+            log.info("%s answers%s after %.1f s", self._who, again, self.duration_s)
+        self.error = None
+        self.answered_at = self._clock()
+        self._may_have_yet_to_come = False
 
 
 class Schedule:
@@ -114,11 +158,11 @@ class Pulse:
         self.has_joined = False
         #: Set by the node's role: what observes the other nodes every heartbeat interval, what ends a wait in vain, and
         #: what tells whether there may be a ``stop`` file, where that costs less than a look for it.
-        self.observe: Callable[[], None] = _do_nothing
-        self.while_waiting: Callable[[], None] = _do_nothing
-        self.may_be_stopped: Callable[[], bool] = _always
+        self.observe: Callable[[], None] = lambda: None
+        self.while_waiting: Callable[[], None] = lambda: None
+        self.may_be_stopped: Callable[[], bool] = lambda: True
         #: Set by a worker: what a main means that does not answer, where main has the files.
-        self.main_is_silent: Callable[[float], None] = _ignore
+        self.main_is_silent: Callable[[float], None] = lambda _: None
         #: Set by the node's role: when one of the others would be lost, and is to be observed whatever the interval.
         self.suspect_at = math.inf
         self._deadline = self.started_at + settings.timeout_s
@@ -366,6 +410,13 @@ class Pulse:
         """Publish the file *name*, waiting for storage to take it; return its counter."""
         return self.wait_for(f"storage to take {name}", lambda: self.cluster_dir.publish(name, **fields))
 
+    def tell(self, name: str, **fields: Any) -> None:
+        """Print the file *name* in this node's log too, for who follows that alone."""
+        if self._settings.termination_log:
+            from oci_cluster.node.last_words import tell  # noqa: PLC0415 - where somebody wants to be told
+
+            tell(self.cluster_dir, name, **fields)
+
     def publish_exit(self, outcome: Outcome, *, time: float, has_left: bool) -> None:
         """Publish how this node, or its attempt, has ended, once, and raise what storage raises."""
         fields = exit_fields(outcome, time=time, attempt=self.attempt, has_left=has_left)
@@ -377,16 +428,3 @@ class Pulse:
         self.life_number = number
         log.info("life=%d", number)
         self.beat()
-
-
-def _do_nothing() -> None:
-    """Stand where no role has set anything yet."""
-
-
-def _ignore(_: float) -> None:
-    """Stand where no role has set anything."""
-
-
-def _always() -> bool:
-    """Stand where no role knows better: there may be one."""
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import logging
 import os
 import re
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
-from oci_cluster.contract.names import link_node_dir
+from oci_cluster.contract.names import config_file, link_node_dir
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.session import client_token, session_token, verifier_of
 from oci_cluster.contract.settings import NodeSettings
@@ -24,7 +25,6 @@ from oci_cluster.contract.values import no_profiler
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
 from oci_cluster.node.address import interface_of
 from oci_cluster.node.liveness import is_member
-from oci_cluster.node.nodes_dir import NodesDir, checked_address, parse_facts
 from oci_cluster.node.pulse import Pulse
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
@@ -43,6 +43,56 @@ _RANK = re.compile(r"rank (\d+)")
 _USUAL = {1, 2}
 # Of the note of an error: a message has 4,000 characters at most, and a hundred frames.
 _LONGEST_NOTE = 1 << 16
+# Enough for addresses, ports and keys, too few to flood a log or a start script.
+MAX_FACTS = 32
+_FACT_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def parse_facts(text: str) -> dict[str, str]:
+    """Return the ``name=value`` lines of *text*, each name and value fit for a terminal; other lines are left out."""
+    facts = {}
+    for line in text.splitlines()[:MAX_FACTS]:
+        name, equals, value = line.partition("=")
+        if equals:
+            facts[printable(name)] = printable(value)
+    return facts
+
+
+def checked_address(config: Mapping[str, Any], node: str) -> str:
+    """Return the address in *node*'s configuration."""
+    text = str(config.get("address"))
+    try:
+        if "%" in text:  # the scope of an IPv6 address: any text at all, and of no meaning on another node
+            msg = f"{text!r} has a scope"
+            raise ValueError(msg)
+        return str(ipaddress.ip_address(text))
+    except ValueError as error:
+        msg = f"{config_file(node)} holds no usable address: {error}"
+        raise SettingsError(msg) from error
+
+
+class NodesDir:
+    """The directory ``NODES_DIR``: a file for each node that is present, ``name=value`` lines."""
+
+    def __init__(self, path: Path) -> None:
+        """Keep the files in *path*, which is made with the first of them."""
+        self.path = path
+
+    def put(self, node: str, config: Mapping[str, Any]) -> str:
+        """Write what *config* says of *node*, whole; return its address."""
+        address = checked_address(config, node)
+        facts = config.get("facts")
+        lines = [f"rank={int(node.rpartition('_')[2]) if '_' in node else 0}", f"address={address}"]
+        for name, value in list(facts.items())[:MAX_FACTS] if isinstance(facts, dict) else ():
+            if _FACT_NAME.fullmatch(str(name)):
+                lines.append(f"fact_{name}={printable(value)}")
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        write_whole(self.path / node, "\n".join(lines) + "\n")
+        return address
+
+    def remove(self, node: str) -> None:
+        """Remove *node*'s file; one that is not there is as good as removed."""
+        (self.path / node).unlink(missing_ok=True)
 
 
 class Script:
@@ -225,8 +275,6 @@ class Script:
         if not settings.output_folders:
             return settings.code_dir
         if not own.exists():
-            from oci_cluster.node.working_dir import make_working_dir  # noqa: PLC0415 - where it is asked for
-
             make_working_dir(own, settings.code_dir, settings.output_folders, self.output_dir)
         return own
 
@@ -378,6 +426,25 @@ class Script:
 
     def _end_child(self, pid: int, wait: Callable[[float], None]) -> int:
         return self._children.end(pid, self._settings.grace_period_s, wait=wait, clock=self._pulse.clock)
+
+
+def make_working_dir(target: Path, code_dir: Path, folders: Sequence[str], output_dir: Path) -> None:
+    """Make the directory *target*, which shows what is in *code_dir*, but for *folders*: those are in *output_dir*."""
+    target.mkdir()
+    inner: dict[str, list[str]] = {}
+    for folder in folders:
+        head, _, rest = folder.partition("/")
+        inner.setdefault(head, []).append(rest)
+    if code_dir.is_dir():
+        for path in code_dir.iterdir():
+            if path.name not in inner:
+                (target / path.name).symlink_to(path)
+    for head, rests in inner.items():
+        if "" in rests:  # the folder itself, and so all that is in it
+            (output_dir / head).mkdir(parents=True, exist_ok=True)
+            (target / head).symlink_to(output_dir / head)
+        else:
+            make_working_dir(target / head, code_dir / head, rests, output_dir / head)
 
 
 def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.signing import OTHER_LIFE
 from oci_cluster.errors import LostError, StorageError, TimedOutError
-from oci_cluster.node.liveness import MainWatch
+from oci_cluster.node.liveness import MainWatch, Restart
 from oci_cluster.node.pulse import ENDED_WELL, INTERRUPTED, NoAnswer, Pulse
-from oci_cluster.node.role import Restart
 from oci_cluster.node.script import Script, addresses_in
 
 if TYPE_CHECKING:
@@ -43,7 +42,11 @@ class Worker:
         self._failed_at: float | None = None
         # What is yet to be reported to main: storage did not take it.
         self._unreported: Outcome | None = None
-        self._arrival = _arrival(settings, pulse) if settings.interruptible else None
+        self._arrival: Arrival | None = None
+        if settings.interruptible:
+            from oci_cluster.node.life import Arrival  # noqa: PLC0415 - where a launch can have more than one life
+
+            self._arrival = Arrival(pulse.cluster_dir, settings.node)
         # Why this node has to leave the life that it is in; and the next one, where that is proved already.
         self._why_elsewhere = ""
         self._next: Life | None = None
@@ -258,9 +261,3 @@ class Worker:
                 raise StorageError("main has not told which life this is")
             self._pulse.cluster_dir.enter_life(life.id)
         self._pulse.publish_exit(outcome, time=self._failed_at or self._pulse.wall_clock(), has_left=True)
-
-
-def _arrival(settings: NodeSettings, pulse: Pulse) -> Arrival:
-    from oci_cluster.node.life import Arrival  # noqa: PLC0415 - where a launch can have more than one
-
-    return Arrival(pulse.cluster_dir, settings.node)

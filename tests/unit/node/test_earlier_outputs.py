@@ -13,9 +13,8 @@ import pytest
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import outputs_file
 from oci_cluster.errors import StorageError
-from oci_cluster.node import earlier_outputs
-from oci_cluster.node.earlier_outputs import bring_outputs_back, list_name, publish_list
-from oci_cluster.node.outputs import upload_outputs
+from oci_cluster.node import outputs
+from oci_cluster.node.outputs import bring_outputs_back, list_name, publish_list, upload_outputs
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 LAUNCH, KEY = "1f2e3d4c", "5eed" * 16
@@ -196,7 +195,7 @@ def test_another_list_under_the_same_name_counts_for_nothing(lives: Lives) -> No
     assert lives.bring_back() == {}
 
 
-@pytest.mark.parametrize("size", [-1, earlier_outputs.MAX_LIST_BYTES + 1, True, "1", None])
+@pytest.mark.parametrize("size", [-1, outputs.MAX_LIST_BYTES + 1, True, "1", None])
 def test_a_list_of_an_impossible_size_is_not_read(lives: Lives, size: object) -> None:
     """It would fill the memory of the node."""
     lives.cluster_dir.publish(outputs_file("MAIN"), size=size, sha256="0" * 64)
@@ -274,7 +273,7 @@ def test_outputs_for_which_there_is_no_room_are_not_begun(lives: Lives, monkeypa
 
 def test_a_large_file_comes_piece_by_piece(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is not as large as checkpoints are."""
-    monkeypatch.setattr(earlier_outputs, "_PIECE_BYTES", 3)
+    monkeypatch.setattr(outputs, "_PIECE_BYTES", 3)
     lives.leave("checkpoint", "0123456789" * 2)
     lives.upload()
     assert lives.bring_back() == {"checkpoint": "0123456789" * 2}

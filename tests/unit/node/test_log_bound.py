@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.contract import node_logs
-from oci_cluster.node.log_bound import LogBound
+from oci_cluster.node.relay import LogBound
 
 NOTICE = b"more than 10 bytes have been printed (MAX_LOG_BYTES); further output is not kept\n"
 

@@ -8,7 +8,7 @@ from unit.node.fake_lives import OtherMain
 
 from oci_cluster.contract.names import STOP, arrival_file
 from oci_cluster.errors import StorageError
-from oci_cluster.node.pace import MOST_REQUESTS_OF_MAIN, paced_at_main
+from oci_cluster.node.start import MOST_REQUESTS_OF_MAIN, paced_at_main
 
 AT_MAIN = {"MODE": "WORKER", "NODE_RANK": "2", "NODE_ADDRESS": "10.0.0.3", "WORK_DIR": "main://main-0.svc:7000"}
 ONE, TWO = "1" * 32, "2" * 32

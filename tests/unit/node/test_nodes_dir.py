@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.node.nodes_dir import MAX_FACTS, NodesDir, checked_address, parse_facts
+from oci_cluster.node.script import MAX_FACTS, NodesDir, checked_address, parse_facts
 
 # --- Facts ----------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from unit.fake_cluster import MakeNode, Node
 from oci_cluster.contract.names import STOP, config_file, heartbeat_file
 from oci_cluster.errors import StorageError
 from oci_cluster.node.own_log import OwnLog
-from oci_cluster.node.pace import MOST_REQUESTS, paced
+from oci_cluster.node.start import MOST_REQUESTS, paced
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.fake_cluster import Node
 
-from oci_cluster.node.working_dir import make_working_dir
+from oci_cluster.node.script import make_working_dir
 
 
 @pytest.fixture
