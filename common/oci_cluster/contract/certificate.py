@@ -37,15 +37,12 @@ def make_certificate(common_name: str, *, wall_clock: Callable[[], float] = time
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return certificate.public_bytes(serialization.Encoding.PEM).decode(), _pem(key, serialization.NoEncryption())
+    return certificate.public_bytes(serialization.Encoding.PEM).decode(), _pem(key, None)
 
 
 def encrypted(key: str, passphrase: bytes) -> str:
     """Return the private *key*, PEM, as an encrypted one, PKCS#8 in PEM, that *passphrase* opens."""
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - see make_certificate
-
-    opened = serialization.load_pem_private_key(key.encode(), None)
-    return _pem(opened, serialization.BestAvailableEncryption(passphrase))
+    return _recoded(key, None, passphrase)
 
 
 def decrypted(key: str, passphrase: bytes) -> str:
@@ -54,13 +51,18 @@ def decrypted(key: str, passphrase: bytes) -> str:
     Raises:
         ValueError, TypeError: *key* is none, or not encrypted, or *passphrase* does not open it.
     """
+    return _recoded(key, passphrase, None)
+
+
+def _recoded(key: str, old: bytes | None, new: bytes | None) -> str:
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - see make_certificate
 
-    return _pem(serialization.load_pem_private_key(key.encode(), passphrase), serialization.NoEncryption())
+    return _pem(serialization.load_pem_private_key(key.encode(), old), new)
 
 
-def _pem(key: Any, encryption: Any) -> str:
+def _pem(key: Any, passphrase: bytes | None) -> str:
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - see make_certificate
 
-    pem: bytes = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    how = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase)
+    pem: bytes = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how)
     return pem.decode()

@@ -21,6 +21,8 @@ from oci_cluster.system.text import seconds_since, timestamp
 
 SCHEMA = 1
 FILE = "cluster.json"
+# Of a plan in `cluster.json`, in this order.
+_TEXTS = ("name", "framework", "backend", "created", "work_dir", "python", "project", "code_dir", "code_uri")
 _CLUSTER_ID = re.compile(r"(.+)-([0-9a-f]{8})")
 
 
@@ -154,15 +156,7 @@ class Plan:
             "schema": SCHEMA,
             "launch_id": self.launch_id,
             "cluster_id": self.cluster_id,
-            "name": self.name,
-            "framework": self.framework,
-            "backend": self.backend,
-            "created": self.created,
-            "work_dir": self.work_dir,
-            "python": self.python,
-            "project": self.project,
-            "code_dir": self.code_dir,
-            "code_uri": self.code_uri,
+            **{name: getattr(self, name) for name in _TEXTS},
             "settings": dict(self.settings),
             "environment": dict(self.environment),
             "nodes": [{"node": node.name, "environment": node.environment} for node in self.nodes],
@@ -185,23 +179,17 @@ class Plan:
             seconds_since(str(found["created"]))  # else no list that has it could be shown
             nodes = [node["environment"] for node in found.get("nodes", [])]
             environment = {str(name): str(text) for name, text in found.get("environment", {}).items()}
+            texts: dict[str, Any] = {name: str(found.get(name, "")) for name in _TEXTS}
+            texts["backend"] = texts["backend"] or "local"
             plan = cls(
-                name=str(found["name"]),
+                **texts,
                 launch_id=str(found["launch_id"]),
-                framework=str(found.get("framework", "")),
-                backend=str(found.get("backend", "local")),
-                created=str(found["created"]),
-                project=str(found.get("project", "")),
                 nodes=tuple(
                     Node(own["MODE"], int(own["NODE_RANK"]), str(own.get("NODE_ADDRESS", ""))) for own in nodes
                 ),
                 environment=environment,
                 settings=dict(found.get("settings", {})),
                 limits=limits_of(environment, root / str(found.get("framework") or "none")),
-                work_dir=str(found.get("work_dir", "")),
-                code_dir=str(found.get("code_dir", "")),
-                code_uri=str(found.get("code_uri", "")),
-                python=str(found.get("python", "")),
                 placed=dict(found.get("placed", {})),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:

@@ -190,14 +190,14 @@ class ClusterDir:
 
         Where storage tells times in whole seconds it may not, for a file that is written twice in one: :meth:`settled`.
         """
+        return {_base_name(entry): repr(sorted(entry.items(), key=str)) for entry in self._entries("")}
+
+    def _entries(self, folder: str) -> list[dict[str, Any]]:
         self._fs.invalidate_cache()
         try:
-            entries = self._ask("", lambda path: self._fs.ls(path, detail=True))
+            return list(self._ask(folder, lambda path: self._fs.ls(path, detail=True)))
         except FileNotFoundError:
-            return {}
-        return {
-            str(entry["name"]).rstrip("/").rpartition("/")[2]: repr(sorted(entry.items(), key=str)) for entry in entries
-        }
+            return []
 
     def settled(self, listing: Mapping[str, str]) -> Mapping[str, str]:
         """Return the last *listing*, in which files of storage that tells whole seconds change once more after one.
@@ -257,26 +257,12 @@ class ClusterDir:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the size in bytes of every file in a *folder* of the cluster dir, by name; {} if there is none."""
-        self._fs.invalidate_cache()
-        try:
-            entries = self._ask(folder, lambda path: self._fs.ls(path, detail=True))
-        except FileNotFoundError:
-            return {}
-        return {
-            str(entry["name"]).rpartition("/")[2]: int(entry["size"] or 0)
-            for entry in entries
-            if entry.get("type") != "directory"
-        }
+        entries = self._entries(folder)
+        return {_base_name(entry): int(entry["size"] or 0) for entry in entries if entry.get("type") != "directory"}
 
     def is_used(self, folder: str) -> bool:
         """Return whether anything is in a *folder* of the cluster dir, in one request."""
-        self._fs.invalidate_cache()
-        try:
-            entries = self._ask(folder, lambda path: self._fs.ls(path, detail=True))
-        except FileNotFoundError:
-            return False
-        # Some object stores list a folder in itself.
-        return any(str(entry["name"]).rstrip("/").rpartition("/")[2] != folder for entry in entries)
+        return any(_base_name(entry) != folder for entry in self._entries(folder))  # some stores list it in itself
 
     def upload(self, source: Path, name: str) -> None:
         """Copy the file *source* of this machine to *name* in the cluster dir."""
@@ -321,6 +307,10 @@ class ClusterDir:
             self._is_connection_lost = self.url.partition("://")[0] in _CONNECTED
             msg = f"{self.url}/{name}: {type(error).__name__}: {error}"
             raise StorageError(msg) from error
+
+
+def _base_name(entry: Mapping[str, Any]) -> str:
+    return str(entry["name"]).rstrip("/").rpartition("/")[2]
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -14,10 +14,8 @@ from oci_cluster.errors import SettingsError
 
 T = TypeVar("T")
 
-
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
-
-
+SETTINGS_FILE = "settings.env"
 # What a kernel of Jupyter sets for its notebook alone: nodes have no matplotlib_inline, and a log is no screen.
 _KERNELS = ("JPY_PARENT_PID", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PAGER", "GIT_PAGER")
 
@@ -33,9 +31,6 @@ def own_environment(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-SETTINGS_FILE = "settings.env"
-
-
 FRAMEWORK_KEYS = frozenset(
     {
         *("REQUIRED_PACKAGES", "SETTING_VALUES", "UNUSED_SETTINGS", "RANKS_PER_NODE"),
@@ -43,11 +38,7 @@ FRAMEWORK_KEYS = frozenset(
     }
 )
 """What a framework's file says of the framework itself. These are no settings, and no node gets them."""
-
-
 ALIASES: Mapping[str, tuple[str, ...]] = {name: row.aliases for name, row in SETTINGS.items() if row.aliases}
-
-
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A line in which nothing is quoted, as most are; shlex, which reads the others, is slow.
 _PLAIN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=([A-Za-z0-9_%+,./:@=-]*)")

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 ROLES = ("MAIN", "WORKER", "PS")
@@ -93,31 +94,20 @@ LIFE = "MAIN_life.json"
 WISH = "MAIN_wish.json"
 
 
-def config_file(node: str) -> str:
-    """Return the name of *node*'s configuration."""
-    return f"{node}_config.json"
+def _file_of(kind: str) -> Callable[[str], str]:
+    return lambda node: f"{node}_{kind}.json"
 
 
-def heartbeat_file(node: str) -> str:
-    """Return the name of *node*'s heartbeat."""
-    return f"{node}_heartbeat.json"
+config_file = _file_of("config")
+heartbeat_file = _file_of("heartbeat")
+# Of a node that does not know its life yet.
+arrival_file = _file_of("arrival")
+# What its outputs in the cluster dir are.
+outputs_file = _file_of("outputs")
+# Its last word.
+exit_file = _file_of("exit")
 
 
 def claim_file(node: str, life: str = "") -> str:
     """Return the name of the file by which a node that the service has started has become *node* in that *life*."""
     return f"{node}_claim{life and '-'}{life}.json"
-
-
-def arrival_file(arrival: str) -> str:
-    """Return the name of the file by which a node says that it is there before it knows its life."""
-    return f"{arrival}_arrival.json"
-
-
-def outputs_file(node: str) -> str:
-    """Return the name of the file in which *node* tells what its outputs in the cluster dir are."""
-    return f"{node}_outputs.json"
-
-
-def exit_file(node: str) -> str:
-    """Return the name of *node*'s last word."""
-    return f"{node}_exit.json"

@@ -26,7 +26,8 @@ class Outcome:
 
 
 # What files say of those above, where they hold.
-_INTERRUPTED, _UNASKED, _OWN_ERROR = "interrupted", "unasked", "own_error"
+_UNASKED = "unasked"
+_FLAGS = {"interrupted": "is_interruption", _UNASKED: "is_unasked", "own_error": "is_own_error"}
 
 
 def outcome_of(fields: Mapping[str, Any]) -> Outcome:
@@ -34,7 +35,7 @@ def outcome_of(fields: Mapping[str, Any]) -> Outcome:
     code = fields.get("exit_code")
     if type(code) is not int or not 0 <= code <= 255:  # True is an int too
         code = ExitCode.BUG
-    told = (fields.get(name) is True for name in (_INTERRUPTED, _UNASKED, _OWN_ERROR))
+    told = (fields.get(name) is True for name in _FLAGS)
     return Outcome(code, printable(fields.get("reason"), 1000), *told)
 
 
@@ -51,9 +52,7 @@ def exit_fields(outcome: Outcome, *, time: float, attempt: int = 0, has_left: bo
         "attempt": attempt,
         "time": time,
         "has_left": has_left,
-        **({_INTERRUPTED: True} if outcome.is_interruption else {}),
-        **({_UNASKED: True} if outcome.is_unasked else {}),
-        **({_OWN_ERROR: True} if outcome.is_own_error else {}),
+        **{name: True for name, flag in _FLAGS.items() if getattr(outcome, flag)},
     }
 
 

@@ -104,23 +104,21 @@ def _resolved(name: str, meaning: str, parse: Callable[[str], Any] = str, **more
     return Setting(name, Receiver.RESOLVED, meaning, parse, **more)
 
 
-def _image(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
-    return Setting(name, Receiver.IMAGES, meaning, default=default, **more)
+def _rows(receiver: Receiver, *backends: str) -> Callable[..., Setting]:
+    """Return what makes rows for *receiver*; their default is that of the *backends*, if there are any."""
+
+    def row(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
+        more = {"backend_defaults": dict.fromkeys(backends, default), **more}
+        return Setting(name, receiver, meaning, default=default, **more)
+
+    return row
 
 
-def _docker(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
-    return Setting(
-        name, Receiver.BACKEND, meaning, default=default, **{"backend_defaults": {"docker": default}, **more}
-    )
-
-
-def _oci(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
-    return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults={"oci": default}, **more)
-
-
-def _kubernetes(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
-    defaults = {"kubernetes": default}
-    return Setting(name, Receiver.BACKEND, meaning, default=default, backend_defaults=defaults, **more)
+_image, _tenancy, _launcher, _placed = map(
+    _rows, (Receiver.IMAGES, Receiver.TENANCY, Receiver.LAUNCHER, Receiver.PLACED)
+)
+_any_backend, _docker, _oci = _rows(Receiver.BACKEND), _rows(Receiver.BACKEND, "docker"), _rows(Receiver.BACKEND, "oci")
+_kubernetes = _rows(Receiver.BACKEND, "kubernetes")
 
 
 def _of_role(role: str, nodes: str, *examples: str) -> Iterator[Setting]:
@@ -128,67 +126,55 @@ def _of_role(role: str, nodes: str, *examples: str) -> Iterator[Setting]:
         yield _oci(f"{role}_{name}", f"`{name}` of {nodes}, where that is another", example=example)
 
 
-def _tenancy(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
-    return Setting(name, Receiver.TENANCY, meaning, default=default, **more)
-
-
 _PLACED = (
-    Setting(
+    _placed(
         "WORK_DIR",
-        Receiver.PLACED,
         "any fsspec URL, or `main://HOST:PORT`: the memory of main, see below",
-        parse_url,
+        parse=parse_url,
         default=None,
         aliases=("OCI__WORK_DIR",),
         example="file:///data/clusters",
     ),
-    Setting(
+    _placed(
         "CODE_URI",
-        Receiver.PLACED,
         "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>`, `git+<URL>@<ref>`, or"
         " `folder+<fsspec URL of a folder>`, which no hash checks",
         example="git+https://example.com/me/project@v1",
     ),
-    Setting(
+    _placed(
         "NODE_LOGS",
-        Receiver.PLACED,
         "`1`: all that the node prints goes to the cluster dir too",
-        parse_switch,
+        parse=parse_switch,
         default="0",
         backend_defaults={"oci": "1", "kubernetes": ""},
         example="1",
     ),
-    Setting(
+    _placed(
         "NODE_GROUP",
-        Receiver.PLACED,
         "the group of which the service has started this node: the node takes a rank of it by itself, see below",
         is_for_config=False,
     ),
-    Setting(
+    _placed(
         "CLUSTER_NODES_METADATA_FILE",
-        Receiver.PLACED,
         'set by OCI\'s node groups: a list of `{"Rank", "IPAddress"}`, in which this node\'s address is; waited for',
         is_for_config=False,
     ),
-    Setting(
+    _placed(
         "SUBNET_CIDR",
-        Receiver.PLACED,
         "the address inside it is this node's",
-        parse_network,
+        parse=parse_network,
         backend_defaults={"oci": ""},
         example="10.0.1.0/24",
     ),
-    Setting(
+    _placed(
         "JOB_COMPLETION_INDEX",
-        Receiver.PLACED,
         "set by Kubernetes: where there is no `MODE`, the rank, of which the role follows: 0 is main, then the workers,"
         " then the parameter servers; what comes after these is a worker, too",
-        parse_count,
+        parse=parse_count,
         is_for_config=False,
     ),
-    Setting(
+    _placed(
         "TERMINATION_LOG",
-        Receiver.PLACED,
         "a file to which the node writes how it has ended, for who cannot reach the cluster dir, see below",
         is_for_config=False,
     ),
@@ -379,7 +365,10 @@ _NODES = (
         example="checkpoints,runs",
     ),
     _given(
-        "OUTPUT_INTERVAL", "between two uploads; there is always a last one, which is waited for", parse_duration, "60"
+        "OUTPUT_INTERVAL",
+        "between two uploads; there is always a last one, which is waited for",
+        parse_duration,
+        "60",
     ),
     _given(
         "TIMEOUT",
@@ -421,7 +410,10 @@ _NODES = (
         default="60",
     ),
     _given(
-        "POLL_CEILING", "polling starts at a tenth of this, 0.2 s at most, and backs off to this", parse_duration, "4"
+        "POLL_CEILING",
+        "polling starts at a tenth of this, 0.2 s at most, and backs off to this",
+        parse_duration,
+        "4",
     ),
     _given(
         "MAX_LOG_BYTES",
@@ -501,9 +493,8 @@ _IMAGES = (
     ),
 )
 _BACKENDS = (
-    Setting(
+    _any_backend(
         "IMAGE",
-        Receiver.BACKEND,
         "the image of the nodes; `{framework}` in it stands for the framework's name",
         backend_defaults={"docker": "", "oci": "", "kubernetes": ""},
         example="iad.ocir.io/<namespace>/training/{framework}:1",
@@ -518,11 +509,10 @@ _BACKENDS = (
         example="1",
         backend_defaults={"docker": "", "kubernetes": ""},
     ),
-    Setting(
+    _any_backend(
         "GPUS_PER_NODE",
-        Receiver.BACKEND,
         "GPUs of this machine for each node of `local`: `auto` shares them out, `all` shows all to every node",
-        parse_gpus,
+        parse=parse_gpus,
         default="auto",
         backend_defaults={"local": "auto"},
     ),
@@ -604,10 +594,10 @@ _BACKENDS = (
     _kubernetes("WAIT_FOR_QUOTA", "longest wait in the queue; 0: none", "0", flag="--wait-for-quota", example="2h"),
     _kubernetes("MAX_PREEMPTIONS", "how often the cluster may be preempted before it is stopped", example="5"),
     _kubernetes("KEEP_ENDED", "how long Kubernetes keeps what has ended and was not brought", "7d"),
-    Setting("OCI_CLI_CONFIG_FILE", Receiver.BACKEND, "oci-cli's own: its configuration file", is_for_config=False),
-    Setting("OCI_CLI_PROFILE", Receiver.BACKEND, "oci-cli's own: the profile in that file", default="DEFAULT"),
-    Setting("OCI_CLI_REGION", Receiver.BACKEND, "oci-cli's own: another region", example="us-ashburn-1"),
-    Setting("OCI_CLI_AUTH", Receiver.BACKEND, "oci-cli's own: how requests are signed", default="api_key"),
+    _any_backend("OCI_CLI_CONFIG_FILE", "oci-cli's own: its configuration file", is_for_config=False),
+    _any_backend("OCI_CLI_PROFILE", "oci-cli's own: the profile in that file", default="DEFAULT"),
+    _any_backend("OCI_CLI_REGION", "oci-cli's own: another region", example="us-ashburn-1"),
+    _any_backend("OCI_CLI_AUTH", "oci-cli's own: how requests are signed", default="api_key"),
 )
 TENANCY_SETTINGS = (
     _tenancy(
@@ -639,28 +629,25 @@ TENANCY_SETTINGS = (
 )
 _OTHERS = (
     Setting("NODE_NAME", Receiver.SCRIPT, "`MAIN`, `WORKER_<rank>`, `PS_<rank>`", is_for_config=False),
-    Setting(
+    _launcher(
         "BACKEND",
-        Receiver.LAUNCHER,
         "where nodes run: `local`, `docker`, `oci` or `kubernetes`",
         default="local",
         flag="--backend",
     ),
-    Setting("PYTHON", Receiver.LAUNCHER, "Python that makes `.venv`", default="python3"),
-    Setting(
+    _launcher("PYTHON", "Python that makes `.venv`", default="python3"),
+    _launcher(
         "PROVISION_TIMEOUT",
-        Receiver.LAUNCHER,
         "longest wait of the launcher until all nodes have started; 0 is none",
-        parse_duration,
+        parse=parse_duration,
         default="0",
         example="30m",  # oci's
         backend_defaults={"docker": "5m", "oci": "30m", "kubernetes": "30m"},
     ),
-    Setting(
+    _launcher(
         "CODE_KEYS",
-        Receiver.LAUNCHER,
         "files of the code that hold a private key, and go to the nodes all the same",
-        parse_names,
+        parse=parse_names,
         default=None,
         example="tests/server.txt,tests/client.txt",
     ),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oci_cluster.contract.names import exit_file, heartbeat_file
+from oci_cluster.contract.names import exit_file, heartbeat_file, is_node, rank_of
 from oci_cluster.contract.outcome import Outcome, outcome_of
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.signing import OTHER_LIFE
@@ -255,7 +254,7 @@ class NodesWatch:
         joined = []
         for name, fingerprint in listing.items():
             node = name.removesuffix("_config.json")
-            if node == name or not _MEMBER.fullmatch(node) or self._configs.get(node) == fingerprint:
+            if node == name or not is_member(node) or self._configs.get(node) == fingerprint:
                 continue
             # Where it can be of another life, a file says nothing by being there.
             is_expected = node in self._expected and node not in self._configs and not self._settings.interruptible
@@ -365,12 +364,9 @@ class NodesWatch:
         )
 
 
-_MEMBER = re.compile(r"(WORKER|PS)_([1-9][0-9]{0,6})")
-
-
 def is_member(node: str) -> bool:
     """Return whether *node* is the name of a worker or of a parameter server."""
-    return _MEMBER.fullmatch(node) is not None
+    return node != "MAIN" and is_node(node)
 
 
 def _seconds(value: Any) -> float | None:
@@ -380,4 +376,4 @@ def _seconds(value: Any) -> float | None:
 
 def by_role_and_rank(node: str) -> tuple[bool, int]:
     """Return what sorts names of nodes: workers, then parameter servers, each by rank."""
-    return node.startswith("PS"), int(node.rpartition("_")[2])
+    return node.startswith("PS"), rank_of(node)

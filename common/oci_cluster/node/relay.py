@@ -225,9 +225,9 @@ class Relay:
                 if os.fork() == 0:
                     for descriptor in (output, self._tell, self._answers, *self._saved):
                         os.close(descriptor)
-                    files = {"times": times, "stamped": stamped}
-                    copying = _Copying(node, mark.encode(), printed, told, answers, **files, bound=LogBound(max_bytes))
-                    copying.run(self._printed)
+                    pipes = printed, told, answers
+                    places = {"times": times, "stamped": stamped}
+                    _Copying(node, mark.encode(), pipes, self._printed, **places, max_bytes=max_bytes).run()
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
@@ -348,20 +348,18 @@ class _Copying:
         self,
         node: str,
         mark: bytes,
-        printed: int,
-        told: int,
-        answers: int,
+        pipes: tuple[int, int, int],
+        moment: mmap.mmap,
         *,
         times: Path | None,
         stamped: Path | None,
-        bound: LogBound,
+        max_bytes: int,
     ) -> None:
-        self._printed = printed
-        self._told = told
-        self._answers = answers
+        self._printed, self._told, self._answers = pipes
+        self._moment = moment
         self._lines = Lines(mark, time.monotonic)
         self._tail = Tail()
-        self._bound = bound
+        self._bound = LogBound(max_bytes)
         self._reminder = Reminder(time.monotonic)
         self._log = _Log(1)
         self._stamped = _Log(os.open(stamped, os.O_WRONLY | os.O_APPEND), Stamper()) if stamped else None
@@ -372,14 +370,10 @@ class _Copying:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
         gc.disable()  # what is there stays shared with the agent
         name_process(f"log {node}")
-        os.set_blocking(printed, False)
+        os.set_blocking(self._printed, False)
 
-    def run(self, moment: mmap.mmap) -> None:
-        """Write what is printed to stdout, until nobody is left who could print; do what is told.
-
-        When the script has printed something is written to *moment*.
-        """
-        self._moment = moment
+    def run(self) -> None:
+        """Write what is printed to stdout, until nobody is left who could print; do what is told."""
         sources = [self._printed, self._told]
         while not self._has_ended:
             ready = select.select(sources, [], [], self._lines.due_s)[0]
