@@ -16,6 +16,7 @@ from oci_cluster.contract.settings import read_settings
 from oci_cluster.errors import StorageError
 from oci_cluster.node.agent import Agent
 from oci_cluster.node.main_memory import MainMemory
+from oci_cluster.node.pulse import Pulse
 
 MakeNode = Callable[..., "Node"]
 
@@ -198,7 +199,7 @@ class Node:
         (root / "out").mkdir(parents=True, exist_ok=True)
         (root / "out" / "model").write_text("weights")
         self.settings = read_settings(self.environ, root)
-        held = MainMemory() if self.settings.work_dir.startswith("main://") else None
+        held = MainMemory().ask if self.settings.work_dir.startswith("main://") else None
         self.cluster_dir = FaultyClusterDir(self.settings.cluster_url, LAUNCH, KEY, held=held)
         # What the test writes and reads does not suffer from the faults.
         self.files = ClusterDir(self.settings.cluster_url, LAUNCH, KEY, held=held)
@@ -206,15 +207,14 @@ class Node:
         for cluster_dir in (self.cluster_dir, self.files):
             cluster_dir._signer._wall_clock_ns = lambda: int(self.world.wall_clock() * 1e9)
         self.node_dir = root / f"{LAUNCH}-{self.settings.node}"
-        self.agent = Agent(
+        pulse = Pulse(
             self.settings,
-            self.environ,
             cluster_dir=self.cluster_dir,
-            children=self.children,  # type: ignore[arg-type]
             signals=self.world,  # type: ignore[arg-type]
             clock=self.world.clock,
             wall_clock=self.world.wall_clock,
         )
+        self.agent = Agent(self.settings, self.environ, pulse=pulse, children=self.children)  # type: ignore[arg-type]
 
     def run(self) -> int:
         """Live the agent's life."""

@@ -17,7 +17,7 @@ from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, Settin
 from oci_cluster.system.local_files import LocalFiles, NoRegularFileError
 
 if TYPE_CHECKING:
-    from oci_cluster.contract.main_files import Store
+    from oci_cluster.contract.main_files import Ask
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class ClusterDir:
         launch_key: str,
         *,
         patience_s: float | None = None,
-        held: Store | None = None,
+        held: Ask | None = None,
     ) -> None:
         """Open the cluster dir at *url* for the launch *launch_id*.
 
@@ -57,7 +57,7 @@ class ClusterDir:
             launch_key: ``LAUNCH_KEY``, with which all that is published is signed; empty where the launch has none.
             patience_s: On ``oci://``, how long a request that fails in passing is repeated: see :class:`Repeats`. 0 for
                 who has a loop; without, what :func:`oci_storage.configure` was told for this process.
-            held: On ``main://``, on main itself: the files, which no connection leads to.
+            held: On ``main://``, on main itself: what asks for the files without a connection.
         """
         self._launch_key = launch_key
         self.url = url
@@ -98,16 +98,16 @@ class ClusterDir:
         """The cluster dir as a directory of this machine, or None where it is not one."""
         return Path(self._path) if isinstance(self._fs, LocalFiles) else None
 
-    def _open_main(self, held: Store | None) -> tuple[Any, str]:
+    def _open_main(self, held: Ask | None) -> tuple[Any, str]:
         from oci_cluster.contract.main_files import PURPOSE, MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
 
         place, _, path = self.url.removeprefix("main://").partition("/")
         try:
-            store = held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE))
+            ask = held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE)).ask
         except ValueError as error:
             msg = f"WORK_DIR {error}"
             raise SettingsError(msg) from error
-        return MainFiles(store), path
+        return MainFiles(ask), path
 
     def create(self) -> None:
         """Make the cluster dir, where directories are a thing that is made; an existing one is left as it is."""

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.values import parse_place
@@ -55,6 +55,10 @@ CONNECT_S = 2.0
 _PAUSE_S = 1.0
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+# Has main do something with its files: the words of a request, and a file's content, become those of the answer. Raises
+# FileNotFoundError or FileExistsError where there is no such file, or is one already; else OSError.
+Ask = Callable[[dict[str, Any], bytes], tuple[dict[str, Any], bytes]]
 
 
 class Unproved(Exception):  # noqa: N818 - it is no bug of whoever meets it, and becomes another error there
@@ -104,31 +108,6 @@ def rest_bytes(lengths: bytes, max_header: int, max_body: int) -> int:
     return int(header_bytes + body_bytes + PROOF_BYTES)
 
 
-class Store(Protocol):
-    """Files by name. All methods raise FileNotFoundError where there is no such file, and OSError otherwise."""
-
-    def read(self, name: str, start: int, end: int | None) -> bytes:
-        """Return the bytes of a file from *start* to *end*."""
-
-    def write(self, name: str, body: bytes, *, is_new: bool) -> None:
-        """Replace a file by *body*; one that *is_new* must not be there (FileExistsError)."""
-
-    def describe(self, name: str) -> tuple[int, int]:
-        """Return the size of a file and the number of its version: every file that is written has a new one."""
-
-    def names(self) -> list[tuple[str, int, int]]:
-        """Return name, size and version of all files."""
-
-    def remove(self, name: str) -> None:
-        """Delete a file."""
-
-    def clear(self) -> None:
-        """Delete all files."""
-
-    def reach(self) -> None:
-        """Return when the files can be reached."""
-
-
 def check_name(name: str) -> str:
     """Return *name* where it is one that a file can have: there are no folders."""
     if not _NAME.fullmatch(name):
@@ -138,62 +117,62 @@ def check_name(name: str) -> str:
 
 
 class MainFiles:
-    """A :class:`Store` by the calls that :class:`ClusterDir` makes.
+    """Files in the memory of main, by the calls that :class:`ClusterDir` makes.
 
     A path is the cluster dir's name, or that and the name of a file.
     """
 
-    def __init__(self, store: Store) -> None:
-        """Open *store*."""
-        self._store = store
+    def __init__(self, ask: Ask) -> None:
+        """Have *ask* reach them."""
+        self._ask = ask
 
     def invalidate_cache(self) -> None:
         """Do nothing: nothing is kept."""
 
     def makedirs(self, path: str, *, exist_ok: bool = True) -> None:  # noqa: ARG002 - as file systems have it
         """Return when main answers: there are no folders."""
-        self._store.reach()
+        self._ask({"do": "nothing"}, b"")
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
         """Replace the file *path* by *value*; with the mode ``create`` only make it."""
-        self._store.write(_name(path), value, is_new=mode == "create")
+        self._ask({"do": "write", "name": _name(path), "is_new": mode == "create"}, value)
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of the file *path* from *start* to *end*."""
-        return self._store.read(_name(path), start, end)
+        return self._ask({"do": "read", "name": _name(path), "start": start, "end": end}, b"")[1]
 
     def info(self, path: str) -> dict[str, Any]:
         """Describe the file *path*."""
-        size, version = self._store.describe(_name(path))
-        return _description(path, size, version)
+        found, _ = self._ask({"do": "describe", "name": _name(path)}, b"")
+        return _description(path, found["size"], found["version"])
 
     def ls(self, path: str, *, detail: bool) -> list[dict[str, Any]]:
         """Describe all files, always in *detail*; a new description is a changed file."""
         assert detail  # noqa: S101 - nobody asks for less
         if "/" in path:
             raise FileNotFoundError(path)
-        return [_description(f"{path}/{name}", size, version) for name, size, version in self._store.names()]
+        return [_description(f"{path}/{name}", *mark) for name, *mark in json.loads(self._ask({"do": "list"}, b"")[1])]
 
     def put_file(self, source: str, path: str) -> None:
         """Copy the file *source* of this machine to *path*."""
-        self._store.write(_name(path), Path(source).read_bytes(), is_new=False)
+        self.pipe_file(path, Path(source).read_bytes())
 
     def rm_file(self, path: str) -> None:
         """Delete the file *path*."""
-        self._store.remove(_name(path))
+        self._ask({"do": "remove", "name": _name(path)}, b"")
 
     def rm(self, path: str, *, recursive: bool) -> None:
         """Delete all files."""
         assert recursive and "/" not in path  # noqa: S101, PT018 - a single file is rm_file's
-        self._store.clear()
+        self._ask({"do": "clear"}, b"")
 
 
 def _name(path: str) -> str:
     return check_name(path.partition("/")[2])
 
 
-def _description(path: str, size: int, version: int) -> dict[str, Any]:
-    return {"name": path, "size": size, "type": "file", "version": version}
+def _description(path: str, size: Any, version: Any) -> dict[str, Any]:
+    return {"name": path, "size": int(size), "type": "file", "version": int(version)}
 
 
 class RemoteFiles:
@@ -221,49 +200,11 @@ class RemoteFiles:
         self._connection: _Connection | None = None
         self._paused: tuple[float, str] = (0.0, "")
 
-    # --- Requests ------------------------------------------------------------------------------------------
-
-    def read(self, name: str, start: int, end: int | None) -> bytes:
-        """See :class:`Store`."""
-        return self._ask({"do": "read", "name": name, "start": start, "end": end})[1]
-
-    def write(self, name: str, body: bytes, *, is_new: bool) -> None:
-        """See :class:`Store`."""
+    def ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        """Return the answer to a *request*, see :data:`Ask`."""
         if len(body) > MAX_FILE:
             msg = f"{len(body)} bytes are more than a file in the memory of main can have ({MAX_FILE})"
             raise RequestFailedError(msg, is_passing=False)
-        self._ask({"do": "write", "name": name, "is_new": is_new}, body)
-
-    def describe(self, name: str) -> tuple[int, int]:
-        """See :class:`Store`."""
-        found, _ = self._ask({"do": "describe", "name": name})
-        return int(found["size"]), int(found["version"])
-
-    def names(self) -> list[tuple[str, int, int]]:
-        """See :class:`Store`."""
-        return [
-            (str(name), int(size), int(version)) for name, size, version in json.loads(self._ask({"do": "list"})[1])
-        ]
-
-    def remove(self, name: str) -> None:
-        """See :class:`Store`."""
-        self._ask({"do": "remove", "name": name})
-
-    def clear(self) -> None:
-        """See :class:`Store`."""
-        self._ask({"do": "clear"})
-
-    def reach(self) -> None:
-        """See :class:`Store`."""
-        self._ask({"do": "nothing"})
-
-    def close(self) -> None:
-        """End the connection; another request makes another one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
         until = self._clock() + self._request_s
         try:
             connection = self._connection or self._connect()
@@ -284,8 +225,6 @@ class RemoteFiles:
             raise _ERRORS[said](request.get("name", ""))
         msg = f"main at {self._where} refuses: {str(said)[:300]}"
         raise RequestFailedError(msg, is_passing=False)
-
-    # --- Connection ----------------------------------------------------------------------------------------
 
     @property
     def _where(self) -> str:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import LIFE, STOP, config_file, exit_file, node_dir, remove_node_dir
 from oci_cluster.contract.outcome import Outcome, exit_fields, stop_fields
 from oci_cluster.contract.polling import poll_delays
@@ -29,14 +27,13 @@ from oci_cluster.node.liveness import Restart
 from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
 from oci_cluster.node.script import Script
-from oci_cluster.system.process import Children, Signals, describe
+from oci_cluster.system.process import Children, describe
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
     from oci_cluster.node.exchange import Exchange
     from oci_cluster.node.main import Main
     from oci_cluster.node.outputs import Uploads
-    from oci_cluster.node.own_log import OwnLog
     from oci_cluster.node.worker import Worker
 
 log = logging.getLogger("agent")
@@ -55,35 +52,19 @@ class Agent:
         settings: NodeSettings,
         environ: Mapping[str, str],
         *,
-        cluster_dir: ClusterDir,
+        pulse: Pulse,
         children: Children,
-        signals: Signals,
-        own_log: OwnLog | None = None,
         relay: Relay | None = None,
         exchange: Exchange | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare a node."""
-        self._settings = settings
-        self._environ = environ
-        self._exchange = exchange
+        """Prepare a node; on a main that has the cluster dir in its memory, *exchange* serves it to the others."""
+        self._settings, self._environ = settings, environ
+        self._pulse, self._exchange = pulse, exchange
         self._node_dir = node_dir(settings.launch_id, settings.node)
-        self._pulse = Pulse(
-            settings,
-            cluster_dir=cluster_dir,
-            signals=signals,
-            own_log=own_log,
-            relay=relay,
-            clock=clock,
-            wall_clock=wall_clock,
-        )
-        gpus = _told_of_gpus(environ, self._node_dir, children, clock)
-        self._pulse.told = lambda: {**gpus(), **self._script.look_whether_it_stands_still()}
-        self._script = Script(
-            settings, environ, children=children, pulse=self._pulse, node_dir=self._node_dir, relay=relay
-        )
-        self._role = _role(settings, self._script, self._pulse)
+        gpus = _told_of_gpus(environ, self._node_dir, children, pulse.clock)
+        pulse.told = lambda: {**gpus(), **self._script.look_whether_it_stands_still()}
+        self._script = Script(settings, environ, children=children, pulse=pulse, node_dir=self._node_dir, relay=relay)
+        self._role = _role(settings, self._script, pulse)
         self._uploads = self._make_uploads(children)
         self._has_told_of_code = False
 

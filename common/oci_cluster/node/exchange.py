@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import re
@@ -17,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from oci_cluster.contract.main_files import (
@@ -155,9 +154,7 @@ class Exchange:
 
         Who is *lost* is not among them. At the cluster's end those that are connected have yet to leave.
         """
-        version = 0
-        with contextlib.suppress(FileNotFoundError):
-            version = self.memory.describe(heartbeat_file("MAIN"))[1]
+        version = self.memory.version(heartbeat_file("MAIN"))
         left = []
         for guest in tuple(self._proved):
             has_heard = is_interruption and guest.heard.get(heartbeat_file("MAIN"), 0) >= version
@@ -309,7 +306,7 @@ class Exchange:
         if len(self._proved) > MOST_PROVED:
             self._end(min(self._proved, key=lambda guest: guest.heard_at))
 
-    def _answer(self, guest: _Guest, request: Mapping[str, Any], body: bytes) -> None:
+    def _answer(self, guest: _Guest, request: dict[str, Any], body: bytes) -> None:
         answer: dict[str, Any] = {}
         content = b""
         try:
@@ -325,29 +322,15 @@ class Exchange:
         guest.until = None
         self._send(guest)
 
-    def _done(self, guest: _Guest, request: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    def _done(self, guest: _Guest, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Do what is asked for; return the answer."""
-        memory, what, name = self.memory, request.get("do"), str(request.get("name", ""))
-        if what == "read":
-            if name in _WORDS:
-                guest.heard[name] = memory.describe(name)[1]
-            return {}, memory.read(name, int(request["start"]), request["end"])
+        what, name = request.get("do"), str(request.get("name", ""))
+        if what == "read" and name in _WORDS:
+            guest.heard[name] = self.memory.version(name)
+        answer = self.memory.ask(request, body)
         if what == "write":
-            memory.write(name, body, is_new=request["is_new"] is True)
             self._take_note(guest, name)
-        elif what == "describe":
-            size, version = memory.describe(name)
-            return {"size": size, "version": version}, b""
-        elif what == "list":
-            return {}, json.dumps(memory.names()).encode()
-        elif what == "remove":
-            memory.remove(name)
-        elif what == "clear":
-            memory.clear()
-        elif what != "nothing":
-            msg = f"main does not know what {str(what)[:64]!r} is; run the same version on every node"
-            raise ValueError(msg)
-        return {}, b""
+        return answer
 
     def _take_note(self, guest: _Guest, name: str) -> None:
         """Take note of who *guest* is; an older connection of the same node is one that it has given up."""

@@ -46,13 +46,11 @@ class MainWatch:
             raise LostError(msg)
 
 
-@dataclass(frozen=True)
-class Failure:
+@dataclass(frozen=True, kw_only=True)
+class Failure(Outcome):
     """How one node failed."""
 
     node: str
-    exit_code: int
-    reason: str
     time: float
     """When, in Unix seconds by that node's own clock."""
     noticed_at: float = field(compare=False)
@@ -61,33 +59,13 @@ class Failure:
     """The attempt in which it failed."""
     has_left: bool = True
     """Whether the node itself is gone, not only its attempt at the entry point."""
-
     is_silence: bool = False
     """Whether the node has said nothing: its heartbeat has stopped."""
-    is_interruption: bool = False
-    """Whether the node was interrupted: it has not failed, and may be started again."""
-    is_unasked: bool = False
-    """Whether it ended by itself with the code of a stop."""
-    is_own_error: bool = False
-    """Whether the user's own code has raised the error."""
 
     @classmethod
-    def of(
-        cls, node: str, outcome: Outcome, time: float, noticed_at: float, *, attempt: int = 0, has_left: bool = True
-    ) -> Failure:
-        """Return the failure that a node's *outcome* is."""
-        return cls(
-            node,
-            outcome.exit_code or ExitCode.LOST,  # success before the cluster's end is a contradiction
-            outcome.reason,
-            time,
-            noticed_at,
-            attempt,
-            has_left,
-            is_interruption=outcome.is_interruption,
-            is_unasked=outcome.is_unasked,
-            is_own_error=outcome.is_own_error,
-        )
+    def of(cls, node: str, outcome: Outcome, **when: Any) -> Failure:
+        """Return the failure that a node's *outcome* is; success before the cluster's end is a contradiction."""
+        return cls(**{**vars(outcome), "exit_code": outcome.exit_code or ExitCode.LOST}, node=node, **when)
 
     def outcome(self, reason: str = "") -> Outcome:
         """Return what it means for the cluster, for its own reason or for *reason*."""
@@ -330,7 +308,7 @@ class NodesWatch:
         time = _seconds(fields.get("time"))
         if time is None:  # when main first saw it
             time = self.failures[node].time if node in self.failures else self._wall_clock()
-        return Failure.of(node, outcome, time, moment, attempt=self.attempt, has_left=has_left)
+        return Failure.of(node, outcome, time=time, noticed_at=moment, attempt=self.attempt, has_left=has_left)
 
     def _silent(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
         """Return the failure that *node*'s silence means."""
@@ -354,12 +332,12 @@ class NodesWatch:
         if silence <= self._settings.heartbeat_timeout_s:
             return None
         return Failure(
-            node,
             ExitCode.LOST,
             f"no heartbeat for {silence:.0f} s",
-            self._wall_clock() - silence,
-            moment,
-            self.attempt,
+            node=node,
+            time=self._wall_clock() - silence,
+            noticed_at=moment,
+            attempt=self.attempt,
             is_silence=True,
         )
 

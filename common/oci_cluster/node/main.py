@@ -306,7 +306,7 @@ class Main:
         return {node for node, beat in beats.items() if ended <= beat.items()}
 
     def _own_failure(self, code: int) -> Failure:
-        return Failure.of("MAIN", self._outcome(code), self._pulse.wall_clock(), self._pulse.clock())
+        return Failure.of("MAIN", self._outcome(code), time=self._pulse.wall_clock(), noticed_at=self._pulse.clock())
 
     def _outcome(self, code: int) -> Outcome:
         what = "the entry point" if self._settings.ephemeral else "the service on main"
@@ -380,7 +380,7 @@ class Main:
         is_in_no_life = self._life is not None and not self._life.number
         if is_in_no_life and self._pulse.cluster_dir.read(exit_file("MAIN"), any_life=True) is not None:
             return  # what that says is how the launch has ended, and others have yet to read it
-        self._pulse.publish_exit(outcome, time=self._pulse.wall_clock(), has_left=True)
+        self._pulse.publish_exit(outcome, ended_at=self._pulse.wall_clock(), has_left=True)
         cluster_dir = self._pulse.cluster_dir
         # Of a life that has begun meanwhile it is another main's.
         if self._settings.cluster_tls and (self._life is None or cluster_dir.read(CERTIFICATE) is not None):

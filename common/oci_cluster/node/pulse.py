@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -134,12 +135,12 @@ class Pulse:
         *,
         cluster_dir: ClusterDir,
         signals: Signals,
-        own_log: OwnLog | None,
+        own_log: OwnLog | None = None,
         relay: Relay | None = None,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Begin a node's life; see :class:`~oci_cluster.node.agent.Agent` for the arguments."""
+        """Begin a node's life; *own_log* has what it prints where that is to be in the cluster dir, too."""
         self._settings = settings
         self._signals = signals
         self._own_log = own_log
@@ -417,9 +418,9 @@ class Pulse:
 
             tell(self.cluster_dir, name, **fields)
 
-    def publish_exit(self, outcome: Outcome, *, time: float, has_left: bool) -> None:
+    def publish_exit(self, outcome: Outcome, *, ended_at: float, has_left: bool) -> None:
         """Publish how this node, or its attempt, has ended, once, and raise what storage raises."""
-        fields = exit_fields(outcome, time=time, attempt=self.attempt, has_left=has_left)
+        fields = exit_fields(outcome, time=ended_at, attempt=self.attempt, has_left=has_left)
         self.cluster_dir.publish(exit_file(self._settings.node), **fields)
 
     def enter_life(self, life: str, number: int) -> None:

@@ -13,6 +13,7 @@ from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.contract.values import is_at_main
 from oci_cluster.node.agent import Agent
 from oci_cluster.node.last_resort import REMOTE_S, NodeSignals
+from oci_cluster.node.pulse import Pulse
 from oci_cluster.node.relay import Relay
 from oci_cluster.system.process import Children
 
@@ -60,17 +61,9 @@ def _run(environ: Mapping[str, str], logs: Path | None) -> int:
     stamped = own_log.path if own_log else None
     relay = Relay(settings.node, times=times, stamped=stamped, max_bytes=settings.max_log_bytes)
     try:
-        agent = Agent(
-            settings,
-            environ,
-            cluster_dir=cluster_dir,
-            children=Children(),
-            signals=_signals(settings, cluster_dir),
-            own_log=own_log,
-            relay=relay,
-            exchange=exchange,
-        )
-        return agent.run()
+        signals = _signals(settings, cluster_dir)
+        pulse = Pulse(settings, cluster_dir=cluster_dir, signals=signals, own_log=own_log, relay=relay)
+        return Agent(settings, environ, pulse=pulse, children=Children(), relay=relay, exchange=exchange).run()
     finally:
         relay.finish()
 
@@ -88,7 +81,7 @@ def _open_cluster_dir(settings: NodeSettings) -> tuple[ClusterDir, Exchange | No
     from oci_cluster.node.exchange import Exchange  # noqa: PLC0415 - where main has the files
 
     exchange = Exchange(settings.launch_id, settings.launch_key)
-    return ClusterDir(*place, held=exchange.memory), exchange
+    return ClusterDir(*place, held=exchange.memory.ask), exchange
 
 
 # --- How often the nodes of a large cluster ask storage: each less often, so that all together do not ask more --------

@@ -223,7 +223,7 @@ class Worker:
     def _report(self, failure: Outcome) -> None:
         """Say that the start script has failed; where storage does not take it, with the next heartbeat."""
         failed_at, has_left = self._failed_at or self._pulse.wall_clock(), not self._settings.gang
-        answer = self._pulse.ask(lambda: self._pulse.publish_exit(failure, time=failed_at, has_left=has_left))
+        answer = self._pulse.ask(lambda: self._pulse.publish_exit(failure, ended_at=failed_at, has_left=has_left))
         self._unreported = failure if isinstance(answer, NoAnswer) else None
 
     def poll(self) -> Restart | None:
@@ -260,4 +260,4 @@ class Worker:
             if (life := self._arrival.find()) is None:
                 raise StorageError("main has not told which life this is")
             self._pulse.cluster_dir.enter_life(life.id)
-        self._pulse.publish_exit(outcome, time=self._failed_at or self._pulse.wall_clock(), has_left=True)
+        self._pulse.publish_exit(outcome, ended_at=self._failed_at or self._pulse.wall_clock(), has_left=True)

@@ -42,7 +42,7 @@ def term(node: Node, at: float) -> None:
 
 def of(node: Node, life: str) -> ClusterDir:
     """Return the cluster dir as another node of *life* sees it."""
-    held = node.files._fs._store if node.files.is_at_main else None
+    held = node.files._fs._ask if node.files.is_at_main else None
     cluster_dir = ClusterDir(node.settings.cluster_url, LAUNCH, KEY, held=held)
     cluster_dir._signer._wall_clock_ns = lambda: int(node.world.wall_clock() * 1e9)
     cluster_dir.enter_life(life)

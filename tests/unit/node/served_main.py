@@ -48,7 +48,7 @@ class Served:
         self.port = free_port()
         self.exchange = Exchange(LAUNCH, KEY, prove_s=prove_s)
         self.exchange.listen(["127.0.0.1"], self.place, nodes=2)
-        self.main = ClusterDir(f"{self.place}/c", LAUNCH, KEY, held=self.exchange.memory)
+        self.main = ClusterDir(f"{self.place}/c", LAUNCH, KEY, held=self.exchange.memory.ask)
 
     @property
     def place(self) -> str:

@@ -83,36 +83,36 @@ def test_of_several_who_make_a_file_one_does(served: Served) -> None:
 def test_there_are_plain_names_alone(served: Served, name: str) -> None:
     """Whoever asks, and however."""
     with pytest.raises(RequestFailedError, match="cannot be the name"):
-        served.files().write(name, b"", is_new=False)
+        served.files().ask({"do": "write", "name": name, "is_new": False}, b"")
     with pytest.raises(ValueError, match="cannot be the name"):
-        served.exchange.memory.write(name, b"", is_new=False)
+        served.exchange.memory.ask({"do": "write", "name": name, "is_new": False}, b"")
 
 
 def test_memory_is_bounded() -> None:
     """By the number of files, by their sizes, and by all of them together; what is replaced makes room."""
     memory = exchange_module.MainMemory(most_files=2, most_bytes=10)
-    memory.write("a", b"12345", is_new=False)
-    memory.write("b", b"12345", is_new=False)
+    memory.ask({"do": "write", "name": "a", "is_new": False}, b"12345")
+    memory.ask({"do": "write", "name": "b", "is_new": False}, b"12345")
     for name, body in (("c", b""), ("a", b"123456")):
         with pytest.raises(RequestFailedError, match="no room for"):
-            memory.write(name, body, is_new=False)
-    memory.write("a", b"", is_new=False)
-    memory.write("b", b"1234567890", is_new=False)
-    memory.remove("a")
-    memory.write("c", b"", is_new=True)
-    assert [name for name, *_ in memory.names()] == ["b", "c"]
+            memory.ask({"do": "write", "name": name, "is_new": False}, body)
+    memory.ask({"do": "write", "name": "a", "is_new": False}, b"")
+    memory.ask({"do": "write", "name": "b", "is_new": False}, b"1234567890")
+    memory.ask({"do": "remove", "name": "a"})
+    memory.ask({"do": "write", "name": "c", "is_new": True}, b"")
+    assert [name for name, *_ in json.loads(memory.ask({"do": "list"})[1])] == ["b", "c"]
 
 
 def test_a_file_has_one_mebibyte_at_most(served: Served) -> None:
     """And that comes through whole."""
     body = os.urandom(MAX_FILE)
     files = served.files()
-    files.write("big", body, is_new=False)
-    assert files.read("big", 0, None) == body
-    assert files.read("big", 5, 9) == body[5:9]
+    files.ask({"do": "write", "name": "big", "is_new": False}, body)
+    assert files.ask({"do": "read", "name": "big", "start": 0, "end": None})[1] == body
+    assert files.ask({"do": "read", "name": "big", "start": 5, "end": 9})[1] == body[5:9]
     for store in (files, served.exchange.memory):
         with pytest.raises(RequestFailedError, match="1048577 bytes"):
-            store.write("big", body + b"x", is_new=False)
+            store.ask({"do": "write", "name": "big", "is_new": False}, body + b"x")
 
 
 def test_a_node_connects_again(served: Served) -> None:
@@ -145,7 +145,7 @@ def test_main_leaves_when_the_others_have(ending: Served) -> None:
 
     def end() -> None:
         read.append(worker.read("stop"))
-        worker._fs._store.close()
+        worker._fs._ask.__self__._connection.close()
 
     threading.Timer(0.3, end).start()
     assert 0.3 <= leave(ending) < 10

@@ -240,7 +240,7 @@ def test_who_boasts_is_not_listened_to() -> None:
     impostor = Impostor(boasts)
     try:
         with pytest.raises(RequestFailedError, match="a frame of 100 and 8388608 bytes; 256 and 0 are the limits"):
-            RemoteFiles(impostor.place, OWN).reach()
+            RemoteFiles(impostor.place, OWN).ask({"do": "nothing"})
     finally:
         impostor.close()
 
@@ -260,12 +260,12 @@ def test_who_answers_slowly_does_not_answer() -> None:
         files = RemoteFiles(impostor.place, OWN, request_s=0.4, connect_s=0.4)
         began_at = time.monotonic()
         with pytest.raises(RequestFailedError, match="no answer in time"):
-            files.reach()
+            files.ask({"do": "nothing"})
         assert time.monotonic() - began_at < 5
         # Nor is it asked again at once: a node has other things to do.
         again_at = time.monotonic()
         with pytest.raises(RequestFailedError, match="no answer in time"):
-            files.reach()
+            files.ask({"do": "nothing"})
         assert time.monotonic() - again_at < 0.1
     finally:
         ended.set()
@@ -288,9 +288,9 @@ def test_a_name_that_is_not_known_yet_is_resolved_anew(served: Served, monkeypat
     monkeypatch.setattr(main_files.socket, "getaddrinfo", resolve)
     files = RemoteFiles(f"main://main-0.service:{served.port}", OWN)
     with pytest.raises(RequestFailedError, match="Name or service not known"):
-        files.reach()
+        files.ask({"do": "nothing"})
     known[:] = [("127.0.0.9", served.port), ("127.0.0.1", served.port)]
-    files.reach()
+    files.ask({"do": "nothing"})
 
 
 def test_a_resolver_that_takes_its_time_holds_nobody_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,9 +305,9 @@ def test_a_resolver_that_takes_its_time_holds_nobody_up(served: Served, monkeypa
     now = [0.0]
     files = RemoteFiles(f"main://main-0.service:{served.port}", OWN, connect_s=0.05, clock=lambda: now[0])
     with pytest.raises(RequestFailedError, match="no answer in time"):
-        files.reach()
+        files.ask({"do": "nothing"})
     go.set()
     until(lambda: files._lookup._found, "the resolver")
     now[0] += 10
     files._connect_s = PATIENCE_S  # what comes now is no matter of a resolver
-    files.reach()
+    files.ask({"do": "nothing"})

@@ -10,7 +10,7 @@ from oci_cluster.node.liveness import Failure, first_cause
 
 
 def failed(node: str, code: int, time: float, *, is_silence: bool = False) -> Failure:
-    return Failure(node, code, f"exit code {code}", time, noticed_at=0, is_silence=is_silence)
+    return Failure(code, f"exit code {code}", node=node, time=time, noticed_at=0, is_silence=is_silence)
 
 
 @pytest.mark.parametrize(

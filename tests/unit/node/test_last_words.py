@@ -15,7 +15,7 @@ def test_a_node_that_has_left_is_lost_with_its_own_word(cluster: Cluster, caplog
     cluster.write(exit_file("WORKER_1"), exit_code=9, reason="broke", attempt=0, time=123.5, has_left=True)
     cluster.observe(5)
     cluster.observe(10)
-    assert cluster.watch.failures == {"WORKER_1": Failure("WORKER_1", 9, "broke", 123.5, noticed_at=5)}
+    assert cluster.watch.failures == {"WORKER_1": Failure(9, "broke", node="WORKER_1", time=123.5, noticed_at=5)}
     assert cluster.failure().noticed_at == 5
     assert cluster.watch.members == ["WORKER_2"]
     assert [record.getMessage() for record in caplog.records] == ["WORKER_1 lost: broke (code 9)"]
@@ -41,7 +41,7 @@ def test_a_node_whose_attempt_failed_has_not_left(cluster: Cluster, caplog: pyte
     cluster.beats("WORKER_1")
     cluster.observe(10)
     assert cluster.watch.failures == {
-        "WORKER_1": Failure("WORKER_1", 9, "broke", 123.0, noticed_at=5, attempt=0, has_left=False)
+        "WORKER_1": Failure(9, "broke", node="WORKER_1", time=123.0, noticed_at=5, attempt=0, has_left=False)
     }
     assert cluster.failure().noticed_at == 5
     assert cluster.watch.members == ["WORKER_1", "WORKER_2"]

@@ -103,7 +103,7 @@ def test_a_node_whose_heartbeat_does_not_change_is_lost(cluster: Cluster, caplog
     cluster.observe(60)
     assert cluster.watch.failures == {}
     cluster.observe(61)
-    expected = Failure("WORKER_1", 76, "no heartbeat for 61 s", UNIX - 61, noticed_at=61, is_silence=True)
+    expected = Failure(76, "no heartbeat for 61 s", node="WORKER_1", time=UNIX - 61, noticed_at=61, is_silence=True)
     assert cluster.watch.failures == {"WORKER_1": expected}
     assert cluster.failure().noticed_at == 61
     assert cluster.watch.members == ["WORKER_2"]
