@@ -63,11 +63,7 @@ _NAMES = (
     ),
     *_no_need("PROFILE", "PROFILE_CMD alone switches profiling on, on main; PROFILE_NODES=ALL does on all nodes"),
     *_lost("NP", "all slots of all nodes get a rank; SLOTS and the number of workers say how many", "horovod"),
-    *_lost(
-        "ENABLE_TIMELINE",
-        "set Horovod's own variable instead: --env HOROVOD_TIMELINE=FILE",
-        "horovod",
-    ),
+    *_lost("ENABLE_TIMELINE", "set Horovod's own variable instead: --env HOROVOD_TIMELINE=FILE", "horovod"),
     *_lost("OCI__DIAGNOSTIC_DEFAULT_CONFIG", "check.sh has its own list of checks"),
     *_lost("SHAPE", "SLOTS=auto is one rank for each GPU of the node, or one", "horovod"),
     *_lost(
@@ -96,8 +92,6 @@ def is_unknown(name: str) -> bool:
     """Return whether *name* looks like one of ADS's, but nothing here knows it."""
     return name.startswith("OCI__") and name not in _READ and not any(row.name == name for row in _NAMES)
 
-
-# --- Options of programs --------------------------------------------------------------------------------------------
 
 # Our settings, by the options of `dask-scheduler` and `dask-worker`, and of `horovodrun`.
 _OPTIONS = {
@@ -189,9 +183,6 @@ def split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return text.split()
-
-
-# --- Code -----------------------------------------------------------------------------------------------------------
 
 
 def code_uri(kind: str, uri: str, branch: str, commit: str) -> str:

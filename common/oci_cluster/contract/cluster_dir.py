@@ -41,13 +41,7 @@ class ClusterDir:
     """
 
     def __init__(
-        self,
-        url: str,
-        launch_id: str,
-        launch_key: str,
-        *,
-        patience_s: float | None = None,
-        held: Ask | None = None,
+        self, url: str, launch_id: str, launch_key: str, *, patience_s: float | None = None, held: Ask | None = None
     ) -> None:
         """Open the cluster dir at *url* for the launch *launch_id*.
 

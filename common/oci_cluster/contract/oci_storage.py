@@ -9,6 +9,7 @@ repeated or named.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import mimetypes
 from collections.abc import Callable, Iterator
@@ -100,8 +101,6 @@ class OciFiles:
         self._repeats = repeats
         # Etag and content of small objects, by path, as they were read last.
         self._kept: dict[str, tuple[str, bytes]] = {}
-
-    # --- One object ----------------------------------------------------------------------------------------
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of the object *path* from *start* to *end*, as far as there are any."""
@@ -197,26 +196,25 @@ class OciFiles:
             while part := file.read(part_bytes):
                 number = len(parts) + 1
                 options: dict[str, Any] = {"upload_id": upload, "upload_part_num": number, "content_md5": _md5(part)}
-                etag = self._ask("upload_part", path, _etag, upload_part_body=part, **options)
+                etag = self._ask(
+                    "upload_part",
+                    path,
+                    lambda response: str(response.headers["etag"]),
+                    upload_part_body=part,
+                    **options,
+                )
                 parts.append(models.CommitMultipartUploadPartDetails(part_num=number, etag=etag))
             commit = models.CommitMultipartUploadDetails(parts_to_commit=parts)
             options = {"upload_id": upload, "commit_multipart_upload_details": commit}
             self._ask("commit_multipart_upload", path, _done, **options)
         except OSError:
-            self._abort(path, upload)
+            with contextlib.suppress(OSError):  # what has failed before it is what is told
+                self._ask("abort_multipart_upload", path, _done, upload_id=upload)
             raise
-
-    def _abort(self, path: str, upload: str) -> None:
-        try:
-            self._ask("abort_multipart_upload", path, _done, upload_id=upload)
-        except OSError:  # what has failed before it is what is told
-            return
 
     def rm_file(self, path: str) -> None:
         """Delete the object *path*."""
         self._ask("delete_object", path, _done)
-
-    # --- Several ------------------------------------------------------------------------------------------
 
     def ls(self, path: str, *, detail: bool) -> list[dict[str, Any]]:
         """Describe all that is in the folder *path*, always in *detail*; a new description is a changed object."""
@@ -261,15 +259,11 @@ class OciFiles:
                 return
             start = {"start": page.next_start_with}
 
-    # --- What there is none of -----------------------------------------------------------------------------
-
     def makedirs(self, path: str, *, exist_ok: bool) -> None:
         """Do nothing: folders are parts of names."""
 
     def invalidate_cache(self) -> None:
         """Do nothing: no list is kept."""
-
-    # --- Requests ------------------------------------------------------------------------------------------
 
     def _ask(
         self, operation: str, path: str, read: Callable[[Any], T], *, is_in_bucket: bool = False, **options: Any

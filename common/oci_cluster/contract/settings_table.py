@@ -100,6 +100,14 @@ def _given(name: str, meaning: str, parse: Callable[[str], Any] = str, default: 
     return Setting(name, Receiver.AS_GIVEN, meaning, parse, default, **more)
 
 
+def _seconds(name: str, meaning: str, default: str, **more: Any) -> Setting:
+    return _given(name, meaning, parse_duration, default, **more)
+
+
+def _switch(name: str, meaning: str, **more: Any) -> Setting:
+    return _given(name, meaning, parse_switch, "0", **more)
+
+
 def _resolved(name: str, meaning: str, parse: Callable[[str], Any] = str, **more: Any) -> Setting:
     return Setting(name, Receiver.RESOLVED, meaning, parse, **more)
 
@@ -295,11 +303,9 @@ _NODES = (
         is_flag_only=True,
         example="src",
     ),
-    _given(
+    _switch(
         "INTERRUPTIBLE",
         "`1`: TERM interrupts, and the nodes are started again under this launch id",
-        parse_switch,
-        "0",
         backend_defaults={"kubernetes": "1"},
     ),
     _given("MAX_RESTARTS", "with `GANG=1`: how often the gang is started again after a failure", parse_count, "0"),
@@ -316,20 +322,12 @@ _NODES = (
         default="main",
         is_for_config=False,
     ),
-    _given(
+    _switch(
         "GANG",
         "`1`: all nodes start, and start again, together; implies `ENTRY_ON=all` and `WAIT_FOR_ADDRESSES=1`",
-        parse_switch,
-        default="0",
         is_for_config=False,
     ),
-    _given(
-        "FIND_INTERFACE",
-        "`1`: the network interface of this node's address is looked up",
-        parse_switch,
-        default="0",
-        is_for_config=False,
-    ),
+    _switch("FIND_INTERFACE", "`1`: the network interface of this node's address is looked up", is_for_config=False),
     _given(
         "NAMED_ARGS",
         "more of them: a JSON object, or `k=v` pairs; each becomes `--k v`",
@@ -364,23 +362,16 @@ _NODES = (
         flag="--outputs",
         example="checkpoints,runs",
     ),
-    _given(
-        "OUTPUT_INTERVAL",
-        "between two uploads; there is always a last one, which is waited for",
-        parse_duration,
-        "60",
-    ),
-    _given(
+    _seconds("OUTPUT_INTERVAL", "between two uploads; there is always a last one, which is waited for", "60"),
+    _seconds(
         "TIMEOUT",
         "longest wait for main, for the other nodes and for ready, each counted from this node's start",
-        parse_duration,
         "600",
         aliases=("TIME_OUT", "OCI__TIMEOUT"),
     ),
-    _given(
+    _seconds(
         "TTL",
         "the cluster's longest life; on OCI and Kubernetes a day by default",
-        parse_duration,
         "0",
         aliases=("LIFE_SPAN", "OCI__LIFE_SPAN"),
         flag="--ttl",
@@ -393,28 +384,19 @@ _NODES = (
         parse_verifier,
         default="",
     ),
-    _given("IDLE_LIMIT", "a session that nobody uses for so long ends; 0: it does not", parse_duration, default="1h"),
-    _given("GRACE_PERIOD", "between TERM and KILL", parse_duration, default="10"),
-    _given(
-        "HEARTBEAT_INTERVAL",
-        "between two heartbeats; a quarter of `HEARTBEAT_TIMEOUT` where that is shorter",
-        parse_duration,
-        default="15",
+    _seconds("IDLE_LIMIT", "a session that nobody uses for so long ends; 0: it does not", "1h"),
+    _seconds("GRACE_PERIOD", "between TERM and KILL", "10"),
+    _seconds(
+        "HEARTBEAT_INTERVAL", "between two heartbeats; a quarter of `HEARTBEAT_TIMEOUT` where that is shorter", "15"
     ),
-    _given("HEARTBEAT_TIMEOUT", "a node whose heartbeat has not changed for so long is lost", parse_duration, "60"),
-    _given(
+    _seconds("HEARTBEAT_TIMEOUT", "a node whose heartbeat has not changed for so long is lost", "60"),
+    _seconds(
         "SILENCE_TIMEOUT",
         "when for so long no node has printed anything and none has computed, main says so, and where their Python"
         " waits; 0: it does not",
-        parse_duration,
-        default="60",
+        "60",
     ),
-    _given(
-        "POLL_CEILING",
-        "polling starts at a tenth of this, 0.2 s at most, and backs off to this",
-        parse_duration,
-        "4",
-    ),
+    _seconds("POLL_CEILING", "polling starts at a tenth of this, 0.2 s at most, and backs off to this", "4"),
     _given(
         "MAX_LOG_BYTES",
         "bytes of what a node prints that are kept, on every disk that has its log; further output is counted and"
@@ -428,25 +410,19 @@ _NODES = (
         parse_ports,
         example="6006 9000",
     ),
-    _given(
+    _switch(
         "WAIT_FOR_ADDRESSES",
         "`1`: main waits for every node's address before any start script runs",
-        parse_switch,
-        default="0",
         is_for_config=False,
     ),
-    _given(
+    _switch(
         "CLUSTER_TLS",
         "`1`: main makes a certificate for this launch and hands it to every node",
-        parse_switch,
-        default="0",
         example="1",  # Dask's default
     ),
-    _given(
+    _switch(
         "CLIENT_TOKEN",
         "`1`: every node gets the token of this launch for programs that connect to the cluster",
-        parse_switch,
-        default="0",
         is_for_config=False,
     ),
     *_PLACED,
@@ -630,10 +606,7 @@ TENANCY_SETTINGS = (
 _OTHERS = (
     Setting("NODE_NAME", Receiver.SCRIPT, "`MAIN`, `WORKER_<rank>`, `PS_<rank>`", is_for_config=False),
     _launcher(
-        "BACKEND",
-        "where nodes run: `local`, `docker`, `oci` or `kubernetes`",
-        default="local",
-        flag="--backend",
+        "BACKEND", "where nodes run: `local`, `docker`, `oci` or `kubernetes`", default="local", flag="--backend"
     ),
     _launcher("PYTHON", "Python that makes `.venv`", default="python3"),
     _launcher(

@@ -12,15 +12,25 @@ from pathlib import Path
 from oci_cluster.errors import SettingsError
 
 
-def local_addresses() -> dict[str, list[str]]:
-    """Return every IP address of every network interface, by interface name."""
+def _interfaces() -> list[tuple[str, str, str | None]]:
+    """Return every IP address of this machine: the name of its network interface, itself and its network's mask."""
     import psutil  # noqa: PLC0415 - 20 ms that a node with NODE_ADDRESS does not spend
 
     families = (socket.AF_INET, socket.AF_INET6)
-    return {
-        interface: [entry.address.partition("%")[0] for entry in entries if entry.family in families]
-        for interface, entries in psutil.net_if_addrs().items()
-    }
+    return [
+        (name, entry.address.partition("%")[0], entry.netmask)
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family in families
+    ]
+
+
+def local_addresses() -> dict[str, list[str]]:
+    """Return every IP address of every network interface, by interface name."""
+    found: dict[str, list[str]] = {}
+    for name, text, _ in _interfaces():
+        found.setdefault(name, []).append(text)
+    return found
 
 
 def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str:
@@ -65,20 +75,12 @@ def address_in(metadata: Path, interfaces: Mapping[str, Sequence[str]]) -> str |
 
 def interface_of(address: str) -> str:
     """Return the network interface that has *address*, or whose network it is in: loopback has all 127.x."""
-    import psutil  # noqa: PLC0415 - 20 ms that a node without FIND_INTERFACE does not spend
-
     wanted = ipaddress.ip_address(address)
-    families = (socket.AF_INET, socket.AF_INET6)
-    found = [
-        (entry.address.partition("%")[0], entry.netmask, name)
-        for name, entries in psutil.net_if_addrs().items()
-        for entry in entries
-        if entry.family in families
-    ]
-    for text, _, name in found:
+    found = _interfaces()
+    for name, text, _ in found:
         if ipaddress.ip_address(text) == wanted:
             return name
-    for text, mask, name in found:
+    for name, text, mask in found:
         own = ipaddress.ip_address(text)
         if (
             own.version == wanted.version == 4
@@ -86,6 +88,6 @@ def interface_of(address: str) -> str:
             and wanted in ipaddress.ip_network(f"{text}/{mask}", strict=False)
         ):
             return name
-    seen = ", ".join(f"{name} {text}" for text, _, name in found) or "none"
+    seen = ", ".join(f"{name} {text}" for name, text, _ in found) or "none"
     msg = f"no network interface of this node has NODE_ADDRESS {address}; seen: {seen}"
     raise SettingsError(msg)

@@ -64,7 +64,16 @@ class Agent:
         gpus = _told_of_gpus(environ, self._node_dir, children, pulse.clock)
         pulse.told = lambda: {**gpus(), **self._script.look_whether_it_stands_still()}
         self._script = Script(settings, environ, children=children, pulse=pulse, node_dir=self._node_dir, relay=relay)
-        self._role = _role(settings, self._script, pulse)
+        # A worker has no use for main's module, nor main for a worker's.
+        self._role: Main | Worker
+        if settings.is_main:
+            from oci_cluster.node.main import Main  # noqa: PLC0415
+
+            self._role = Main(settings, script=self._script, pulse=pulse)
+        else:
+            from oci_cluster.node.worker import Worker  # noqa: PLC0415
+
+            self._role = Worker(settings, script=self._script, pulse=pulse)
         self._uploads = self._make_uploads(children)
         self._has_told_of_code = False
 
@@ -84,8 +93,6 @@ class Agent:
             outcome = Outcome(ExitCode.BUG, f"bug in the agent of {self._settings.node}: {error!r}")
         return self._tear_down(outcome)
 
-    # --- Start ---------------------------------------------------------------------------------------------
-
     def _live(self) -> Outcome:
         settings, pulse = self._settings, self._pulse
         self._make_node_dir()
@@ -104,12 +111,7 @@ class Agent:
         self._provide_code()
         if self._uploads is not None and settings.interruptible:
             self._bring_outputs_back(self._uploads)
-        own = {
-            "node": settings.node,
-            "rank": settings.rank,
-            "address": address,
-            "facts": self._script.facts(address),
-        }
+        own = {"node": settings.node, "rank": settings.rank, "address": address, "facts": self._script.facts(address)}
         while True:
             ending = self._attempt(own)
             if isinstance(ending, Outcome):
@@ -220,8 +222,6 @@ class Agent:
             clock=self._pulse.clock,
         )
 
-    # --- Attempts ------------------------------------------------------------------------------------------
-
     def _attempt(self, own: Mapping[str, Any]) -> Outcome | Restart:
         """Run the start script once, together with the other nodes; return how that ended."""
         self._script.start(own["address"], self._role.join(own))
@@ -253,8 +253,6 @@ class Agent:
         self._pulse.beat()  # the other nodes learn at once of main's next attempt
         self._script.end(self._pulse.wait_beating)
         self._pulse.restart_timeout()
-
-    # --- End -----------------------------------------------------------------------------------------------
 
     def _unless_it_succeeded(self, interruption: Outcome) -> Outcome:
         """Return the *interruption*, or the success of a main whose entry point had ended before it came."""
@@ -312,17 +310,6 @@ class Agent:
                 log.error("the other nodes could not be told: %s", error)
                 break
             self._pulse.wait(delay)
-
-
-def _role(settings: NodeSettings, script: Script, pulse: Pulse) -> Main | Worker:
-    """Return this node's role; a worker has no use for main's module, nor main for a worker's."""
-    if settings.is_main:
-        from oci_cluster.node.main import Main  # noqa: PLC0415
-
-        return Main(settings, script=script, pulse=pulse)
-    from oci_cluster.node.worker import Worker  # noqa: PLC0415
-
-    return Worker(settings, script=script, pulse=pulse)
 
 
 def _told_of_gpus(

@@ -93,12 +93,7 @@ class Exchange:
     """Main's agent as the server of its cluster dir. Until :meth:`listen`, main alone has the files."""
 
     def __init__(
-        self,
-        launch_id: str,
-        launch_key: str,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        prove_s: float = PROVE_S,
+        self, launch_id: str, launch_key: str, *, clock: Callable[[], float] = time.monotonic, prove_s: float = PROVE_S
     ) -> None:
         """Prepare to serve the nodes of the launch *launch_id*, which have its *launch_key*."""
         self.memory = MainMemory()

@@ -17,13 +17,7 @@ class OwnGpus:
     """What a node tells of its GPUs."""
 
     def __init__(
-        self,
-        program: str,
-        environ: Mapping[str, str],
-        output: Path,
-        *,
-        children: Children,
-        clock: Callable[[], float],
+        self, program: str, environ: Mapping[str, str], output: Path, *, children: Children, clock: Callable[[], float]
     ) -> None:
         """Prepare to ask, in the first heartbeat."""
         self._command, self._environ, self._output = [program, "-L"], environ, output

@@ -92,8 +92,6 @@ class Standstill:
             }
         return self._told
 
-    # --- Whether anything computes -------------------------------------------------------------------------
-
     def _look(self, now: float, *, is_for_all: bool = False) -> None:
         """Take note whether anything has computed since the last look; *is_for_all*: also what has begun since."""
         span_s = now - (self._busy_at if is_for_all else self._looked_at)
@@ -143,8 +141,6 @@ class Standstill:
         # utime, stime, cutime, cstime; before them the name, which may hold blanks and brackets.
         fields = stat.read_text(errors="replace").rpartition(")")[2].split()[11 : 11 + times]
         return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK")
-
-    # --- Where Python waits --------------------------------------------------------------------------------
 
     def _marks(self) -> list[Path]:
         return [path for path in self._node_dir.glob("stack-*") if path.name[6:].isdecimal()]

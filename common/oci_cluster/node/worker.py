@@ -56,8 +56,6 @@ class Worker:
         pulse.observe = self._observe
         pulse.main_is_silent = self._main_is_silent
 
-    # --- Start ---------------------------------------------------------------------------------------------
-
     def begin(self) -> None:
         """Do nothing: the launch's next life is main's to begin."""
 
@@ -133,8 +131,6 @@ class Worker:
 
     def _watch_main(self) -> None:
         self._main = self._main or MainWatch(self._settings.heartbeat_timeout_s, self._pulse.clock())
-
-    # --- Supervision ---------------------------------------------------------------------------------------
 
     def _observe(self) -> None:
         """Read main's heartbeat."""
@@ -237,8 +233,6 @@ class Worker:
     def restart(self, restart: Restart) -> None:
         """Log why; which attempt it is :meth:`join` finds out."""
         log.info("starting again: %s", restart.reason)
-
-    # --- End -----------------------------------------------------------------------------------------------
 
     @property
     def lost(self) -> tuple[str, ...]:
