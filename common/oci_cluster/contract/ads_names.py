@@ -1,4 +1,4 @@
-"""What ADS's `opctl distributed-training` calls things, and what they are called here: for its YAML and its nodes.
+"""Names of ADS's `opctl distributed-training`, and what they are called here.
 
 The names are those that ADS's own code reads, in `ads/opctl` and in the images that `distributed-training init` made.
 """
@@ -14,7 +14,7 @@ CODE_DIR = "/code"
 
 @dataclass(frozen=True)
 class AdsName:
-    """A variable of ADS: the setting that it is here, or why there is none."""
+    """A variable of ADS: the setting for it here, or why there is none."""
 
     name: str
     own: str = ""
@@ -84,7 +84,7 @@ PYTHON_PATH = "ADS's own had no effect on the script; modules beside the script 
 
 
 def find(name: str, framework: str) -> AdsName | None:
-    """Return what the variable *name* of ADS means for *framework*; None where it is none of ADS's."""
+    """Return what the variable *name* of ADS means for *framework*, if it is one."""
     return next((row for row in _NAMES if row.name == name and framework in (row.frameworks or (framework,))), None)
 
 
@@ -178,7 +178,7 @@ def _add_option(found: Options, framework: str, name: str, value: str) -> None:
 
 
 def split(text: str) -> list[str]:
-    """Return the words of *text* as ADS splits them: like a shell, or at blanks where a quote is not closed."""
+    """Split *text* as ADS does: like a shell, or at blanks."""
     try:
         return shlex.split(text)
     except ValueError:
@@ -186,7 +186,7 @@ def split(text: str) -> list[str]:
 
 
 def code_uri(kind: str, uri: str, branch: str, commit: str) -> str:
-    """Return the ``CODE_URI`` of a runtime of the *kind* ``git`` or ``remote``; empty for others."""
+    """Return the ``CODE_URI`` of a runtime ``git`` or ``remote``; empty for others."""
     if not uri:
         return ""
     if kind == "git":
@@ -195,7 +195,7 @@ def code_uri(kind: str, uri: str, branch: str, commit: str) -> str:
 
 
 def inside_code(path: str, code_dir: str = CODE_DIR) -> str:
-    """Return *path* as it is called inside the code, where it is named by where ADS's image has the code."""
+    """Return *path* relative to the code, where ADS's image has it inside the code."""
     for folder in dict.fromkeys((code_dir.rstrip("/"), CODE_DIR)):
         if path.rstrip("/") == folder:
             return "."

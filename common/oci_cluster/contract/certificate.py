@@ -1,4 +1,4 @@
-"""The certificate that the nodes of one launch share. Its key travels encrypted: others may read the work dir."""
+"""The certificate that all nodes of a launch share; its key travels encrypted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_certificate(common_name: str, *, wall_clock: Callable[[], float] = time
 
 
 def encrypted(key: str, passphrase: bytes) -> str:
-    """Return the private *key*, PEM, as an encrypted one, PKCS#8 in PEM, that *passphrase* opens."""
+    """Encrypt the private *key*, PEM, with *passphrase*: PKCS#8 in PEM."""
     return _recoded(key, None, passphrase)
 
 

@@ -1,4 +1,4 @@
-"""What travels between launcher and backends: a plan, the cluster that was launched, the states of its nodes."""
+"""Plans, launched clusters and states of nodes: what launcher and backends exchange."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ QUEUE_STATES = frozenset({State.QUEUED, State.PREEMPTED})
 
 @dataclass(frozen=True)
 class Node:
-    """One node that is to run; its *address* is empty where the node itself finds it."""
+    """One node that is to run; without an *address* the node finds its own."""
 
     role: str
     rank: int
@@ -78,7 +78,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Limits:
-    """The settings of a cluster that its launcher obeys, too. Times are seconds; 0 as *ttl_s* is no limit."""
+    """The settings that the launcher obeys, too. Times are seconds; *ttl_s* 0: no limit."""
 
     min_workers: int
     workers_to_begin: int
@@ -95,7 +95,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a launch will do, decided and checked before anything is done. A changed plan is a new one."""
+    """A launch, decided and checked before anything is done."""
 
     name: str
     launch_id: str
@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def launch_key(self) -> str:
-        """What its nodes sign with; empty for a cluster that an older version has launched."""
+        """The key that its nodes sign with; empty where an older version launched it."""
         return self.environment.get("LAUNCH_KEY", "")
 
     @property
@@ -203,7 +203,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster that was launched: what tags, labels or ``cluster.json`` tell; enough to find it and to end it."""
+    """A launched cluster, as tags, labels or ``cluster.json`` tell: enough to end it."""
 
     name: str
     launch_id: str
@@ -277,7 +277,7 @@ def any_running(states: Sequence[NodeState]) -> bool:
 
 
 def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) -> int:
-    """Return the cluster's exit code: main's, or 76 when main was killed or is not known to have ended.
+    """Return the cluster's exit code: main's, or 76 where main was lost.
 
     A main that has ended with 0 and told nothing is no success: nobody has run the entry point. The ``stop`` file tells
     what the *states* do not: that main's entry point was killed, and not main itself; that main was lost, and ended by
@@ -297,18 +297,18 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
 
 
 def was_main_silent(states: Sequence[NodeState]) -> bool:
-    """Return whether main ended with 0 and never told anything: its image does not run the agent."""
+    """Return whether main ended with 0 and told nothing: its image runs no agent."""
     return any(state.node == "MAIN" and state.exit_code == 0 and not state.has_told for state in states)
 
 
 def was_main_killed(states: Sequence[NodeState]) -> bool:
-    """Return whether main ended by a signal: itself or its entry point, which only the ``stop`` file tells."""
+    """Return whether a signal ended main or its entry point; ``stop`` tells which."""
     code = _code_of_main(states)
     return code is not None and code > 128 and code != ExitCode.STOPPED  # 128 + the signal, as shells have it
 
 
 def was_main_told(states: Sequence[NodeState]) -> bool:
-    """Return whether main was told to end: by a person, or because it was lost, which only the ``stop`` file tells."""
+    """Return whether main was told to end: by a person, or as lost."""
     return _code_of_main(states) == ExitCode.STOPPED
 
 
@@ -376,7 +376,7 @@ def kept_clusters(root: Path, backend: str, mark: str) -> list[Cluster]:
 
 
 def _without_plan(directory: Path, backend: str, begun: float) -> list[Cluster]:
-    """Return the cluster that the name of *directory* tells, if it does; it was *begun* so many seconds after 1970."""
+    """Return the cluster that the name of *directory* tells, if it does."""
     named = _CLUSTER_ID.fullmatch(directory.name)
     name, launch_id = named.groups() if named else ("", "")
     return [Cluster(name, launch_id, "", backend, timestamp(begun), "", directory)] if named else []

@@ -1,4 +1,4 @@
-"""Files that the nodes of a cluster leave for each other in the cluster dir, on any fsspec file system."""
+"""Signed files that nodes exchange in the cluster dir, on any fsspec file system."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class ClusterDir:
 
     @property
     def life(self) -> str:
-        """The life whose files count, once that is known; empty: those of every life do."""
+        """The life whose files count; empty where that is not known: all count."""
         return self._life
 
     def enter_life(self, life: str) -> None:
-        """Have only files of *life* count from now on, however the counters of those of other lives were."""
+        """Count only files of *life* from now on, whatever the counters of others were."""
         if life != self._life:
             self._life = life
             self._signer.forget({LIFE})
@@ -89,7 +89,7 @@ class ClusterDir:
 
     @property
     def local_path(self) -> Path | None:
-        """The cluster dir as a directory of this machine, or None where it is not one."""
+        """The cluster dir as a directory of this machine, if it is one."""
         return Path(self._path) if isinstance(self._fs, LocalFiles) else None
 
     def _open_main(self, held: Ask | None) -> tuple[Any, str]:
@@ -104,24 +104,24 @@ class ClusterDir:
         return MainFiles(ask), path
 
     def create(self) -> None:
-        """Make the cluster dir, where directories are a thing that is made; an existing one is left as it is."""
+        """Make the cluster dir where storage has directories; keep one that is there."""
         self._write("", lambda path: self._fs.makedirs(path, exist_ok=True))
 
     def publish(self, name: str, **fields: Any) -> int:
-        """Write *fields* to the file *name*, whole and signed; return its counter. A reader sees all of it or none."""
+        """Write *fields* to the file *name*, atomically and signed; return its counter."""
         body, counter = self._signer.sign(name, {**self._common(), **fields})
         self._write(name, lambda path: self._fs.pipe_file(path, body))
         return counter
 
     def signed(self, name: str, **fields: Any) -> bytes:
-        """Return what :meth:`publish` would write, one line, for who is told of it in another way."""
+        """Return the line that :meth:`publish` would write, to send it another way."""
         return self._signer.sign(name, {**self._common(), **fields})[0]
 
     def _common(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}
 
     def publish_once(self, name: str, **fields: Any) -> None:
-        """Do as :meth:`publish`, of a file that is not there yet; of several who try at once, one succeeds.
+        """Publish a file that is not there yet; of several writers, one succeeds.
 
         Raises:
             StorageError: it is there, or storage did not answer; what :meth:`read` returns then tells.
@@ -130,7 +130,7 @@ class ClusterDir:
         self._write(name, lambda path: self._fs.pipe_file(path, body, mode="create"))
 
     def read(self, name: str, *, any_life: bool = False) -> dict[str, Any] | None:
-        """Return the fields of the file *name*, or None: absent, not of this launch, put back, or (still) half-written.
+        """Return the fields of the file *name*; None where there is no usable one.
 
         Why a file that is there was not used is kept in :attr:`unusable`. Among the fields are ``schema``,
         ``launch_id`` and ``counter``, which is greater in each file that a writer has published. One of another
@@ -180,7 +180,7 @@ class ClusterDir:
         return True
 
     def listing(self) -> dict[str, str]:
-        """Return a fingerprint of every file in the cluster dir, by name: it changes whenever the file does.
+        """Return a fingerprint of every file, by name: it changes when the file does.
 
         Where storage tells times in whole seconds it may not, for a file that is written twice in one: :meth:`settled`.
         """
@@ -194,7 +194,7 @@ class ClusterDir:
             return []
 
     def settled(self, listing: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the last *listing*, in which files of storage that tells whole seconds change once more after one.
+        """Return *listing*; where times are whole seconds, fingerprints change once more after one.
 
         Who has read such a file before has to read it again: it may have been written twice in that second.
         """
@@ -225,7 +225,7 @@ class ClusterDir:
                 raise
 
     def remove_all(self) -> None:
-        """Delete the cluster dir with all that is in it; one that is not there is as good as deleted."""
+        """Delete the cluster dir with all that is in it, if it is there."""
         self._fs.invalidate_cache()
         try:
             self._ask("", lambda path: self._fs.rm(path, recursive=True))
@@ -243,14 +243,14 @@ class ClusterDir:
         self._write(name, write)
 
     def read_bytes(self, name: str, start: int, count: int = MAX_BYTES) -> bytes:
-        """Return *count* bytes at most of the file *name*, from byte *start* on; nothing if it is gone, or no file."""
+        """Return *count* bytes at most of the file *name* from *start*, if any."""
         try:
             return bytes(self._ask(name, lambda path: self._fs.cat_file(path, start, start + count)))
         except (FileNotFoundError, NoRegularFileError):
             return b""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the size in bytes of every file in a *folder* of the cluster dir, by name; {} if there is none."""
+        """Return the size of every file in a *folder*, by name."""
         entries = self._entries(folder)
         return {_base_name(entry): int(entry["size"] or 0) for entry in entries if entry.get("type") != "directory"}
 
@@ -327,7 +327,7 @@ _TIME_STEP_S = 1.0
 
 
 def _open(url: str, patience_s: float | None, **options: bool) -> tuple[Any, str]:
-    """Return the file system of *url*, opened with fsspec's *options*, and the path there; see :class:`ClusterDir`."""
+    """Return the file system of *url*, opened with fsspec's *options*, and the path there."""
     protocol, _, path = url.partition("://")
     if protocol == "file" and "::" not in url:
         return LocalFiles(), str(Path(path).absolute())
@@ -353,7 +353,7 @@ def _open(url: str, patience_s: float | None, **options: bool) -> tuple[Any, str
 
 
 def _fail_where_the_server_cannot_answer(ftp: Any) -> None:
-    """Have the connection *ftp* raise what fsspec does not take for "no such file", which it reads in every refusal."""
+    """Have *ftp* raise for a busy server, whose refusals fsspec takes for "no file"."""
     from ftplib import error_temp  # noqa: PLC0415 - where it is used
 
     receive = ftp.getresp

@@ -21,7 +21,7 @@ _KERNELS = ("JPY_PARENT_PID", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PAGE
 
 
 def own_environment(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return *environ* for a process that runs this package as the checkout *root* has it, also out of a notebook."""
+    """Return *environ* for a process of this package as the checkout *root* has it."""
     common, given = str(root / "common"), environ.get("PYTHONPATH", "")
     path = given if common in given.split(os.pathsep) else os.pathsep.join([common, *([given] if given else [])])
     found = {**environ, "PYTHONPATH": path}
@@ -98,12 +98,12 @@ def read_config(root: Path) -> dict[str, str]:
 
 
 def given_settings(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of ``config.env`` of *root* and of *environ*; an empty variable counts as not given."""
+    """Return the settings of ``config.env`` and *environ*; empty variables do not count."""
     return {**read_config(root), **{name: text for name, text in environ.items() if text}}
 
 
 def session_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that the notebook session of OCI Data Science has whose variables *environ* holds.
+    """Return settings of the notebook session of OCI Data Science in *environ*.
 
     Elsewhere there are none: a Job Run has a ``PROJECT_OCID``, too.
     """
@@ -117,7 +117,7 @@ class SettingsReader:
     """Reads typed values out of an environment and collects every complaint on the way."""
 
     def __init__(self, *sources: Mapping[str, str]) -> None:
-        """Look in *sources* one after the other, in each under a setting's name and its aliases."""
+        """Look in *sources* in order, in each under a setting's name and its aliases."""
         self.sources = list(sources)
         self.problems: list[str] = []
 
@@ -147,7 +147,7 @@ class SettingsReader:
             return default  # type: ignore[return-value]
 
     def setting(self, name: str, default: Any = None) -> Any:
-        """Return the setting *name* of the table, parsed; *default*, a value and no text, wins over that of its row."""
+        """Return the setting *name* of the table, parsed; *default*, a value, replaces its row's."""
         row = SETTINGS[name]
         if default is None and row.default is not None:
             default = row.parse(row.default) if row.default else ""
@@ -173,12 +173,12 @@ def framework_dir(name: str, root: Path = PROJECT_ROOT) -> Path:
 
 
 def framework_defaults(folder: Path) -> dict[str, str]:
-    """Return the settings that the framework in *folder* declares, with their defaults; empty: it has none."""
+    """Return the settings that the framework in *folder* declares, with their defaults."""
     return {name: text for name, text in _framework_file(folder).items() if name not in FRAMEWORK_KEYS}
 
 
 def framework_words(folder: Path, key: str) -> list[str]:
-    """Return the words, commas between, of *key* of :data:`FRAMEWORK_KEYS` in the file of the framework in *folder*."""
+    """Return the words of *key*, one of :data:`FRAMEWORK_KEYS`, for the framework in *folder*."""
     return [word for word in _framework_file(folder).get(key, "").split(",") if word]
 
 

@@ -1,4 +1,4 @@
-"""Lives of a launch: a queue may interrupt a cluster, and start the same nodes again later, under one launch id."""
+"""Lives of a launch: a queue may interrupt a cluster and start it again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Life:
 
 
 def read_life(cluster_dir: ClusterDir) -> Life | None:
-    """Return the life that main has begun last, as far as *cluster_dir* tells; None where there is none.
+    """Return the life that main has begun last, if *cluster_dir* has one.
 
     Who has written that file is certain, and not when: an earlier one may have been put back.
     """
@@ -49,7 +49,7 @@ def is_interruptible(environment: Mapping[str, str]) -> bool:
 
 
 def read_stop(cluster_dir: ClusterDir) -> dict[str, Any] | None:
-    """Return the fields of the ``stop`` file that ends the launch, or the life that *cluster_dir* is of.
+    """Return the ``stop`` file's fields, if it ends the launch or *cluster_dir*'s life.
 
     One that carries no life ends the launch. Main's own carries main's life. For who is of no life yet, that ends the
     launch where main has come to its end in order: else it was interrupted, and the next life is to begin.
@@ -67,7 +67,7 @@ def read_stop(cluster_dir: ClusterDir) -> dict[str, Any] | None:
 
 
 def has_main_told(cluster_dir: ClusterDir) -> bool:
-    """Return whether main's agent has told anything in any of its lives: then it has run."""
+    """Return whether main's agent has run: it has published something in some life."""
     names = cluster_dir.listing()
     mains = (config_file("MAIN"), READY, exit_file("MAIN"))
     return any(name in names and cluster_dir.read(name, any_life=True) is not None for name in mains)

@@ -1,4 +1,4 @@
-"""When a node's log was written: so that lines of several nodes have an order.
+"""Times of log lines, so that lines of several nodes have an order.
 
 Beside ``<node>.log`` stands ``<node>.times``: a line ``<Unix milliseconds> <bytes of the log>`` for what was written up
 to there. Where nodes run elsewhere, each line comes with its time before it, ``2026-01-31T23:59:59.123Z text``, as
@@ -70,7 +70,7 @@ class TimesWriter:
 
 
 def read_times(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield times (Unix milliseconds) and sizes of the log (bytes) as they were noted, both ascending; none if unknown.
+    """Yield times (Unix milliseconds) and sizes of the log (bytes), both ascending.
 
     A clock that was set back, or a file that is damaged, costs the order, not the lines.
     """
@@ -86,7 +86,7 @@ def read_times(path: Path) -> Iterator[tuple[int, int]]:
 
 
 class LogTimes:
-    """When the lines of one log were written, asked for from the first to the last while it grows."""
+    """Times of the lines of one growing log, asked for in their order."""
 
     # Bytes of the file that are read at once: the times of a long log are many.
     _BLOCK = 1 << 14
@@ -101,11 +101,11 @@ class LogTimes:
         self._is_over = False
 
     def refresh(self) -> None:
-        """Take note that the log has grown: there may be more times than at the last call."""
+        """Note that the log has grown: there may be more times now."""
         self._is_over = False
 
     def of(self, size: int) -> float:
-        """Return when the log had *size* bytes, Unix milliseconds; infinity where that is not known (yet)."""
+        """Return when the log had *size* bytes, Unix milliseconds; infinity where unknown."""
         while self._last[1] < size:
             if not self._entries and not self._read_more():
                 return math.inf
@@ -159,7 +159,7 @@ class Stamper:
 
 
 class StampedLog:
-    """Adds a log whose lines have their times before them to ``<node>.log`` and ``<node>.times``, as it comes.
+    """Splits a log with a time before each line into ``<node>.log`` and ``<node>.times``.
 
     A line without a time, whoever has written it, is added as it is; it was printed when the one before it was.
     """

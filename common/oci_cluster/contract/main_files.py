@@ -1,4 +1,4 @@
-"""``WORK_DIR=main://host:port``: a cluster dir in the memory of main's agent, by the calls of an fsspec file system.
+"""``WORK_DIR=main://host:port``: a cluster dir in the memory of main's agent.
 
 Main has the files. Every other node has one connection to main, over which it asks for them, in frames that the launch
 key proves. A connection begins with a random challenge of each side, main's first. After that the node asks and main
@@ -62,7 +62,7 @@ Ask = Callable[[dict[str, Any], bytes], tuple[dict[str, Any], bytes]]
 
 
 class Unproved(Exception):  # noqa: N818 - it is no bug of whoever meets it, and becomes another error there
-    """A frame is not of who has the launch key, not at its place, or longer than any can be."""
+    """A frame without proof of the launch key, out of order, or too long."""
 
 
 class Seals:
@@ -109,7 +109,7 @@ def rest_bytes(lengths: bytes, max_header: int, max_body: int) -> int:
 
 
 def check_name(name: str) -> str:
-    """Return *name* where it is one that a file can have: there are no folders."""
+    """Return *name* if a file can have it: there are no folders."""
     if not _NAME.fullmatch(name):
         msg = f"{name[:300]!r} cannot be the name of a file in the memory of main: a work dir of main:// has no folders"
         raise ValueError(msg)
@@ -176,7 +176,7 @@ def _description(path: str, size: Any, version: Any) -> dict[str, Any]:
 
 
 class RemoteFiles:
-    """The files in the memory of main, seen from another node: a connection that is made when it is needed.
+    """Main's files as another node sees them, over a connection made on demand.
 
     Each request is answered within :data:`REQUEST_S`, or fails with :class:`RequestFailedError`; it is made once. After
     a failure the next one connects anew, and resolves main's name anew: main may have been started on another machine.
@@ -275,7 +275,7 @@ _ERRORS: dict[str, type[OSError]] = {"absent": FileNotFoundError, "there": FileE
 
 
 class _Lookup:
-    """Resolves main's name, in another thread: the system's resolver takes as long as it wants."""
+    """Resolves main's name in another thread: the system's resolver has no time-out."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port

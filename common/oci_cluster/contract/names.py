@@ -1,4 +1,4 @@
-"""Names that node and launcher share: of nodes, of their directories, of the files in the cluster dir."""
+"""Names of nodes, of their directories, and of files in the cluster dir."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def node_name(mode: str, rank: int) -> str:
 
 
 def node_dir(launch_id: str, node: str) -> Path:
-    """Return *node*'s private directory: known beforehand, so that a backend can remove it for a killed agent."""
+    """Return *node*'s private directory; known beforehand, so that a backend can remove it."""
     return _temporary() / f"{launch_id}-{node}"
 
 
 def link_node_dir(path: Path) -> Path:
-    """Return a path of the private directory *path* of 36 bytes at most, where there can be one: else *path* itself.
+    """Return a path of *path* with 36 bytes at most, if possible.
 
     The paths of Unix sockets have 107 bytes at most, and programs make sockets in folders of their own. Where temporary
     files are in a place with a long name, this is a link in /tmp.
@@ -45,12 +45,12 @@ def link_node_dir(path: Path) -> Path:
 
 
 def _is_own_link(link: Path, path: Path) -> bool:
-    """Return whether *link* leads to *path*, and is this user's: another user may have it lead elsewhere tomorrow."""
+    """Return whether *link* leads to *path* and is this user's: others' may change."""
     return link.is_symlink() and link.lstat().st_uid == os.geteuid() and link.readlink() == path
 
 
 def remove_node_dir(path: Path) -> None:
-    """Remove the private directory *path* of a node, and the link to it; what cannot be removed stays."""
+    """Remove a node's private directory *path* and its link, as far as possible."""
     link = _LINKS / path.name
     with contextlib.suppress(OSError):
         if link.is_symlink() and link.readlink() == path:
@@ -65,7 +65,7 @@ def node_dirs(launch_id: str) -> list[Path]:
 
 
 def _temporary() -> Path:
-    """Return where temporary files go, the same for all processes: a full disk sends tempfile to another place."""
+    """Return the folder of temporary files, the same for all processes and full disks."""
     named = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
     places = (Path(name).absolute() for name in [*named, "/tmp"])  # noqa: S108 - the system's own
     return next((place for place in places if place.is_dir()), None) or Path(tempfile.gettempdir())
@@ -109,5 +109,5 @@ exit_file = _file_of("exit")
 
 
 def claim_file(node: str, life: str = "") -> str:
-    """Return the name of the file by which a node that the service has started has become *node* in that *life*."""
+    """Return the name of the file by which a node has become *node*."""
     return f"{node}_claim{life and '-'}{life}.json"

@@ -1,4 +1,4 @@
-"""What a node prints, in the cluster dir too: so that ``logs.sh`` shows it wherever nodes run.
+"""Logs of nodes in the cluster dir, for ``logs.sh``, wherever nodes run.
 
 Objects cannot be added to. So a node's log is in parts: the last is written again, whole, when there is more, until it
 has ``PART_BYTES``; then the next begins. ``logs/<node>.<when it started>.<part>.log``, in the order of their names.
@@ -45,13 +45,13 @@ def _seal(signing: hmac.HMAC) -> bytes:
 
 
 class NodeLogs:
-    """The logs of a cluster's nodes, copied from the cluster dir to a directory of this machine.
+    """Copies the nodes' logs from the cluster dir to a directory of this machine.
 
     As ``<node>.log``, with ``<node>.times`` beside it.
     """
 
     def __init__(self, cluster_dir: ClusterDir, directory: Path, say: Say) -> None:
-        """Copy to *directory*, which holds no logs yet; *say* is told once where something is left out."""
+        """Copy to the empty *directory*; tell *say* once if something is left out."""
         self._cluster_dir = cluster_dir
         self._directory = directory
         self._say = say
@@ -81,7 +81,7 @@ class NodeLogs:
         return list(dict.fromkeys(nodes))
 
     def _copy(self, name: str, size: int, copy: StampedLog) -> None:
-        """Add to *copy* what is new in the part *name* of *size* bytes, if the node itself has written it."""
+        """Add what is new in the part *name*, if the node signed it."""
         start = self._copied.get(name, 0)
         body = self._cluster_dir.read_bytes(f"{FOLDER}/{name}", start)
         if not body:  # it has gone meanwhile

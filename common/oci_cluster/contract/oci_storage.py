@@ -1,4 +1,4 @@
-"""Object Storage: how this package opens ``oci://`` URLs, and the requests that it makes there.
+"""Object Storage: opens ``oci://`` URLs, and makes the requests there.
 
 ocifs knows who asks, and where. Its own calls are not used: a read of a file that is not there is a HEAD and a LIST, a
 read of one that is there a HEAD and a GET. ``exists()`` takes an outage for "not there", and ``rm()`` and ``find()``
@@ -74,7 +74,7 @@ def configure(*, waiting: Waiting | None = None, patience_s: float | None = None
 
 
 def open_files(url: str, patience_s: float | None = None) -> tuple[OciFiles, str]:
-    """Return the objects of the bucket that *url* names, and the path there; see :func:`configure` for *patience_s*."""
+    """Return the objects of the bucket of *url*, and the path there."""
     import fsspec  # noqa: PLC0415 - where such URLs are used
 
     configure()
@@ -85,7 +85,7 @@ def open_files(url: str, patience_s: float | None = None) -> tuple[OciFiles, str
 
 
 class OciFiles:
-    """Objects, by the calls of an fsspec file system that a cluster dir makes; paths are ``<bucket>@<namespace>/...``.
+    """Objects by the calls of an fsspec file system; paths are ``<bucket>@<namespace>/...``.
 
     Raises (all methods):
         FileNotFoundError: there is no such object, and the bucket can be seen.
@@ -103,7 +103,7 @@ class OciFiles:
         self._kept: dict[str, tuple[str, bytes]] = {}
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of the object *path* from *start* to *end*, as far as there are any."""
+        """Return the bytes of the object *path* from *start* to *end* at most."""
         etag, kept = self._kept.pop(path, ("", b"")) if start == 0 else ("", b"")
         options: dict[str, Any] = {"if_none_match": etag} if etag else {}
 
@@ -121,7 +121,7 @@ class OciFiles:
         return body if end is None else body[: end - start]
 
     def info(self, path: str) -> dict[str, Any]:
-        """Describe the object *path*. By GET of its first byte: HEAD does not tell a missing bucket from an object."""
+        """Describe the object *path*, by GET: HEAD does not tell a missing bucket."""
 
         def size(response: Any) -> int:
             _content(response)
@@ -134,7 +134,7 @@ class OciFiles:
         return {"name": path, "size": found, "type": "file"}
 
     def pipe_file(self, path: str, value: bytes, *, mode: str = "overwrite", **options: Any) -> None:
-        """Replace the object *path* by *value*, whole; with the *mode* ``create`` only if there is none.
+        """Replace the object *path* by *value*; with *mode* ``create``, only make it.
 
         Then a refusal does not tell who has made it: where an answer is lost, the repeated request is refused, too.
         """
@@ -161,7 +161,7 @@ class OciFiles:
                 raise error.error from error
 
     def put_file(self, source: str, path: str) -> None:
-        """Copy the file *source* to the object *path*, which is there when all of it has come."""
+        """Copy the file *source* to the object *path*, which appears when it is whole."""
         content_type = mimetypes.guess_type(path)[0]
         with Path(source).open("rb") as file:
             size = file.seek(0, 2)
@@ -217,7 +217,7 @@ class OciFiles:
         self._ask("delete_object", path, _done)
 
     def ls(self, path: str, *, detail: bool) -> list[dict[str, Any]]:
-        """Describe all that is in the folder *path*, always in *detail*; a new description is a changed object."""
+        """Describe all that is in the folder *path*; a changed object changes its description."""
         assert detail  # noqa: S101 - nobody asks for less
         bucket = path.partition("/")[0]
         found = []
@@ -268,7 +268,7 @@ class OciFiles:
     def _ask(
         self, operation: str, path: str, read: Callable[[Any], T], *, is_in_bucket: bool = False, **options: Any
     ) -> T:
-        """Return what *read* makes of the answer to *operation*, which may be repeated with all of it."""
+        """Return what *read* makes of the answer to *operation*; both may be repeated."""
         import oci  # noqa: PLC0415 - it is there when there is a file system
 
         def request() -> T:
@@ -330,7 +330,7 @@ def _refusal(operation: str, error: Any) -> Exception:
 
 
 def _retry_after(headers: Any) -> float:
-    """Return how many seconds the service asks clients to wait; 0 where it gives no number."""
+    """Return how many seconds the service asks clients to wait; 0 without a number."""
     try:
         return float((headers or {}).get("retry-after", 0))
     except (TypeError, ValueError):
@@ -360,7 +360,7 @@ def _range(start: int, end: int | None) -> str:
 
 
 def _md5(body: bytes) -> str:
-    """Return what the service compares with what has come: half of a request is no object."""
+    """Return the checksum that the service compares: half of a request is no object."""
     return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
 
 

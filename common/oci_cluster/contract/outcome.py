@@ -31,7 +31,7 @@ _FLAGS = {"interrupted": "is_interruption", _UNASKED: "is_unasked", "own_error":
 
 
 def outcome_of(fields: Mapping[str, Any]) -> Outcome:
-    """Return the outcome that a file's *fields* tell; an ``exit_code`` that is none never is a success."""
+    """Return the outcome in a file's *fields*; a wrong ``exit_code`` is no success."""
     code = fields.get("exit_code")
     if type(code) is not int or not 0 <= code <= 255:  # True is an int too
         code = ExitCode.BUG
@@ -40,7 +40,7 @@ def outcome_of(fields: Mapping[str, Any]) -> Outcome:
 
 
 def was_stopped(code: int | None, stop: Mapping[str, Any] | None) -> bool:
-    """Return whether somebody has stopped a cluster that ended with *code*, whose main has left the file *stop*."""
+    """Return whether somebody stopped a cluster with this exit *code* and file *stop*."""
     return code == ExitCode.STOPPED and not (stop and stop.get(_UNASKED) is True)
 
 

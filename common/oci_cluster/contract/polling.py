@@ -13,7 +13,7 @@ def poll_delays(
     spread: float = 0.1,
     uniform: Callable[[float, float], float] = random.uniform,
 ) -> Iterator[float]:
-    """Yield seconds to wait between two polls: *first_s*, growing by half each time up to *ceiling_s*.
+    """Yield seconds between polls: from *first_s*, growing by half, to *ceiling_s*.
 
     Each is spread by the share *spread* either way, so that a thousand nodes that started together do not ask together.
     *first_s* is the design's: young clusters poll often.

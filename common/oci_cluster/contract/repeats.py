@@ -1,4 +1,4 @@
-"""What is asked of storage once more: after a failure that passes, with pauses, for a limited time."""
+"""Retries storage requests after transient errors, for a limited time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATIENCE_WHEN_STOPPED_S = 10.0
 
 
 class RequestFailedError(OSError):
-    """Storage refused, or did not answer. The text says who did not do what, and what to do; it is for people."""
+    """Storage refused, or did not answer; the text tells people the next step."""
 
     def __init__(self, message: str, *, is_passing: bool, retry_after_s: float = 0.0) -> None:
         """Keep *message*."""

@@ -1,4 +1,4 @@
-"""What main, a person who connects to its session, and programs that connect to its cluster must agree on."""
+"""Tokens and folders that main, its session's users and other programs must agree on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOKEN_FILE = "session-token"  # noqa: S105 - its name
 
 
 def session_token(launch_key: str, launch_id: str) -> str:
-    """Return the token of a launch's session, 64 hex digits: who has the launch's key has it, and nobody sends it.
+    """Return the token of a launch's session, 64 hex digits, derived from its key.
 
     Where others may read the key, the launcher makes a token by chance, and nodes get its verifier.
     """
@@ -21,22 +21,22 @@ def session_token(launch_key: str, launch_id: str) -> str:
 
 
 def verifier_of(token: str) -> str:
-    """Return what a session's server knows of its *token*: who reads that does not get in."""
+    """Return the hash of *token* that a session's server has: it lets nobody in."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def client_token(launch_key: str, launch_id: str) -> str:
-    """Return the token with which programs get into a launch's cluster, 64 hex digits, as with a session's."""
+    """Return the token for programs that connect to a launch's cluster, 64 hex digits."""
     return derived_key(launch_key, launch_id, "client").hex()
 
 
 def session_dir(kind: str, root: Path) -> Path:
-    """Return the folder of the sessions of this *kind* in *root*, a checkout or what an image has of one."""
+    """Return the folder of sessions of this *kind* in *root*, a checkout or image."""
     return root / "scripts" / "sessions" / kind
 
 
 def session_packages(environment: Mapping[str, str], root: Path) -> list[Path]:
-    """Return the file that lists what a session adds to its framework's packages, where its kind has one."""
+    """Return the file of a session's packages, if its kind adds some."""
     kind = environment.get("SESSION", "")
     path = session_dir(kind, root) / "env.yaml"
     return [path] if kind and path.is_file() else []

@@ -23,7 +23,7 @@ _NEEDED_FIRST = (
 
 @dataclass(frozen=True)
 class Adapt:
-    """How many workers main may wish for, and which ones can be ended; none, where nobody follows the cluster."""
+    """How many workers main may wish for, and which ones its follower can end."""
 
     minimum: int
     maximum: int
@@ -32,7 +32,7 @@ class Adapt:
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What one node was told. Durations are seconds; 0 for ``ttl_s`` means no limit. ``start_by``: Unix seconds.
+    """The settings of one node. Durations are seconds; ``ttl_s`` 0: no limit.
 
     A field is called as its setting. Those that depend on others :func:`read_settings` names.
     """
@@ -106,7 +106,7 @@ class NodeSettings:
 
     @property
     def other_nodes(self) -> tuple[str, ...]:
-        """Names of all nodes but main: workers have ranks 1 to N, parameter servers those after."""
+        """Names of all nodes but main: workers first, then parameter servers."""
         workers = [node_name("WORKER", rank) for rank in range(1, self.worker_count + 1)]
         servers = [node_name("PS", rank) for rank in range(self.first_ps, self.first_ps + self.ps_count)]
         return (*workers, *servers)
@@ -131,7 +131,7 @@ def min_workers_of(read: SettingsReader, worker_count: int) -> int:
 
 
 def role_and_rank(read: SettingsReader) -> tuple[str, int]:
-    """Return the node's role and rank; without a ``MODE``, those that its index in a Job of Kubernetes means."""
+    """Return the node's role and rank, by ``MODE`` or by Kubernetes' index."""
     index = read.setting("JOB_COMPLETION_INDEX", -1)
     if read.text("MODE") or index < 0:
         mode = read.setting("MODE")
@@ -145,7 +145,7 @@ def role_and_rank(read: SettingsReader) -> tuple[str, int]:
 
 
 def checked(read: SettingsReader, settings: Iterable[Setting]) -> dict[str, str]:
-    """Return the texts of those *settings* that *read* has; what is wrong with them is noted in its problems."""
+    """Return the texts of *settings* that *read* has, and note problems in it."""
     given: dict[str, str] = {}
     for row in settings:
         if text := read.text(row.name):
@@ -203,7 +203,7 @@ def _adapt_of(read: SettingsReader) -> Adapt | None:
 
 
 def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: bool) -> str:
-    """Return the script that main runs: a session's own, where it is one; empty where that is a module, or nothing."""
+    """Return the script that main runs, its own or a session's; empty where none."""
     own = read.text("ENTRY_MODULE") or session
     entry_point: str = read.setting("ENTRY_POINT", "" if own or not needs_one else None)
     if not session:
@@ -215,7 +215,7 @@ def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: b
 
 
 def _profile_cmd(read: SettingsReader, node: str, *, entry_on_all: bool) -> tuple[str, ...]:
-    """Return what stands before the entry point's command on this *node*; () where that is nothing."""
+    """Return the words before the entry point's command on this *node*, if any."""
     words, nodes = tuple(read.setting("PROFILE_CMD") or ()), read.setting("PROFILE_NODES") or []
     if words and not entry_on_all and nodes not in (["MAIN"], ["ALL"]):
         read.problems.append(f"PROFILE_NODES: {' '.join(nodes)}: MAIN alone runs the entry point (ENTRY_ON=main)")
@@ -230,7 +230,7 @@ def _add_framework(read: SettingsReader, root: Path) -> Path:
 
 
 def _checked(read: SettingsReader, settings: NodeSettings) -> NodeSettings:
-    """Return *settings*, or raise what is wrong with values, also with those that are right each by itself."""
+    """Return *settings*; raise what is wrong, also with values that do not fit together."""
     if not read.problems and settings.min_workers > settings.worker_count:
         read.problems.append(
             f"MIN_WORKERS (MIN_NODES less main): {settings.min_workers} is more than"
@@ -264,7 +264,7 @@ def _wrong_at_main(settings: NodeSettings) -> list[str]:
 
 
 def _default_code_dir(read: SettingsReader, mode: str, rank: int) -> Path:
-    """Return where an image has the user's code, or where this node, alone, puts what it fetches."""
+    """Return where an image has the user's code, or where this node fetches it."""
     if not read.text("CODE_URI"):
         return Path("/code")
     return node_dir(read.text("LAUNCH_ID"), node_name(mode, rank)) / "code"

@@ -1,4 +1,4 @@
-"""Every setting there is, once: its names, its default, what it must look like, and who gets it.
+"""Every setting, once: its names, default, form and receiver.
 
 Agents read it through :mod:`oci_cluster.contract.settings`, the launcher through :data:`PASSED_ON`, :data:`DECIDED` and
 :data:`FLAGS` too. Files that name settings for people (``config.env.example``, ``scripts/backends/*.env``, tables of
@@ -113,7 +113,7 @@ def _resolved(name: str, meaning: str, parse: Callable[[str], Any] = str, **more
 
 
 def _rows(receiver: Receiver, *backends: str) -> Callable[..., Setting]:
-    """Return what makes rows for *receiver*; their default is that of the *backends*, if there are any."""
+    """Return a maker of rows for *receiver*, whose default is the *backends*', too."""
 
     def row(name: str, meaning: str, default: str = "", **more: Any) -> Setting:
         more = {"backend_defaults": dict.fromkeys(backends, default), **more}

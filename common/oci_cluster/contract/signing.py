@@ -1,4 +1,4 @@
-"""What shows that a file in the work dir is of this launch: who can only write there does not have ``LAUNCH_KEY``."""
+"""Signatures of files in the work dir: only the launch has ``LAUNCH_KEY``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HASH = "sha256"
 
 
 def derived_key(launch_key: str, launch_id: str, purpose: str) -> bytes:
-    """Return the 32 bytes of *purpose*'s own key: what is signed for one purpose is worth nothing for another.
+    """Return the key of *purpose*, 32 bytes: a signature counts for one purpose.
 
     Without a *launch_key* the *launch_id* stands for it. That one is no secret: it names the cluster dir.
     """
@@ -40,7 +40,7 @@ class Signer:
         self._seen: dict[str, int] = {}
 
     def forget(self, kept: Collection[str]) -> None:
-        """Forget which counters were read, but those of the files *kept*; what is signed is later all the same."""
+        """Forget which counters were read, except those of the files *kept*."""
         self._seen = {name: counter for name, counter in self._seen.items() if name in kept}
 
     def sign(self, name: str, fields: Mapping[str, Any]) -> tuple[bytes, int]:
@@ -51,7 +51,7 @@ class Signer:
         return json.dumps({**signed, "mac": self._mac(name, signed)}).encode(), self._counter
 
     def refusal(self, name: str, fields: dict[str, Any]) -> str:
-        """Return why the *fields* of the file *name* are not to be used, empty where they are; takes ``mac`` out."""
+        """Return why the file *name* is not to be used, if so; removes ``mac``."""
         mac = str(fields.pop("mac", "")).encode(errors="replace")
         if not hmac.compare_digest(mac, self._mac(name, fields).encode()):
             return UNSIGNED

@@ -1,4 +1,4 @@
-"""How long a node has said nothing: judged by heartbeats that change, on the reader's own clock, as clocks differ.
+"""How long a node has been silent, by heartbeats and the reader's own clock.
 
 A heartbeat is read some time after it was written. How much later this one is than others, their counters tell: they
 are the writer's clock, and only differences of it count. So who reads less often does not judge later.
@@ -31,7 +31,7 @@ class Silence:
         return self._alive_at
 
     def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> float:
-        """Take note of a *heartbeat* at *moment*; return for how many seconds the node has been silent.
+        """Note a *heartbeat* at *moment*; return the seconds of the node's silence.
 
         Where storage has not *answered*, the time since the last observation is storage's silence, not the node's.
         """
@@ -44,7 +44,7 @@ class Silence:
         return moment - self._alive_at
 
     def _lateness_s(self, counter: Any, moment: float) -> float:
-        """Return how long before *moment* the heartbeat of *counter* was written, as far as that can be told.
+        """Return how long before *moment* the heartbeat of *counter* was written, if known.
 
         Not before the last observation: it was not there then. So a clock that is set does not make a node silent. Who
         has read a counter of a clock far ahead counts on from there, by ones: those tell no time.

@@ -1,4 +1,4 @@
-"""Which work dirs are opened that a Job tells: whoever may make a Job there may have written it."""
+"""Which work dirs are opened that a Job names: anybody may have written it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUCKET = re.compile(r"oci://[A-Za-z0-9._-]+@[A-Za-z0-9._-]+(/[^:]*)?")
 
 
 def own_work_dirs(given: Mapping[str, str], cluster: Cluster, root: Path) -> set[str]:
-    """Return the reader's work dirs: of the settings *given*, and of this checkout's launch of *cluster*."""
+    """Return the reader's work dirs: of *given*, and of this checkout's launch."""
     try:
         kept = Plan.load(cluster.directory, root).work_dir
     except LostPlanError:  # another checkout has launched it
@@ -25,7 +25,7 @@ def own_work_dirs(given: Mapping[str, str], cluster: Cluster, root: Path) -> set
 
 
 def checked(url: str, own: Collection[str], what: str) -> str:
-    """Return the work dir *url* that *what*, such as ``the Job x``, tells; raise where it is not to be opened.
+    """Return the work dir *url* that *what*, such as ``the Job x``, names.
 
     It is, in a bucket, or where it is among the reader's *own*.
     """

@@ -1,4 +1,4 @@
-"""What a setting's text means: one parser for each kind of value. What is no such value raises ValueError."""
+"""Parsers of settings' texts, one for each kind of value; they raise ValueError."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLACE = re.compile(
 
 
 def _matching(pattern: str, what: str) -> Callable[[str], str]:
-    """Return a parser of texts that *pattern* matches; of any other, its error says that it is *what*."""
+    """Return a parser of texts that *pattern* matches; any other "is *what*"."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text, re.DOTALL):
@@ -35,7 +35,7 @@ def _matching(pattern: str, what: str) -> Callable[[str], str]:
 
 
 def _choice(values: Mapping[str, T], what: str, spelled: Callable[[str], str] = str) -> Callable[[str], T]:
-    """Return a parser of texts that, as they are *spelled*, have a value; of any other, its error says *what* it is."""
+    """Return a parser of the words of *values*; any other text "is *what*"."""
 
     def parse(text: str) -> T:
         if (word := spelled(text)) not in values:
@@ -117,7 +117,7 @@ def parse_gpus(text: str) -> int | str:
 
 
 def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
-    """Return the two numbers of ``MIN:MAX``: neither below 0 nor above *maximum*, the smaller first."""
+    """Return both numbers of ``MIN:MAX``, the smaller first, *maximum* at most."""
     first, colon, last = text.strip().partition(":")
     least, most = (parse_count(part, maximum=maximum) if colon else -1 for part in (first, last))
     if not 0 <= least <= most:
@@ -147,7 +147,7 @@ def parse_module(text: str) -> str:
 
 
 def parse_files(text: str) -> list[Path]:
-    """Return the files that *text* names, blanks between; relative ones are in the folder that the user is in."""
+    """Return the files that *text* names, blanks between, relative to the working directory."""
     found = [Path(word).expanduser() for word in shlex.split(text)]
     if missing := [str(path) for path in found if not path.is_file()]:
         msg = f"there is no file {', '.join(missing)} in {Path.cwd()}"
@@ -161,7 +161,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def parse_folders(text: str) -> list[str]:
-    """Return the folders that *text* names, commas between, each once and as it is called inside the code."""
+    """Return the folders inside the code that *text* names, commas between, without repeats."""
     found = []
     for word in text.split(","):
         path = PurePosixPath(word.strip())
@@ -185,7 +185,7 @@ def parse_args(text: str) -> list[str]:
 
 
 def parse_profiled(text: str) -> list[str]:
-    """Return the names of the nodes on which the entry point is profiled; ``ALL`` alone stands for all."""
+    """Return the names of the nodes to profile; ``ALL`` alone means all."""
     names = text.replace(",", " ").split()
     for name in names if names != ["ALL"] else []:
         if not is_node(name):
@@ -195,13 +195,13 @@ def parse_profiled(text: str) -> list[str]:
 
 
 def no_profiler(program: str) -> str:
-    """Return why ``PROFILE_CMD`` cannot be run: a node says it, and a launch that can see it."""
+    """Return the message, for nodes and launches, that ``PROFILE_CMD`` has no program."""
     advice = f"--with {program} adds it; in an image, EXTRA_ENV or SYSTEM_PACKAGES of make build"
     return f"PROFILE_CMD: there is no program '{program}': {advice}"
 
 
 def parse_named_args(text: str) -> list[str]:
-    """Return ``--k v`` for each pair of ``NAMED_ARGS``: a JSON object, or shell-quoted ``k=v`` words."""
+    """Return ``--k v`` for each pair of a JSON object or of ``k=v`` words."""
     if text.lstrip().startswith("{"):
         pairs = [(_plain(key), _plain(value)) for key, value in json.loads(text).items()]
     else:

@@ -1,1 +1,1 @@
-"""The agent, and all that only it needs. Runs on every node; knows no launcher and no backend."""
+"""The agent and its parts, on every node; knows no launcher and no backend."""

@@ -13,7 +13,7 @@ from oci_cluster.errors import SettingsError
 
 
 def _interfaces() -> list[tuple[str, str, str | None]]:
-    """Return every IP address of this machine: the name of its network interface, itself and its network's mask."""
+    """Return each IP address of this machine, with its network interface and mask."""
     import psutil  # noqa: PLC0415 - 20 ms that a node with NODE_ADDRESS does not spend
 
     families = (socket.AF_INET, socket.AF_INET6)
@@ -55,7 +55,7 @@ def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str
 
 
 def address_in(metadata: Path, interfaces: Mapping[str, Sequence[str]]) -> str | None:
-    """Return this node's address in the file that the service writes where it starts all nodes itself.
+    """Return this node's address in the list that OCI's node groups write.
 
     That file appears late and grows, and may be read half-written: None then. Its ranks are not looked at: nobody tells
     whether they count through all groups.
@@ -74,7 +74,7 @@ def address_in(metadata: Path, interfaces: Mapping[str, Sequence[str]]) -> str |
 
 
 def interface_of(address: str) -> str:
-    """Return the network interface that has *address*, or whose network it is in: loopback has all 127.x."""
+    """Return the network interface that has *address*, or its network: loopback has all 127.x."""
     wanted = ipaddress.ip_address(address)
     found = _interfaces()
     for name, text, _ in found:

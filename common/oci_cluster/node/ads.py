@@ -1,4 +1,4 @@
-"""A node that was started as ADS starts one, by `OCI__...` variables alone: the same as settings of ours.
+"""A node that ADS starts, by `OCI__...` variables alone: their settings here.
 
 ADS has no launch id. The Job's OCID is taken for one, as each `ads opctl run` makes a Job; and each node takes its name
 by a file that storage makes only once. So runs that somebody starts of the same Job again end with an error. In ADS
@@ -33,14 +33,14 @@ _IDENTITY = {"OCIFS_IAM_TYPE": "OCI_IAM_TYPE", "OCIFS_CONFIG_PROFILE": "OCI_CONF
 
 
 def as_own(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return *environ* as the agent takes it; have this process ask storage as the person that it names."""
+    """Return *environ* as the agent takes it; set this process's identity for storage."""
     own = with_own_names(environ)
     os.environ.update({name: own[name] for name in _IDENTITY if name in own})
     return with_own_rank(own)
 
 
 def with_own_names(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return *environ* with settings of ours for all of ADS's that have a counterpart; the log tells of the others.
+    """Return *environ* with our settings for ADS's; log those without a counterpart.
 
     A setting of ours that is there already wins.
     """
@@ -63,7 +63,7 @@ def with_own_rank(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Mapping[str, str]:
-    """Return *environ*, of :func:`with_own_names`, with a rank that no other node has or has had."""
+    """Return *environ* with a rank that no other node has or has had."""
     told = environ.get("NODE_RANK") or environ.get("RANK") or environ.get("OCI__RANK")
     settings = read_settings({**environ, **({} if told else {"NODE_RANK": "1"})})
     if settings.is_main or told:
@@ -98,7 +98,7 @@ class _Found:
             self.environ[name] = text
 
     def name_the_cluster(self) -> None:
-        """Find what all nodes of the Job know alike, and nodes of other Jobs do not."""
+        """Find names that all nodes of the Job know, and no others."""
         self._set("CLUSTER_ID", self.environ.get("JOB_OCID") or _NO_JOB)
         self._set("LAUNCH_ID", hashlib.sha256(self.environ["CLUSTER_ID"].encode()).hexdigest()[:8])
         # Source of both numbers: ADS's providers.
@@ -127,7 +127,7 @@ class _Found:
                 log.warning("%s: %s has no counterpart: %s", variable, option, reason)
 
     def translate_arguments(self) -> None:
-        """Add words such as ``--cv 5`` to the arguments: our own named ones are pairs."""
+        """Add words such as ``--cv 5`` to the arguments: named ones are pairs."""
         text = self.environ.get("OCI__ENTRY_SCRIPT_KWARGS", "")
         if not text or self.environ.get("NAMED_ARGS"):
             return
@@ -163,7 +163,7 @@ class _Found:
         self.environ["CODE_URI"] = uri
 
     def find_outputs(self) -> None:
-        """Leave the place of the outputs to the node where the one that is named cannot be made: nodes are not root."""
+        """Drop a folder of outputs that cannot be made: nodes are not root."""
         given = self.environ.get(_OUTPUTS, "")
         if not given or self.environ.get("OUTPUT_DIR"):
             return
@@ -179,7 +179,7 @@ class _Found:
             del self.environ[_OUTPUTS]
 
     def keep_ephemeral(self) -> None:
-        """Have the script run, and the cluster end with it: ADS took each text for true."""
+        """End the cluster with its script, whatever the text: so does ADS."""
         text = self.environ.pop("OCI__EPHEMERAL", "")
         with contextlib.suppress(ValueError):
             if text and not self.environ.get("EPHEMERAL") and not parse_switch(text):

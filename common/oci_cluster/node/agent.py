@@ -1,4 +1,4 @@
-"""The agent: the one small process that runs on every node. ``common/README.md`` describes a node's life."""
+"""The agent, one small process on every node: ``common/README.md`` describes its life."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Agent:
         relay: Relay | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """Prepare a node; on a main that has the cluster dir in its memory, *exchange* serves it to the others."""
+        """Prepare a node; *exchange* serves the cluster dir that main holds."""
         self._settings, self._environ = settings, environ
         self._pulse, self._exchange = pulse, exchange
         self._node_dir = node_dir(settings.launch_id, settings.node)
@@ -78,7 +78,7 @@ class Agent:
         self._has_told_of_code = False
 
     def run(self) -> int:
-        """Live the node's whole life and return its exit code. Whatever happens, it tears down."""
+        """Live the node's life, tear down, and return its exit code."""
         try:
             outcome = self._live()
         except LifeInterruptedError as error:
@@ -119,7 +119,7 @@ class Agent:
             self._end_attempt(ending)
 
     def _make_node_dir(self) -> None:
-        """Make this node's private directory; where it was killed in an earlier life, the one of then is removed."""
+        """Make this node's private directory; remove one of an earlier life."""
         path, settings = self._node_dir, self._settings
         if settings.interruptible:
             # Who still ends removes it; who was killed has no use for it.
@@ -140,7 +140,7 @@ class Agent:
         return True
 
     def _check_that_it_is_wanted(self) -> None:
-        """Raise what ends a node that starts when its launch is over: it may have waited for its host for hours."""
+        """Raise if the launch is over: a node may have waited for hours."""
         pulse, settings = self._pulse, self._settings
         pulse.obey()
         if pulse.cluster_dir.is_at_main and (settings.interruptible or not settings.is_main):
@@ -179,7 +179,7 @@ class Agent:
             raise SettingsError(msg)
 
     def _fetch_code(self) -> bool:
-        """Return whether the code is there now; storage that does not answer is asked again until TIMEOUT is over."""
+        """Return whether the code is there; without storage's answer, until TIMEOUT."""
         from oci_cluster.node.code import NoCodeError, fetch_code  # noqa: PLC0415 - tarfile, hashlib: where it is used
 
         try:
@@ -207,7 +207,7 @@ class Agent:
             raise StorageError(msg)
 
     def _make_uploads(self, children: Children) -> Uploads | None:
-        """Return what uploads outputs; None where they are in the cluster dir already, or that cannot keep them."""
+        """Return the uploads of outputs, if the cluster dir is elsewhere and keeps them."""
         if self._pulse.cluster_dir.local_path is not None or self._pulse.cluster_dir.is_at_main:
             return None
         from oci_cluster.node.outputs import Uploads  # noqa: PLC0415 - where outputs are uploaded
@@ -247,7 +247,7 @@ class Agent:
             self._pulse.wait_until_due()
 
     def _end_attempt(self, restart: Restart) -> None:
-        """End this node's part in the attempt, so that all can begin the next together."""
+        """End this node's part in the attempt, before the next begins."""
         self._role.restart(restart)
         self._pulse.phase = "restarting"
         self._pulse.beat()  # the other nodes learn at once of main's next attempt
@@ -255,7 +255,7 @@ class Agent:
         self._pulse.restart_timeout()
 
     def _unless_it_succeeded(self, interruption: Outcome) -> Outcome:
-        """Return the *interruption*, or the success of a main whose entry point had ended before it came."""
+        """Return the *interruption*, or the success of a main that came first."""
         has_succeeded = self._settings.is_main and self._script.newly_ended() == 0
         return (has_succeeded and self._role.ended(0)) or interruption
 
@@ -325,7 +325,7 @@ def _told_of_gpus(
 
 
 def _write_last_words(settings: NodeSettings, pulse: Pulse, outcome: Outcome, announced: Outcome) -> None:
-    """Write how this node has ended, and main what it has *announced*, for who cannot reach the cluster dir."""
+    """Write how this node ended, and main's *announced* outcome, to ``TERMINATION_LOG``."""
     if not settings.termination_log:
         return
     from oci_cluster.node.last_words import write  # noqa: PLC0415 - where somebody reads them

@@ -1,4 +1,4 @@
-"""The user's code, fetched by the node itself: a change of it needs no new image."""
+"""The user's code, fetched by the node: a change needs no new image."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NoCodeError(ClusterError):
 
 
 def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeout_s: float = 600.0) -> None:
-    """Put the code that *uri* names into the directory *target*, which must be empty or absent.
+    """Put the code of *uri* into the directory *target*, empty or absent.
 
     Args:
         uri: ``<fsspec URL of a tar>#sha256=<hex>`` (compressed or not), ``git+<URL>@<branch, tag or commit>``, or
@@ -94,7 +94,7 @@ def _asking(url: str) -> Iterator[None]:
 
 
 def _fetch_folder(url: str, target: Path) -> None:
-    """Copy the folder at *url*, or the single file, into *target*; no hash says what it is."""
+    """Copy the folder or single file at *url* into *target*, without a hash."""
     target.mkdir()
     with _asking(url):
         fs, path = _open(url)
@@ -108,7 +108,7 @@ def _fetch_folder(url: str, target: Path) -> None:
 
 
 def _copy_folder(fs: Any, path: str, target: Path) -> int:
-    """Return how many files the folder *path* of *fs* has, all of which are in *target* then."""
+    """Copy the folder *path* of *fs* to *target*; return its number of files."""
     count = 0
     for item in fs.ls(path, detail=True):
         name = item["name"].rstrip("/")
@@ -150,7 +150,7 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """Return the file system of *url*, and the path there; what does not answer is asked again by the agent."""
+    """Return the file system of *url* and its path; the agent repeats requests."""
     if url.startswith("oci://"):
         from oci_cluster.contract import oci_storage  # noqa: PLC0415 - its packages are where such URLs are used
 
@@ -188,7 +188,7 @@ def _fetch_git(url: str, ref: str, target: Path, environ: Mapping[str, str], tim
 
 
 def _without_login(url: str, environ: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """Return *url* for a command line, which others on the machine can read, and the environment with its password."""
+    """Return *url* without its password, for a command line, and an environment with it."""
     found = _WITH_LOGIN.fullmatch(url)
     if not found:
         return url, environ

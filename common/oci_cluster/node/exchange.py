@@ -1,4 +1,4 @@
-"""Main's side of ``WORK_DIR=main://``: serves the files in its memory to the other nodes, and knows who is connected.
+"""Main's side of ``WORK_DIR=main://``: serves the files in its memory to other nodes.
 
 One thread with one selector: a connection costs a socket and some hundred bytes. What reads a connection never takes
 more than the frame that is due, and never waits for it. ``contract/main_files.py`` has what is said.
@@ -90,7 +90,7 @@ class _Guest:
 
 
 class Exchange:
-    """Main's agent as the server of its cluster dir. Until :meth:`listen`, main alone has the files."""
+    """Serves main's cluster dir; until :meth:`listen`, main alone has the files."""
 
     def __init__(
         self, launch_id: str, launch_key: str, *, clock: Callable[[], float] = time.monotonic, prove_s: float = PROVE_S
@@ -117,7 +117,7 @@ class Exchange:
     # --- Main's own thread ---------------------------------------------------------------------------------
 
     def listen(self, addresses: Sequence[str], work_dir: str, *, nodes: int) -> None:
-        """Serve so many other *nodes* from now on, on *addresses*, and on the port in *work_dir*."""
+        """Serve so many other *nodes* on *addresses*, on the port in *work_dir*."""
         _, port = parse_place(work_dir)
         _allow_files(nodes + MOST_UNPROVED + _OTHER_FILES)
         for address in addresses:
@@ -145,7 +145,7 @@ class Exchange:
         self._selector.register(listener, selectors.EVENT_READ, listener)
 
     def remaining(self, lost: Collection[str] = (), *, is_interruption: bool = False) -> list[str]:
-        """Return which nodes have not heard main's last word yet: of an interruption, or that all is over.
+        """Return the nodes that have yet to hear main's last word.
 
         Who is *lost* is not among them. At the cluster's end those that are connected have yet to leave.
         """
@@ -166,7 +166,7 @@ class Exchange:
         grace_period_s: float,
         expected: Collection[str] = (),
     ) -> None:
-        """Serve until the other nodes have left, or have heard of an interruption; then end all connections.
+        """Serve until the other nodes have heard main's last word; then close.
 
         Those of the *expected* ones that have never been here may not have found main yet, where that has just begun.
         """
@@ -290,7 +290,7 @@ class Exchange:
             self._answer(guest, request, body)
 
     def _welcome(self, guest: _Guest) -> None:
-        """Take note that *guest* has the launch key, and that it was heard of now."""
+        """Note that *guest* has proved the launch key, and when."""
         guest.heard_at = self._clock()
         if guest.is_proved:  # main's own thread looks at who is there: nobody may be missing for a moment
             return
@@ -328,7 +328,7 @@ class Exchange:
         return answer
 
     def _take_note(self, guest: _Guest, name: str) -> None:
-        """Take note of who *guest* is; an older connection of the same node is one that it has given up."""
+        """Note the name of *guest*; end older connections of the same node."""
         found = _OF_NODE.fullmatch(name)
         if found is None or guest.node == found[1]:
             return
@@ -347,7 +347,7 @@ class Exchange:
 
 
 def _have_the_system_notice(connected: socket.socket) -> None:
-    """Have a connection end when the machine at its other end is gone: nodes that live say something more often."""
+    """Have the system end a connection when the other machine is gone."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
@@ -356,7 +356,7 @@ def _have_the_system_notice(connected: socket.socket) -> None:
 
 
 def _allow_files(count: int) -> None:
-    """Have this process open *count* files, as far as the system allows it: 1024 are usual."""
+    """Let this process open *count* files, as far as the system allows it."""
     import resource  # noqa: PLC0415 - where it is used
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

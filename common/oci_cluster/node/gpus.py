@@ -1,4 +1,4 @@
-"""Which GPUs this node sees, for people: ``nvidia-smi`` is asked beside the node's work, which does not wait for it."""
+"""Names of this node's GPUs, for people; ``nvidia-smi`` runs beside the node's work."""
 
 from __future__ import annotations
 

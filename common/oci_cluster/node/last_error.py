@@ -82,7 +82,7 @@ class Uncaught:
 
 
 def uncaught_error(note: bytes, places: Sequence[Path]) -> Uncaught | None:
-    """Return the error that a *note* of the entry point's Python tells; None where that is none."""
+    """Return the error in a *note* of the entry point's Python, if any."""
     try:
         found: Any = json.loads(note)
         kind, message, frames = str(found["error"]), str(found["message"]), found["frames"]
@@ -99,7 +99,7 @@ def uncaught_error(note: bytes, places: Sequence[Path]) -> Uncaught | None:
 
 
 def last_error(text: str, places: Sequence[Path], *, rank: str = "", only_errors: bool = False) -> str:
-    """Return what a script has said last: an error as Python shows it, such as ``ValueError: bad row 7 (train.py:3)``.
+    """Return a script's last words, such as ``ValueError: bad row 7 (train.py:3)``.
 
     Of a notebook it is such as ``ValueError: bad row 7 (cell 3:2)``: line 2 of what Jupyter calls ``In[3]``. The place
     is the innermost line of the user's own code, in *places*. Where something was printed after the last error, the
@@ -121,7 +121,7 @@ def last_error(text: str, places: Sequence[Path], *, rank: str = "", only_errors
 
 
 def _said(text: str, rank: str) -> list[_Said]:
-    """Return each error's words and its frames, and each other line without any; not those of another *rank*."""
+    """Return errors with their frames, and other lines without; none of another *rank*."""
     # Lines of several ranks come mixed: each prefix is a text of its own.
     printers: dict[str, _Printer] = {}
     said = []
@@ -143,7 +143,7 @@ class _Printer:
         self._is_ignored = self._is_warning = False
 
     def read(self, line: str) -> _Said | None:
-        """Return the error that *line* ends, or its words; None where it is a part of something, or nobody's word."""
+        """Return the error or words that *line* ends; None within something."""
         is_source = (self._frames or self._is_warning) and _SOURCE.fullmatch(line)
         self._is_warning = bool(_WARNING.fullmatch(line))
         if place := self._place(line):
@@ -191,7 +191,7 @@ def _own_places(frames: Sequence[tuple[str, str]], places: Sequence[Path]) -> li
 
 
 def own_place(file: str, line: str, places: Sequence[Path]) -> str:
-    """Return the place of a frame in the user's code; empty where it is in other code."""
+    """Return the place of a frame in the user's code, if it is there."""
     path = Path(file)
     if file.startswith("~"):
         with contextlib.suppress(RuntimeError):  # nobody's home

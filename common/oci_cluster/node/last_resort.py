@@ -1,4 +1,4 @@
-"""How a node ends whose storage holds up its agent: with a call that does not return, as on a disk that has gone away.
+"""Ends a node whose agent hangs in a call to storage that does not return.
 
 The agent asks storage in its only thread. Once it is to end, an alarm looks whether that thread still comes to its
 waits. Where it has not for as long as an end may take, the process ends without more: its children end with it.
@@ -24,10 +24,10 @@ _LEAST_S = 5.0
 
 
 class NodeSignals(Signals):
-    """The signals of an agent; after one of them, and after the TTL, nothing that does not return keeps it."""
+    """The agent's signals; after one, or the TTL, an alarm ends a hung call."""
 
     def __init__(self, *, ttl_s: float, limit_s: float, end: Callable[[int], object] = os._exit) -> None:
-        """Take over the process's handlers, that of ALRM too; after *limit_s* that something holds it up, *end* it."""
+        """Take over the handlers; *end* this process after *limit_s* of hanging."""
         self._limit_s, self._end = max(limit_s, _LEAST_S), end
         self._code = ExitCode.OK
         self._is_waiting, self._moved_at = False, time.monotonic()

@@ -1,4 +1,4 @@
-"""What a node tells who cannot reach the cluster dir: how it has ended, in a small file, and lines in its log.
+"""Reports of a node without a cluster dir: a small file, and log lines.
 
 A file of the cluster dir, as its node has signed it, stands in one line after its name. Whoever has the launch's key
 checks it as any file of the cluster dir.
@@ -35,7 +35,7 @@ Sign = Callable[..., bytes]
 
 
 def tell(cluster_dir: ClusterDir, name: str, **fields: Any) -> None:
-    """Print the file *name* with *fields* as a line of this node's log; without *fields* where they are too long."""
+    """Print the file *name* with its *fields* in the log, if short enough."""
     for told in (fields, {}):
         line = f"told {name} {cluster_dir.signed(name, **told).decode()}"
         if len(line) <= _MAX_LINE:
@@ -44,7 +44,7 @@ def tell(cluster_dir: ClusterDir, name: str, **fields: Any) -> None:
 
 
 def write(path: str, cluster_dir: ClusterDir, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the *files*, their fields by name, to *path*, signed. What cannot be written ends nothing."""
+    """Write the signed *files* to *path*; what cannot be written ends nothing."""
     try:
         # The file may be mounted: it is neither replaced nor waited for.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
@@ -55,7 +55,7 @@ def write(path: str, cluster_dir: ClusterDir, files: Mapping[str, Mapping[str, A
 
 
 def _fitting(sign: Sign, files: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Return a line for each of the *files*, whose reasons are as long as there is room for."""
+    """Return a line for each of the *files*, with reasons cut to fit."""
 
     def lines(most: int) -> bytes:
         return b"".join(
@@ -79,7 +79,7 @@ def _cut(reason: str, most: int) -> str:
 
 
 def write_unbegun(environ: Mapping[str, str], error: BaseException) -> None:
-    """Write the last words of a node that an *error* ends before it has begun: with its settings in *environ*, say."""
+    """Write the last words of a node that an *error* ends before it begins."""
     outcome = Outcome(ExitCode.BUG, f"bug in the agent: {error!r}")
     if isinstance(error, ClusterError):
         outcome = Outcome(error.exit_code, str(error))

@@ -1,4 +1,4 @@
-"""Which life of the launch this is: main begins it, and every other node proves that it is the current one."""
+"""The current life of the launch: main begins it, other nodes prove it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LedLife:
 
 
 class Arrival:
-    """A node that has arrived, and waits for main's answer: nothing else proves that main lives now."""
+    """A node's arrival, which main answers: nothing else proves that main lives."""
 
     def __init__(self, cluster_dir: ClusterDir, name: str) -> None:
         """Prepare to arrive under *name*."""
@@ -105,7 +105,7 @@ class Arrival:
         self._counter = 0
 
     def find(self) -> Life | None:
-        """Return the current life where main has answered; None while it has not. Arrives first where that is new."""
+        """Return the current life once main has answered; arrive first, if that is new."""
         if not self._counter:
             # What is there already, a predecessor's, is older: even where this node's clock is behind.
             self._cluster_dir.read(arrival_file(self._name), any_life=True)
@@ -119,9 +119,9 @@ class Arrival:
         return None
 
     def renew(self) -> None:
-        """Have the next look arrive anew: what main has answered so far says nothing of now."""
+        """Arrive anew at the next look: earlier answers say nothing of now."""
         self._counter = 0
 
     def leave(self) -> None:
-        """Remove what it has written: it is answered, and nobody comes again under that name."""
+        """Remove the arrival: it is answered, and nobody uses that name again."""
         self._cluster_dir.remove(arrival_file(self._name))

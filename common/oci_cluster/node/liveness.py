@@ -1,4 +1,4 @@
-"""Who is still alive, judged by heartbeats that change: on the reader's own clock, as clocks of machines differ."""
+"""Who is alive, by heartbeats that change and the reader's own clock."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Failure(Outcome):
 
     @classmethod
     def of(cls, node: str, outcome: Outcome, **when: Any) -> Failure:
-        """Return the failure that a node's *outcome* is; success before the cluster's end is a contradiction."""
+        """Return the failure of a node with this *outcome*, which is no success."""
         return cls(**{**vars(outcome), "exit_code": outcome.exit_code or ExitCode.LOST}, node=node, **when)
 
     def outcome(self, reason: str = "") -> Outcome:
@@ -73,7 +73,7 @@ class Failure(Outcome):
 
     @property
     def may_be_a_consequence(self) -> bool:
-        """Whether a peer's loss would look like this: an exception (1), an abort (134 = 128 + SIGABRT), a lost main."""
+        """Whether a peer's loss looks like this: code 1, an abort, main lost."""
         return self.exit_code in {1, 134, ExitCode.LOST} and not self.is_silence and not self.is_own_error
 
     @property
@@ -82,7 +82,7 @@ class Failure(Outcome):
         return self.exit_code == ExitCode.STOPPED and not self.is_unasked
 
     def told(self, how: str = "") -> str:
-        """Return the reason with its node: after the node and *how*, unless it begins with the node itself."""
+        """Return the reason after the node and *how*, unless it begins with the node."""
         return self.reason if self.reason.startswith(f"{self.node}: ") else f"{self.node}{how}: {self.reason}"
 
 
@@ -102,14 +102,14 @@ _SAME_MOMENT_S = 2.0
 
 
 def first_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that brought on the others: the first, unless another of that moment explains it better."""
+    """Return the failure that caused the others: the first, or its best explanation."""
     first = min(failures, key=lambda failure: failure.time)
     moment = [failure for failure in failures if failure.time - first.time <= _SAME_MOMENT_S]
     return min(moment, key=lambda failure: (failure.may_be_a_consequence, failure.time))
 
 
 class NodesWatch:
-    """The other nodes, as main sees them: who is present, who has joined, who has failed."""
+    """The other nodes as main sees them: present, joined or failed."""
 
     def __init__(
         self, settings: NodeSettings, *, wall_clock: Callable[[], float], unusable: Mapping[str, str] | None = None
@@ -151,14 +151,14 @@ class NodesWatch:
 
     @property
     def members(self) -> list[str]:
-        """Nodes that have not left, by role and rank: asked for and still expected, or joined later."""
+        """Nodes that have not left, expected or joined later, by role and rank."""
         joined = [node for node in self._configs if node not in self._expected]
         nodes = [*self._settings.other_nodes, *joined]
         return sorted((node for node in nodes if not self._has_left(node)), key=by_role_and_rank)
 
     @property
     def awaited(self) -> list[str]:
-        """Interrupted nodes that the cluster cannot do without, while they may still be started again."""
+        """Interrupted nodes that the cluster needs, while they may still come back."""
         since = self._observed_at - self._settings.timeout_s
         failures = self.failures.values()
         nodes = [found.node for found in failures if found.is_interruption and found.noticed_at >= since]
@@ -167,12 +167,12 @@ class NodesWatch:
         return [node for node in nodes if is_short or node.startswith("PS")]
 
     def interrupted_since(self, moment: float) -> list[str]:
-        """Return the nodes that were interrupted after *moment*; others may notice that when they are back."""
+        """Return the nodes that were interrupted after *moment*."""
         return [node for node, noticed_at in self._interrupted.items() if noticed_at >= moment]
 
     @property
     def suspect_at(self) -> float:
-        """When the first of the nodes would be lost: the cluster dir is to be listed then."""
+        """When the first node would be lost: list the cluster dir then."""
         left = [changed_at for node, (_, changed_at) in self._alive.items() if not self._has_left(node)]
         return min(left, default=math.inf) + self._settings.heartbeat_timeout_s + _AFTER_S
 
@@ -182,7 +182,7 @@ class NodesWatch:
         self.failures = {node: failure for node, failure in self.failures.items() if failure.has_left}
 
     def observe(self, listing: Mapping[str, str], moment: float, read: Read) -> list[str]:
-        """Take note of the *listing* at *moment*; return the nodes that have joined since the last one."""
+        """Note the *listing* at *moment*; return the nodes that have joined since the last."""
         self._observed_at = moment
         joined = self._joined(listing, read)
         for node in self.members:
@@ -201,7 +201,7 @@ class NodesWatch:
         return joined
 
     def count_outage(self, moment: float) -> None:
-        """Take note that storage did not answer at *moment*: the time since it did is its silence, no node's."""
+        """Note that storage did not answer at *moment*: no node was silent meanwhile."""
         pause = moment - self._observed_at
         self._observed_at = moment
         self._alive = {node: (latest, changed_at + pause) for node, (latest, changed_at) in self._alive.items()}
@@ -280,7 +280,7 @@ class NodesWatch:
             self._doubted.add(node)
 
     def _is_proved(self, node: str, read: Read) -> bool | None:
-        """Return whether *node* itself has written its heartbeat since one of it was read; None where nobody knows."""
+        """Return whether *node* wrote a new heartbeat itself; None where that is unknown."""
         name = heartbeat_file(node)
         fields = read(name)
         if fields is None:
@@ -348,7 +348,7 @@ def is_member(node: str) -> bool:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return *value* as Unix seconds, None where no clock shows it: a bool, NaN, beyond the year 5138."""
+    """Return *value* as Unix seconds; None for a bool, NaN or a wild number."""
     return float(value) if type(value) in {int, float} and 0 <= value < 1e11 else None
 
 

@@ -128,7 +128,7 @@ class Main:
         return config
 
     def _wait_for_addresses(self) -> dict[str, str]:
-        """Return the address of every other node, by name, when all have come to this attempt."""
+        """Return the other nodes' addresses, by name, when all have joined this attempt."""
         attempt = self._pulse.attempt
         still_missing: list[str] = []
 
@@ -155,7 +155,7 @@ class Main:
     # --- The other nodes -----------------------------------------------------------------------------------
 
     def _look(self) -> Mapping[str, str]:
-        """List the cluster dir, and take note of what is in it; return the list."""
+        """List the cluster dir, note what is in it, and return the list."""
         try:
             self._listing = self._pulse.cluster_dir.listing()
         except (StorageError, NotPermittedError):
@@ -168,7 +168,7 @@ class Main:
         return self._listing
 
     def _observe(self) -> None:
-        """List the cluster dir, unless it is listed with each look for the stop file; prove one heartbeat."""
+        """List the cluster dir, unless each look does; prove one heartbeat."""
         is_suspect = self._pulse.clock() >= self._pulse.suspect_at
         if (is_suspect or not self._lists_always) and isinstance(self._pulse.ask(self._look), NoAnswer):
             return
@@ -197,14 +197,14 @@ class Main:
     # --- Supervision ---------------------------------------------------------------------------------------
 
     def ended(self, code: int) -> Outcome | None:
-        """Return the outcome of a success; a failure :meth:`poll` judges, together with those of other nodes."""
+        """Return the outcome of a success; :meth:`poll` judges a failure with others."""
         if code == 0:
             return self._outcome(code)
         self._failure = self._own_failure(code)
         return None
 
     def poll(self) -> Outcome | Restart | None:
-        """Return what failures and newcomers mean, None while all is well; say when the cluster is ready."""
+        """Return what failures and newcomers mean, if anything; publish when the cluster is ready."""
         settings, nodes = self._settings, self._nodes
         shortage: LostError | None = None
         try:
@@ -260,7 +260,7 @@ class Main:
         return found[0]
 
     def _first_cause(self) -> Outcome:
-        """Return the outcome that the first of several failures means, waiting for what other nodes still report."""
+        """Return the outcome of the first cause, after waiting for other nodes' reports."""
         nodes, pulse = self._nodes, self._pulse
         noticed_at = pulse.clock()
         delays = poll_delays(min(self._settings.poll_ceiling_s, _PATIENT_POLL_S))
@@ -298,7 +298,7 @@ class Main:
         return cause.outcome(reason)
 
     def _ended_well(self, nodes: Sequence[str]) -> set[str]:
-        """Return those of *nodes* where the entry point has ended with 0; none of many: each is a request."""
+        """Return those of a few *nodes* whose entry point has ended with 0."""
         if len(nodes) > _MAX_ASKED:
             return set()
         beats = {node: self._pulse.read(heartbeat_file(node)) or {} for node in nodes if node != "MAIN"}
@@ -313,7 +313,7 @@ class Main:
         return self._script.outcome(code, what)
 
     def _poll_standstill(self) -> None:
-        """Say once that no node has printed or computed anything for ``SILENCE_TIMEOUT``, and where they wait."""
+        """Warn once that all nodes have stood still for ``SILENCE_TIMEOUT``, and where."""
         if not (own := self._script.standstill):
             self._asks = poll_delays(_ASK_CEILING_S, first_s=_ASK_S)
             return
@@ -370,7 +370,7 @@ class Main:
         return [node for node, failure in self._nodes.failures.items() if failure.is_silence]
 
     def announce(self, outcome: Outcome) -> bool:
-        """Write ``stop`` unless this launch has one, or begins again; return whether it is there now, or not needed."""
+        """Write ``stop`` unless there is one; return whether it is there, or not needed."""
         if outcome.is_interruption:
             return True
         return self._pulse.ask(lambda: _stop(self._pulse.cluster_dir, outcome)) is True

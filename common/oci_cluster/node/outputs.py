@@ -1,4 +1,4 @@
-"""What an entry point leaves in ``OUTPUT_DIR``, copied to the cluster dir where that is not on this machine.
+"""Outputs in ``OUTPUT_DIR``, copied to a cluster dir on another machine, and back.
 
 Before the entry point of a later life begins, it is brought back: the entry point resumes from the checkpoint in it.
 Whoever can write to the work dir can write outputs. So a node tells in a signed file which list of its outputs is its
@@ -80,7 +80,7 @@ class Uploads:
         self._next_at = self._clock() + self._interval_s
 
     def fetch(self) -> Callable[[], int | None]:
-        """Begin to bring back what an earlier life has uploaded; return what tells the exit code of that."""
+        """Begin to bring outputs back; return what tells the exit code of that."""
         pid = self._children.start(self._bring_back, environ=self._environ, cwd=Path("/"))
         return lambda: self._children.code(pid)
 
@@ -95,7 +95,7 @@ class Uploads:
             self._pid = self._start()
 
     def finish(self) -> str:
-        """Upload what is left, and wait for it; return what went wrong, empty where nothing is lost."""
+        """Upload the rest and wait for it; return what went wrong, if anything."""
         if self._next_at is None or not self._has_outputs():
             return ""
         agent_log.info("uploading outputs")
@@ -108,7 +108,7 @@ class Uploads:
         return describe(code) if code else ""
 
     def _has_outputs(self) -> bool:
-        """Return whether there is anything to upload: an upload costs a process, with a client of storage."""
+        """Return whether there is anything to upload: each upload costs a process."""
         return next((path for path in self._source.rglob("*") if path.is_file()), None) is not None
 
     def _start(self) -> int:
@@ -126,7 +126,7 @@ def upload_outputs(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Upload every file under *source* that is new or changed since the last call; return how many there were.
+    """Upload every new or changed file under *source*; return how many there were.
 
     Links are not followed: they may lead anywhere. The file *manifest* remembers size and time of what was uploaded.
     The next life of the node *listed*, if one is named, is to believe these files.
@@ -166,7 +166,7 @@ def _files(source: Path) -> dict[str, Path]:
 
 
 def _changed(source: Path, done: Mapping[str, list[int]]) -> dict[str, tuple[Path, list[int]]]:
-    """Return the files under *source* that are not as they were when they were *done*, with their size and time."""
+    """Return the files under *source* that differ from *done*, with size and time."""
     changed = {}
     for name, path in _files(source).items():
         try:
@@ -192,7 +192,7 @@ def _upload(cluster_dir: ClusterDir, path: Path, name: str) -> bool:
 
 
 def _read_manifest(path: Path) -> dict[str, list[int]]:
-    """Return what has been uploaded; nothing where that is not known: then everything is uploaded once more."""
+    """Return what has been uploaded; nothing where that is unknown."""
     try:
         return dict(json.loads(path.read_text()))
     except (FileNotFoundError, ValueError):
@@ -203,7 +203,7 @@ def _read_manifest(path: Path) -> dict[str, list[int]]:
 
 
 def list_name(node: str, sha256: str) -> str:
-    """Return the name in the cluster dir of the list of *node*'s outputs that has this *sha256*."""
+    """Return the name of the list of *node*'s outputs with this *sha256*."""
     return f"{node}_outputs-{sha256[:32]}.list"
 
 
@@ -238,7 +238,7 @@ class OutputsList:
     """The list of this node's outputs, as the next life is to believe it."""
 
     def __init__(self, cluster_dir: ClusterDir, node: str, kept: Path) -> None:
-        """Go on with the list in the file *kept* of this machine, if there is one."""
+        """Go on with the list in the file *kept*, if there is one."""
         self._cluster_dir = cluster_dir
         self._node = node
         self._kept = kept
@@ -249,12 +249,12 @@ class OutputsList:
         self._expected: dict[str, State] = {}
 
     def expect(self, states: Mapping[str, State]) -> None:
-        """Tell that files may be what they were, or what *states* say: they are about to be uploaded."""
+        """Publish that files are what they were, or what *states* say: an upload begins."""
         self._expected = dict(states)
         self._tell({**self._states, **{name: [*self._states.get(name, []), state] for name, state in states.items()}})
 
     def settle(self, present: Collection[str]) -> None:
-        """Tell that files are what was expected; of those that are not *present* any more, the next life has no use."""
+        """Publish that files are as expected, without those no longer *present*."""
         settled = {**self._states, **{name: [state] for name, state in self._expected.items()}}
         self._tell({name: states for name, states in settled.items() if name in present})
         self._expected = {}
@@ -278,7 +278,7 @@ def publish_list(cluster_dir: ClusterDir, node: str, states: States) -> None:
 
 
 def read_list(cluster_dir: ClusterDir, node: str) -> States | None:
-    """Return what *node*'s outputs may be; None where nobody has told, or nothing that can be believed."""
+    """Return what *node*'s outputs may be; None without a list to believe."""
     told = cluster_dir.read(outputs_file(node), any_life=True) or {}
     size, sha256 = told.get("size"), str(told.get("sha256"))
     if type(size) is not int or not 0 <= size <= MAX_LIST_BYTES or not _SHA256.fullmatch(sha256):
@@ -308,7 +308,7 @@ def bring_outputs_back(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Copy the outputs that *node* has uploaded in an earlier life to *target*; return how many there were.
+    """Copy the outputs of *node*'s earlier life to *target*; return how many.
 
     What is there already stays. The *manifest* says of what is brought that it needs no upload, see
     :func:`upload_outputs`.
@@ -352,7 +352,7 @@ def _check_room(target: Path, wanted: Mapping[str, list[State]]) -> None:
 
 
 def _bring(cluster_dir: ClusterDir, source: str, path: Path, found: list[State]) -> State | None:
-    """Copy the file *source* to *path* if it is one of those *found*; return which, None where it is none."""
+    """Copy *source* to *path* if it is one of *found*; return which."""
     largest = max((size for size, _ in found), default=0)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{secrets.token_hex(8)}.brought-back")

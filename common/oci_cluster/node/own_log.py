@@ -19,7 +19,7 @@ _YOUNG_SHARE_S, _SHARE_S = 1 / 100, 1 / 40
 
 
 class OwnLog:
-    """The log of this node in a file, which the relay writes: what a script prints must not wait for storage."""
+    """This node's log in a file that the relay writes: no script waits."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a node does while it waits for anything: it shows that it is alive, obeys, and observes the other nodes."""
+"""A node's life while it waits: heartbeats, obedience, a look at other nodes."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ NO_ANSWER: Final = NoAnswer()
 
 
 class Outages:
-    """Times in which storage does not answer: each is logged once, and those that come and go not every time."""
+    """Times without answers of storage, logged once, and rarely if they repeat."""
 
     def __init__(self, clock: Callable[[], float], *, is_main: bool = False) -> None:
-        """Begin with a storage that answers; where it *is_main*, that may have yet to come."""
+        """Begin with storage that answers; one that *is_main* may have yet to come."""
         self._clock = clock
         self._who = "main" if is_main else "storage"
         self._may_have_yet_to_come = is_main
@@ -101,7 +101,7 @@ class Outages:
 
 
 class Schedule:
-    """When something is due: every so often, sooner where storage did not answer the last time."""
+    """When something is due: at an interval, sooner after a failed request."""
 
     def __init__(self, interval_s: float) -> None:
         """Have it due at once, and then every *interval_s* seconds."""
@@ -121,7 +121,7 @@ class Schedule:
         self.at = moment + next(self._delays)
 
     def often(self, moment: float) -> None:
-        """Have it due often from *moment* on, and then less and less, as at the beginning."""
+        """Make it due often from *moment* on, then less and less."""
         self._delays = poll_delays(self._interval_s, first_s=_OFTEN_S)
         self.at = moment + next(self._delays)
 
@@ -140,7 +140,7 @@ class Pulse:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Begin a node's life; *own_log* has what it prints where that is to be in the cluster dir, too."""
+        """Begin a node's life; *own_log* is for the cluster dir, if that gets logs."""
         self._settings = settings
         self._signals = signals
         self._own_log = own_log
@@ -196,7 +196,7 @@ class Pulse:
         self._signals.wait(seconds)
 
     def wait_until_due(self) -> None:
-        """Wait until this node has anything to do: a heartbeat, a look at the others, its log."""
+        """Wait until a heartbeat, a look at the others, or the log is due."""
         due = [self._look_at, self._beats.at, self._observations.at, self.suspect_at]
         if self._own_log is not None and self.has_joined:
             due.append(self._own_log.look_at)
@@ -216,7 +216,7 @@ class Pulse:
         explain: Callable[[], str] = lambda: "",
         has_news: Callable[[], bool] = lambda: False,
     ) -> T:
-        """Return what *poll* finds, polling until ``TIMEOUT`` is over; *explain* says what is missing then.
+        """Return what *poll* finds within ``TIMEOUT``; *explain* says what is missing.
 
         Where *poll* has seen that it comes nearer, as *has_news* tells, it is asked often again.
 
@@ -252,7 +252,7 @@ class Pulse:
     # --- Signs of life -------------------------------------------------------------------------------------
 
     def live(self) -> None:
-        """Ship the log; every ``HEARTBEAT_INTERVAL`` show that this node is alive, and see whether the others are."""
+        """Ship the log, publish heartbeats, and observe the other nodes, each when due."""
         if (own_log := self._own_log) is not None and self.has_joined and own_log.is_due():
             self.ask(lambda: own_log.ship(self.cluster_dir))
         if self.clock() >= self._beats.at:
@@ -267,14 +267,14 @@ class Pulse:
 
     @property
     def main_silent_s(self) -> float:
-        """For how long main has not answered that has answered before, where main has the files; 0 elsewhere."""
+        """Seconds since a main that has the files last answered; 0 elsewhere."""
         answered_at = self.outages.answered_at
         if not self.cluster_dir.is_at_main or self.outages.error is None or answered_at is None:
             return 0.0
         return self.clock() - answered_at
 
     def observe_often(self) -> None:
-        """Have :attr:`observe` called often for a while: a word of the others is waited for."""
+        """Call :attr:`observe` often for a while: a word of others is awaited."""
         self._observations.often(self.clock())
 
     def beat(self) -> None:
@@ -290,7 +290,7 @@ class Pulse:
         self._beats.done(began_at, answered=not isinstance(taken, NoAnswer))
 
     def close_log(self) -> None:
-        """Write the last lines of this node's log, and ship them. What it prints from here on is not shipped."""
+        """Write and ship the last lines of this node's log; later lines are not."""
         if self._relay is not None:
             self._relay.finish()
         if (own_log := self._own_log) is not None:
@@ -299,7 +299,7 @@ class Pulse:
             own_log.close()
 
     def _ship_last(self, own_log: OwnLog) -> None:
-        """Ship the last lines of this node's log, which nobody else has; storage may be busy just then."""
+        """Ship the last lines of the log, even if storage is busy."""
         give_up_at = self.clock() + _LAST_LINES_S
         for delay in poll_delays(self._settings.poll_ceiling_s):
             shipped = self.ask(lambda: own_log.ship(self.cluster_dir))
@@ -342,7 +342,7 @@ class Pulse:
         raise LifeInterruptedError(f"interrupted: {node} was told to end by signal {number}")
 
     def look_often(self, first_s: float = 0.2) -> None:
-        """Have the ``stop`` file looked for often, from *first_s* on and then less and less."""
+        """Look for the ``stop`` file often, from *first_s* on, then less and less."""
         self._looks = poll_delays(self._settings.poll_ceiling_s, first_s=first_s)
         self.looked()
 
@@ -366,7 +366,7 @@ class Pulse:
     # --- Storage -------------------------------------------------------------------------------------------
 
     def ask(self, request: Callable[[], T]) -> T | NoAnswer:
-        """Return storage's answer; NO_ANSWER when it gave none, which is logged once and counted as an outage.
+        """Return storage's answer; NO_ANSWER in an outage, which is logged once.
 
         While storage wants to be left alone, it is not asked, and has not answered.
 
@@ -390,7 +390,7 @@ class Pulse:
         return answer
 
     def leave_alone(self, error: ClusterError) -> None:
-        """Ask nothing for as long as storage's *error* wants, for one heartbeat interval at most."""
+        """Ask nothing for as long as *error* wants, one heartbeat interval at most."""
         wanted_s = error.retry_after_s if isinstance(error, StorageError) else 0.0
         if wanted_s > 0:
             self._silent_until = self.clock() + min(wanted_s, self._settings.heartbeat_interval_s)
@@ -403,7 +403,7 @@ class Pulse:
                 log.warning("%s ignored: %s", name, why)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return the fields of the file *name*; None where there is nothing to use, or no answer."""
+        """Return the fields of the file *name*, if there is a usable one."""
         fields = self.ask(lambda: self.cluster_dir.read(name))
         return None if isinstance(fields, NoAnswer) else fields
 
@@ -419,12 +419,12 @@ class Pulse:
             tell(self.cluster_dir, name, **fields)
 
     def publish_exit(self, outcome: Outcome, *, ended_at: float, has_left: bool) -> None:
-        """Publish how this node, or its attempt, has ended, once, and raise what storage raises."""
+        """Publish how this node, or its attempt, has ended; raise storage's errors."""
         fields = exit_fields(outcome, time=ended_at, attempt=self.attempt, has_left=has_left)
         self.cluster_dir.publish(exit_file(self._settings.node), **fields)
 
     def enter_life(self, life: str, number: int) -> None:
-        """Have only files of *life* count from now on, and let the others see that this node is in it."""
+        """Count only files of *life* from now on, and show that to the others."""
         self.cluster_dir.enter_life(life)
         self.life_number = number
         log.info("life=%d", number)

@@ -1,4 +1,4 @@
-"""Which rank a node has that the service has started as one of a group: one that no other node of the group has.
+"""The rank of a node that the service started as one of a group.
 
 Nobody tells the node. The group says what its nodes are, workers or parameter servers. The number that the service
 gives may count through all groups or begin anew in each, and its list of addresses does not say which group an address
@@ -31,7 +31,7 @@ def with_own_rank(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Mapping[str, str]:
-    """Return *environ*, of a node of a group, with the rank that this node has from now on."""
+    """Return *environ* of a node of a group, with its rank."""
     told = environ.get("NODE_RANK", "")
     settings = read_settings({**environ, "NODE_RANK": "1"})
     if settings.is_main:
@@ -55,7 +55,7 @@ def claim_rank(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Return the first of *ranks* that no other node has; from now on none can have it.
+    """Return the first free one of *ranks*, which is *holder*'s from now on.
 
     Raises:
         SettingsError: all are taken.
@@ -89,7 +89,7 @@ def claim_rank(
 
 
 def _enter_life(cluster_dir: ClusterDir, arrival: Arrival) -> bool:
-    """Return whether main has told which life this is: in each, all ranks can be taken anew."""
+    """Return whether main has told this life: in each, ranks are free again."""
     if (stop := read_stop(cluster_dir)) is not None:
         outcome = outcome_of(stop)
         raise StoppedError(outcome.reason, exit_code=outcome.exit_code)
@@ -111,7 +111,7 @@ def _ranks(settings: NodeSettings, told: str) -> Iterator[int]:
 
 
 def _claim(cluster_dir: ClusterDir, settings: NodeSettings, ranks: Sequence[int], holder: str) -> int | None:
-    """Return the first of *ranks* that nobody has; it is this node's now. None: all are taken."""
+    """Take the first of *ranks* that is free, and return it, if any."""
     for rank in ranks:
         name = claim_file(node_name(settings.mode, rank), cluster_dir.life)
         try:

@@ -1,4 +1,4 @@
-"""All that a node prints goes through here: its lines stay whole, and its last ones can be asked for."""
+"""A process that all output of a node passes: it keeps lines whole."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Lines:
-    """What the script and the agent print, as one text in which no line of one continues one of the other."""
+    """Output of script and agent as one text, in which lines stay whole."""
 
     def __init__(self, mark: bytes, clock: Callable[[], float]) -> None:
-        """Expect *mark* before each line of the agent's, and nowhere else; its first byte comes in it once."""
+        """Expect *mark*, whose first byte is in it once, before the agent's lines alone."""
         self._mark = mark
         self._clock = clock
         self._held = b""
@@ -71,7 +71,7 @@ class Lines:
         return lines
 
     def _begun_mark(self, data: bytes) -> int:
-        """Return where a mark begins that *data* has only the beginning of; the length of *data* where none does."""
+        """Return where *data* ends in the beginning of a mark, else its length."""
         start = data.rfind(self._mark[:1], -len(self._mark))
         return start if start >= 0 and self._mark.startswith(data[start:]) and data[start:] != self._mark else len(data)
 
@@ -124,7 +124,7 @@ class Tail:
 
 
 class LogBound:
-    """Passes on what a node prints, up to a number of bytes; of the rest only the agent's own lines.
+    """Passes on a number of bytes; of the rest, the agent's own lines only.
 
     What is dropped is counted, and that is said in the log: when it begins, and at the end.
     """
@@ -137,7 +137,7 @@ class LogBound:
         self._is_open = False
 
     def take(self, printed: bytes, of_agent: bytes) -> bytes:
-        """Return what is kept of *printed*; *of_agent* are the lines in it that are the agent's."""
+        """Return what is kept of *printed*, in which the lines *of_agent* are."""
         if not self._dropped:
             if not self._max_bytes or self._passed + len(printed) <= self._max_bytes:
                 self._passed += len(printed)
@@ -161,7 +161,7 @@ class LogBound:
 
 
 class Reminder:
-    """Repeats in a long log what the agent has told in it: of such a one, a kubelet keeps the last lines alone."""
+    """Repeats the agent's reports in a long log: a kubelet keeps the last lines."""
 
     # A tenth of what a kubelet keeps of a log, and what is read of its beginning.
     LONG_BYTES = 1 << 20
@@ -175,7 +175,7 @@ class Reminder:
         self._at = clock()
 
     def add(self, shown: bytes, of_agent: bytes) -> bytes:
-        """Return what is *shown*, in which are the lines *of_agent*, with what is to be repeated after a line of it."""
+        """Return what is *shown*, with reports *of_agent* repeated after a line."""
         for line in of_agent.splitlines(keepends=True):
             if line.startswith(b"told "):
                 self._told[line.split(b" ", 2)[1]] = line
@@ -190,7 +190,7 @@ class Reminder:
 
 
 class Relay:
-    """A process between this one, with its start script, and what their output goes to.
+    """A process between this one, with its start script, and their output's place.
 
     It is a copy of this process, and nobody's child: the agent, which ends whatever is left of its own, does not end
     it. It ends when nobody is left who could print. What a script prints never waits for the agent. Script and agent
@@ -241,7 +241,7 @@ class Relay:
         self._is_over = False
 
     def printed_at(self) -> float:
-        """Return when something of the script's was printed last, in monotonic seconds; at first, when this began."""
+        """Return when the script last printed something, in monotonic seconds."""
         return float(_MOMENT.unpack_from(self._printed, 0)[0])
 
     def forget(self) -> None:
@@ -249,7 +249,7 @@ class Relay:
         self._say(_FORGET)
 
     def tail(self) -> str:
-        """Return the last lines that have been printed; nothing where the relay does not answer."""
+        """Return the last lines that were printed; nothing if the relay does not answer."""
         if not self._say(_TELL):
             return ""
         deadline = time.monotonic() + _ANSWER_S
@@ -264,7 +264,7 @@ class Relay:
         return answer[4:].decode(errors="replace")
 
     def finish(self) -> None:
-        """Return when all is written. What this process prints from here on goes where it went before."""
+        """Return when all is written; restore this process's own stdout and stderr."""
         if self._is_over:
             return
         self._is_over = True
@@ -326,7 +326,7 @@ class _Log:
         self._lost = 0
 
     def write(self, data: bytes) -> bool:
-        """Write *data*; what cannot be written (full disk) is lost and counted, and ends nothing."""
+        """Write *data*; what a full disk refuses is lost, counted, and ends nothing."""
         text = f"\n{self._lost} bytes of this log could not be written\n".encode() + data if self._lost else data
         left = memoryview(self._stamper.add(text) if self._stamper else text)
         while left:
@@ -373,7 +373,7 @@ class _Copying:
         os.set_blocking(self._printed, False)
 
     def run(self) -> None:
-        """Write what is printed to stdout, until nobody is left who could print; do what is told."""
+        """Write all output to stdout until nobody can print; obey the agent."""
         sources = [self._printed, self._told]
         while not self._has_ended:
             ready = select.select(sources, [], [], self._lines.due_s)[0]

@@ -1,4 +1,4 @@
-"""The start script of this node: what it is given, its start, what it says, its end."""
+"""The start script of this node: its environment, start, words and end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _FACT_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 def parse_facts(text: str) -> dict[str, str]:
-    """Return the ``name=value`` lines of *text*, each name and value fit for a terminal; other lines are left out."""
+    """Return the ``name=value`` lines of *text*, fit for a terminal."""
     facts = {}
     for line in text.splitlines()[:MAX_FACTS]:
         name, equals, value = line.partition("=")
@@ -96,7 +96,7 @@ class NodesDir:
 
 
 class Script:
-    """The framework's start script for this node, run once for each attempt; ``common/README.md`` says what it gets."""
+    """The framework's start script, run once for each attempt; see ``common/README.md``."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Script:
     # --- Start ---------------------------------------------------------------------------------------------
 
     def hand_certificate(self, certificate: str, key: str) -> None:
-        """Give the script the launch's certificate and its key, as files that only this user can read."""
+        """Write the certificate and key to files that only this user can read."""
         write_whole(self._node_dir / "certificate.pem", certificate)
         write_whole(self._node_dir / "key.pem", key)
 
@@ -187,7 +187,7 @@ class Script:
             raise SettingsError(msg)
 
     def hand_members(self, nodes: Sequence[str]) -> None:
-        """Tell the script on main which other nodes have not left, a name in each line; it waits for no others."""
+        """Tell main's script the nodes that have not left, one a line."""
         text = "".join(f"{node}\n" for node in nodes)
         if text != self._members:
             write_whole(self._node_dir / "members", text)
@@ -265,12 +265,12 @@ class Script:
         return environ
 
     def _launch_key(self) -> str:
-        """Return what scripts sign with: in each life something else, so that none talks with one of another life."""
+        """Return the key that scripts sign with: another one in each life."""
         key, life = self._settings.launch_key, self._pulse.cluster_dir.life
         return hmac.digest(key.encode(), f"life {life}".encode(), "sha256").hex() if key and life else key
 
     def _working_dir(self) -> Path:
-        """Return the directory in which scripts run: the user's code, or one that shows it and keeps its outputs."""
+        """Return the working directory of scripts: the code, or links to it."""
         settings, own = self._settings, self._node_dir / "working"
         if not settings.output_folders:
             return settings.code_dir
@@ -279,7 +279,7 @@ class Script:
         return own
 
     def _peers(self, main: Mapping[str, Any]) -> dict[str, str]:
-        """Return the addresses of all nodes, as main's configuration has them; {} where this framework needs none."""
+        """Return the addresses of all nodes, where this framework needs them."""
         settings = self._settings
         if not settings.wait_for_addresses:
             return {}
@@ -302,7 +302,7 @@ class Script:
         return pid
 
     def _watch_standstill(self) -> Standstill | None:
-        """Return what notices that all stands still, from now on; None where nobody wants to know, or it is usual."""
+        """Return what notices a standstill from now on, if somebody wants it."""
         settings, relay = self._settings, self._relay
         is_usual = settings.session or not settings.ephemeral
         if not settings.silence_timeout_s or is_usual or relay is None or sys.platform != "linux":
@@ -321,7 +321,7 @@ class Script:
         return [code_dir, (code_dir / (self._settings.entry_point or ".")).parent]
 
     def look_whether_it_stands_still(self) -> Mapping[str, Any]:
-        """Return what a heartbeat tells of a node on which all stands still, see :class:`Standstill`; else nothing."""
+        """Return what a heartbeat tells of a standstill, if there is one."""
         # A main without an entry point waits for other nodes, for which there is TIMEOUT.
         has_begun = not self._settings.is_main or (self._node_dir / "entry-pid").exists()
         is_watched = self._standstill is not None and has_begun and not self._is_over
@@ -338,7 +338,7 @@ class Script:
         return self._said("reason")
 
     def outcome(self, code: int, what: str) -> Outcome:
-        """Return what it means that it has ended by itself with *code*, which a stop would have had, too.
+        """Return what it means that the script ended by itself with *code*.
 
         The reason is its own, the error it printed, or that *what* ended. An entry point that a signal ended has had no
         last words; what it printed before was something else.
@@ -367,7 +367,7 @@ class Script:
         return Outcome(code, how or f"{what} ended: {ended}", is_unasked=is_unasked)
 
     def _uncaught(self) -> bytes:
-        """Return what the entry point's Python has noted of the error that has ended it; empty where it was none."""
+        """Return the error that the entry point's Python has noted, if any."""
         if (self._node_dir / "entry-point-printed").exists():  # it was another one
             return b""
         try:
@@ -397,7 +397,7 @@ class Script:
         return sum(path.is_file() and not path.is_symlink() for path in own)
 
     def rescue_outputs(self) -> Path:
-        """Return where the outputs stay when this node has ended: its own directory would be removed with them."""
+        """Return where outputs stay after this node, outside its private directory."""
         if self.output_dir == self._own_outputs and self.output_dir.is_dir():
             # Beside it, where a full disk has room for a name.
             name = f"{self._node_dir.name}-outputs-{secrets.token_hex(4)}"
@@ -406,7 +406,7 @@ class Script:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the last one that was started; None while it runs, and where none was."""
+        """The exit code of the last one started, once it has ended."""
         return None if self._pid is None else self._children.code(self._pid)
 
     def newly_ended(self) -> int | None:
@@ -418,7 +418,7 @@ class Script:
         return code
 
     def end(self, wait: Callable[[float], None]) -> None:
-        """End it, and all that it has left: TERM, ``GRACE_PERIOD``, KILL. *wait* waits seconds meanwhile."""
+        """End it and its children: TERM, ``GRACE_PERIOD``, KILL; *wait* waits seconds."""
         if self._pid is not None:
             code = self._end_child(self._pid, wait)
             log.debug("start script ended: %s", describe(code))
@@ -429,7 +429,7 @@ class Script:
 
 
 def make_working_dir(target: Path, code_dir: Path, folders: Sequence[str], output_dir: Path) -> None:
-    """Make the directory *target*, which shows what is in *code_dir*, but for *folders*: those are in *output_dir*."""
+    """Make *target* show *code_dir*, with its *folders* in *output_dir*."""
     target.mkdir()
     inner: dict[str, list[str]] = {}
     for folder in folders:
@@ -454,7 +454,7 @@ def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
-    """Return where this node is, and where servers of the user's own listen on it."""
+    """Return where this node and its user's servers listen."""
     return {
         "NODE_ADDRESS": address,
         # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.
@@ -464,7 +464,7 @@ def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
 
 
 def _session_environ(settings: NodeSettings, node_dir: Path) -> dict[str, str]:
-    """Return what the server of a session is told besides; of its token it finds the hash, in a file."""
+    """Return a session's settings for its server; its token's hash is a file."""
     if not (settings.session and settings.is_main):
         return {}
     own = verifier_of(session_token(settings.launch_key, settings.launch_id))
@@ -473,7 +473,7 @@ def _session_environ(settings: NodeSettings, node_dir: Path) -> dict[str, str]:
 
 
 def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what of *environ* scripts written for ADS's distributed training read, under the names that ADS has.
+    """Return variables of *environ* under ADS's names, for scripts written for it.
 
     Not ``RANK``, which ADS gives too: where nothing else is set, libraries take it for a rank of PyTorch's.
     """
@@ -499,7 +499,7 @@ def _seconds(value: float) -> str:
 
 
 def _python_path(settings: NodeSettings, code_dir: Path, inherited: str) -> str:
-    """Return the start script's ``PYTHONPATH``: the user's code, and what was there but for this package."""
+    """Return the start script's ``PYTHONPATH``: the user's code, without this package."""
     # Python looks in a script's own folder first. What workers unpickle may have been imported from there.
     is_own = bool(settings.entry_point) and not settings.session
     folder = (code_dir / settings.entry_point).parent if is_own else code_dir

@@ -1,4 +1,4 @@
-"""Whether all that this node runs stands still: nothing printed, nothing computed; and where its Python waits then.
+"""Whether nothing on this node prints or computes, and where its Python waits.
 
 Every Python of the entry point leaves a file ``stack-<pid>`` in the node's directory, and writes to it where its
 threads are when it gets ``SIGNAL`` (``common/entry/sitecustomize.py``). No other process gets it: it would end one that
@@ -43,7 +43,7 @@ _MOST_LINE = 60
 
 
 class _Usage(NamedTuple):
-    """Seconds of CPU: of a process with what it has waited for, and of its main thread."""
+    """Seconds of CPU: of a process with its ended children, and its main thread."""
 
     process: float
     thread: float
@@ -74,7 +74,7 @@ class Standstill:
         self._told: dict[str, Any] = {}
 
     def told(self) -> Mapping[str, Any]:
-        """Return what a heartbeat tells: nothing, or for how many seconds all stands still, and where Python waits."""
+        """Return what a heartbeat tells: seconds of standstill, and where Python waits."""
         now = self._clock()
         if now - self._looked_at >= self._look_s:
             self._look(now)
@@ -93,7 +93,7 @@ class Standstill:
         return self._told
 
     def _look(self, now: float, *, is_for_all: bool = False) -> None:
-        """Take note whether anything has computed since the last look; *is_for_all*: also what has begun since."""
+        """Note whether anything computed since the last look; *is_for_all*: new processes, too."""
         span_s = now - (self._busy_at if is_for_all else self._looked_at)
         before, none = self._usages, _Usage(0.0, 0.0)
         pids = self._find() if is_for_all or not before else list(before)
@@ -113,7 +113,7 @@ class Standstill:
         return share > _BUSY_PROCESS or (pid in self._in_entry and share_of_thread > _BUSY_THREAD)
 
     def _find(self) -> list[int]:
-        """Return all processes that this one has started, and note which are the entry point's."""
+        """Return all descendants of this process, and note the entry point's."""
         marked = {int(path.name.rpartition("-")[2]) for path in self._marks()}
         found, self._in_entry = [], set()
         new = [(pid, False) for pid in self._children(os.getpid())]
@@ -146,7 +146,7 @@ class Standstill:
         return [path for path in self._node_dir.glob("stack-*") if path.name[6:].isdecimal()]
 
     def _ask(self) -> dict[Path, int]:
-        """Have each Python of the entry point write where it is; return how long their files were."""
+        """Have each Python of the entry point write its stack; return files' sizes."""
         sizes = {}
         for path in sorted(self._marks(), key=lambda path: int(path.name[6:])):
             pid = int(path.name[6:])
@@ -158,7 +158,7 @@ class Standstill:
         return sizes
 
     def _is_caught(self, pid: int) -> bool:
-        """Return whether the process has a handler of the signal: one that has become another program has none."""
+        """Return whether the process handles the signal: another program would not."""
         status = (self._proc / str(pid) / "status").read_text(errors="replace")
         caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
         return caught is not None and bool(int(caught[1], 16) >> (SIGNAL - 1) & 1)
@@ -180,7 +180,7 @@ class Standstill:
 
 
 def waits_in(stack: str, places: Sequence[Path]) -> str:
-    """Return where the main thread of a Python waits, of a *stack* as faulthandler writes it; empty where that is none.
+    """Return where the main thread of a faulthandler *stack* waits; empty where unknown.
 
     What the user's own code has called stands first, and then the line that has; *places* are the folders with it.
     """
@@ -199,7 +199,7 @@ def waits_in(stack: str, places: Sequence[Path]) -> str:
 
 
 def _source(file: str, line: str) -> str:
-    """Return a line of a user's *file*; empty where that is none, such as a pipe, or changed meanwhile."""
+    """Return a line of a user's *file*, if it is a regular one."""
     with contextlib.suppress(OSError, ValueError):
         if Path(file).is_file():
             with Path(file).open("rb") as source:
@@ -209,7 +209,7 @@ def _source(file: str, line: str) -> str:
 
 
 def ask_all(own: Mapping[str, Any], members: Sequence[str], read: Callable[[str], Mapping[str, Any] | None]) -> str:
-    """Return what is told of a cluster on which all stands still: for how long, and where its nodes wait.
+    """Return what main says of a standstill on all nodes; empty without one.
 
     Returns:
         Empty where another node prints or computes, or there are too many to ask: each is a request.

@@ -1,4 +1,4 @@
-"""How a process becomes the agent of a node: what it needs is made, of what its environment says."""
+"""Turns a process into the agent of a node, by its environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
-    """Run this process as the agent of the node that *environ* describes; return its exit code.
+    """Run this process as the agent of *environ*'s node; return its exit code.
 
     Whoever calls it has set up logging, and stdout and stderr: of this process nothing else is read. Where stdout is
     the node's log in the folder *logs*, the times of its lines are kept beside it.
@@ -74,7 +74,7 @@ def _signals(settings: NodeSettings, cluster_dir: ClusterDir) -> NodeSignals:
 
 
 def _open_cluster_dir(settings: NodeSettings) -> tuple[ClusterDir, Exchange | None]:
-    """Return the cluster dir; and what serves it, on a main that has it in its memory."""
+    """Return the cluster dir, and its server on a main that holds it."""
     place = settings.cluster_url, settings.launch_id, settings.launch_key
     if not (settings.is_main and is_at_main(settings.work_dir)):
         return ClusterDir(*place), None
@@ -104,7 +104,7 @@ _BEAT_AT_MAIN_S = 5.0
 
 
 def paced_at_main(settings: NodeSettings) -> NodeSettings:
-    """Return *settings* with intervals for a cluster whose files are in the memory of main."""
+    """Return *settings* with intervals for files in the memory of main."""
     often = replace(
         settings,
         poll_ceiling_s=min(settings.poll_ceiling_s, _LOOK_AT_MAIN_S),
@@ -114,7 +114,7 @@ def paced_at_main(settings: NodeSettings) -> NodeSettings:
 
 
 def paced(settings: NodeSettings, most_requests: float = MOST_REQUESTS) -> NodeSettings:
-    """Return *settings* with intervals by which all nodes together make *most_requests* each second at most.
+    """Return *settings* with intervals for *most_requests* of all nodes a second.
 
     Each node looks for the ``stop`` file every ``POLL_CEILING``, and while it waits for main as often for what it waits
     for. It writes a heartbeat every ``HEARTBEAT_INTERVAL``, and reads another one as often once it works.

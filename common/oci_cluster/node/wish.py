@@ -1,4 +1,4 @@
-"""What the start script on main wishes: as many workers as there is work for; passed on to who may start and end them.
+"""Publishes the number of workers that main's start script asks for.
 
 The agent starts none itself: it has no permission to, and who follows the cluster bounds what it costs.
 """
@@ -31,7 +31,7 @@ class Wish:
     """The wish of the start script of one node, which is main."""
 
     def __init__(self, settings: NodeSettings, adapt: Adapt, pulse: Pulse, path: Path) -> None:
-        """Read it from *path*, which the start script replaces whole; it is within the bounds of *adapt*."""
+        """Read it from *path*, which the script replaces whole; *adapt* bounds it."""
         self._settings = settings
         self._adapt = adapt
         self._pulse = pulse
@@ -45,11 +45,11 @@ class Wish:
         self._has_warned = False
 
     def forget(self) -> None:
-        """Take note that the start script begins anew: what it has wished for before counts no more."""
+        """Forget earlier wishes: the start script begins anew."""
         self._told, self._seen, self._wanted = {}, None, {}
 
     def look(self, members: Sequence[str]) -> Mapping[str, Any] | None:
-        """Publish the wish where it has changed, and return it then; *members* are there, or are still expected."""
+        """Publish a wish that has changed, and return it; *members* are present or expected."""
         self._read()
         if not self._wanted:
             return None
@@ -79,7 +79,7 @@ class Wish:
             log.warning("the wish of the start script is ignored: %s", error)
 
     def _warn(self, workers: int) -> None:
-        """Say once that nobody gives what is wished for: at once where nobody is there to, else after a while."""
+        """Warn once that nobody grants the wish: at once without a follower."""
         wanted, now = int(self._wanted["workers"]), self._pulse.clock()
         if self._since[0] != (wanted, workers):
             self._since = (wanted, workers), now
@@ -96,7 +96,7 @@ class Wish:
 
 
 def parse_wish(text: str, minimum: int, maximum: int) -> dict[str, Any]:
-    """Return the fields of the wish in *text*, lines ``workers=3`` and ``idle=WORKER_2``, within the bounds."""
+    """Return the wish in *text*, lines ``workers=3`` and ``idle=WORKER_2``, within the bounds."""
     workers: int | None = None
     idle: list[str] = []
     for line in text.splitlines():

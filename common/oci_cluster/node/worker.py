@@ -1,4 +1,4 @@
-"""A worker, or a parameter server: follows main from attempt to attempt, and reports to it what goes wrong."""
+"""A worker or parameter server: follows main's attempts, and reports failures to it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Worker:
         """Do nothing: the launch's next life is main's to begin."""
 
     def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Make this node known, and return main's configuration: of the attempt that this node takes part in."""
+        """Publish this node, and return main's configuration of their common attempt."""
         node, pulse = self._settings.node, self._pulse
         while True:
             if self._arrival is not None and (self._why_elsewhere or not pulse.cluster_dir.life):
@@ -83,7 +83,7 @@ class Worker:
         return main
 
     def _enter_life(self, arrival: Arrival) -> None:
-        """Wait until main has proved which life it leads; from then on, no file of another one counts."""
+        """Wait until main has proved its life; no other file counts from then on."""
         pulse = self._pulse
         self._main, pulse.suspect_at = None, math.inf  # who was main in another life may be silent
         try:
@@ -99,7 +99,7 @@ class Worker:
             self._watch_main()
 
     def _retract_exit(self) -> bool:
-        """Remove what this node's rank has said at an end that was not the last: of an attempt, or its predecessor."""
+        """Remove the last word of an earlier attempt, or of a predecessor."""
         cluster_dir, node = self._pulse.cluster_dir, self._settings.node
         if not self._asked:
             # From here on, what this node says is later than its predecessor's words, even where its clock is behind;
@@ -113,7 +113,7 @@ class Worker:
         return True
 
     def _main_config(self) -> dict[str, Any] | None:
-        """Return main's configuration where this node takes part in its attempt, or has to come to a later one."""
+        """Return main's configuration, if this node takes part or a later attempt exists."""
         if self._why_elsewhere:
             return {"why": self._why_elsewhere}
         main, attempt = self._pulse.cluster_dir.read(config_file("MAIN")), self._pulse.attempt
@@ -157,7 +157,7 @@ class Worker:
             raise StorageError(msg, exit_code=outages.error.exit_code)
 
     def _main_is_silent(self, silent_s: float) -> None:
-        """Leave a main that has the files and does not answer: as lost, or for its next life where it can have one."""
+        """Give up a main that does not answer, or wait for its next life."""
         limit_s, error = self._settings.heartbeat_timeout_s, self._pulse.outages.error
         lost = f"main lost: no answer for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {limit_s:g} s): {error}"
         if self._arrival is None:
@@ -167,7 +167,7 @@ class Worker:
             self._why_elsewhere, self._lost = "main does not answer", lost
 
     def _look_for_another_life(self, arrival: Arrival, heartbeat: Mapping[str, Any] | None) -> None:
-        """Take note where main was interrupted, or its *heartbeat* is of another life, which proves to be current."""
+        """Note an interruption of main, or a *heartbeat* of a newer life."""
         pulse = self._pulse
         if heartbeat is not None:
             if heartbeat.get("phase") == INTERRUPTED and not self._why_elsewhere:
@@ -188,7 +188,7 @@ class Worker:
             self._why_elsewhere, self._next = f"main has begun life {life.number}", life
 
     def ended(self, code: int) -> Outcome | None:
-        """Return the outcome that the end of the start script means, None where main decides."""
+        """Return the outcome of the script's end, or None where main decides."""
         settings, pulse = self._settings, self._pulse
         if code == 0:
             # Not believed: a worker whose main has died may well leave with 0. The stop file, or main's silence, tells.
@@ -217,13 +217,13 @@ class Worker:
         return failure
 
     def _report(self, failure: Outcome) -> None:
-        """Say that the start script has failed; where storage does not take it, with the next heartbeat."""
+        """Report that the script has failed; without an answer, with the next heartbeat."""
         failed_at, has_left = self._failed_at or self._pulse.wall_clock(), not self._settings.gang
         answer = self._pulse.ask(lambda: self._pulse.publish_exit(failure, ended_at=failed_at, has_left=has_left))
         self._unreported = failure if isinstance(answer, NoAnswer) else None
 
     def poll(self) -> Restart | None:
-        """Return what main's heartbeat has told: another life, or a worker of a gang another attempt."""
+        """Return another life or attempt that main's heartbeat has told."""
         if self._why_elsewhere:
             return Restart(self._why_elsewhere, is_failure=False, begins_life=True)
         if self._mains_attempt > self._pulse.attempt:
@@ -240,7 +240,7 @@ class Worker:
         return ()
 
     def announce(self, outcome: Outcome) -> bool:
-        """Return True: the cluster's end is main's to announce. Main is told at once of an interruption."""
+        """Return True: main announces the end. Tell main of an interruption at once."""
         if outcome.is_interruption and self._pulse.cluster_dir.life:
             self._pulse.ask(lambda: self.leave(outcome))
         return True
