@@ -16,8 +16,7 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 def make_certificate(common_name: str, *, wall_clock: Callable[[], float] = time.time) -> tuple[str, str]:
     """Return a new self-signed certificate and its private key, both PEM (EC P-256).
 
-    The certificate is its own authority: who trusts it trusts exactly the holders of this key, the nodes of one launch.
-    It is valid from an hour before what *wall_clock* shows, Unix seconds.
+    It is its own authority: who trusts it trusts exactly the nodes of one launch. It is valid an hour earlier, too.
     """
     from cryptography import x509  # noqa: PLC0415 - 20 ms and 8 MB that only main needs
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
@@ -46,11 +45,7 @@ def encrypted(key: str, passphrase: bytes) -> str:
 
 
 def decrypted(key: str, passphrase: bytes) -> str:
-    """Return the plain private key, PEM, that :func:`encrypted` has made *key* of.
-
-    Raises:
-        ValueError, TypeError: *key* is none, or not encrypted, or *passphrase* does not open it.
-    """
+    """Return the plain private key, PEM, that :func:`encrypted` has made *key* of."""
     return _recoded(key, passphrase, None)
 
 

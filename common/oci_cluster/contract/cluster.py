@@ -166,11 +166,7 @@ class Plan:
 
     @classmethod
     def load(cls, directory: Path, root: Path) -> Plan:
-        """Return the plan whose ``cluster.json`` is in *directory*; *root* has the frameworks.
-
-        Raises:
-            LostPlanError: there is none.
-        """
+        """Return the plan whose ``cluster.json`` is in *directory*; *root* has the frameworks."""
         try:
             found = json.loads((directory / FILE).read_text())
             if not isinstance(found, dict) or not {"name", "launch_id", "cluster_id", "created"} <= set(found):

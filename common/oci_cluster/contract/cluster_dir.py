@@ -31,13 +31,10 @@ NO_FILE = "not a regular file: somebody else has put it there"
 class ClusterDir:
     """One cluster dir, seen by one launch.
 
-    Every method makes one or two storage requests. None waits or retries, where its maker has not asked for that: that
-    is the caller's loop. One file-system instance serves for life, and its listing cache is invalidated before each
-    listing; one that holds a connection is opened anew after a request that failed.
-
-    Raises (all methods):
-        StorageError: storage did not answer the question; nothing is known. Try again later.
-        NotPermittedError: storage refused for good.
+    Every method makes one or two storage requests, and neither waits nor retries: that is the caller's loop. One
+    file-system instance serves for life; one that holds a connection is opened anew after a request that failed. All
+    raise StorageError where storage did not answer, and nothing is known, and NotPermittedError where it refused for
+    good.
     """
 
     def __init__(
@@ -45,13 +42,9 @@ class ClusterDir:
     ) -> None:
         """Open the cluster dir at *url* for the launch *launch_id*.
 
-        Args:
-            url: The cluster dir.
-            launch_id: Of the launch.
-            launch_key: ``LAUNCH_KEY``, with which all that is published is signed; empty where the launch has none.
-            patience_s: On ``oci://``, how long a request that fails in passing is repeated: see :class:`Repeats`. 0 for
-                who has a loop; without, what :func:`oci_storage.configure` was told for this process.
-            held: On ``main://``, on main itself: what asks for the files without a connection.
+        All that is published is signed with *launch_key*; without one, with the id. On ``oci://``, a request that fails
+        in passing is repeated for *patience_s*, see :class:`Repeats`; without, as :func:`oci_storage.configure` was
+        told. On ``main://``, main itself asks *held*.
         """
         self._launch_key = launch_key
         self.url = url
@@ -123,8 +116,7 @@ class ClusterDir:
     def publish_once(self, name: str, **fields: Any) -> None:
         """Publish a file that is not there yet; of several writers, one succeeds.
 
-        Raises:
-            StorageError: it is there, or storage did not answer; what :meth:`read` returns then tells.
+        A StorageError says that it is there, or that storage did not answer; :meth:`read` then tells which.
         """
         body, _ = self._signer.sign(name, {**self._common(), **fields})
         self._write(name, lambda path: self._fs.pipe_file(path, body, mode="create"))
@@ -132,9 +124,8 @@ class ClusterDir:
     def read(self, name: str, *, any_life: bool = False) -> dict[str, Any] | None:
         """Return the fields of the file *name*; None where there is no usable one.
 
-        Why a file that is there was not used is kept in :attr:`unusable`. Among the fields are ``schema``,
-        ``launch_id`` and ``counter``, which is greater in each file that a writer has published. One of another
-        :attr:`life` counts only where *any_life* does.
+        Why one was not used is kept in :attr:`unusable`. The ``counter`` is greater in each file that a writer has
+        published. A file of another :attr:`life` counts only where *any_life* does.
         """
         self.unusable.pop(name, None)
         try:
@@ -308,7 +299,6 @@ def _base_name(entry: Mapping[str, Any]) -> str:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that *body* holds."""
     if len(body) > MAX_BYTES:
         msg = f"larger than {MAX_BYTES} bytes"
         raise ValueError(msg)

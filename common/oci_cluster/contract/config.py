@@ -50,10 +50,7 @@ _BEFORE_COMMENT = re.compile(r"""([^\s'"\\#]|(?<=\S)\#|\s+(?!\#)|'[^']*'|"(\\.|[
 def read_settings_file(path: Path) -> dict[str, str]:
     """Return the ``KEY=VALUE`` lines of *path* (``settings.env``, ``config.env``).
 
-    The file is read, never run: values may be quoted as in a shell, but nothing is expanded.
-
-    Raises:
-        SettingsError: the file cannot be read, or a line is something else; names file, line and setting.
+    It is read, never run: values may be quoted as in a shell, but nothing is expanded.
     """
     values: dict[str, str] = {}
     try:
@@ -160,11 +157,7 @@ class SettingsReader:
 
 
 def framework_dir(name: str, root: Path = PROJECT_ROOT) -> Path:
-    """Return the folder of framework *name*.
-
-    Raises:
-        ValueError: there is no such folder, or it has no start scripts; the message lists those that do.
-    """
+    """Return the folder of framework *name*."""
     known = sorted(path.parent.name for path in root.glob("*/start-master.sh"))
     if name not in known:
         msg = f"unknown framework '{name}'; this checkout has: {', '.join(known) or 'none'}"

@@ -39,7 +39,6 @@ class TimesWriter:
     """Keeps the times of one log, twenty in a second at most."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        """Keep them in the file *path*; *clock* tells Unix seconds."""
         self._path = path
         self._clock = clock
         self._noted_ms = 0
@@ -92,7 +91,6 @@ class LogTimes:
     _BLOCK = 1 << 14
 
     def __init__(self, path: Path) -> None:
-        """Read the file *path*, which may not be there yet."""
         self._path = path
         self._read = 0
         self._rest = b""
@@ -114,7 +112,6 @@ class LogTimes:
         return self._last[0]
 
     def _read_more(self) -> bool:
-        """Read on; return whether there is any time more."""
         while not self._entries and not self._is_over:
             try:
                 with self._path.open("rb") as file:
@@ -145,7 +142,6 @@ class Stamper:
     """Puts the time before each line of a log that comes bit by bit."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Begin at the beginning of a line; *clock* tells Unix seconds."""
         self._clock = clock
         #: Whether what was added last is no whole line.
         self.is_open = False
@@ -165,7 +161,6 @@ class StampedLog:
     """
 
     def __init__(self, logs: Path, node: str) -> None:
-        """Add to the log of *node* in the folder *logs*."""
         self._log, self._times = logs / f"{node}.log", times_file(logs, node)
         self._rest = b""
         self._is_open = False

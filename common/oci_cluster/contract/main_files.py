@@ -123,7 +123,6 @@ class MainFiles:
     """
 
     def __init__(self, ask: Ask) -> None:
-        """Have *ask* reach them."""
         self._ask = ask
 
     def invalidate_cache(self) -> None:
@@ -191,7 +190,6 @@ class RemoteFiles:
         connect_s: float = CONNECT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare to ask main at *url*, where both sides have *key*."""
         self._place = parse_place(url)
         self._key = key
         self._request_s, self._connect_s = request_s, connect_s
@@ -232,7 +230,6 @@ class RemoteFiles:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def _connect(self) -> _Connection:
-        """Return a connection on which main has proved itself."""
         now = self._clock()
         until, why = self._paused
         if now < until:
@@ -309,8 +306,6 @@ class _Lookup:
 
 
 class _Connection:
-    """A connection to main."""
-
     def __init__(self, connected: socket.socket, key: bytes, clock: Callable[[], float], until: float) -> None:
         """Prove this node on *connected*, and have main prove itself until then."""
         self._socket = connected

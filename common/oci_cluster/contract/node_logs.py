@@ -35,7 +35,6 @@ def sealed(cluster_dir: ClusterDir, name: str, text: bytes) -> bytes:
 
 
 def _signing(cluster_dir: ClusterDir, name: str, text: bytes = b"") -> hmac.HMAC:
-    """Return what signs the part *name*, which begins with *text*."""
     named = f"{cluster_dir.launch_id} {name}\n".encode()
     return hmac.new(cluster_dir.key_for("logs"), named + text, "sha256")
 
@@ -51,7 +50,6 @@ class NodeLogs:
     """
 
     def __init__(self, cluster_dir: ClusterDir, directory: Path, say: Say) -> None:
-        """Copy to the empty *directory*; tell *say* once if something is left out."""
         self._cluster_dir = cluster_dir
         self._directory = directory
         self._say = say

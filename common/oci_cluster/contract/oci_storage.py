@@ -50,14 +50,8 @@ def configure(*, waiting: Waiting | None = None, patience_s: float | None = None
     """Have ``oci://`` URLs opened so that every request is answered, or fails, soon.
 
     The SDK's own retries go on for ten minutes, know no retry-after, and its circuit breaker refuses requests that
-    nobody has tried. :class:`Repeats` takes their place.
-
-    Args:
-        waiting: How this process waits between two tries.
-        patience_s: How long a request is repeated where the caller does not say; see :class:`Repeats`. Nodes have
-            loops of their own, in which they also look at other things: 0.
-        identity: ocifs' own ``config``, ``signer`` and ``region``; without, it is the one that ocifs finds: on a Job
-            Run its resource principal.
+    nobody has tried. So requests are repeated for *patience_s*, see :class:`Repeats`; nodes have loops of their own: 0.
+    Without an *identity* (ocifs' ``config``, ``signer``, ``region``) it is the one that ocifs finds.
     """
     import fsspec.config  # noqa: PLC0415 - with the file systems that follow
     from oci.circuit_breaker import NoCircuitBreakerStrategy  # noqa: PLC0415 - a quarter of a second, where it is needed
@@ -87,16 +81,13 @@ def open_files(url: str, patience_s: float | None = None) -> tuple[OciFiles, str
 class OciFiles:
     """Objects by the calls of an fsspec file system; paths are ``<bucket>@<namespace>/...``.
 
-    Raises (all methods):
-        FileNotFoundError: there is no such object, and the bucket can be seen.
-        PermissionError: who asks is not known, or not allowed.
-        RequestFailedError: another refusal, or no answer.
+    All methods raise FileNotFoundError where the bucket can be seen and has no such object, PermissionError where who
+    asks is not known or not allowed, else RequestFailedError.
     """
 
     protocol = "oci"
 
     def __init__(self, file_system: Any, repeats: Repeats) -> None:
-        """Ask as *file_system*, of ocifs, does; *repeats* says what is asked again."""
         self._file_system = file_system
         self._repeats = repeats
         # Etag and content of small objects, by path, as they were read last.
@@ -312,7 +303,6 @@ _NO_REFUSALS = {304: _NotModifiedError, 416: _NothingThereError}
 
 
 def _refusal(operation: str, error: Any) -> Exception:
-    """Return what the service's *error* in answer to *operation* means."""
     status, code = int(error.status), str(error.code or "")
     if status in _NO_REFUSALS:
         return _NO_REFUSALS[status]()
@@ -330,7 +320,6 @@ def _refusal(operation: str, error: Any) -> Exception:
 
 
 def _retry_after(headers: Any) -> float:
-    """Return how many seconds the service asks clients to wait; 0 without a number."""
     try:
         return float((headers or {}).get("retry-after", 0))
     except (TypeError, ValueError):
@@ -338,7 +327,6 @@ def _retry_after(headers: Any) -> float:
 
 
 def _content(response: Any) -> bytes:
-    """Return the body of an answer, all of it."""
     body = bytes(response.data.content)
     told = response.headers.get("content-length")
     if told is not None and len(body) != int(told):

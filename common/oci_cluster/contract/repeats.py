@@ -28,7 +28,6 @@ class RequestFailedError(OSError):
     """Storage refused, or did not answer; the text tells people the next step."""
 
     def __init__(self, message: str, *, is_passing: bool, retry_after_s: float = 0.0) -> None:
-        """Keep *message*."""
         super().__init__(message)
         self.is_passing = is_passing
         self.retry_after_s = min(max(retry_after_s, 0.0), LONGEST_RETRY_AFTER_S)
@@ -56,7 +55,6 @@ class Repeats:
     """
 
     def __init__(self, patience_s: float, waiting: Waiting) -> None:
-        """Repeat for *patience_s* seconds."""
         self._patience_s = patience_s
         self._waiting = waiting
         self._failing_since: float | None = None
@@ -66,8 +64,7 @@ class Repeats:
     def call(self, request: Callable[[], T]) -> T:
         """Return what *request* returns.
 
-        Raises:
-            RequestFailedError: it failed for good, or for too long; says how often it was tried.
+        The error, where it failed for good or too long, says how often it was tried.
         """
         began_at = self._waiting.clock()
         # Spread widely, so that clients that were refused together do not come back together.

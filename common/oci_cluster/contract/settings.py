@@ -157,8 +157,7 @@ def checked(read: SettingsReader, settings: Iterable[Setting]) -> dict[str, str]
 def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> NodeSettings:
     """Return the settings of this node.
 
-    Raises:
-        SettingsError: names every variable that is missing or wrong, in one message.
+    An error names every variable that is missing or wrong, in one message.
     """
     read = SettingsReader(environ)
     folder = _add_framework(read, root)
@@ -248,7 +247,6 @@ def _checked(read: SettingsReader, settings: NodeSettings) -> NodeSettings:
 
 
 def _wrong_at_main(settings: NodeSettings) -> list[str]:
-    """Return what does not go with a work dir in the memory of main."""
     problems = []
     try:
         parse_place(settings.work_dir)

@@ -32,7 +32,6 @@ class Signer:
     """
 
     def __init__(self, key: bytes, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
-        """Sign with *key*; *wall_clock_ns* tells Unix nanoseconds."""
         self._key = key
         self._wall_clock_ns = wall_clock_ns
         # The greatest counter that was written or read: who follows another is later, whatever its clock shows.

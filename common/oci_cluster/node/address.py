@@ -13,7 +13,6 @@ from oci_cluster.errors import SettingsError
 
 
 def _interfaces() -> list[tuple[str, str, str | None]]:
-    """Return each IP address of this machine, with its network interface and mask."""
     import psutil  # noqa: PLC0415 - 20 ms that a node with NODE_ADDRESS does not spend
 
     families = (socket.AF_INET, socket.AF_INET6)

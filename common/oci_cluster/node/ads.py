@@ -82,8 +82,6 @@ def with_own_rank(
 
 
 class _Found:
-    """What a node has been given, on its way to settings of ours."""
-
     def __init__(self, environ: dict[str, str]) -> None:
         self.environ = environ
         self._framework = (environ.get("FRAMEWORK") or environ.get("OCI__CLUSTER_TYPE", "")).lower()

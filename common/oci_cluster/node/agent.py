@@ -195,7 +195,6 @@ class Agent:
         return True
 
     def _bring_outputs_back(self, uploads: Uploads) -> None:
-        """Have the entry point find what it has left in an earlier life."""
         code_of = uploads.fetch()
 
         def has_ended() -> bool:
@@ -223,7 +222,6 @@ class Agent:
         )
 
     def _attempt(self, own: Mapping[str, Any]) -> Outcome | Restart:
-        """Run the start script once, together with the other nodes; return how that ended."""
         self._script.start(own["address"], self._role.join(own))
         self._pulse.phase = "running"
         if self._uploads is not None:

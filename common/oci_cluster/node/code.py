@@ -37,12 +37,8 @@ class NoCodeError(ClusterError):
 def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeout_s: float = 600.0) -> None:
     """Put the code of *uri* into the directory *target*, empty or absent.
 
-    Args:
-        uri: ``<fsspec URL of a tar>#sha256=<hex>`` (compressed or not), ``git+<URL>@<branch, tag or commit>``, or
-            ``folder+<fsspec URL of a folder or file>``, which is taken as it is.
-        target: Where it goes. Nothing is put there before all of it has been fetched and checked.
-        environ: What git runs in.
-        git_timeout_s: Longest time for git. Source of the default: design document 5.2, TIMEOUT.
+    It is ``<fsspec URL of a tar>#sha256=<hex>``, ``git+<URL>@<branch, tag or commit>``, or ``folder+<fsspec URL>``,
+    which is taken as it is. Nothing is put there before all of it has been fetched and checked.
 
     Raises:
         SettingsError: *uri* has another form, its content has another hash, or an archive reaches outside *target*.
@@ -78,7 +74,6 @@ def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeou
 
 @contextlib.contextmanager
 def _asking(url: str) -> Iterator[None]:
-    """Raise what a file system says of *url* as our own errors."""
     try:
         yield
     except ClusterError:
@@ -108,7 +103,6 @@ def _fetch_folder(url: str, target: Path) -> None:
 
 
 def _copy_folder(fs: Any, path: str, target: Path) -> int:
-    """Copy the folder *path* of *fs* to *target*; return its number of files."""
     count = 0
     for item in fs.ls(path, detail=True):
         name = item["name"].rstrip("/")

@@ -69,8 +69,6 @@ _WORDS = frozenset({STOP, heartbeat_file("MAIN")})
 
 
 class _Guest:
-    """A connection of another node, or of somebody else."""
-
     def __init__(self, connected: socket.socket, challenge: bytes, until: float) -> None:
         self.socket = connected
         self.until: float | None = until
@@ -95,7 +93,6 @@ class Exchange:
     def __init__(
         self, launch_id: str, launch_key: str, *, clock: Callable[[], float] = time.monotonic, prove_s: float = PROVE_S
     ) -> None:
-        """Prepare to serve the nodes of the launch *launch_id*, which have its *launch_key*."""
         self.memory = MainMemory()
         self._key = derived_key(launch_key, launch_id, PURPOSE)
         self._clock = clock
@@ -290,7 +287,6 @@ class Exchange:
             self._answer(guest, request, body)
 
     def _welcome(self, guest: _Guest) -> None:
-        """Note that *guest* has proved the launch key, and when."""
         guest.heard_at = self._clock()
         if guest.is_proved:  # main's own thread looks at who is there: nobody may be missing for a moment
             return
@@ -318,7 +314,6 @@ class Exchange:
         self._send(guest)
 
     def _done(self, guest: _Guest, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Do what is asked for; return the answer."""
         what, name = request.get("do"), str(request.get("name", ""))
         if what == "read" and name in _WORDS:
             guest.heard[name] = self.memory.version(name)
@@ -328,7 +323,6 @@ class Exchange:
         return answer
 
     def _take_note(self, guest: _Guest, name: str) -> None:
-        """Note the name of *guest*; end older connections of the same node."""
         found = _OF_NODE.fullmatch(name)
         if found is None or guest.node == found[1]:
             return

@@ -19,7 +19,6 @@ class OwnGpus:
     def __init__(
         self, program: str, environ: Mapping[str, str], output: Path, *, children: Children, clock: Callable[[], float]
     ) -> None:
-        """Prepare to ask, in the first heartbeat."""
         self._command, self._environ, self._output = [program, "-L"], environ, output
         self._children, self._clock = children, clock
         self._pid: int | None = None

@@ -55,8 +55,6 @@ def write(path: str, cluster_dir: ClusterDir, files: Mapping[str, Mapping[str, A
 
 
 def _fitting(sign: Sign, files: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Return a line for each of the *files*, with reasons cut to fit."""
-
     def lines(most: int) -> bytes:
         return b"".join(
             b"%s %s\n" % (name.encode(), sign(name, **{**fields, "reason": _cut(str(fields["reason"]), most)}))

@@ -25,7 +25,6 @@ class LedLife:
     """The life that this main leads."""
 
     def __init__(self, pulse: Pulse) -> None:
-        """Lead none yet."""
         self._pulse = pulse
         self._id = ""
         self._answers: dict[str, int] = {}
@@ -99,7 +98,6 @@ class Arrival:
     """A node's arrival, which main answers: nothing else proves that main lives."""
 
     def __init__(self, cluster_dir: ClusterDir, name: str) -> None:
-        """Prepare to arrive under *name*."""
         self._cluster_dir = cluster_dir
         self._name = name
         self._counter = 0

@@ -29,7 +29,6 @@ class MainWatch:
     """Main, as another node sees it."""
 
     def __init__(self, timeout_s: float, moment: float) -> None:
-        """Count main as alive at *moment*, and as lost after *timeout_s* seconds of silence."""
         self._timeout_s = timeout_s
         self._silence = Silence(moment)
 
@@ -114,7 +113,6 @@ class NodesWatch:
     def __init__(
         self, settings: NodeSettings, *, wall_clock: Callable[[], float], unusable: Mapping[str, str] | None = None
     ) -> None:
-        """Watch the nodes that *settings* ask for, and those that join them."""
         self._settings = settings
         self._wall_clock = wall_clock
         self._unusable = {} if unusable is None else unusable
@@ -209,9 +207,7 @@ class NodesWatch:
     def check(self) -> None:
         """Raise where too few nodes are left.
 
-        Raises:
-            LostError: fewer than ``MIN_WORKERS`` workers, or a parameter server is gone. Its exit code is that of the
-                first cause, 76 if that vanished without a word.
+        Fewer than ``MIN_WORKERS`` workers, or a parameter server is gone: a LostError with the first cause's exit code.
         """
         awaited = self.awaited
         gone = [failure for failure in self.failures.values() if failure.has_left and failure.node not in awaited]
@@ -293,7 +289,6 @@ class NodesWatch:
         return is_new
 
     def _reported(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
-        """Return the failure that *node* itself reports."""
         name = exit_file(node)
         if name not in listing or self._others.get(name) == listing[name]:
             return None
@@ -311,7 +306,6 @@ class NodesWatch:
         return Failure.of(node, outcome, time=time, noticed_at=moment, attempt=self.attempt, has_left=has_left)
 
     def _silent(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
-        """Return the failure that *node*'s silence means."""
         if self._settings.interruptible and node not in self._configs:
             return None  # its heartbeat is of another life, or of none yet
         # A file that somebody has deleted does not change either. A node's configuration is its first sign of life: who
@@ -348,7 +342,6 @@ def is_member(node: str) -> bool:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return *value* as Unix seconds; None for a bool, NaN or a wild number."""
     return float(value) if type(value) in {int, float} and 0 <= value < 1e11 else None
 
 

@@ -55,7 +55,6 @@ class Main:
     """The node that leads the cluster."""
 
     def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
-        """Watch the other nodes from now on."""
         self._settings = settings
         self._script = script
         self._pulse = pulse
@@ -155,7 +154,6 @@ class Main:
     # --- The other nodes -----------------------------------------------------------------------------------
 
     def _look(self) -> Mapping[str, str]:
-        """List the cluster dir, note what is in it, and return the list."""
         try:
             self._listing = self._pulse.cluster_dir.listing()
         except (StorageError, NotPermittedError):
@@ -175,7 +173,6 @@ class Main:
         self._nodes.prove_one(self._listing, self._pulse.clock(), self._pulse.read)
 
     def _take_note(self, listing: Mapping[str, str]) -> None:
-        """Take note of who is present, and have start scripts on main see it."""
         if self._life is not None:
             self._life.note(listing)
         joined = self._nodes.observe(listing, self._pulse.clock(), self._pulse.read)
@@ -327,7 +324,6 @@ class Main:
             log.warning("%s", told)
 
     def _poll_ready(self) -> None:
-        """Publish once that the cluster is ready."""
         if self._is_ready:
             return
         pulse, facts = self._pulse, self._script.ready()

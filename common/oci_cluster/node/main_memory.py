@@ -18,7 +18,6 @@ class MainMemory:
     """Files by name, which several threads may use."""
 
     def __init__(self, most_files: int = MOST_FILES, most_bytes: int = MOST_BYTES) -> None:
-        """Hold nothing yet, and never more than that."""
         # Content and number of its version: every file that is written has a new one.
         self._files: dict[str, tuple[bytes, int]] = {}
         self._most_files, self._most_bytes = most_files, most_bytes
@@ -29,9 +28,8 @@ class MainMemory:
     def ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
         """Do what a *request* wants, and return the answer; see :data:`~oci_cluster.contract.main_files.Ask`.
 
-        Raises:
-            RequestFailedError: there is no room.
-            ValueError, TypeError, KeyError: there is no such request.
+        Where there is no room, it raises RequestFailedError; where there is no such request, ValueError, TypeError,
+        KeyError.
         """
         what, name = request.get("do"), str(request.get("name", ""))
         with self._lock:

@@ -63,7 +63,6 @@ class Uploads:
         wait: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
-        """Prepare them."""
         self._environ = environ
         self._source = source
         self._command = [sys.executable, "-m", "oci_cluster", "upload-outputs", str(source), str(manifest)]
@@ -129,11 +128,8 @@ def upload_outputs(
     """Upload every new or changed file under *source*; return how many there were.
 
     Links are not followed: they may lead anywhere. The file *manifest* remembers size and time of what was uploaded.
-    The next life of the node *listed*, if one is named, is to believe these files.
-
-    Raises:
-        StorageError: something could not be uploaded within *timeout_s*.
-        NotPermittedError: storage refused; not repeated.
+    The next life of the node *listed*, if one is named, is to believe these files. What fails is repeated for
+    *timeout_s*.
     """
     done = _read_manifest(manifest)
     deadline = clock() + timeout_s
@@ -160,7 +156,6 @@ def upload_outputs(
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Return the files under *source* by their names there; no links."""
     paths = (path for path in sorted(source.rglob("*")) if not path.is_symlink() and path.is_file())
     return {path.relative_to(source).as_posix(): path for path in paths}
 
@@ -181,7 +176,6 @@ def _changed(source: Path, done: Mapping[str, list[int]]) -> dict[str, tuple[Pat
 
 
 def _upload(cluster_dir: ClusterDir, path: Path, name: str) -> bool:
-    """Upload one file; return False for one that has gone away meanwhile."""
     try:
         cluster_dir.upload(path, name)
     except StorageError:
@@ -238,7 +232,6 @@ class OutputsList:
     """The list of this node's outputs, as the next life is to believe it."""
 
     def __init__(self, cluster_dir: ClusterDir, node: str, kept: Path) -> None:
-        """Go on with the list in the file *kept*, if there is one."""
         self._cluster_dir = cluster_dir
         self._node = node
         self._kept = kept
@@ -310,12 +303,8 @@ def bring_outputs_back(
 ) -> int:
     """Copy the outputs of *node*'s earlier life to *target*; return how many.
 
-    What is there already stays. The *manifest* says of what is brought that it needs no upload, see
-    :func:`upload_outputs`.
-
-    Raises:
-        StorageError: storage did not answer within *timeout_s*, or there is no room for them.
-        NotPermittedError: storage refused.
+    What is there already stays. What is brought needs no upload, says the *manifest*. What fails is repeated for
+    *timeout_s*.
     """
     deadline = clock() + timeout_s
     states = repeated(lambda: read_list(cluster_dir, node) or {}, deadline, clock=clock, sleep=sleep)

@@ -30,7 +30,6 @@ class OwnLog:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Make the file."""
         self._prefix = f"{FOLDER}/{node}.{int(wall_clock() * 1000)}"
         self._clock = clock
         #: When it may be worth a look whether there is something to ship.

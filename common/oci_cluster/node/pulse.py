@@ -104,7 +104,6 @@ class Schedule:
     """When something is due: at an interval, sooner after a failed request."""
 
     def __init__(self, interval_s: float) -> None:
-        """Have it due at once, and then every *interval_s* seconds."""
         self._interval_s = interval_s
         self._delays: Iterator[float] = itertools.repeat(interval_s)
         self._answered = True
@@ -218,11 +217,8 @@ class Pulse:
     ) -> T:
         """Return what *poll* finds within ``TIMEOUT``; *explain* says what is missing.
 
-        Where *poll* has seen that it comes nearer, as *has_news* tells, it is asked often again.
-
-        Raises:
-            StoppedError, TimedOutError: see :meth:`obey`.
-            TimedOutError, StorageError: it did not come in time.
+        Where *has_news* says that it comes nearer, *poll* is asked often again. Raises what :meth:`obey` does;
+        TimedOutError, or StorageError, where it did not come in time.
         """
         # A work dir that is polled often costs little to poll: workers there have main's address 0.15 s sooner.
         delays = self._young_looks()
@@ -299,7 +295,6 @@ class Pulse:
             own_log.close()
 
     def _ship_last(self, own_log: OwnLog) -> None:
-        """Ship the last lines of the log, even if storage is busy."""
         give_up_at = self.clock() + _LAST_LINES_S
         for delay in poll_delays(self._settings.poll_ceiling_s):
             shipped = self.ask(lambda: own_log.ship(self.cluster_dir))
@@ -368,10 +363,8 @@ class Pulse:
     def ask(self, request: Callable[[], T]) -> T | NoAnswer:
         """Return storage's answer; NO_ANSWER in an outage, which is logged once.
 
-        While storage wants to be left alone, it is not asked, and has not answered.
-
-        Raises:
-            NotPermittedError: storage refuses already before the first start script has run.
+        Storage that wants to be left alone is not asked. A refusal before the first start script raises
+        NotPermittedError.
         """
         if self.clock() < self._silent_until:
             self._unanswered += 1

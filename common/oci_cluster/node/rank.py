@@ -57,11 +57,8 @@ def claim_rank(
 ) -> int:
     """Return the first free one of *ranks*, which is *holder*'s from now on.
 
-    Raises:
-        SettingsError: all are taken.
-        StorageError: storage has not answered within ``TIMEOUT``.
-        TimedOutError: no main has told within ``TIMEOUT`` which life this is.
-        StoppedError: the launch is over.
+    Where all are taken, the error says *taken*. A launch that is over, and ``TIMEOUT`` without an answer, are errors,
+    too.
     """
     cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
     arrival = Arrival(cluster_dir, f"{settings.mode}-{holder}")
@@ -102,7 +99,6 @@ def _enter_life(cluster_dir: ClusterDir, arrival: Arrival) -> bool:
 
 
 def _ranks(settings: NodeSettings, told: str) -> Iterator[int]:
-    """Yield the ranks of this node's group, the likeliest first."""
     first, count = (1, settings.worker_count) if settings.mode == "WORKER" else (settings.first_ps, settings.ps_count)
     number = int(told) if told.isascii() and told.isdigit() and len(told) < 7 else first
     # Counted through, it is the rank; counted in the group, it is how many come before.

@@ -105,7 +105,6 @@ class Tail:
     """The last bytes of all that was added."""
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
         self._kept = bytearray()
 
     def add(self, data: bytes) -> None:
@@ -130,7 +129,6 @@ class LogBound:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        """Pass on *max_bytes*; 0 is no bound."""
         self._max_bytes = max_bytes
         self._passed = 0
         self._dropped = 0
@@ -168,7 +166,6 @@ class Reminder:
     EVERY_BYTES, EVERY_S = 512 << 10, 10.0
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Repeat nothing yet; *clock* tells monotonic seconds."""
         self._clock = clock
         self._told: dict[bytes, bytes] = {}
         self._bytes = self._since = 0
@@ -200,13 +197,11 @@ class Relay:
     def __init__(
         self, node: str, *, times: Path | None = None, stamped: Path | None = None, max_bytes: int = 0
     ) -> None:
-        """Begin. To be called before this process adopts orphans.
+        """Begin.
 
-        Args:
-            node: The node's name.
-            times: Where stdout is a file, the file that tells when it was written: see `contract/log_times.py`.
-            stamped: A file that gets all of it too, each line after its time.
-            max_bytes: How much of it is written, see :class:`LogBound`; 0 is all.
+        To be called before this process adopts orphans. *times* gets the times of a stdout that is a file, see
+        `contract/log_times.py`; *stamped* all of it, each line after its time. *max_bytes*: see :class:`LogBound`; 0 is
+        all.
         """
         sys.stdout.flush()
         sys.stderr.flush()
@@ -300,8 +295,6 @@ def _is_stderr(handler: logging.Handler) -> bool:
 
 
 class _Marked(logging.Formatter):
-    """What formats the lines of a handler, each with a mark before it."""
-
     def __init__(self, handler: logging.Handler, mark: str) -> None:
         self._handler = handler
         self._formatter = handler.formatter or logging.Formatter()
@@ -318,8 +311,6 @@ class _Marked(logging.Formatter):
 
 
 class _Log:
-    """Where what is printed goes."""
-
     def __init__(self, descriptor: int, stamper: Stamper | None = None) -> None:
         self._descriptor = descriptor
         self._stamper = stamper
@@ -342,8 +333,6 @@ class _Log:
 
 
 class _Copying:
-    """What the relay's process does."""
-
     def __init__(
         self,
         node: str,

@@ -108,7 +108,6 @@ class Script:
         node_dir: Path,
         relay: Relay | None = None,
     ) -> None:
-        """Prepare it."""
         self._settings, self._environ = settings, environ
         self._children = children
         self._pulse = pulse
@@ -221,7 +220,6 @@ class Script:
         (self._node_dir / "profile-cmd").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
 
     def _basic_environ(self, address: str) -> dict[str, str]:
-        """Return what every script of the framework gets on this node."""
         settings, node_dir = self._settings, self._node_dir
         args_file = node_dir / "entry-args"
         args_file.write_bytes(b"".join(os.fsencode(arg) + b"\0" for arg in settings.entry_args))
@@ -316,7 +314,6 @@ class Script:
 
     @property
     def _places(self) -> list[Path]:
-        """The folders with the user's code."""
         code_dir = self._settings.code_dir
         return [code_dir, (code_dir / (self._settings.entry_point or ".")).parent]
 
@@ -378,7 +375,6 @@ class Script:
             return b""
 
     def _printed(self) -> tuple[str, str]:
-        """Return the node whose entry point has failed, and what that printed last."""
         path = self._node_dir / "entry-point-printed"
         if path.exists():
             node, _, printed = path.read_text(errors="replace").partition("\n")
@@ -454,7 +450,6 @@ def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
-    """Return where this node and its user's servers listen."""
     return {
         "NODE_ADDRESS": address,
         # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.

@@ -62,7 +62,6 @@ class Standstill:
         clock: Callable[[], float],
         proc: Path = Path("/proc"),
     ) -> None:
-        """Count from now on."""
         self._timeout_s, self._node_dir, self._places = timeout_s, node_dir, places
         self._look_s = min(_LOOK_S, timeout_s / _LOOKS)
         self._printed_at, self._clock, self._proc = printed_at, clock, proc
@@ -209,11 +208,7 @@ def _source(file: str, line: str) -> str:
 
 
 def ask_all(own: Mapping[str, Any], members: Sequence[str], read: Callable[[str], Mapping[str, Any] | None]) -> str:
-    """Return what main says of a standstill on all nodes; empty without one.
-
-    Returns:
-        Empty where another node prints or computes, or there are too many to ask: each is a request.
-    """
+    """Return what main says of a standstill on all nodes; empty without one."""
     if len(members) > _MOST_ASKED:
         return ""
     told = {"MAIN": own, **{node: read(heartbeat_file(node)) or {} for node in members}}

@@ -79,7 +79,6 @@ class Wish:
             log.warning("the wish of the start script is ignored: %s", error)
 
     def _warn(self, workers: int) -> None:
-        """Warn once that nobody grants the wish: at once without a follower."""
         wanted, now = int(self._wanted["workers"]), self._pulse.clock()
         if self._since[0] != (wanted, workers):
             self._since = (wanted, workers), now

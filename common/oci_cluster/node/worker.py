@@ -30,7 +30,6 @@ class Worker:
     """Every node but main."""
 
     def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
-        """Follow main, once that is heard of."""
         self._settings = settings
         self._script = script
         self._pulse = pulse
@@ -133,7 +132,6 @@ class Worker:
         self._main = self._main or MainWatch(self._settings.heartbeat_timeout_s, self._pulse.clock())
 
     def _observe(self) -> None:
-        """Read main's heartbeat."""
         if self._unreported is not None:
             self._report(self._unreported)
         if self._main is None:
