@@ -15,7 +15,7 @@ from oci_cluster.contract.config import SettingsReader, framework_defaults
 from oci_cluster.contract.names import node_name
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings import min_workers_of
-from oci_cluster.contract.values import parse_count, parse_duration, parse_ports, parse_switch
+from oci_cluster.contract.values import parse_count
 from oci_cluster.errors import ExitCode, LostPlanError, NotPermittedError, SettingsError
 from oci_cluster.system.text import seconds_since, timestamp
 
@@ -316,19 +316,19 @@ def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
     """Return the limits that the nodes' *environment*, or else the framework in *framework_folder*, sets."""
     defaults = framework_defaults(framework_folder)
     read = SettingsReader(environment, defaults)
-    worker_count = read.value("WORKER_COUNT", parse_count, 0)
-    waits_for_all = [read.value(name, parse_switch, False) for name in ("GANG", "WAIT_FOR_ADDRESSES")]
+    worker_count = read.setting("WORKER_COUNT", 0)
+    waits_for_all = any([*map(read.setting, ("GANG", "WAIT_FOR_ADDRESSES"))])
     fewest = min_workers_of(read, worker_count)
     session = ["SESSION_PORT"] if environment.get("SESSION_PORT") else []
     limits = Limits(
         min_workers=fewest,
-        workers_to_begin=worker_count if any(waits_for_all) else fewest,
-        timeout_s=read.value("TIMEOUT", parse_duration, 600.0),
-        ttl_s=read.value("TTL", parse_duration, 0.0),
-        grace_period_s=read.value("GRACE_PERIOD", parse_duration, 10.0),
-        heartbeat_timeout_s=read.value("HEARTBEAT_TIMEOUT", parse_duration, 60.0),
+        workers_to_begin=worker_count if waits_for_all else fewest,
+        timeout_s=read.setting("TIMEOUT"),
+        ttl_s=read.setting("TTL"),
+        grace_period_s=read.setting("GRACE_PERIOD"),
+        heartbeat_timeout_s=read.setting("HEARTBEAT_TIMEOUT"),
         ports={name: read.value(name, _port) for name in (*defaults, *session) if name.endswith("_PORT")},
-        exposed=read.value("EXPOSE", parse_ports, ()),
+        exposed=read.setting("EXPOSE") or (),
     )
     if read.problems:
         raise SettingsError.of(read.problems, "")

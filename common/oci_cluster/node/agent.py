@@ -263,7 +263,7 @@ class Agent:
         announced = outcome
         if self._settings.is_main and not outcome.is_interruption:
             pulse.tell(STOP, **stop_fields(outcome))  # before the others end
-        _write_last_words(self._settings, pulse, outcome, announced)
+        self._write_last_words(outcome, announced)
         pulse.phase = INTERRUPTED if outcome.is_interruption else "stopping"
         if outcome.is_interruption and pulse.has_joined:
             pulse.beat()  # the others wait for the next life
@@ -279,7 +279,7 @@ class Agent:
         if pulse.cluster_dir.is_at_main and (count := self._script.count_own_outputs()):
             log.warning("files in OUTPUT_DIR go with this node, as WORK_DIR keeps none: %d", count)
         if outcome is not announced:
-            _write_last_words(self._settings, pulse, outcome, announced)
+            self._write_last_words(outcome, announced)
         if pulse.has_joined:
             self._say_goodbye(outcome, is_announced=is_announced)
         if self._exchange is not None:
@@ -293,6 +293,18 @@ class Agent:
         pulse.close_log()
         remove_node_dir(self._node_dir)
         return outcome.exit_code
+
+    def _write_last_words(self, outcome: Outcome, announced: Outcome) -> None:
+        """Write how this node ended, and main's *announced* outcome, to ``TERMINATION_LOG``."""
+        settings, pulse = self._settings, self._pulse
+        if not settings.termination_log:
+            return
+        from oci_cluster.node.last_words import write  # noqa: PLC0415 - where somebody reads them
+
+        files = {exit_file(settings.node): exit_fields(outcome, time=pulse.wall_clock(), attempt=pulse.attempt)}
+        if settings.is_main and not outcome.is_interruption:
+            files[STOP] = stop_fields(announced)
+        write(settings.termination_log, pulse.cluster_dir, files)
 
     def _say_goodbye(self, outcome: Outcome, *, is_announced: bool) -> None:
         # Main's word is worth repeating for as long as anybody would still listen to it.
@@ -320,15 +332,3 @@ def _told_of_gpus(
     from oci_cluster.node.gpus import OwnGpus  # noqa: PLC0415 - where there may be some
 
     return OwnGpus(program, environ, directory / "gpus", children=children, clock=clock).told
-
-
-def _write_last_words(settings: NodeSettings, pulse: Pulse, outcome: Outcome, announced: Outcome) -> None:
-    """Write how this node ended, and main's *announced* outcome, to ``TERMINATION_LOG``."""
-    if not settings.termination_log:
-        return
-    from oci_cluster.node.last_words import write  # noqa: PLC0415 - where somebody reads them
-
-    files = {exit_file(settings.node): exit_fields(outcome, time=pulse.wall_clock(), attempt=pulse.attempt)}
-    if settings.is_main and not outcome.is_interruption:
-        files[STOP] = stop_fields(announced)
-    write(settings.termination_log, pulse.cluster_dir, files)

@@ -8,17 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import (
-    CERTIFICATE,
-    LIFE,
-    READY,
-    STOP,
-    WISH,
-    config_file,
-    exit_file,
-    heartbeat_file,
-    node_dir,
-)
+from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
@@ -68,7 +58,7 @@ class Main:
         if settings.adapt:
             from oci_cluster.node.wish import Wish  # noqa: PLC0415 - where a cluster adapts
 
-            self._wish = Wish(settings, settings.adapt, pulse, node_dir(settings.launch_id, settings.node) / "wish")
+            self._wish = Wish(settings, settings.adapt, pulse, script.node_dir / "wish")
         self._has_to_begin_life = False
         # Frameworks whose start scripts know the other nodes; with those that do not, main reads no configurations.
         self._reads_configs = settings.wait_for_addresses or script.has_facts

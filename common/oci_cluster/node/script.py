@@ -111,7 +111,7 @@ class Script:
         self._settings, self._environ = settings, environ
         self._children = children
         self._pulse = pulse
-        self._node_dir = node_dir
+        self.node_dir = node_dir
         self._relay = relay
         self._pid: int | None = None
         self._is_over = False
@@ -141,7 +141,7 @@ class Script:
         """Return the framework's facts about this node, for the others; runs its ``node-facts.sh``."""
         if not self.has_facts:
             return {}
-        name, path = self._facts_script.name, self._node_dir / "facts"
+        name, path = self._facts_script.name, self.node_dir / "facts"
         with path.open("wb") as output:
             pid = self._start_child([str(self._facts_script)], self._basic_environ(address), output=output.fileno())
         try:
@@ -161,8 +161,8 @@ class Script:
 
     def hand_certificate(self, certificate: str, key: str) -> None:
         """Write the certificate and key to files that only this user can read."""
-        write_whole(self._node_dir / "certificate.pem", certificate)
-        write_whole(self._node_dir / "key.pem", key)
+        write_whole(self.node_dir / "certificate.pem", certificate)
+        write_whole(self.node_dir / "key.pem", key)
 
     def hand_encrypted(self, certificate: str, key: str, passphrase: bytes) -> None:
         """Do the same with an encrypted *key*.
@@ -177,7 +177,7 @@ class Script:
             return 0
 
         pid = self._children.fork(
-            hand, name="open key", cwd=self._node_dir, output=_STDERR, parent_death_signal=signal.SIGKILL
+            hand, name="open key", cwd=self.node_dir, output=_STDERR, parent_death_signal=signal.SIGKILL
         )
         while (code := self._children.code(pid)) is None:
             self._pulse.wait(1.0)
@@ -189,15 +189,15 @@ class Script:
         """Tell main's script the nodes that have not left, one a line."""
         text = "".join(f"{node}\n" for node in nodes)
         if text != self._members:
-            write_whole(self._node_dir / "members", text)
+            write_whole(self.node_dir / "members", text)
             self._members = text
 
     def start(self, address: str, main: Mapping[str, Any]) -> None:
         """Start it for the attempt that *main*'s configuration describes, on this node's *address*."""
         name = "start-master.sh" if self._settings.is_main else "start-worker.sh"
         said = ("ready", "wish", "reason", "entry-pid", "entry-point-ended", "entry-point-printed")
-        left = (path for pattern in ("uncaught-*", "stack-*") for path in self._node_dir.glob(pattern))
-        for path in [*(self._node_dir / name for name in said), *left]:
+        left = (path for pattern in ("uncaught-*", "stack-*") for path in self.node_dir.glob(pattern))
+        for path in [*(self.node_dir / name for name in said), *left]:
             path.unlink(missing_ok=True)
         self._hand_profile_cmd()
         if self._relay is not None:
@@ -205,8 +205,8 @@ class Script:
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
         environ |= _ads_environ(self._settings, environ)
         if main.get("tls"):
-            environ["TLS_CERT_FILE"] = str(self._node_dir / "certificate.pem")
-            environ["TLS_KEY_FILE"] = str(self._node_dir / "key.pem")
+            environ["TLS_CERT_FILE"] = str(self.node_dir / "certificate.pem")
+            environ["TLS_KEY_FILE"] = str(self.node_dir / "key.pem")
         self._pid = self._start_child([str(self._settings.framework_dir / name)], environ)
         self._is_over = False
         self.started_at = self._pulse.clock()
@@ -217,10 +217,10 @@ class Script:
         words = self._settings.profile_cmd
         if words and shutil.which(words[0], path=self._environ.get("PATH")) is None:
             raise SettingsError(no_profiler(words[0]))
-        (self._node_dir / "profile-cmd").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
+        (self.node_dir / "profile-cmd").write_bytes(b"".join(os.fsencode(word) + b"\0" for word in words))
 
     def _basic_environ(self, address: str) -> dict[str, str]:
-        settings, node_dir = self._settings, self._node_dir
+        settings, node_dir = self._settings, self.node_dir
         args_file = node_dir / "entry-args"
         args_file.write_bytes(b"".join(os.fsencode(arg) + b"\0" for arg in settings.entry_args))
         is_own = self.output_dir == self._own_outputs
@@ -269,7 +269,7 @@ class Script:
 
     def _working_dir(self) -> Path:
         """Return the working directory of scripts: the code, or links to it."""
-        settings, own = self._settings, self._node_dir / "working"
+        settings, own = self._settings, self.node_dir / "working"
         if not settings.output_folders:
             return settings.code_dir
         if not own.exists():
@@ -308,7 +308,7 @@ class Script:
         from oci_cluster.node.standstill import Standstill  # noqa: PLC0415 - where it is asked for
 
         printed_at, clock = relay.printed_at, self._pulse.clock
-        return Standstill(settings.silence_timeout_s, self._node_dir, self._places, printed_at=printed_at, clock=clock)
+        return Standstill(settings.silence_timeout_s, self.node_dir, self._places, printed_at=printed_at, clock=clock)
 
     # --- What it says --------------------------------------------------------------------------------------
 
@@ -320,14 +320,14 @@ class Script:
     def look_whether_it_stands_still(self) -> Mapping[str, Any]:
         """Return what a heartbeat tells of a standstill, if there is one."""
         # A main without an entry point waits for other nodes, for which there is TIMEOUT.
-        has_begun = not self._settings.is_main or (self._node_dir / "entry-pid").exists()
+        has_begun = not self._settings.is_main or (self.node_dir / "entry-pid").exists()
         is_watched = self._standstill is not None and has_begun and not self._is_over
         self.standstill = self._standstill.told() if self._standstill is not None and is_watched else {}
         return self.standstill
 
     def ready(self) -> dict[str, str] | None:
         """Return the facts of a cluster that is ready; None while it is not."""
-        path = self._node_dir / "ready"
+        path = self.node_dir / "ready"
         return parse_facts(path.read_text(errors="replace")) if path.exists() else None
 
     def reason(self) -> str:
@@ -350,7 +350,7 @@ class Script:
             places = self._places
             rank = _RANK.match(how)
             node, printed = self._printed()
-            is_entry = any((self._node_dir / name).exists() for name in ("entry-pid", "entry-point-printed"))
+            is_entry = any((self.node_dir / name).exists() for name in ("entry-pid", "entry-point-printed"))
             uncaught = uncaught_error(self._uncaught(), places)
             error = (uncaught and uncaught.text) or last_error(
                 printed, places, rank=rank[1] if rank else "", only_errors=not is_entry
@@ -365,24 +365,24 @@ class Script:
 
     def _uncaught(self) -> bytes:
         """Return the error that the entry point's Python has noted, if any."""
-        if (self._node_dir / "entry-point-printed").exists():  # it was another one
+        if (self.node_dir / "entry-point-printed").exists():  # it was another one
             return b""
         try:
-            pid = int((self._node_dir / "entry-pid").read_text())
-            path = self._node_dir / f"uncaught-{pid}"
+            pid = int((self.node_dir / "entry-pid").read_text())
+            path = self.node_dir / f"uncaught-{pid}"
             return path.read_bytes()[:_LONGEST_NOTE] if path.is_file() else b""
         except (OSError, ValueError):
             return b""
 
     def _printed(self) -> tuple[str, str]:
-        path = self._node_dir / "entry-point-printed"
+        path = self.node_dir / "entry-point-printed"
         if path.exists():
             node, _, printed = path.read_text(errors="replace").partition("\n")
             return printable(node, 80), printed
         return self._settings.node, self._relay.tail() if self._relay is not None else ""
 
     def _said(self, name: str) -> str:
-        path = self._node_dir / name
+        path = self.node_dir / name
         return printable(path.read_text(errors="replace").strip()) if path.exists() else ""
 
     # --- End -----------------------------------------------------------------------------------------------
@@ -396,8 +396,8 @@ class Script:
         """Return where outputs stay after this node, outside its private directory."""
         if self.output_dir == self._own_outputs and self.output_dir.is_dir():
             # Beside it, where a full disk has room for a name.
-            name = f"{self._node_dir.name}-outputs-{secrets.token_hex(4)}"
-            self.output_dir = self.output_dir.rename(self._node_dir.with_name(name))
+            name = f"{self.node_dir.name}-outputs-{secrets.token_hex(4)}"
+            self.output_dir = self.output_dir.rename(self.node_dir.with_name(name))
         return self.output_dir
 
     @property
