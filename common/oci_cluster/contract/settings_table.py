@@ -83,11 +83,6 @@ class Setting:
     is_for_config: bool = True
     """Whether ``config.env.example`` shows it: nothing that the launcher decides, or that is one cluster's own."""
 
-    @property
-    def is_the_nodes(self) -> bool:
-        """Whether agents read it."""
-        return self.receiver in {Receiver.AS_GIVEN, Receiver.RESOLVED, Receiver.DECIDED, Receiver.PLACED}
-
 
 _parse_positive = partial(parse_count, minimum=1)
 

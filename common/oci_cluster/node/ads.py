@@ -14,14 +14,14 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from oci_cluster.contract import ads_names
 from oci_cluster.contract.settings import read_settings
 from oci_cluster.contract.values import parse_args, parse_named_args, parse_switch
 from oci_cluster.errors import SettingsError
-from oci_cluster.node.rank import claim_rank
+from oci_cluster.node.rank import claim_rank, ranks_of_group
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,7 @@ def with_own_rank(
     """Return *environ* with a rank that no other node has or has had."""
     told = environ.get("NODE_RANK") or environ.get("RANK") or environ.get("OCI__RANK")
     settings = read_settings({**environ, **({} if told else {"NODE_RANK": "1"})})
-    if settings.is_main or told:
-        ranks: Sequence[int] = [settings.rank]
-    elif settings.mode == "WORKER":
-        ranks = range(1, settings.first_ps)
-    else:
-        ranks = range(settings.first_ps, settings.first_ps + settings.ps_count)
+    ranks = [settings.rank] if settings.is_main or told else [*ranks_of_group(settings)]
     taken = (
         f"another node of {settings.cluster_id} has, or had, the rank of this {settings.mode}: the runs of one Job make"
         " one cluster, once; create a new Job for the next one, or give all its nodes one CLUSTER_ID of their own"

@@ -36,7 +36,7 @@ def with_own_rank(
     settings = read_settings({**environ, "NODE_RANK": "1"})
     if settings.is_main:
         return environ
-    ranks = [*_ranks(settings, told)]
+    ranks = [*ranks_of_group(settings, told)]
     taken = (
         f"all {len(ranks)} ranks of {settings.mode} are taken: the service has started more nodes than the launch asked"
         " for, or one of them again; launch again"
@@ -98,7 +98,8 @@ def _enter_life(cluster_dir: ClusterDir, arrival: Arrival) -> bool:
     return True
 
 
-def _ranks(settings: NodeSettings, told: str) -> Iterator[int]:
+def ranks_of_group(settings: NodeSettings, told: str = "") -> Iterator[int]:
+    """Yield the ranks of this node's group, the likeliest first: that of the number *told*."""
     first, count = (1, settings.worker_count) if settings.mode == "WORKER" else (settings.first_ps, settings.ps_count)
     number = int(told) if told.isascii() and told.isdigit() and len(told) < 7 else first
     # Counted through, it is the rank; counted in the group, it is how many come before.

@@ -154,7 +154,7 @@ class Script:
         finally:
             self._end_child(pid, self._pulse.wait)
         if code:
-            raise SettingsError(self.reason() or f"{name} ended: {describe(code)}", exit_code=code)
+            raise SettingsError(self._said("reason") or f"{name} ended: {describe(code)}", exit_code=code)
         return parse_facts(path.read_text(errors="replace"))
 
     # --- Start ---------------------------------------------------------------------------------------------
@@ -330,10 +330,6 @@ class Script:
         path = self.node_dir / "ready"
         return parse_facts(path.read_text(errors="replace")) if path.exists() else None
 
-    def reason(self) -> str:
-        """Return why it says that it ended; empty where it does not."""
-        return self._said("reason")
-
     def outcome(self, code: int, what: str) -> Outcome:
         """Return what it means that the script ended by itself with *code*.
 
@@ -341,7 +337,7 @@ class Script:
         last words; what it printed before was something else.
         """
         is_unasked = code == ExitCode.STOPPED
-        if reason := self.reason():
+        if reason := self._said("reason"):
             return Outcome(code, reason, is_unasked=is_unasked)
         how = self._said("entry-point-ended")
         if 0 < code <= 128:
