@@ -192,3 +192,14 @@ def test_a_cluster_dir_is_removed_with_all_that_is_in_it(cluster_dir: ClusterDir
     )
     assert beside.is_there("stop")
     cluster_dir.remove_all()
+
+
+def test_a_folder_that_a_store_lists_in_itself_is_not_used(
+    cluster_dir: ClusterDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another entry is what counts."""
+    entries = [{"name": f"{cluster_dir._path}/outputs/", "type": "directory"}]
+    monkeypatch.setattr(cluster_dir._fs, "ls", lambda path, detail: entries, raising=False)
+    assert not cluster_dir.is_used("outputs")
+    entries.append({"name": f"{cluster_dir._path}/outputs/MAIN", "type": "directory"})
+    assert cluster_dir.is_used("outputs")
