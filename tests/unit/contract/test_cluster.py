@@ -116,6 +116,15 @@ def test_a_file_that_launch_did_not_write_is_no_cluster(
         Plan.load(directory, tmp_path)
 
 
+def test_a_plan_that_names_no_backend_is_a_local_ones(tmp_path: Path) -> None:
+    """As an older version has written it."""
+    directory = keep_in(tmp_path, "mine", backend="docker").directory
+    found = json.loads((directory / FILE).read_text())
+    del found["backend"]
+    (directory / FILE).write_text(json.dumps(found))
+    assert Plan.load(directory, tmp_path).backend == "local"
+
+
 # --- Limits ---------------------------------------------------------------------------------------------------------
 
 
