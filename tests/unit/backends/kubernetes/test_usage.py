@@ -1,4 +1,4 @@
-"""What an apply changes, as a person reads it; amounts, and what is used and lent."""
+"""Amounts, and what teams use and lend."""
 
 from __future__ import annotations
 
@@ -8,77 +8,6 @@ from typing import Any
 import pytest
 
 from oci_cluster.backends.kubernetes import quantities, usage
-from oci_cluster.backends.kubernetes.differences import Change, change, text
-
-# --- Differences ------------------------------------------------------------------------------------------------------
-
-
-def item(spec: Any = None, **metadata: Any) -> dict[str, Any]:
-    return {
-        "kind": "ClusterQueue",
-        "metadata": {"name": "a", **metadata},
-        "spec": spec or {},
-        "status": {"x": metadata},
-    }
-
-
-def group(*resources: dict[str, Any]) -> dict[str, Any]:
-    names = [one["name"] for one in resources]
-    return {"resourceGroups": [{"coveredResources": names, "flavors": [{"name": "f", "resources": list(resources)}]}]}
-
-
-def lines(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
-    found = change(now, then)
-    assert found is not None
-    assert found.what == "changed"
-    return list(found.lines)
-
-
-def test_what_the_api_keeps_for_itself_is_no_difference() -> None:
-    now = item(resourceVersion="1", managedFields=[{"x": 1}], generation=1)
-    assert change(now, item(resourceVersion="2", generation=1)) is None
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("8", 8), ("1000m", "1"), ("1Ti", "1024Gi"), ("1k", "1000"), ([], None), ({}, None)],
-)
-def test_one_thing_said_in_two_ways_is_no_difference(one: Any, other: Any) -> None:
-    assert change(item({"x": one}), item({"x": other})) is None
-
-
-def test_a_field_is_told_from_what_to_what() -> None:
-    assert lines(item({"a": "8", "b": {"c": 1}}), item({"a": 9, "b": {}})) == ["spec.a: 8 -> 9", "spec.b.c: 1 -> none"]
-    assert lines(item(), item(labels={"x": "y"})) == ["labels: none -> x: y"]
-    assert lines(item(labels={"x": "y"}), item(labels={"x": "z", "v": "w"})) == [
-        "labels.x: y -> z",
-        "labels.v: none -> w",
-    ]
-
-
-def test_entries_are_compared_by_their_names_wherever_they_stand() -> None:
-    cpu, memory = {"name": "cpu", "nominalQuota": "1"}, {"name": "memory", "nominalQuota": "1Gi"}
-    found = lines(item(group(cpu)), item(group(memory, {**cpu, "nominalQuota": "2"})))
-    place = "spec.resourceGroups[0].flavors[f].resources"
-    assert found == [
-        "spec.resourceGroups[0].coveredResources: cpu -> memory, cpu",
-        f"{place}[cpu].nominalQuota: 1 -> 2",
-        f"{place}[memory]: none -> name: memory, nominalQuota: 1Gi",
-    ]
-
-
-def test_another_order_of_flavors_is_a_difference() -> None:
-    """They are tried in their order."""
-    one, two = {"name": "one"}, {"name": "two"}
-    assert lines(item({"flavors": [one, two]}), item({"flavors": [two, one]})) == [
-        "spec.flavors: one, two -> two, one",
-    ]
-
-
-def test_changes_are_shown_with_a_sign() -> None:
-    shown = text([Change("added", item(), ("a: 1",)), Change("removed", item()), Change("kept", item(namespace="n"))])
-    assert shown == "+ ClusterQueue a added\n    a: 1\n- ClusterQueue a removed\n! ClusterQueue n/a kept"
-
 
 # --- Amounts ----------------------------------------------------------------------------------------------------------
 
