@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -302,24 +301,16 @@ def _ordinal(number: int) -> str:
 # --- Who waits, and who runs: queue.sh --------------------------------------------------------------------------------
 
 
-@dataclass
-class View:
-    """What was seen, and a sentence on what was not."""
+def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
+    """Return what ``queue.sh --json`` prints, of *team* or of all, and a sentence on each thing that was not seen.
 
-    workloads: list[Object]
-    local_queues: list[Object]
-    jobs: dict[str, Object] = field(default_factory=dict)
-    pending: list[Object] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def look(service: Service) -> View:
-    """Return the queues of all the Kubernetes, or of the user's own namespace where it may see no other.
+    That is of all the Kubernetes, or of the user's own namespace where it may see no other.
 
     Raises:
-        NotPermittedError: it may not even see those.
+        UsageError: no queue is that team's, or has that name.
+        KubernetesError: the user may not even see its own, or the API does not answer.
     """
-    scope, notes = "", []
+    scope, notes, now = "", list[str](), time.time()
     try:
         workloads = service.items(f"/apis/{KUEUE}/workloads")
     except KubernetesError as error:
@@ -328,21 +319,26 @@ def look(service: Service) -> View:
         scope = f"/namespaces/{service.namespace}"
         notes.append(f"only namespace {service.namespace} is shown: you may not see the clusters of others")
         workloads = service.items(service.path("workloads"))
-    found = View(workloads, service.items(f"/apis/{KUEUE}{scope}/localqueues"), notes=notes)
+    teams = team_of(service.items(f"/apis/{KUEUE}{scope}/localqueues"))
+    wanted = [key for key, its_team in teams.items() if not team or team in {its_team, key[1]}]
+    if team and not wanted:
+        known = ", ".join(sorted({name for name in teams.values() if name})) or "none"
+        msg = f"there is no team '{team}' whose queue you can see; there is: {known}"
+        raise UsageError(msg)
+    jobs = _jobs(service, scope)
+    shown = [one for one in workloads if state_of(one) != "ENDED" and (not team or _queue_of(one) in wanted)]
+    pending: list[Object] = []
     try:
-        jobs = service.items(f"/apis/batch/v1{scope}/jobs", labelSelector=QUEUE)
-        found.jobs = {job["metadata"]["uid"]: job for job in jobs}
+        for namespace, name in sorted({_queue_of(one) for one in shown if state_of(one) == "WAITING"} & teams.keys()):
+            pending += pending_workloads(service, namespace, name)
     except KubernetesError as error:
-        if error.code != _FORBIDDEN:
-            raise
-    waiting = {_queue_of(one) for one in workloads if state_of(one) == "WAITING"}
-    known = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in found.local_queues}
-    try:
-        for namespace, name in sorted(waiting & known):
-            found.pending += pending_workloads(service, namespace, name)
-    except KubernetesError as error:
-        found.notes.append(f"places are not shown: Kueue's visibility API did not tell: {printable(error, 200)}")
-    return found
+        notes.append(f"places are not shown: Kueue's visibility API did not tell: {printable(error, 200)}")
+    rows = [_row(one, jobs.get(_job_uid(one), {}), pending, now) for one in shown]
+    unseen = (jobs[uid] for uid in jobs.keys() - {_job_uid(one) for one in workloads})
+    rows += [_row(_as_workload(job), job, None, now) for job in unseen if _waits_for_kueue(job)]
+    for row in rows:
+        row["team"] = teams.get((row["namespace"], row["queue"]), "")
+    return sorted((row for row in rows if not team or (row["namespace"], row["queue"]) in wanted), key=_order), notes
 
 
 def pending_workloads(service: Service, namespace: str, local_queue: str) -> list[Object]:
@@ -357,28 +353,6 @@ def pending_workloads(service: Service, namespace: str, local_queue: str) -> lis
 
 def _queue_of(workload: Object) -> tuple[str, str]:
     return workload["metadata"]["namespace"], str((workload.get("spec") or {}).get("queueName") or "")
-
-
-def described(view: View, team: str = "", now: float | None = None) -> list[dict[str, Any]]:
-    """Return what ```queue.sh --json`` prints of a *view*: the clusters of *team*, or of all.
-
-    Raises:
-        UsageError: no queue is that team's, or has that name.
-    """
-    teams = team_of(view.local_queues)
-    wanted = [key for key, its_team in teams.items() if not team or team in {its_team, key[1]}]
-    if team and not wanted:
-        known = ", ".join(sorted({name for name in teams.values() if name})) or "none"
-        msg = f"there is no team '{team}' whose queue you can see; there is: {known}"
-        raise UsageError(msg)
-    now = time.time() if now is None else now
-    seen = [(one, True) for one in view.workloads if state_of(one) != "ENDED"]
-    rows = [
-        _row(one, view, teams.get(_queue_of(one), ""), now, is_seen=is_seen)
-        for one, is_seen in [*seen, *((one, False) for one in _unseen(view))]
-        if not team or _queue_of(one) in wanted
-    ]
-    return sorted(rows, key=_order)
 
 
 def team_of(local_queues: Iterable[Object]) -> dict[tuple[str, str], str]:
@@ -401,35 +375,48 @@ def counts(local_queues: Iterable[Object], workloads: Iterable[Object]) -> dict[
     }
 
 
-def _unseen(view: View) -> list[Object]:
-    """Return, as Workloads, the Jobs that wait for Kueue and of which it has made none."""
-    seen = {(one["metadata"].get("labels") or {}).get(_JOB_UID) for one in view.workloads}
-    found = []
-    for uid, job in view.jobs.items():
-        about, spec = job["metadata"], job.get("spec") or {}
-        is_over = any(condition(job, kind).get("status") == "True" for kind in ("Failed", "Complete"))
-        if uid in seen or is_over or spec.get("suspend") is not True:
-            continue
-        pods = {"count": spec.get("parallelism"), "template": spec.get("template")}
-        priority = {"name": about["labels"].get(PRIORITY, "")}
-        made = {"queueName": about["labels"][QUEUE], "podSets": [pods], "priorityClassRef": priority}
-        found.append({"metadata": {**about, "labels": {_JOB_UID: uid}}, "spec": made})
-    return found
+def _jobs(service: Service, scope: str) -> dict[str, Object]:
+    """Return the Jobs with a queue by their ids; none where the user may not see them: then names are Kueue's."""
+    try:
+        jobs = service.items(f"/apis/batch/v1{scope}/jobs", labelSelector=QUEUE)
+    except KubernetesError as error:
+        if error.code != _FORBIDDEN:
+            raise
+        return {}
+    return {job["metadata"]["uid"]: job for job in jobs}
 
 
-def _row(workload: Object, view: View, team: str, now: float, *, is_seen: bool) -> dict[str, Any]:
+def _job_uid(workload: Object) -> str:
+    return str((workload["metadata"].get("labels") or {}).get(_JOB_UID, ""))
+
+
+def _waits_for_kueue(job: Object) -> bool:
+    is_over = any(condition(job, kind).get("status") == "True" for kind in ("Failed", "Complete"))
+    return not is_over and (job.get("spec") or {}).get("suspend") is True
+
+
+def _as_workload(job: Object) -> Object:
+    """Return what Kueue would make of a *job*."""
+    about, spec = job["metadata"], job["spec"]
+    pods = {"count": spec.get("parallelism"), "template": spec.get("template")}
+    priority = {"name": about["labels"].get(PRIORITY, "")}
+    made = {"queueName": about["labels"][QUEUE], "podSets": [pods], "priorityClassRef": priority}
+    return {"metadata": {name: about.get(name) for name in ("namespace", "name", "creationTimestamp")}, "spec": made}
+
+
+def _row(workload: Object, job: Object, pending: Sequence[Object] | None, now: float) -> Object:
+    """Return what is shown of a *workload*; *pending* is None where Kueue has not made it yet."""
     about, spec = workload["metadata"], workload.get("spec") or {}
-    job = view.jobs.get((about.get("labels") or {}).get(_JOB_UID, ""), {})
     told = (job.get("metadata") or {}).get("annotations") or {}
     owners = about.get("ownerReferences") or [{}]
-    state, since, seen = state_of(workload), since_of(workload), workload if is_seen else None
+    state, since, seen = state_of(workload), since_of(workload), None if pending is None else workload
     is_waiting = state == "WAITING"
-    place = position(workload, view.pending) if is_waiting else None
+    place = position(workload, pending or []) if is_waiting else None
     (nodes, requests), (count, reason, by_whom) = size_of(workload), preemptions(workload)
     return {
         "cluster": printable(told.get(NAME) or owners[0].get("name") or about["name"]),
         "namespace": about["namespace"],
-        "team": team,
+        "team": "",
         "queue": printable(spec.get("queueName", "")),
         "owner": printable(told.get(OWNER, "")),
         "state": state,
@@ -442,7 +429,7 @@ def _row(workload: Object, view: View, team: str, now: float, *, is_seen: bool) 
         "created": about.get("creationTimestamp"),
         "since": since,
         "since_s": seconds_since(since, now),
-        "line": waiting_line(job, seen, view.pending, now) if is_waiting else "",
+        "line": waiting_line(job, seen, pending or [], now) if is_waiting else "",
         "why": why(job, seen, now) if is_waiting else "",
         "is_impossible": is_waiting and bool(is_impossible(workload)),
         "preempted": {"count": count, "reason": reason, "by": by_whom},

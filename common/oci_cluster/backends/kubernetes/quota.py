@@ -56,14 +56,7 @@ class Out:
 
 
 def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, str], out: Out) -> int:
-    """Run ``quota`` or ``queue``; return the exit code.
-
-    Args:
-        verb: Which.
-        words: What was typed, checked by who calls.
-        options: Likewise, with their values.
-        given: Settings.
-        out: Where results go, and what is said besides.
+    """Run ``quota`` or ``queue`` with *words* and *options* that are checked; return the exit code.
 
     Raises:
         ClusterError: what is said to the person.
@@ -177,7 +170,7 @@ def _tried(service: Service, bodies: Sequence[Object], *, force: bool) -> list[t
             of_whom = f"is that of another table, whose name is '{printable(owner)}'"
             problems.append(f"  {_name_of(body)}: {of_whom}; --force takes it over")
         elif now is None:  # the API adds its own defaults, which the table does not say
-            found.append((body, "added", list(_lines(body))))
+            found.append((body, "added", [printable(line) for line in _lines(body)]))
             new |= {body["metadata"]["name"]} if body["kind"] == "Namespace" else set()
         elif lines := _differences(now, then):
             found.append((body, "changed", lines))
@@ -206,7 +199,7 @@ def _advice(body: Object, error: KubernetesError) -> str:
 def _differences(now: Object, then: Object) -> list[str]:
     """Return the lines by which what a dry run has made, *then*, differs from what is there *now*."""
     found = list(difflib.unified_diff([*_lines(now)], [*_lines(then)], lineterm="", n=0))[2:]
-    return [f"{line[0]} {line[1:]}" for line in found if not line.startswith("@@")]
+    return [printable(f"{line[0]} {line[1:]}") for line in found if not line.startswith("@@")]
 
 
 def _lines(item: Object) -> Iterator[str]:
@@ -225,7 +218,7 @@ def _leaves(value: Any, place: str) -> Iterator[str]:
             name = (one.get("name") or one.get("key")) if isinstance(one, Mapping) else None
             yield from _leaves(one, f"{place}[{name or number}]")
     else:
-        yield printable(f"{place}: {value}")
+        yield f"{place}: {value}"
 
 
 def _surplus(service: Service, table: str, bodies: Sequence[Object], *, with_kueue: bool) -> list[Object]:
@@ -299,9 +292,8 @@ def _counts(service: Service) -> dict[str, tuple[int, int]]:
 
 
 def _queue(service: Service, team: str, options: Options, out: Out) -> None:
-    view = queue.look(service)
-    rows = queue.described(view, team)
-    for note in view.notes:
+    rows, notes = queue.look(service, team)
+    for note in notes:
         out.say(note)
     _print(rows, out.screen.table(queue.HEAD, queue.table(rows), queue.BELOW), options, out)
 

@@ -97,21 +97,37 @@ def _toleration(text: str) -> dict[str, str]:
 # A parser: a word; [rule]: a list, or one; {"name": rule, ...}: these names; {parser: rule}: all names that it takes;
 # (parser, {...}): either.
 _Rule = Any
-_AMOUNTS: _Rule = {"gpus": _whole, "cpus": _amount, "memory": _bytes, "pods": _whole, "ephemeral-storage": _bytes}
-_AMOUNTS["resources"] = {_label: _amount}
-_LIMITS: _Rule = {"borrow": (_yes_no, _AMOUNTS), "lend": (_yes_no, _AMOUNTS)}
-_COMMON: _Rule = {
-    "cohort": _cohort,
-    "preemption": {
-        "withinClusterQueue": _one_of("Never", "LowerPriority", "LowerOrNewerEqualPriority"),
-        "reclaimWithinCohort": _one_of("Never", "LowerPriority", "Any"),
-    },
+_AMOUNTS: _Rule = {
+    "gpus": _whole,
+    "cpus": _amount,
+    "memory": _bytes,
+    "pods": _whole,
+    "ephemeral-storage": _bytes,
+    "resources": {_label: _amount},
 }
-_TEAM: _Rule = {"namespace": [_name], "namespaces": [_name], "queue": _name, **_COMMON, **_LIMITS}
-_TEAM["quota"] = {_name: {**_AMOUNTS, **_LIMITS}}
+_LIMITS: _Rule = {"borrow": (_yes_no, _AMOUNTS), "lend": (_yes_no, _AMOUNTS)}
+_WHO_ENDS_WHOM: _Rule = {
+    "withinClusterQueue": _one_of("Never", "LowerPriority", "LowerOrNewerEqualPriority"),
+    "reclaimWithinCohort": _one_of("Never", "LowerPriority", "Any"),
+}
 _FLAVOR: _Rule = {"labels": {_label: _label_value}, "taints": [_taint], "tolerations": [_toleration], "gpu": _label}
-_SCHEMA: _Rule = {"name": _name, **_COMMON, "priorities": {_name: _priority}, "flavors": {_name: _FLAVOR}}
-_SCHEMA["teams"] = {_name: _TEAM}
+_TEAM: _Rule = {
+    "namespace": [_name],
+    "namespaces": [_name],
+    "queue": _name,
+    "cohort": _cohort,
+    "preemption": _WHO_ENDS_WHOM,
+    **_LIMITS,
+    "quota": {_name: {**_AMOUNTS, **_LIMITS}},
+}
+_SCHEMA: _Rule = {
+    "name": _name,
+    "cohort": _cohort,
+    "preemption": _WHO_ENDS_WHOM,
+    "priorities": {_name: _priority},
+    "flavors": {_name: _FLAVOR},
+    "teams": {_name: _TEAM},
+}
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -206,7 +222,7 @@ class _Reader:
             self.note("teams", "there is no team; write one")
         owners: dict[str, str] = {}
         for team in teams:
-            for namespace in team["namespaces"]:
+            for namespace in filter(None, team["namespaces"]):
                 # A queue of each would be there, and who pays would be chance.
                 if (owner := owners.setdefault(namespace, team["name"])) != team["name"]:
                     told = f"namespace {namespace} is already that of team {owner}; a namespace has one team"

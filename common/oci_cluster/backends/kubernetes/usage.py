@@ -67,7 +67,7 @@ def _own(queue: Object) -> list[Use]:
                 total = totals.get((flavor["name"], one["name"]), {})
                 nominal, used = _amount(one.get("nominalQuota")), _amount(total.get("total"))
                 lendable = _amount(one["lendingLimit"]) if one.get("lendingLimit") is not None else nominal
-                free = max(_ZERO, min(nominal - used, lendable)) if cohort else _ZERO
+                free = max(_ZERO, min(nominal - used, lendable))
                 borrowed = _amount(total.get("borrowed"))
                 found.append(Use(name, cohort, flavor["name"], one["name"], nominal, used, borrowed, free))
     return found

@@ -13,6 +13,7 @@ from unit.backends.kubernetes.fake_api import KUEUE, FakeApi, forbidden
 from oci_cluster.backends.kubernetes import quota
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, UsageError
 from oci_cluster.system.screen import WHOLE, Screen
+from oci_cluster.system.text import now
 
 TABLE = """\
 priorities: {low: 1}
@@ -20,6 +21,7 @@ flavors: {a10: {}}
 teams:
   a: {quota: {a10: {gpus: 8, cpus: 1, memory: 1Gi}}}
 """
+JOB_UID = "kueue.x-k8s.io/job-uid"
 QUEUES = f"{KUEUE}/v1beta2/clusterqueues"
 Run = Callable[..., tuple[str, str]]
 
@@ -78,6 +80,7 @@ def test_a_change_is_told_with_its_place_and_so_is_another_order(api: FakeApi, r
     there = api.objects[f"{QUEUES}/a"]
     there["metadata"] |= {"resourceVersion": "7", "generation": 3, "managedFields": [{"manager": "x"}]}
     there["status"] = {"reservingWorkloads": 1}
+    there["spec"] = dict(reversed(there["spec"].items()))
     assert run("quota", "apply", "t.yaml", table=two)[0] == ""
     other = two.replace("gpus: 4,", "gpus: 5, borrow: no,").replace("quota:", "lend: yes, quota:")
     place = "spec.resourceGroups[0].flavors[h100].resources"
@@ -98,8 +101,8 @@ def test_a_change_is_told_with_its_place_and_so_is_another_order(api: FakeApi, r
 
 def test_what_others_have_written_is_no_danger_to_a_terminal(api: FakeApi, run: Run) -> None:
     run("quota", "apply", "t.yaml")
-    api.objects[f"{QUEUES}/a"]["spec"]["cohortName"] = "x\x1b[2J"
-    assert "    - spec.cohortName: x[2J" in run("quota", "apply", "t.yaml")[0].splitlines()
+    api.objects[f"{QUEUES}/a"]["spec"]["cohortName"] = "teams\x1b"  # what cannot be shown is a difference, too
+    assert "    - spec.cohortName: teams" in run("quota", "apply", "t.yaml")[0].splitlines()
     api.objects[f"{QUEUES}/a"]["metadata"]["labels"]["oci-cluster-teams"] = "o\x1b[2J"
     with pytest.raises(BackendError, match=r"whose name is 'o\[2J'; --force takes it over"):
         run("quota", "apply", "t.yaml")
@@ -112,7 +115,7 @@ def test_what_is_not_in_the_table_goes_with_prune_alone(api: FakeApi, run: Run) 
     shown, said = run("quota", "apply", "t.yaml", table=other)
     assert "! LocalQueue a/a kept\n! ClusterQueue a kept" in shown
     assert "--prune removes it" in said
-    assert not [line for line in api.sent if line.startswith("DELETE")]
+    assert not [line for line in api.sent if line.startswith("DELETE") or line.endswith("/a")]
     shown, said = run("quota", "apply", "t.yaml", "--prune", table=other)
     assert shown == "- LocalQueue a/a removed\n- ClusterQueue a removed"
     assert said.splitlines() == [
@@ -189,7 +192,7 @@ def test_what_a_webhook_refuses_is_told_by_its_object(api: FakeApi, run: Run) ->
 
 def test_an_api_that_fails_is_no_refusal_of_the_table(api: FakeApi, run: Run) -> None:
     api.refusals = {"resourceflavors/a10": (401, "Unauthorized", "who?")}
-    with pytest.raises(BackendError, match="your login is not known"):
+    with pytest.raises(BackendError, match=r"^Kubernetes refused .* your login is not known"):
         run("quota", "apply", "t.yaml")
 
 
@@ -338,6 +341,30 @@ def test_a_cluster_has_the_name_and_the_owner_of_its_job(busy: FakeApi, run: Run
     busy.objects["/apis/batch/v1/namespaces/a/jobs/x"] = {"metadata": {"name": "x", "uid": "u1", "annotations": told}}
     rows = {row["cluster"]: row["owner"] for row in json.loads(run("queue", "a", "--json")[0])}
     assert rows["mine"] == "ann[2J"
+
+
+def test_a_job_that_kueue_has_not_seen_is_a_row_too(busy: FakeApi, run: Run) -> None:
+    """But not one that runs without Kueue, none twice, and none that is over."""
+    busy.objects[f"{KUEUE}/v1beta2/namespaces/a/workloads/one"]["metadata"]["labels"] = {JOB_UID: "known"}
+    for name in ("new", "known", "over", "free"):
+        labels = {"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "gold"}
+        about = {"namespace": "a", "name": name, "uid": name, "labels": labels, "creationTimestamp": now()}
+        spec = {"suspend": name != "free", "parallelism": 3, "template": {}}
+        busy.objects[f"/apis/batch/v1/namespaces/a/jobs/{name}"] = {"metadata": about, "spec": spec}
+    over = {"conditions": [{"type": "Failed", "status": "True"}]}
+    busy.objects["/apis/batch/v1/namespaces/a/jobs/over"]["status"] = over
+    rows = {row["cluster"]: row for row in json.loads(run("queue", "a", "--json")[0])}
+    assert set(rows) == {"runs", "one", "two", "new"}
+    new = rows["new"]
+    assert [new[key] for key in ("state", "team", "nodes", "priority_class")] == ["WAITING", "a", 3, "gold"]
+    assert new["why"] == "Kueue has not seen it yet"
+    assert new["line"] in {f"queued {seconds} s: Kueue has not seen it yet" for seconds in range(20)}
+
+
+def test_a_team_whose_queue_nobody_sees_is_named_with_those_that_are(busy: FakeApi, run: Run) -> None:
+    assert {row["cluster"] for row in json.loads(run("queue", "a", "--json")[0])} == {"runs", "one", "two"}
+    with pytest.raises(UsageError, match="there is no team 'b' whose queue you can see; there is: a"):
+        run("queue", "b")
 
 
 def test_what_kubernetes_warns_of_is_passed_on(api: FakeApi, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

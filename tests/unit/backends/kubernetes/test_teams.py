@@ -43,6 +43,7 @@ teams:
   b:
     namespace: other
     cohort: none
+    lend: no
     quota: {a10: {cpus: 1, memory: 1Gi}, mi300: {cpus: 500m, memory: 512Mi}}
 """
 
