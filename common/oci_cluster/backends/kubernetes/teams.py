@@ -54,8 +54,8 @@ _TAINT = re.compile(rf"(?P<key>{_KEY})(=(?P<value>{_VALUE}))?(:(?P<effect>{'|'.j
 _name = _like(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name of small letters, digits and - (63 at most)")
 _label = _like(_KEY, "a name such as nvidia.com/gpu")
 _label_value = _like(_VALUE, "a label's value: letters, digits and . _ - (63 at most)")
-_whole = _like(r"0|[1-9]\d{0,6}", "a whole number from 0 to 9999999")
-_yes_no = _like("(?i:yes|no|true|false|on|off|1|0)", "yes or no, or amounts such as {gpus: 4}")
+_whole = _like("0|[1-9][0-9]{0,6}", "a whole number from 0 to 9999999")
+_yes_no = _like("(?ai:yes|no|true|false|on|off|1|0)", "yes or no, or amounts such as {gpus: 4}")
 # Source: Kubernetes' documentation of PriorityClass: larger values are for the system. Kueue takes 32 bits.
 _priority = partial(parse_count, minimum=-1_000_000_000, maximum=1_000_000_000)
 
@@ -262,9 +262,10 @@ class _Reader:
         for word in _LIMITS:
             limit = row.get(word, team.get(word, "yes"))
             if isinstance(limit, dict):
-                limit = self.amounts(limit, gpu, f"{place}.{word}")
+                here = f"{place if word in row else team_place}.{word}"
+                limit = self.amounts(limit, gpu, here)
                 if unknown := [name for name in limit if word in row and name not in found["amounts"]]:
-                    self.note(f"{place}.{word}", f"{unknown[0]} is bounded here, and the quota does not name it")
+                    self.note(here, f"{unknown[0]} is bounded here, and the quota does not name it")
             found[word] = limit
         return found
 

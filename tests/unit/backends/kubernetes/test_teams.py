@@ -143,6 +143,15 @@ teams:
         (SMALL.replace("gpus: 8", "gpus: [8]"), ["6: teams.team-a.quota.a10.gpus: expected a word"]),
         (SMALL.replace("gpus: 8", "gpus:"), ["6: teams.team-a.quota.a10.gpus: expected a word"]),
         (SMALL.replace("a10: {gpus", "? {a: b}\n      : {gpus"), ["6: teams.team-a.quota.: expected a word"]),
+        (SMALL.replace("gpus: 8", "gpus: 1٣"), ["6: teams.team-a.quota.a10.gpus: '1٣' is not a whole number"]),
+        (
+            SMALL.replace("512Gi", "512Gi, lend: ye\u017f"),
+            ["6: teams.team-a.quota.a10.lend: 'ye\u017f' is not yes or no, or"],
+        ),
+        (
+            SMALL.replace("    quota", "    lend: {cpus: 1, resources: {cpu: 1}}\n    quota"),
+            ["5: teams.team-a.lend.resources.cpu: has a word of its own"],
+        ),
         (SMALL.replace("a10: {}", '"\\e[2Ja": {}'), ["2: flavors.[2Ja: '[2Ja' is not a name", "6: "]),
         (
             SMALL.replace("512Gi", "512Gi, borrow: {pods: 1}"),
