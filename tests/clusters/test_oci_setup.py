@@ -93,6 +93,30 @@ def check(tenancy: Tenancy, image: str, *options: str, code: int) -> str:
     return done.stdout
 
 
+def test_check_and_setup_agree(tenancy: Tenancy) -> None:
+    """On people who may do everything, and on a matching rule whose conditions stand in another order."""
+    (policy,) = tenancy.bodies("create_policy")
+    (group,) = tenancy.bodies("create_dynamic_group")
+    first, second = re.fullmatch(r"all \{(.+), (.+)\}", group["matchingRule"]).groups()  # type: ignore[union-attr]
+    turned = f"all {{{second}, {first}}}"
+    update = f'oci iam dynamic-group update --dynamic-group-id "$found" --force --matching-rule "{turned}"'
+    tenancy.as_administrator(FIND.format("dynamic-group", "cluster-runs"), update)
+    others = [one for one in policy["statements"] if not one.startswith("allow group ")]
+    everything = "allow group data-scientists to manage all-resources in tenancy"
+    tenancy.service.set_statements([*others[1:], everything])
+    try:
+        assert tenancy.setup(*FRAMEWORKS).splitlines() == ["+ policy clusters", f"    {others[0]}"]
+        tenancy.setup(*FRAMEWORKS, "--apply")
+        assert set(tenancy.bodies("update_policy")[-1]["statements"]) == {*others, everything}
+        checked = tenancy.project.run("check", "dask", "3", "--json", **tenancy.administrator.environ)
+        found = {one["item"]: one["verdict"] for one in json.loads(checked.stdout)["findings"]}
+        assert (found["dynamic group"], found["policies"]) == ("fine", "fine")
+    finally:
+        back = update.replace(turned, group["matchingRule"])
+        tenancy.as_administrator(FIND.format("dynamic-group", "cluster-runs"), back)
+        tenancy.service.set_statements(policy["statements"])
+
+
 def test_terraform_makes_the_same(tenancy: Tenancy) -> None:
     """What the templates make of the variables that setup.sh prints, and what --apply has made."""
     cidr = {"SUBNET_CIDR": "10.0.0.0/20", "LOG_GROUP_OCID": "", "NETWORK_COMPARTMENT_OCID": tenancy.network}

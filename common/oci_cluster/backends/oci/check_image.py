@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import oci
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
-from oci_cluster.backends.oci.looking import Answer, Tenancy
 from oci_cluster.backends.oci.needed import Needed, for_people
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.registry import Image, Registry, region_named, region_of
 from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.backends.oci.shape_limits import platform_of
+from oci_cluster.backends.oci.tenancy import Answer, Tenancy
 from oci_cluster.images import records
 
 REPOSITORY, IMAGE, PLATFORM = "repository", "image", "image platform"

@@ -13,10 +13,10 @@ import oci
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
 from oci_cluster.backends.oci import quotas
-from oci_cluster.backends.oci.looking import Answer, Tenancy
 from oci_cluster.backends.oci.needed import Needed, for_people
 from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.backends.oci.shape_limits import Machines, Unit, Wanted, by_limit, counted, family_of, platform_of
+from oci_cluster.backends.oci.tenancy import Answer, Tenancy
 from oci_cluster.contract.values import parse_bounds
 
 SHAPE, LIMIT, QUOTA, CAPACITY = "shape there", "service limit", "quota", "capacity"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, unknown
 from oci_cluster.backends.oci import check_access, check_image, check_network, check_places, check_room
-from oci_cluster.backends.oci.looking import Tenancy
 from oci_cluster.backends.oci.service import Service, service_environ
+from oci_cluster.backends.oci.tenancy import Tenancy
 from oci_cluster.errors import ClusterError, SettingsError
 
 _PARTS = {

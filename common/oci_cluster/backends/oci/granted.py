@@ -15,7 +15,7 @@ from oci_cluster.backends.oci.conditions import (
     holds,
     parse_condition,
 )
-from oci_cluster.backends.oci.looking import Ancestor
+from oci_cluster.backends.oci.tenancy import Ancestor
 
 VERBS = ("inspect", "read", "use", "manage")
 # Types that our statements, or others in their place, may name. Source: OCI's policy reference of each service.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import oci
 
-from oci_cluster.backends.oci.looking import Tenancy
+from oci_cluster.backends.oci.tenancy import Tenancy
 
 SERVICE = "data-science"
 # Source: OCI's documentation of quota policies: "set <service> quota <name> to <n> in compartment <path>", "zero

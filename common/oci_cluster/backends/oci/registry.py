@@ -83,7 +83,8 @@ class Registry:
         if not parts:
             described = [self._config(repository, _mapping(manifest.get("config")).get("digest"))]
         platforms = dict.fromkeys(text for about in described if (text := _platform(about)))
-        return SimpleNamespace(data=Image(digest if _DIGEST.fullmatch(digest) else "", tuple(platforms)))
+        image = Image(digest if _DIGEST.fullmatch(digest) else "", tuple(platforms))
+        return SimpleNamespace(data=image, headers=answer.headers)
 
     def _config(self, repository: str, digest: object) -> Mapping[str, Any]:
         """Return an image's configuration, which says what it runs on."""

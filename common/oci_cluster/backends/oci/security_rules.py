@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,32 @@ JSON = dict[str, Any]
 #: First and last port of all.
 ALL_TCP = (1, 65535)
 _HTTPS = 443
+#: What our security list is called; by this it is found again.
+SECURITY_LIST = "oci-cluster"
+
+
+@dataclass(frozen=True)
+class SecurityList:
+    """A security list that is there."""
+
+    id: str
+    name: str
+    ingress: Sequence[JSON]
+    egress: Sequence[JSON]
+    etag: str = ""
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """The subnet, its security lists, and one of ours that it does not have yet."""
+
+    id: str
+    cidr: str
+    vcn: str
+    compartment: str
+    lists: Sequence[SecurityList]
+    unused: SecurityList | None = None
+    etag: str = ""
 
 
 def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:

@@ -65,6 +65,8 @@ class Service:
         self._is_stopped = is_stopped
         self._is_cleaning_up = False
         self._is_known = False
+        #: By the SDK's class.
+        self.clients: dict[Any, Any] = {}
         self._clock = clock
         self._sleep = sleep
 
@@ -120,8 +122,8 @@ class Service:
 
     def forget_identity(self) -> None:
         """Read who asks anew, when that is needed next: a session's token is renewed in its file."""
-        for name in ("identity", "data_science", "bastion", "_network", "log_search", "log_groups"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("identity", None)
+        self.clients.clear()
 
     def use_for_storage(self) -> None:
         """Have ``oci://`` URLs of this process opened with the same identity, and its requests repeated for a while."""
@@ -133,10 +135,10 @@ class Service:
             **({"signer": signer, "region": self.region} if signer else {}),
         )
 
-    @cached_property
+    @property
     def data_science(self) -> Any:
         """The client of Data Science."""
-        return self._client(oci.data_science.DataScienceClient)
+        return self.client_of(oci.data_science.DataScienceClient)
 
     @property
     def domain(self) -> str:
@@ -144,28 +146,30 @@ class Service:
         found = oci.regions.endpoint_for("bastion", region=self.region, service_endpoint_template="{secondLevelDomain}")
         return str(found)
 
-    @cached_property
+    @property
     def bastion(self) -> Any:
         """The client of Bastion."""
-        return self._client(oci.bastion.BastionClient)
+        return self.client_of(oci.bastion.BastionClient)
 
-    @cached_property
-    def _network(self) -> Any:
-        return self._client(oci.core.VirtualNetworkClient)
-
-    @cached_property
+    @property
     def log_search(self) -> Any:
         """OCI Logging's search."""
-        return self._client(oci.loggingsearch.LogSearchClient)
+        return self.client_of(oci.loggingsearch.LogSearchClient)
 
-    @cached_property
+    @property
     def log_groups(self) -> Any:
         """OCI Logging's groups and logs."""
-        return self._client(oci.logging.LoggingManagementClient)
+        return self.client_of(oci.logging.LoggingManagementClient)
 
     def client_of(self, kind: Any) -> Any:
-        """Return the client of another service, by the SDK's class."""
-        return self._client(kind)
+        """Return the client of a service, by the SDK's class.
+
+        Raises:
+            SettingsError: there is no usable identity.
+        """
+        if kind not in self.clients:
+            self.clients[kind] = self._client(kind)
+        return self.clients[kind]
 
     def _client(self, kind: Any) -> Any:
         config, signer = self.identity
@@ -251,14 +255,15 @@ class Service:
         page: dict[str, Any] = {}
         while True:
             response = self.call(what, request, *args, **kwargs, **page)
-            items += response.data
+            items += getattr(response.data, "items", response.data)
             if not response.has_next_page:
                 return items
             page = {"page": response.next_page}
 
     def subnet_cidr(self, subnet: str) -> str:
         """Return the addresses of the subnet that *subnet*, an OCID, names."""
-        response = self.call(f"look up SUBNET_OCID {subnet}", self._network.get_subnet, subnet)
+        network = self.client_of(oci.core.VirtualNetworkClient)
+        response = self.call(f"look up SUBNET_OCID {subnet}", network.get_subnet, subnet)
         return str(response.data.cidr_block)
 
 

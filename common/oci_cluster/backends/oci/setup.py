@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from oci_cluster.backends.oci import setup_texts
 from oci_cluster.backends.oci.needed import Needed
-from oci_cluster.backends.oci.needed_settings import needed_of, placed, places_of
+from oci_cluster.backends.oci.needed_settings import needed_of, places_of
 from oci_cluster.backends.oci.security_rules import ports_of, security_rules
 from oci_cluster.backends.oci.setup_steps import NEW_LIST, Found, Rules, Step, steps_of
 from oci_cluster.contract.config import framework_dir
@@ -70,7 +70,6 @@ class Setup:
         """
         self._service = service
         self._given = given
-        self._places = places_of(given)
         self._clock = clock
         self.needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
         self.ports = {name: ports_of(root, name, given) for name in frameworks}
@@ -81,19 +80,17 @@ class Setup:
 
     def look(self) -> tuple[Needed, Found, list[Step]]:
         """Return what is needed at the places that were found, what there is, and what is missing."""
-        from oci_cluster.backends.oci.setup_found import Finder  # noqa: PLC0415 - the SDK, where OCI is asked
+        from oci_cluster.backends.oci.service import PATIENCE_S  # noqa: PLC0415 - the SDK, where OCI is asked
+        from oci_cluster.backends.oci.setup_found import look  # noqa: PLC0415
+        from oci_cluster.backends.oci.tenancy import Tenancy  # noqa: PLC0415
 
         try:
-            finder = Finder(self._service, self.needed, self._places)
-            found = finder.found()
-            needed = placed(self.needed, bucket=found.bucket, logs=finder.log_group_home())
+            needed, found = look(Tenancy(self._service, self._given, patience_s=PATIENCE_S), self.needed)
         except ClusterError as error:
             if error.exit_code != ExitCode.NOT_PERMITTED:
                 raise
             msg = f"{error.reason}; this is for an administrator of the tenancy: give them what setup.sh --print prints"
             raise NotPermittedError(msg) from error
-        if found.subnet:
-            needed = placed(needed, network=found.subnet.compartment)
         rules = self.rules(found.subnet.cidr) if found.subnet else ([], [])
         return needed, found, steps_of(needed, found, rules)
 

@@ -26,6 +26,11 @@ def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
     if found.nodes_rule is None:
         lines.append(f"? dynamic group {needed.nodes}: likewise; its matching rule is to be:")
         lines.append(f"    {matching_rule(found.jobs)}")
+    elif found.nodes_rule and found.has_runs is None:
+        lines.append(
+            f"? dynamic group {needed.nodes}: whether it has the Job Runs, its rule does not tell; it is to be:"
+        )
+        lines.append(f"    {matching_rule(found.jobs)}")
     if found.subnet is None:
         lines.append("? security rules: SUBNET_OCID is not set; OCI_JOB_STYLE=multinode alone needs none")
     if not steps:

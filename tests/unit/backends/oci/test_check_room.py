@@ -13,8 +13,8 @@ from unit.fake_oci import Checkout, with_environment
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict
 from oci_cluster.backends.oci.check_room import findings
-from oci_cluster.backends.oci.looking import Tenancy
 from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.tenancy import Tenancy
 from oci_cluster.errors import BackendError
 
 CONSOLE = "Console > Governance & Administration > Limits, Quotas and Usage > service Data Science"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from unit.backends.oci.answers import ROOT, Answers, item, unseen
 
-from oci_cluster.backends.oci.looking import Tenancy
 from oci_cluster.backends.oci.quotas import is_about, place_of
+from oci_cluster.backends.oci.tenancy import Tenancy
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a tenancy answers when it is asked and nothing is changed: of each question a value, or why there is none."""
+"""A read-only client of the tenancy, for ``check.sh`` and ``setup.sh``: a value, or why there is none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import oci
 
-from oci_cluster.backends.oci.needed_settings import Places, places_of
+from oci_cluster.backends.oci.needed import Needed
+from oci_cluster.backends.oci.needed_settings import Places, placed, places_of
 from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.security_rules import SECURITY_LIST, SecurityList, Subnet
 from oci_cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -25,15 +27,22 @@ ALIVE = {"ACTIVE", "AVAILABLE"}
 
 @dataclass(frozen=True)
 class Answer:
-    """What OCI says to one question: a value, or why there is none."""
+    """What OCI says to one question: a value with its etag, or why there is none."""
 
     value: Any = None
     refusal: ClusterError | None = None
+    etag: str = ""
 
     @property
     def is_given(self) -> bool:
         """Whether there is a value; an empty list is one."""
         return self.refusal is None
+
+    def or_raise(self) -> Any:
+        """Return the value; raise the refusal where there is none."""
+        if self.refusal is not None:
+            raise self.refusal
+        return self.value
 
     @property
     def is_refused(self) -> bool:
@@ -41,9 +50,9 @@ class Answer:
         return isinstance(self.refusal, ServiceError) and self.refusal.is_final
 
     @property
-    def is_of_the_caller(self) -> bool:
-        """Whether OCI does not know who asks."""
-        return isinstance(self.refusal, ServiceError) and self.refusal.status == 401
+    def code(self) -> str:
+        """OCI's own code of its refusal; empty where it has not refused."""
+        return self.refusal.code if isinstance(self.refusal, ServiceError) and self.is_refused else ""
 
     @property
     def why(self) -> str:
@@ -52,55 +61,44 @@ class Answer:
 
 
 class Tenancy:
-    """Asks OCI's services for one check: nothing twice, and nothing that changes anything."""
+    """Asks OCI's services for one look: nothing twice, and nothing that changes anything."""
 
-    def __init__(self, service: Service, given: Mapping[str, str]) -> None:
-        """Prepare to look at what the settings *given* name.
-
-        Args:
-            service: Asks.
-            given: Settings.
-        """
+    def __init__(self, service: Service, given: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> None:
+        """Prepare to look at what the settings *given* name; each question is repeated for *patience_s*."""
         self.service = service
         self.given = given
         #: OCIDs of the settings; nobody has checked them.
         self.places: Places = places_of(given)
-        self._clients: dict[Any, Any] = {}
+        self.client = service.client_of
+        self._patience_s = patience_s
         self._answers: dict[Hashable, Answer] = {}
-
-    def client(self, kind: Any) -> Any:
-        """Return the client of a service, by the SDK's class.
-
-        Raises:
-            SettingsError: there is no usable identity.
-        """
-        if kind not in self._clients:
-            self._clients[kind] = self.service.client_of(kind)
-        return self._clients[kind]
 
     def ask(self, what: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
         """Return what *request*, a method of the SDK, gives; *what* is for messages: ``look up the project``."""
 
-        def asked() -> Any:
-            return self.service.call(what, request, *args, patience_s=_PATIENCE_S, **kwargs).data
+        def asked() -> Answer:
+            response = self.service.call(what, request, *args, patience_s=self._patience_s, **kwargs)
+            return Answer(response.data, etag=response.headers.get("etag", ""))
 
         return self._once(request, args, kwargs, asked)
 
     def ask_all(self, what: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
         """Return the items of all pages of a list, without those that are deleted."""
 
-        def asked() -> Any:
-            found = self.service.all_pages(what, request, *args, patience_s=_PATIENCE_S, **kwargs)
-            return [item for item in found if getattr(item, "lifecycle_state", "ACTIVE") in ALIVE]
+        def asked() -> Answer:
+            found = self.service.all_pages(what, request, *args, patience_s=self._patience_s, **kwargs)
+            return Answer([item for item in found if getattr(item, "lifecycle_state", "ACTIVE") in ALIVE])
 
         return self._once(request, args, kwargs, asked)
 
-    def _once(self, request: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], asked: Any) -> Answer:
+    def _once(
+        self, request: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], asked: Callable[[], Answer]
+    ) -> Answer:
         owner = type(getattr(request, "__self__", None)).__name__
         key = (owner, getattr(request, "__name__", repr(request)), repr(args), repr(sorted(kwargs.items())))
         if key not in self._answers:
             try:
-                self._answers[key] = Answer(asked())
+                self._answers[key] = asked()
             except ClusterError as error:
                 self._answers[key] = Answer(refusal=error)
         return self._answers[key]
@@ -141,6 +139,55 @@ class Tenancy:
         """The subnet that ``SUBNET_OCID`` names, which is to be set."""
         return self.ask(f"look up SUBNET_OCID {self.places.subnet}", self.network.get_subnet, self.places.subnet)
 
+    @property
+    def log_group(self) -> Answer:
+        """The log group that ``LOG_GROUP_OCID`` names, which is to be set."""
+        request = self.client(oci.logging.LoggingManagementClient).get_log_group
+        return self.ask(f"look up LOG_GROUP_OCID {self.places.log_group}", request, self.places.log_group)
+
+    def bucket(self, name: str) -> Answer:
+        """Return the bucket *name* of the namespace that ``WORK_DIR`` has."""
+        where = self.places.namespace or self.namespace.value
+        return self.ask(f"look up bucket {name}", self.storage.get_bucket, where, name)
+
+    def placed(self, needed: Needed) -> Needed:
+        """Return *needed* at the compartments in which things were found; what was not found stays."""
+        places, none = self.places, Answer()
+        found = {
+            "bucket": self.bucket(needed.bucket),
+            "logs": self.log_group if places.log_group else none,
+            "network": self.subnet if places.subnet else none,
+        }
+        return placed(needed, **{name: str(one.value.compartment_id) for name, one in found.items() if one.value})
+
+    def security_lists(self) -> Subnet:
+        """Return the subnet with its security lists, and with one of ours that it does not have yet.
+
+        Raises:
+            ServiceError: OCI does not answer, or does not show them.
+        """
+        subnet, network = self.subnet.or_raise(), self.network
+        attached = subnet.security_list_ids or []
+        home = {"vcn_id": subnet.vcn_id, "display_name": SECURITY_LIST}
+        own = self.ask_all("list security lists", network.list_security_lists, subnet.compartment_id, **home).or_raise()
+        unused = [item.id for item in own if item.id not in attached]
+        return Subnet(
+            id=subnet.id,
+            cidr=subnet.cidr_block,
+            vcn=subnet.vcn_id,
+            compartment=subnet.compartment_id,
+            lists=[self._security_list(one) for one in attached],
+            unused=self._security_list(unused[-1]) if unused else None,
+            etag=self.subnet.etag,
+        )
+
+    def _security_list(self, ocid: str) -> SecurityList:
+        answer = self.ask(f"read security list {ocid}", self.network.get_security_list, ocid)
+        found, network = answer.or_raise(), self.network
+        ingress = [as_sent(network, rule) for rule in found.ingress_security_rules]
+        egress = [as_sent(network, rule) for rule in found.egress_security_rules]
+        return SecurityList(ocid, found.display_name, ingress, egress, answer.etag)
+
     def compartment(self, ocid: str) -> Answer:
         """Return a compartment; the tenancy is one, too."""
         return self.ask(f"look up compartment {ocid}", self.identity.get_compartment, ocid)
@@ -165,3 +212,9 @@ class Ancestor:
     id: str
     name: str
     is_root: bool = False
+
+
+def as_sent(client: Any, model: Any) -> dict[str, Any]:
+    """Return a model of the SDK as its JSON, without what is not set."""
+    found: Mapping[str, Any] = client.base_client.sanitize_for_serialization(model)
+    return {name: value for name, value in found.items() if value is not None}

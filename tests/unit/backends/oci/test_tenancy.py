@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci.looking import Tenancy
 from oci_cluster.backends.oci.refusals import refused
+from oci_cluster.backends.oci.tenancy import Tenancy
 from oci_cluster.errors import BackendError, SettingsError
 
 ROOT, OUTER, INNER = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..outer", "ocid1.compartment.oc1..inner"
@@ -35,7 +35,7 @@ class Asked:
             found = found(*args, **kwargs) if callable(found) else found
             if isinstance(found, Exception):
                 raise found
-            return SimpleNamespace(data=found)
+            return SimpleNamespace(data=found, headers={})
 
         request.__name__ = name
         return request
@@ -63,21 +63,23 @@ def test_nothing_is_asked_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_refused", "is_of_the_caller", "why"),
+    ("error", "is_refused", "code", "why"),
     [
-        (UNSEEN, True, False, "cannot look: Not there (404 NotAuthorizedOrNotFound, request r)"),
-        (refused("look", 401, "NotAuthenticated", "Who?", "r"), True, True, "cannot look: Who? (401"),
-        (refused("look", 500, "InternalError", "Oh", "r"), False, False, "cannot look: Oh (500"),
-        (refused("look", 429, "TooManyRequests", "Slow", "r"), False, False, "cannot look: Slow (429"),
-        (SettingsError("no identity; make one"), False, False, "no identity"),
+        (UNSEEN, True, "NotAuthorizedOrNotFound", "cannot look: Not there (404 NotAuthorizedOrNotFound, request r)"),
+        (refused("look", 401, "NotAuthenticated", "Who?", "r"), True, "NotAuthenticated", "cannot look: Who? (401"),
+        (refused("look", 500, "InternalError", "Oh", "r"), False, "", "cannot look: Oh (500"),
+        (refused("look", 429, "TooManyRequests", "Slow", "r"), False, "", "cannot look: Slow (429"),
+        (SettingsError("no identity; make one"), False, "", "no identity"),
     ],
 )
-def test_a_refusal_is_no_silence(error: Exception, *, is_refused: bool, is_of_the_caller: bool, why: str) -> None:
+def test_a_refusal_is_no_silence(error: Exception, *, is_refused: bool, code: str, why: str) -> None:
     service = Asked(get_namespace=error)
     found = tenancy(service)
     answer = found.namespace
-    assert (answer.is_given, answer.is_refused, answer.is_of_the_caller) == (False, is_refused, is_of_the_caller)
+    assert (answer.is_given, answer.is_refused, answer.code) == (False, is_refused, code)
     assert answer.why.startswith(why)
+    with pytest.raises(type(error)):
+        answer.or_raise()
     assert found.namespace is answer  # nor is a refusal asked for twice
     assert service.calls == ["get_namespace"]
 
