@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.backends.oci.shapes import FLEXIBLE, is_flexible
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.names import ROLES
@@ -35,8 +36,6 @@ _JUMP = re.compile(
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>\d{1,5}))?"
 )
 _SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-# Source: OCI's documentation of Compute shapes: a shape whose cores and memory are chosen has this at its name's end.
-_FLEXIBLE = ".Flex"
 # What a flexible shape has where nobody has said it, by the end of the setting's name.
 _SIZES = {"OCPUS": 4, "MEMORY_GBS": 64}
 _MOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -235,17 +234,17 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
         key = what.lower()
         size = read.value(f"{prefix}{what}", _number, -1.0)
         machine[key] = 0
-        if shape.endswith(_FLEXIBLE):
+        if is_flexible(shape):
             machine[key] = size if size >= 0 else every.get(key) or default
             if size == 0:
                 read.problems.append(
                     f"{prefix}{what}: 0 is not possible for {shape}, whose size is chosen, as its name ends in "
-                    f"{_FLEXIBLE}; say how much, or leave it out for {every.get(key) or default}"
+                    f"{FLEXIBLE}; say how much, or leave it out for {every.get(key) or default}"
                 )
         elif size > 0:
             read.problems.append(
                 f"{prefix}{what}: {shape} has a size of its own; leave {prefix}{what} out, "
-                f"or choose a flexible {name}, whose name ends in {_FLEXIBLE}"
+                f"or choose a flexible {name}, whose name ends in {FLEXIBLE}"
             )
     return machine
 
