@@ -1,20 +1,26 @@
-"""Sessions of an OCI Bastion that forward one port of one node: made, waited for, looked at and deleted."""
+"""Sessions of an OCI Bastion that forward one port of one node: made, waited for, looked at and deleted.
+
+A guard deletes them where the process of a way was killed.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
+import shutil
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.errors import BackendError, StoppedError
+from oci_cluster.errors import BackendError, ClusterError, StoppedError
+from oci_cluster.system.guard import wait
 
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service
@@ -25,6 +31,11 @@ _LONGEST_S = 10800
 _MADE_WITHIN_S = 300.0
 # How long the requests are repeated that end a session, while somebody waits for a prompt.
 _END_PATIENCE_S = 20.0
+# A request of the killed process may still be on its way: so long its session is looked for. As for Jobs.
+_APPEARS_S = 10.0
+# How long all is tried; then the sessions end by themselves, after three hours at most.
+_GUARD_PATIENCE_S = 600.0
+_LOOK_S = 1.0
 _GOING = {"CREATING", "ACTIVE"}
 _HOST = r"host\.bastion\.(?P<region>[a-z0-9-]+)\.oci\.(?P<domain>[a-z0-9.-]+)"
 _COMMAND = re.compile(rf"(.* )?(?P<user>ocid1\.bastionsession\.[A-Za-z0-9._-]+)@(?P<host>{_HOST})\s*", re.DOTALL)
@@ -244,6 +255,38 @@ class Sessions:
         client = self._service.bastion
         listed = self._service.all_pages(what, client.list_sessions, self.bastion, display_name=self.name)
         return [found for found in listed if found.display_name == self.name and found.lifecycle_state in _GOING]
+
+
+# --- The guard of a way whose process was killed
+
+
+def guard_main(arguments: Sequence[str]) -> None:
+    """Wait for a way's process, and end what is left of it: ``DIRECTORY [BASTION NAME]``."""
+    directory, *of_bastion = arguments
+    if not wait():
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    if of_bastion:
+        from oci_cluster.backends.oci.service import Service  # noqa: PLC0415 - with the SDK: when it is needed
+
+        end_sessions(Sessions(Service(os.environ), *of_bastion))
+
+
+def end_sessions(sessions: Sessions) -> None:
+    """Delete all *sessions*, and those that appear in the next seconds."""
+    began = time.monotonic()
+    while True:
+        time_s = time.monotonic() - began
+        try:
+            going = sessions.going()
+            for session in going:
+                sessions.delete(session.id)
+            if not going and time_s > _APPEARS_S:
+                return
+        except ClusterError:
+            if time_s > _GUARD_PATIENCE_S:
+                raise
+        time.sleep(_LOOK_S)
 
 
 _CAUSES = (

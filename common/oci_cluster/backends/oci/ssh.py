@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -15,11 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from oci_cluster.backends.oci import proxy_connect
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 from oci_cluster.system.guard import ProcessGuard
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.oci.bastion import Session
 
 # A Unix socket's path has 103 bytes at most on macOS, 107 on Linux; ssh's own options may not hold blanks and percents.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._-]{0,70}")
@@ -142,6 +147,10 @@ class Tunnel:
             BackendError: it cannot be started.
         """
         self.path = path
+        #: When another one should take over, by the way's clock.
+        self.renew_at = math.inf
+        #: The bastion's session that it is connected by.
+        self.session: Session | None = None
         self._errors = path.with_suffix(".err")
         inside = f"[{address}]" if ":" in address else address
         program_path, *words = command

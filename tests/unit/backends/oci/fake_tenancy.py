@@ -54,6 +54,14 @@ def egress(cidr: str = "0.0.0.0/0", **more: Any) -> Any:
     return core.EgressSecurityRule(**{"protocol": "6", "destination": cidr, "is_stateless": False, **more})
 
 
+# What setup.sh alone asks for.
+OF_SETUP = {
+    "list_region_subscriptions": [item(region_name="us-ashburn-1", is_home_region=True)],
+    "list_container_repositories": item(items=[item(display_name="training/dask", compartment_id=JOBS)]),
+    "get_object_lifecycle_policy": ServiceError("none", status=404, code="LifecyclePolicyNotFound"),
+}
+
+
 class World:
     """What a Service has, where answers are given by hand; an error among them is raised."""
 
@@ -114,9 +122,7 @@ class World:
             "list_user_group_memberships": [item(group_id="a")],
             "list_policies": lambda home: [self._policy()] if home == ROOT else [],
             "get_policy": lambda _: self._policy(),
-            "list_region_subscriptions": [item(region_name="us-ashburn-1", is_home_region=True)],
-            "list_container_repositories": item(items=[item(display_name="training/dask", compartment_id=JOBS)]),
-            "get_object_lifecycle_policy": ServiceError("none", status=404, code="LifecyclePolicyNotFound"),
+            **OF_SETUP,
         }
         self.statements = [one.text for one in statements(needed_by(self.checked(), self.tenancy()))]
 
