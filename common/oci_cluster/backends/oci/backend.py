@@ -104,17 +104,7 @@ class OciBackend:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Act for the checkout *root*.
-
-        Args:
-            root: The checkout.
-            compartment: OCID of the compartment that is looked at; empty where nobody has named one.
-            open_service: Returns OCI's services, when they are asked for the first time.
-            given: Settings of this launcher, by which nodes are reached.
-            is_stopped: Whether the launcher has been told to stop.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Act for the checkout *root*, by the settings *given*; *compartment* is empty where nobody has named one."""
         self._root = root
         self._given = given or {}
         self._jobs = Jobs(compartment, open_service, is_stopped=is_stopped, clock=clock, sleep=sleep)
@@ -161,7 +151,6 @@ class OciBackend:
 
         Raises:
             SettingsError: something in *plan* cannot be sent.
-            ServiceError: OCI refused, or did not answer.
             StoppedError: the launcher was told to stop.
         """
         if job := plan.placed.get("job"):
@@ -312,8 +301,9 @@ class OciBackend:
             cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
             return StoredLogs(cluster_dir, directory, self._say_once)
         if not (group := plan.placed["log_group"]):
-            msg = f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
-            raise UsageError(msg)
+            raise UsageError(
+                f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
+            )
         return ServiceLogs(self._jobs, cluster.handle, group, directory, follow=follow, clock=self._clock)
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:

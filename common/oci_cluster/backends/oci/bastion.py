@@ -70,15 +70,7 @@ class Sessions:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to make sessions of *bastion*, an OCID, called *name*.
-
-        Args:
-            service: OCI's services.
-            bastion: The OCID.
-            name: Random enough that no other way has it.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Prepare to make sessions of *bastion*, an OCID; no other way's have this *name*."""
         self._service = service
         self.bastion = bastion
         self.name = name
@@ -105,8 +97,9 @@ class Sessions:
         found = self._call(f"look at BASTION_ID {self.bastion}", "get_bastion", self.bastion).data
         if found.lifecycle_state != "ACTIVE":
             details = f": {found.lifecycle_details}" if found.lifecycle_details else ""
-            msg = f"the bastion {self.bastion} is {found.lifecycle_state}{details}; wait, or set another BASTION_ID"
-            raise BackendError(msg)
+            raise BackendError(
+                f"the bastion {self.bastion} is {found.lifecycle_state}{details}; wait, or set another BASTION_ID"
+            )
         self._longest_s = min(int(found.max_session_ttl_in_seconds or _LONGEST_S), _LONGEST_S)
         self.allowed_from = [str(cidr) for cidr in found.client_cidr_block_allow_list or []]
 
@@ -128,7 +121,6 @@ class Sessions:
         """Make a session that leads to *port* of *address*; return it when it is ACTIVE.
 
         Raises:
-            ServiceError: OCI refused, or did not answer.
             BackendError: it was not made; or what OCI says of it cannot be used.
             StoppedError: it is not wanted any more. Then, and after each other error, it is deleted.
         """
@@ -175,11 +167,11 @@ class Sessions:
                 return made
             if made.lifecycle_state != "CREATING":
                 why = str(made.lifecycle_details or "OCI does not say why")[:300]
-                msg = f"the session of the bastion became {made.lifecycle_state}: {why}; {_CAUSES}"
-                raise BackendError(msg)
+                raise BackendError(f"the session of the bastion became {made.lifecycle_state}: {why}; {_CAUSES}")
             if self._clock() > deadline:
-                msg = f"the session of the bastion was still CREATING after {_MADE_WITHIN_S:g} s; try again later"
-                raise BackendError(msg)
+                raise BackendError(
+                    f"the session of the bastion was still CREATING after {_MADE_WITHIN_S:g} s; try again later"
+                )
             self._check_wanted()
             self._sleep(delay)
             self._check_wanted()
@@ -190,8 +182,7 @@ class Sessions:
 
     def _check_wanted(self) -> None:
         if self.is_unwanted():
-            msg = "stopped before the session of the bastion was ready"
-            raise StoppedError(msg)
+            raise StoppedError("stopped before the session of the bastion was ready")
 
     def _place(self, session: Any) -> tuple[str, int]:
         """Return host and port that a session says; from its command line only that is taken, and it is not run."""
@@ -204,16 +195,13 @@ class Sessions:
         is_own = command and command["user"] == session.id and command["host"] == usual
         if not is_own or not 1 <= number <= 65535:
             shown = re.sub(r"[^\x20-\x7e]", "?", said)[:300]
-            msg = f"OCI says that the session is reached by {shown!r}, which does not lead to {usual}; nothing was sent"
-            raise BackendError(msg)
+            raise BackendError(
+                f"OCI says that the session is reached by {shown!r}, which does not lead to {usual}; nothing was sent"
+            )
         return usual, number
 
     def is_active(self, session: str) -> bool:
-        """Return whether *session* can be used still.
-
-        Raises:
-            ServiceError: OCI did not answer.
-        """
+        """Return whether *session* can be used still."""
         try:
             found = self._call("look at the session", "get_session", session).data
         except ServiceError as error:
@@ -225,11 +213,7 @@ class Sessions:
     # --- Their end
 
     def delete(self, session: str) -> None:
-        """Delete *session*; one that is over is no error.
-
-        Raises:
-            ServiceError: it is still there.
-        """
+        """Delete *session*; one that is over is no error."""
         try:
             with self._service.cleaning_up():
                 self._call(
@@ -308,8 +292,9 @@ def host_keys(said: str) -> tuple[str, ...]:
         found = (f"{kind} {said.strip()}",)
     if not found:
         shown = re.sub(r"[^\x20-\x7e]", "?", said)[:200]
-        msg = f"OCI says that the bastion's host key is {shown!r}, which is no key of OpenSSH; nothing was sent"
-        raise BackendError(msg)
+        raise BackendError(
+            f"OCI says that the bastion's host key is {shown!r}, which is no key of OpenSSH; nothing was sent"
+        )
     return found
 
 

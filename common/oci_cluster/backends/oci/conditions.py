@@ -52,15 +52,13 @@ def parse_condition(text: str) -> Condition:
     while text[at:].strip():
         found = _TOKEN.match(text, at)
         if found is None:
-            msg = f"not a condition: {text[at:].strip()}"
-            raise ValueError(msg)
+            raise ValueError(f"not a condition: {text[at:].strip()}")
         tokens.append(found.group().strip())
         at = found.end()
     tokens.reverse()
     condition = _condition(tokens)
     if tokens:
-        msg = f"not expected after a condition: {tokens[-1]}"
-        raise ValueError(msg)
+        raise ValueError(f"not expected after a condition: {tokens[-1]}")
     return condition
 
 
@@ -74,15 +72,13 @@ def _condition(tokens: list[str]) -> Condition:
         parts.append(_condition(tokens))
         mark = _next(tokens)
     if mark != "}" or not parts:
-        msg = f"not expected in a condition: {mark}"
-        raise ValueError(msg)
+        raise ValueError(f"not expected in a condition: {mark}")
     return Group(word == "any", tuple(parts))
 
 
 def _comparison(variable: str, relation: str, value: str) -> Comparison:
     if relation not in {"=", "!="} or value[0] not in "'\"/" or len(value) < 2:
-        msg = f"not a comparison: {variable} {relation} {value}"
-        raise ValueError(msg)
+        raise ValueError(f"not a comparison: {variable} {relation} {value}")
     parts = value[1:-1].split("*") if value[0] == "/" or variable in _WITH_STARS else [value[1:-1]]
     # Source: OCI's documentation of policies, Conditions: "string comparisons are case insensitive".
     pattern = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE | re.DOTALL)
@@ -91,19 +87,15 @@ def _comparison(variable: str, relation: str, value: str) -> Comparison:
 
 def _next(tokens: list[str]) -> str:
     if not tokens:
-        msg = "the condition is not complete"
-        raise ValueError(msg)
+        raise ValueError("the condition is not complete")
     return tokens.pop()
 
 
 def holds(condition: Condition | None, values: Mapping[str, str], absent: Collection[str] = ()) -> Known:
-    """Return whether *condition* is true of a request; None: of none.
+    """Return whether *condition* is true of a request of which *values* are known, by variable; None: nobody can tell.
 
-    Args:
-        condition: As it was read.
-        values: What is known of the request, by variable.
-        absent: Variables, or beginnings that end with a dot, which the request does not have: a comparison of such a
-            one is false, whatever its relation.
+    Variables that are *absent*, or begin with such a word that ends with a dot, the request does not have: a
+    comparison of one is false, whatever its relation.
     """
     if condition is None:
         return True

@@ -181,10 +181,9 @@ class _Script:
         work_dir = self._plan.work_dir.rstrip("/")
         bucket = _BUCKET.fullmatch(work_dir)
         if self._has_code and not bucket and not work_dir.startswith("file://"):
-            msg = (
+            raise SettingsError(
                 f"no script can send the code to {work_dir}: oci-cli reaches oci:// alone; see it with --dry-run --json"
             )
-            raise SettingsError(msg)
         prefix = f"{bucket['prefix']}/" if bucket and bucket["prefix"] else ""
         return {
             "bucket": shlex.quote(bucket["bucket"]) if bucket else "",
@@ -202,11 +201,11 @@ class _Script:
         folder = Path(self._plan.code_dir)
         names = [path.relative_to(folder).as_posix() for path in code_files(folder).paths]
         if strange := [name for name in names if not name.isprintable()]:
-            msg = f"a script cannot list the file {strange[0]!r} of {folder}; give it another name, or leave it out"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"a script cannot list the file {strange[0]!r} of {folder}; give it another name, or leave it out"
+            )
         if not names:
-            msg = f"{folder} has no file that would be sent; name another folder with --code"
-            raise SettingsError(msg)
+            raise SettingsError(f"{folder} has no file that would be sent; name another folder with --code")
         return [f"./{name}" for name in names]
 
     # --- Requests ----------------------------------------------------------------------------------------------

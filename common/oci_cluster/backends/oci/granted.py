@@ -45,19 +45,10 @@ Chain = Callable[[str], Sequence[Ancestor]]
 
 @dataclass(frozen=True)
 class Parsed:
-    """A statement.
+    """A statement: *names* and *ids* are whom it is about, in lower case; in another identity domain, ``domain/name``.
 
-    Attributes:
-        is_denial: Whether it takes a permission away.
-        kind: ``any-user``, ``any-group``, ``group``, ``dynamic-group`` or ``service``.
-        names: Of whom, in lower case; of another identity domain ``domain/name``.
-        ids: OCIDs of whom.
-        verb: Empty where single permissions are listed.
-        resource: A type or a family.
-        compartment: An OCID, ``tenancy``, or empty with a *path*.
-        path: Names of compartments from the policy's own on, in lower case.
-        condition: None without one.
-        is_read: Whether the condition could be read.
+    *verb* is empty where single permissions are listed; *compartment* is an OCID, ``tenancy``, or empty with a *path*
+    from the policy's own on. *is_read* tells whether the condition could be read.
     """
 
     is_denial: bool
@@ -82,14 +73,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Caller:
-    """Whom a statement must be about, and what is known of their requests.
-
-    Attributes:
-        kind: ``group``, ``dynamic-group`` or ``service``.
-        names: All that the caller is in, as in :class:`Parsed`.
-        ids: The same, by OCID.
-        values: What conditions can ask about the caller.
-    """
+    """Whom a statement must be about: all groups that they are in, and what conditions can ask about them."""
 
     kind: str
     names: frozenset[str]
@@ -134,13 +118,6 @@ def allowed(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, c
     """Return whether the statements that are *there* allow *caller* what *wanted*, a statement of ours, would.
 
     None: one of them may, and its text does not tell; or one may take it away.
-
-    Args:
-        wanted: The text of a statement as ``needed.py`` writes it.
-        caller: Whom it is about.
-        there: Statements.
-        tenancy: Its OCID.
-        chain: A compartment and those that it is in.
     """
     own = parse_statement(wanted)
     assert own is not None  # noqa: S101 - ours

@@ -24,11 +24,7 @@ _GROUPS = {"MAIN": "main", "WORKER": "worker", "PS": "ps"}
 def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeState]:
     """Return the states of the nodes of *plan*: only their own files tell how each of them ended.
 
-    Args:
-        jobs: Is asked for the groups of a run that has failed, which a list does not tell.
-        plan: What was launched.
-        whole: The state of the run that they share.
-        run: That run, or what a list tells of it.
+    *whole* is the state of the *run* that they share. Of one that has failed, a list does not tell the groups.
     """
     if whole.state is State.FAILED and not hasattr(run, "node_group_details_list"):
         run = jobs.run(run.id) or run
@@ -40,13 +36,7 @@ def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeSta
 
 
 def nodes_of_group(names: Sequence[str], whole: NodeState, run: Any) -> list[NodeState]:
-    """Return the states of the nodes *names*, which share one run: the *whole* one's, and what it tells of each group.
-
-    Args:
-        names: The nodes.
-        whole: The state of the run.
-        run: The run itself, whose groups a list does not tell; or what a list tells of it.
-    """
+    """Return the states of the nodes *names*, which share one run: the *whole* one's, and what groups tell."""
     groups = {group.name: group for group in getattr(run, "node_group_details_list", None) or []}
     failed = [group for group in groups.values() if group.lifecycle_state == "FAILED"]
     told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]

@@ -45,15 +45,7 @@ class Jobs:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to ask.
-
-        Args:
-            compartment: OCID of the compartment; empty where nobody has named one.
-            open_service: Returns OCI's services, when they are asked for the first time.
-            is_stopped: Whether the launcher has been told to stop.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Prepare to ask; *compartment* is empty where nobody has named one."""
         self.compartment = compartment
         self._open_service = open_service
         self._is_stopped = is_stopped
@@ -81,8 +73,9 @@ class Jobs:
     def check_compartment(self) -> None:
         """Raise SettingsError where nobody has named a compartment."""
         if not self.compartment:
-            msg = "COMPARTMENT_OCID is not set; set it to the compartment of the clusters (config.env.example)"
-            raise SettingsError(msg)
+            raise SettingsError(
+                "COMPARTMENT_OCID is not set; set it to the compartment of the clusters (config.env.example)"
+            )
 
     def listed(self, **wanted: str) -> list[Any]:
         """Return the Jobs that are clusters, of those that a list has with the *wanted* parameters.
@@ -181,11 +174,7 @@ class Jobs:
     def create_runs(self, job: str, bodies: Mapping[str, JSON], launch_id: str, *, incarnation: int = 0) -> None:
         """Create a run for each node in *bodies*, the first one's first; the first failure ends the creating of others.
 
-        Args:
-            job: Its OCID.
-            bodies: What is sent, by node.
-            launch_id: The cluster's.
-            incarnation: Differs between two runs of the same node.
+        Two runs of the same node differ by *incarnation*.
 
         Raises:
             ServiceError: OCI refused, or did not answer. Some may have been created.
@@ -223,8 +212,7 @@ class Jobs:
     def stop_if_told(self) -> None:
         """Raise StoppedError where the launcher has been told to stop."""
         if self._is_stopped():
-            msg = "stopped before all nodes were started"
-            raise StoppedError(msg)
+            raise StoppedError("stopped before all nodes were started")
 
     # --- What is ended -------------------------------------------------------------------------------------
 
@@ -252,7 +240,6 @@ class Jobs:
 
         Raises:
             BackendError: they did not end.
-            ServiceError: OCI refused, or did not answer.
         """
         self._cancel_until(job, lambda: True)
 
@@ -261,7 +248,6 @@ class Jobs:
 
         Raises:
             BackendError: its runs did not end.
-            ServiceError: OCI refused, or did not answer.
         """
         if job not in self._deleted:
             self._cancel_until(job, lambda: self._delete(job))
@@ -277,8 +263,7 @@ class Jobs:
             if not self.cancel(listed) and is_done():
                 return
             if self._clock() > deadline:
-                msg = f"its runs have not ended within {_END_TIMEOUT_S:g} s"
-                raise BackendError(msg)
+                raise BackendError(f"its runs have not ended within {_END_TIMEOUT_S:g} s")
             self._sleep(delay)
 
     def remove_of_launch(self, name: str, launch_id: str) -> bool:
@@ -296,11 +281,7 @@ class Jobs:
         return False
 
     def _delete(self, job: str) -> bool:
-        """Return whether *job* is gone; False where that is not known yet.
-
-        Raises:
-            ServiceError: OCI refused, or did not answer.
-        """
+        """Return whether *job* is gone; False where that is not known yet."""
         client = self.service.data_science
         try:
             self.service.call("delete the Job", client.delete_job, job, delete_related_job_runs=True)

@@ -19,13 +19,7 @@ _UPLOAD_DAYS = 7
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a policy.
-
-    Attributes:
-        text: As a policy has it.
-        why: What does not work without it.
-        of: Whom it allows something: ``service``, ``nodes`` or ``people``.
-    """
+    """One statement of a policy, what does not work without it, and of whom: ``service``, ``nodes`` or ``people``."""
 
     text: str
     why: str

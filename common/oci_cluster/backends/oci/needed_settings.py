@@ -107,46 +107,40 @@ def _repositories(read: SettingsReader, frameworks: Sequence[str]) -> tuple[str,
 def _compartment(text: str) -> str:
     found = _OCID.fullmatch(text)
     if not found or found["kind"] not in {"compartment", "tenancy"}:
-        msg = f"'{text}' is not the OCID of a compartment, such as ocid1.compartment.oc1..aaaa"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not the OCID of a compartment, such as ocid1.compartment.oc1..aaaa")
     return text
 
 
 def _work_dir(text: str) -> dict[str, str]:
     found = _WORK_DIR.fullmatch(text)
     if not found or not all(_QUOTED.fullmatch(part) for part in (found["bucket"], found["prefix"] or "x")):
-        msg = f"'{text}' is not a place in a bucket, such as oci://clusters@<namespace>/team-a/work"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a place in a bucket, such as oci://clusters@<namespace>/team-a/work")
     return {"bucket": found["bucket"], "prefix": (found["prefix"] or "").strip("/")}
 
 
 def _registry(text: str) -> str:
     found = _REGISTRY.fullmatch(text)
     if not found:
-        msg = f"'{text}' is not a registry of OCI, such as iad.ocir.io/<namespace>/training"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a registry of OCI, such as iad.ocir.io/<namespace>/training")
     return (found["path"] or "").strip("/")
 
 
 def _image(text: str) -> str:
     found = _IMAGE.fullmatch(text)
     if not found:
-        msg = f"'{text}' is not an image, such as iad.ocir.io/<namespace>/training/{{framework}}:1"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not an image, such as iad.ocir.io/<namespace>/training/{{framework}}:1")
     return found["repository"]
 
 
 def _group(text: str) -> str:
     if not _GROUP.fullmatch(text):
-        msg = f"'{text}' is not a group's name, such as data-scientists, or my-domain/data-scientists"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a group's name, such as data-scientists, or my-domain/data-scientists")
     return text
 
 
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        msg = f"'{text}' is not a name of letters, digits, dots, underscores and hyphens"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a name of letters, digits, dots, underscores and hyphens")
     return text
 
 

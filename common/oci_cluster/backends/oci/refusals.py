@@ -34,14 +34,7 @@ def refused(
 ) -> ServiceError:
     """Return what to raise where a service has refused to do *what*: with its words, and with what to do.
 
-    Args:
-        what: What was wanted, for messages.
-        status: HTTP's.
-        code: The service's own.
-        message: Its words.
-        request: Its id of the request.
-        operation: The method of the SDK; policies differ by it.
-        was_known: Whether the same identity has been taken before.
+    *operation* is the SDK's method, by which policies differ; *was_known*: the same identity has been taken before.
     """
     text = f"{message} ({status} {code}, request {request})"
     return _error(what, status, code, message, text, operation=operation, was_known=was_known)

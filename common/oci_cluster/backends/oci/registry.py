@@ -35,12 +35,7 @@ _WORD = re.compile(r"[a-z0-9_.-]{1,40}")
 
 @dataclass(frozen=True)
 class Image:
-    """What the registry says of an image.
-
-    Attributes:
-        digest: Of what the tag is; empty where the registry does not tell it.
-        platforms: Such as ``linux/amd64``; empty where they cannot be told.
-    """
+    """What the registry says of an image: empty is what it does not tell."""
 
     digest: str
     platforms: tuple[str, ...]

@@ -78,17 +78,11 @@ def ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int,
         return node_ports({**own, "NODE_PORTS": ",".join(names)})
     except ValueError as error:
         said = ", ".join(f"{key}={text}" for key, text in own.items())
-        msg = f"{name}: {said}: {error}; ports are a number or first:last"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{name}: {said}: {error}; ports are a number or first:last") from error
 
 
 def security_rules(cidr: str, ports: Mapping[str, Sequence[tuple[int, int]]]) -> tuple[list[JSON], list[JSON]]:
-    """Return the rules for nodes in *cidr*, the subnet's addresses: those of ingress, and those of egress.
-
-    Args:
-        cidr: From where and to where nodes connect.
-        ports: Of each framework.
-    """
+    """Return the rules for nodes in *cidr*, the subnet's addresses, and *ports* of frameworks: ingress, and egress."""
     ingress, egress = [], []
     for ranges in ports.values():
         for first, last in ranges:

@@ -52,14 +52,7 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to ask.
-
-        Args:
-            environ: Says who asks, in oci-cli's own variables (``OCI_CLI_PROFILE``, ``OCI_CLI_AUTH``, ...).
-            is_stopped: Whether nothing more is wanted: a request that fails then is not repeated.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Prepare to ask as *environ* says, in oci-cli's variables. Once *is_stopped*, what fails is not repeated."""
         #: Says who asks; for other processes, too.
         self.environ = environ
         self._is_stopped = is_stopped
@@ -74,11 +67,7 @@ class Service:
 
     @cached_property
     def identity(self) -> tuple[dict[str, Any], Any]:
-        """The SDK's configuration and signer, by the rules of oci-cli.
-
-        Raises:
-            SettingsError: there is no usable identity; says what oci-cli would need.
-        """
+        """The SDK's configuration and signer, by the rules of oci-cli."""
         path = self.environ.get("OCI_CLI_CONFIG_FILE") or oci.config.DEFAULT_LOCATION
         profile = self.environ.get("OCI_CLI_PROFILE") or oci.config.DEFAULT_PROFILE
         kind = self.environ.get("OCI_CLI_AUTH") or "api_key"
@@ -93,8 +82,7 @@ class Service:
                 return {"region": region or signer.region}, signer
             if kind not in {"api_key", "security_token"}:
                 known = "api_key, security_token, instance_principal, resource_principal"
-                msg = f"OCI_CLI_AUTH is '{kind}'; known are {known}"
-                raise SettingsError(msg)
+                raise SettingsError(f"OCI_CLI_AUTH is '{kind}'; known are {known}")
             config = oci.config.from_file(path, profile)
             if region:
                 config["region"] = region
@@ -109,11 +97,10 @@ class Service:
         except (
             Exception
         ) as error:  # the SDK raises much: files, keys, its own errors, a metadata service that is not there
-            msg = (
+            raise SettingsError(
                 f"no identity for OCI: OCI_CLI_AUTH={kind}, profile {profile} of {path}: {_first_line(error)}; "
                 "make one: oci setup config (API key) or oci session authenticate (OCI_CLI_AUTH=security_token)"
-            )
-            raise SettingsError(msg) from error
+            ) from error
 
     @property
     def region(self) -> str:
@@ -162,11 +149,7 @@ class Service:
         return self.client_of(oci.logging.LoggingManagementClient)
 
     def client_of(self, kind: Any) -> Any:
-        """Return the client of a service, by the SDK's class.
-
-        Raises:
-            SettingsError: there is no usable identity.
-        """
+        """Return the client of a service, by the SDK's class."""
         if kind not in self.clients:
             self.clients[kind] = self._client(kind)
         return self.clients[kind]
@@ -183,8 +166,9 @@ class Service:
                 **options,
             )
         except (oci.exceptions.ClientError, OSError, ValueError) as error:
-            msg = f"the key of this identity cannot be used ({config.get('key_file')}): {_first_line(error)}"
-            raise SettingsError(msg) from error
+            raise SettingsError(
+                f"the key of this identity cannot be used ({config.get('key_file')}): {_first_line(error)}"
+            ) from error
 
     # --- Asking --------------------------------------------------------------------------------------------
 
@@ -198,7 +182,7 @@ class Service:
         patience_s: float = PATIENCE_S,
         **kwargs: Any,
     ) -> Any:
-        """Return the service's response to *request*, repeated while it is busy, broken or silent.
+        """Return the service's response to *request*, repeated while it is busy, broken or silent, for *patience_s*.
 
         Args:
             what: What is wanted, for messages: ``create the Job``.
@@ -210,7 +194,7 @@ class Service:
             kwargs: Its named arguments. One with ``opc_retry_token`` is done once however often it is repeated.
 
         Raises:
-            ServiceError: refused, or not answered within *patience_s*.
+            ServiceError: refused, or not answered.
             StoppedError: it failed, and the launcher has been told to stop.
         """
         deadline = self._clock() + patience_s

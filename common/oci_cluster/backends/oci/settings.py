@@ -116,11 +116,10 @@ def way_settings(given: Mapping[str, str]) -> Jump | str:
     if jump.host:
         return jump
     if not bastion:
-        msg = (
+        raise SettingsError(
             "nodes on OCI are reached through a bastion or a host of yours, and neither is set: set BASTION_ID to the"
             " OCID of a bastion (docs/oci.md, 'Reach a port of a node'), or SSH_JUMP to [user@]host[:port]"
         )
-        raise SettingsError(msg)
     return bastion
 
 
@@ -254,15 +253,13 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
 
 def _ocid(text: str) -> str:
     if not _OCID.fullmatch(text):
-        msg = f"'{text}' is not an OCID such as ocid1.compartment.oc1..aaaa"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not an OCID such as ocid1.compartment.oc1..aaaa")
     return text
 
 
 def _bastion(text: str) -> str:
     if not _ocid(text).startswith("ocid1.bastion."):
-        msg = f"'{text}' is not the OCID of a bastion, which begins with ocid1.bastion."
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not the OCID of a bastion, which begins with ocid1.bastion.")
     return text
 
 
@@ -270,37 +267,32 @@ def _jump(text: str) -> Jump:
     found = _JUMP.fullmatch(text)
     port = int(found["port"] or 0) if found else 0
     if not found or port > 65535 or found["port"] in {"0", "00"}:
-        msg = f"'{text}' is not a host as for ssh, [user@]host[:port], such as me@jump.example.com"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a host as for ssh, [user@]host[:port], such as me@jump.example.com")
     return Jump(found["user"] or "", found["host"].strip("[]"), port)
 
 
 def _image(text: str) -> str:
     if not _IMAGE.fullmatch(text):
-        msg = f"'{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
     return text
 
 
 def _shape(text: str) -> str:
     if not _SHAPE.fullmatch(text):
-        msg = f"'{text}' is not a shape's name, such as VM.Standard.E4.Flex or VM.GPU.A10.1"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a shape's name, such as VM.Standard.E4.Flex or VM.GPU.A10.1")
     return text
 
 
 def _number(text: str) -> float:
     number = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text) else -1
     if number < 0:
-        msg = f"'{text}' is not a number of 0 or more"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a number of 0 or more")
     return int(number) if number == int(number) else number
 
 
 def _style(text: str) -> str:
     if text not in STYLES:
-        msg = f"'{text}' is neither {' nor '.join(STYLES)}"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is neither {' nor '.join(STYLES)}")
     return text
 
 
@@ -309,19 +301,20 @@ def _mounts(text: str) -> list[dict[str, str]]:
     mounts: list[dict[str, str]] = []
     words = text.split()
     if len(words) > _MOST_MOUNTS:
-        msg = f"{len(words)} mounts are more than {_MOST_MOUNTS}, which is all that OCI allows; leave {words[-1]} out"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{len(words)} mounts are more than {_MOST_MOUNTS}, which is all that OCI allows; leave {words[-1]} out"
+        )
     for word in words:
         name, _, what = word.partition("=")
         bucket = re.fullmatch(r"oci://(?P<bucket>[^@/]+)@(?P<namespace>[^/]+)(/(?P<prefix>.*))?", what)
         fss = re.fullmatch(r"fss:(?P<target>ocid1\.[^:]+):(?P<export>ocid1\.[^:]+)", what)
         place = {"destinationDirectoryName": name, "destinationPath": "/mnt"}
         if not _MOUNT.fullmatch(name) or not (bucket or fss):
-            msg = f"'{word}' is neither <name>=oci://<bucket>@<namespace>/<prefix> nor <name>=fss:<target>:<export>"
-            raise ValueError(msg)
+            raise ValueError(
+                f"'{word}' is neither <name>=oci://<bucket>@<namespace>/<prefix> nor <name>=fss:<target>:<export>"
+            )
         if name in [mount["destinationDirectoryName"] for mount in mounts]:
-            msg = f"'{word}' is the second one called {name}; each needs a name of its own below /mnt"
-            raise ValueError(msg)
+            raise ValueError(f"'{word}' is the second one called {name}; each needs a name of its own below /mnt")
         if bucket:
             prefix = {"prefix": bucket["prefix"]} if bucket["prefix"] else {}
             what_it_is = {"namespace": bucket["namespace"], "bucket": bucket["bucket"], **prefix}
@@ -337,11 +330,9 @@ def _freeform_tags(text: str) -> dict[str, str]:
     tags = _pairs(text, "team=vision")
     for key, value in tags.items():
         if not isinstance(value, str):
-            msg = f"the value of {key} is no text; quote it"
-            raise ValueError(msg)
+            raise ValueError(f"the value of {key} is no text; quote it")
         if _OWN_TAG.fullmatch(key):
-            msg = f"{key} is a tag of ours, by which a cluster is found; choose another name"
-            raise ValueError(msg)
+            raise ValueError(f"{key} is a tag of ours, by which a cluster is found; choose another name")
         _check_tag(key, value)
     return tags
 
@@ -356,18 +347,15 @@ def _defined_tags(text: str) -> dict[str, dict[str, Any]]:
             continue
         namespace, dot, key = name.partition(".")
         if not (namespace and dot and key):
-            msg = f"'{name}' is not a namespace and a key, as in {form}"
-            raise ValueError(msg)
+            raise ValueError(f"'{name}' is not a namespace and a key, as in {form}")
         tags.setdefault(namespace, {})[key] = value
     flat = [(f"{namespace}.{key}", key, value) for namespace, keys in tags.items() for key, value in keys.items()]
     for name, key, value in flat:
         if not key or value is None or isinstance(value, (dict, list)):
-            msg = f"{name} has no plain value"
-            raise ValueError(msg)
+            raise ValueError(f"{name} has no plain value")
         _check_tag(key, str(value))
     if len(flat) > _MOST_DEFINED_TAGS:
-        msg = f"{len(flat)} tags are more than {_MOST_DEFINED_TAGS}, which is all that OCI allows"
-        raise ValueError(msg)
+        raise ValueError(f"{len(flat)} tags are more than {_MOST_DEFINED_TAGS}, which is all that OCI allows")
     return tags
 
 
@@ -377,22 +365,19 @@ def _pairs(text: str, form: str) -> dict[str, Any]:
         try:
             return dict(json.loads(text))
         except (ValueError, RecursionError) as error:
-            msg = f"it begins with {{ and is no JSON object: {error}"
-            raise ValueError(msg) from error
+            raise ValueError(f"it begins with {{ and is no JSON object: {error}") from error
     found = {}
     for word in shlex.split(text):
         key, equals, value = word.partition("=")
         if not equals or not key:
-            msg = f"'{word}' is not of the form {form}"
-            raise ValueError(msg)
+            raise ValueError(f"'{word}' is not of the form {form}")
         found[key] = value
     return found
 
 
 def _check_tag(key: str, value: str) -> None:
     if len(key) > _LONGEST_TAG_KEY or len(value) > _LONGEST_TAG:
-        msg = (
+        raise ValueError(
             f"{key[:_LONGEST_TAG_KEY]} has {len(key)} characters and a value of {len(value)}; OCI allows "
             f"{_LONGEST_TAG_KEY} and {_LONGEST_TAG}"
         )
-        raise ValueError(msg)

@@ -89,8 +89,9 @@ class Setup:
         except ClusterError as error:
             if error.exit_code != ExitCode.NOT_PERMITTED:
                 raise
-            msg = f"{error.reason}; this is for an administrator of the tenancy: give them what setup.sh --print prints"
-            raise NotPermittedError(msg) from error
+            raise NotPermittedError(
+                f"{error.reason}; this is for an administrator of the tenancy: give them what setup.sh --print prints"
+            ) from error
         rules = self.rules(found.subnet.cidr) if found.subnet else ([], [])
         return needed, found, steps_of(needed, found, rules)
 
@@ -119,8 +120,9 @@ class Setup:
         while left := self.look()[2]:
             if self._clock.now() >= deadline:
                 items = ", ".join(step.item for step in left)
-                msg = f"OCI does not show {items} {_PATIENCE_S:g} s after it was made; run setup.sh again"
-                raise TimedOutError(msg)
+                raise TimedOutError(
+                    f"OCI does not show {items} {_PATIENCE_S:g} s after it was made; run setup.sh again"
+                )
             self._clock.sleep(_PAUSE_S)
 
     def _cli(self, item: str, words: Sequence[str]) -> str:
@@ -153,18 +155,7 @@ class Setup:
 def run(
     words: Sequence[str], options: Mapping[str, Sequence[str]], given: Mapping[str, str], root: Path, out: Out
 ) -> int:
-    """Run ``setup``; return the exit code.
-
-    Args:
-        words: Frameworks; none: all of the checkout.
-        options: Options with their values.
-        given: Settings.
-        root: The checkout.
-        out: Where results go, and what is said besides.
-
-    Raises:
-        ClusterError: what is said to the person.
-    """
+    """Run ``setup`` for the frameworks *words*, or for all of the checkout *root*; return the exit code."""
     from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415 - the SDK
 
     frameworks = list(dict.fromkeys(words)) or sorted(path.parent.name for path in root.glob("*/start-master.sh"))

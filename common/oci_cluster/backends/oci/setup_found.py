@@ -17,7 +17,6 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
     """Return what is *needed* at the places where things were found, and what there is.
 
     Raises:
-        ServiceError: OCI does not answer, or does not show it.
         SettingsError: ``WORK_DIR`` is of another tenancy.
     """
     places = tenancy.places

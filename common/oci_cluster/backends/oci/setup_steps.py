@@ -69,14 +69,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is missing.
-
-    Attributes:
-        item: What it is about.
-        lines: What it adds, for people.
-        command: The words of oci-cli that make it; empty where only a person can.
-        problem: Why only a person can, and what to do.
-    """
+    """One thing that is missing, what it adds, and the words of oci-cli that make it; else why only a person can."""
 
     item: str
     lines: tuple[str, ...] = ()

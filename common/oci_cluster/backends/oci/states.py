@@ -107,14 +107,7 @@ def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
 
 
 def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Collection[str] = ()) -> Plan:
-    """Return what *cluster* was launched with, as its *job* tells.
-
-    Args:
-        cluster: What its tags tell.
-        job: The whole Job.
-        root: The checkout, which has the frameworks.
-        max_workers: More than these nobody has launched.
-        own: Work dirs of who reads.
+    """Return what *cluster* was launched with, as its whole *job* tells; *own* are work dirs of who reads.
 
     Raises:
         LostPlanError: the Job names a work dir that is not opened unasked.
@@ -134,13 +127,11 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Colle
         for name in ("WORKER_COUNT", "PS_COUNT")
     )
     if read.problems:
-        msg = f"{problem}: {printable('; '.join(read.problems))}"
-        raise UsageError(msg)
+        raise UsageError(f"{problem}: {printable('; '.join(read.problems))}")
     try:
         limits = limits_of(environment, root / framework)
     except SettingsError as error:
-        msg = f"{problem}: {printable(error)}"
-        raise UsageError(msg) from error
+        raise UsageError(f"{problem}: {printable(error)}") from error
     log_group = getattr(getattr(job, "job_log_configuration_details", None), "log_group_id", None)
     return Plan(
         name=cluster.name,
@@ -185,9 +176,7 @@ def node_of(run: Any) -> str:
 def states_of_runs(runs: Sequence[Any], created: Mapping[str, str]) -> list[NodeState]:
     """Return the states of nodes that are a run each, by rank: the last run of each is the node.
 
-    Args:
-        runs: All runs of the Job, as a list has them.
-        created: The runs that this launcher has created, by node. A list may not hold them yet: those have not ended.
+    A list may not hold yet what this launcher has *created*, by node: those have not ended.
     """
     latest = {name: run for run in sorted(runs, key=_age) if (name := node_of(run))}
     found = {name: _state_of(name, run) for name, run in latest.items()}

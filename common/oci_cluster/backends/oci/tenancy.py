@@ -161,11 +161,7 @@ class Tenancy:
         return placed(needed, **{name: str(one.value.compartment_id) for name, one in found.items() if one.value})
 
     def security_lists(self) -> Subnet:
-        """Return the subnet with its security lists, and with one of ours that it does not have yet.
-
-        Raises:
-            ServiceError: OCI does not answer, or does not show them.
-        """
+        """Return the subnet with its security lists, and with one of ours that it does not have yet."""
         subnet, network = self.subnet.or_raise(), self.network
         attached = subnet.security_list_ids or []
         home = {"vcn_id": subnet.vcn_id, "display_name": SECURITY_LIST}

@@ -80,14 +80,7 @@ def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -
 
 
 def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker) -> SshWay:
-    """Return an open way to *port* of *address*.
-
-    Args:
-        chosen: A host of the user's, or the OCID of a bastion.
-        address: Of a node.
-        port: 1 to 65535.
-        whose: Of which cluster and launch, for the names of sessions.
-        asker: Who wants it.
+    """Return an open way to *port* of *address*, by what is *chosen*; sessions have *whose* in their names.
 
     Raises:
         ClusterError: as :func:`open_way`.
@@ -131,16 +124,11 @@ class SshWay:
 
         Raises:
             StoppedError: none is wanted any more.
-            ClusterError: there is none.
         """
         raise NotImplementedError
 
     def end_of(self, line: ssh.Tunnel) -> None:
-        """End what was made for a *line* that is closed, while the way goes on.
-
-        Raises:
-            ClusterError: it could not be ended.
-        """
+        """End what was made for a *line* that is closed, while the way goes on."""
 
     def end_rest(self, *, is_quiet: bool) -> None:
         """End all that was made for lines; where not *is_quiet*, something may still be made."""
@@ -166,8 +154,7 @@ class SshWay:
     def check_wanted(self) -> None:
         """Raise StoppedError where no way is wanted any more."""
         if self.is_unwanted():
-            msg = "stopped before the way to the node was ready"
-            raise StoppedError(msg)
+            raise StoppedError("stopped before the way to the node was ready")
 
     # --- Connections
 
@@ -193,8 +180,9 @@ class SshWay:
                     return connection
             with self._changed:  # ssh has just ended, and is started again
                 self._changed.wait(_LOOK_S)
-        msg = "the way to the node is closed" if self._closing.is_set() else "the way to the node is cut; try again"
-        raise BackendError(msg)
+        raise BackendError(
+            "the way to the node is closed" if self._closing.is_set() else "the way to the node is cut; try again"
+        )
 
     def _prove(self, connection: socket.socket) -> None:
         """Raise where a first connection ends before anything was said: ssh takes it, whoever listens behind it."""
@@ -203,8 +191,9 @@ class SshWay:
         readable = select.select([connection], [], [], _PROVE_S)[0]
         if readable and not _has_bytes(connection):
             connection.close()
-            msg = "nobody listens on that port of the node, or a rule of its network keeps the connection out"
-            raise BackendError(msg)
+            raise BackendError(
+                "nobody listens on that port of the node, or a rule of its network keeps the connection out"
+            )
         self._is_proven = True
 
     # --- The line
@@ -284,13 +273,7 @@ class Place:
     """The private directory of one way, and the guard that ends what is left when this process is killed."""
 
     def __init__(self, environ: Mapping[str, str], address: str, port: int, *bastion: str) -> None:
-        """Make them, for ways to *port* of *address*.
-
-        Args:
-            environ: Says to the guard who asks OCI.
-            address: Of the node.
-            port: Of the node.
-            bastion: The OCID of a bastion, and the name of the sessions that the guard deletes.
+        """Make them, for ways to *port* of *address*; *bastion*: its OCID, and the sessions' name, for the guard.
 
         Raises:
             BackendError: no further process can be started.
@@ -303,8 +286,7 @@ class Place:
             self._guard = ProcessGuard(_GUARD, [root, str(self.directory), *bastion], environ)
         except OSError as error:
             shutil.rmtree(self.directory)
-            msg = f"no further process can be started on this machine: {error}"
-            raise BackendError(msg) from error
+            raise BackendError(f"no further process can be started on this machine: {error}") from error
 
     def tunnel(self, command: list[str]) -> ssh.Tunnel:
         """Start ssh by *command*; it ends with this process."""
@@ -328,11 +310,7 @@ class JumpWay(SshWay):
         self._place = place
 
     def new_line(self, old: ssh.Tunnel | None) -> ssh.Tunnel:  # noqa: ARG002 - one is as good as another
-        """Return a connected ssh.
-
-        Raises:
-            BackendError, NotPermittedError: ssh does not get there.
-        """
+        """Return a connected ssh."""
         jump = self._jump
         tunnel = self._place.tunnel(ssh.jump_command(jump.user, jump.host, jump.port))
         if tunnel.wait_until_open(self.is_unwanted):
@@ -361,11 +339,7 @@ class BastionWay(SshWay):
         self._public_key = ""
 
     def new_line(self, old: ssh.Tunnel | None) -> ssh.Tunnel:
-        """Return a connected ssh: of a new session, or of the old one's where only ssh has ended.
-
-        Raises:
-            ClusterError: OCI refused, or ssh does not get there.
-        """
+        """Return a connected ssh: of a new session, or of the old one's where only ssh has ended."""
         place = self._place
         self._public_key = self._public_key or ssh.new_key(place.directory)
         session = self._session_of(old)
@@ -421,11 +395,7 @@ class BastionWay(SshWay):
         return ssh.refusal(said, session.host, advice, unknown_key=unknown)
 
     def end_of(self, line: ssh.Tunnel) -> None:
-        """Delete the session of *line*.
-
-        Raises:
-            ServiceError: it is still there.
-        """
+        """Delete the session of *line*."""
         if line.session is not None:
             self._sessions.delete(line.session.id)
 
@@ -452,12 +422,10 @@ def address_of(node: str, told: Mapping[str, Any] | None) -> str:
         BackendError: it has told none yet; or what it has told is none.
     """
     if told is None:
-        msg = (
+        raise BackendError(
             f"{node} has not told its address yet: it has not started, or has just done so; try again later (status.sh)"
         )
-        raise BackendError(msg)
     try:
         return str(ipaddress.ip_address(str(told.get("address"))))
     except ValueError as error:
-        msg = f"{node} has told an address that is none: {error}"
-        raise BackendError(msg) from error
+        raise BackendError(f"{node} has told an address that is none: {error}") from error
