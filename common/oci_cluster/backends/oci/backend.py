@@ -111,6 +111,8 @@ class OciBackend:
         self._is_stopped = is_stopped
         self._clock = clock
         self._sleep = sleep
+        # Of each launch that was placed: read once.
+        self._settings: dict[str, dict[str, Any]] = {}
         # What is known of clusters, by Job: it does not change.
         self._plans: dict[str, Plan] = {}
         self._told = Told(self.load, launched=LAUNCHED)
@@ -134,13 +136,17 @@ class OciBackend:
         Raises:
             UsageError, SettingsError: it cannot be sent.
         """
-        placed = requests.place(plan, self._root, say)
+        settings = self._settings[plan.launch_id] = settings_of(plan, self._root)
+        placed = requests.place(plan, settings, self._root, say)
         self._jobs.compartment = placed.placed["compartment"]  # a flag may have named another than the environment
         return placed
 
+    def _settings_of(self, plan: Plan) -> dict[str, Any]:
+        return self._settings.get(plan.launch_id) or settings_of(plan, self._root)
+
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return what a launch of *plan* would send: a script of oci-cli's commands, or JSON."""
-        return dry_run.preview(plan, self._root, as_json=as_json)
+        return dry_run.preview(plan, self._settings_of(plan), self._root, as_json=as_json)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - nodes bring their environment, in their image
         """Return *plan*: nodes need nothing of this machine."""
@@ -164,7 +170,7 @@ class OciBackend:
 
     def _start_first(self, plan: Plan, code: Code, say: Say) -> Cluster:
         self._launched[plan.launch_id] = None
-        settings = settings_of(plan, self._root)
+        settings = self._settings_of(plan)
         code.send(plan, say)
         cidr = plan.settings["SUBNET_CIDR"]
         if settings["subnet"] and not cidr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,16 +10,12 @@ import oci
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
 from oci_cluster.backends.oci.needed import Needed, for_people
 from oci_cluster.backends.oci.registry import Image, Registry, region_named, region_of
-from oci_cluster.backends.oci.settings import read_settings
+from oci_cluster.backends.oci.settings import IMAGE_NAME, read_settings
 from oci_cluster.backends.oci.shapes import platform_of
 from oci_cluster.backends.oci.tenancy import Answer, Tenancy
 from oci_cluster.images import records
 
 REPOSITORY, IMAGE, PLATFORM = "repository", "image", "image platform"
-_NAME = re.compile(
-    r"(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<namespace>[a-z0-9_-]+)/(?P<repository>[a-z0-9._/-]+)"
-    r":(?P<tag>[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
 # Codes of the OCI Distribution Specification: there is no such repository, or nothing of that tag or digest in it.
 _NO_REPOSITORY, _NO_IMAGE = "NAME_UNKNOWN", "MANIFEST_UNKNOWN"
 
@@ -61,9 +56,11 @@ def _name_of(checked: Checked) -> _Name | None:
     """Return the image that a launch runs; None where there is none."""
     wanted = (checked.plan.settings if checked.plan else checked.given).get("IMAGE", "")
     wanted = wanted.replace("{framework}", checked.framework)
-    found = _NAME.fullmatch(records.pushed_image(wanted, checked.framework, checked.root))
-    parts = ("host", "namespace", "repository", "tag", "digest")
-    return _Name(*(found[part] or "" for part in parts)) if found else None
+    found = IMAGE_NAME.fullmatch(records.pushed_image(wanted, checked.framework, checked.root))
+    if not found or "/" not in found["path"]:
+        return None
+    namespace, _, repository = found["path"].partition("/")
+    return _Name(found["host"], namespace, repository, found["tag"], found["digest"] or "")
 
 
 # --- Repository, tag and digest --------------------------------------------------------------------------------------

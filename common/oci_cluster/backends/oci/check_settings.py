@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,8 +24,6 @@ from oci_cluster.system.console import Say
 
 # Source: OCI's documentation of Jobs: the arguments of a run, in all.
 _MAX_ARGUMENT_CHARACTERS = 4_000
-# Source: OCI's documentation of Container Registry: <region>.ocir.io by name or key, and ocir.<region>.oci.<domain>.
-_REGISTRY = re.compile(r"(?P<short>[a-z0-9-]+)\.ocir\.io|ocir\.(?P<long>[a-z0-9-]+)\.oci\.[a-z0-9.-]+")
 # Source: OCI's documentation of Compute, "Flexible Shapes": for each core 1 to 64 GB.
 _MOST_GBS_OF_A_CORE = 64
 _UNSEEN = "settings are so wrong that this cannot be seen; mend those first"
@@ -50,20 +47,20 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
 
 def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
     """Return whether the name is one of OCI's registry, in the region in which the Job will be."""
+    from oci_cluster.backends.oci.registry import key_of, region_of  # noqa: PLC0415 - the SDK
+
     image = settings["image"]
     if not image:
         return unknown("image name", "there is none that could be looked at; see settings")
     host = image.partition("/")[0]
     here, told = _region(checked.given)
-    found = _REGISTRY.fullmatch(host)
-    if not found:
+    if not (region := region_of(host)):
         push = f"make push-{checked.framework} REGISTRY={here or '<region>'}.ocir.io/<namespace>/<folder>"
         return fails("image name", f"{image} is not in OCI's registry, from which alone a Job takes its image", push)
     if not here:
         return unknown("image name", f"{image}: the region of the Job is not known: {told}")
-    region = _long(found["short"] or found["long"])
     if region != here:
-        moved = f"{_short(here)}.ocir.io{image.removeprefix(host)}"
+        moved = f"{key_of(here)}.ocir.io{image.removeprefix(host)}"
         folder, _, tag = moved.rpartition(":")
         push = f"make push-{checked.framework} REGISTRY={folder.rpartition('/')[0]} TAG={tag}"
         text = f"{image} is in the registry of {region}, and the Job will be in {here}"
@@ -73,26 +70,13 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
 
 def _region(given: Mapping[str, str]) -> tuple[str, str]:
     """Return the region that will be asked, or an empty text and why it is not known."""
-    from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415 - the SDK
+    from oci_cluster.backends.oci.registry import region_named  # noqa: PLC0415 - the SDK
+    from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415
 
     try:
-        return _long(Service(service_environ(given)).region), ""
+        return region_named(Service(service_environ(given)).region), ""
     except SettingsError as error:
         return "", str(error)
-
-
-def _long(region: str) -> str:
-    """Return the name of *region*, which may be its key: ``iad`` is ``us-ashburn-1``."""
-    import oci  # noqa: PLC0415 - only there once the launcher's packages for OCI are
-
-    return str(oci.regions.REGIONS_SHORT_NAMES.get(region.lower(), region.lower()))
-
-
-def _short(region: str) -> str:
-    """Return the key of *region*, as names of images have it: ``us-ashburn-1`` is ``iad``."""
-    import oci  # noqa: PLC0415 - see above
-
-    return next((key for key, name in oci.regions.REGIONS_SHORT_NAMES.items() if name == region), region)
 
 
 # --- The machines ---------------------------------------------------------------------------------------------------

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oci_cluster.backends.oci.needed import Needed, at
+from oci_cluster.backends.oci.settings import BUCKET, OCID
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.settings_table import SETTINGS
 from oci_cluster.contract.tenancy_settings import TENANCY_SETTINGS
 from oci_cluster.errors import SettingsError
 
 _DEFAULTS = {row.name: row.default or "" for row in TENANCY_SETTINGS}
-_OCID = re.compile(r"ocid1\.(?P<kind>[a-z0-9]+)\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
-_WORK_DIR = re.compile(r"oci://(?P<bucket>[^@/]+)@(?P<namespace>[^/]+)(/(?P<prefix>.*))?")
 _REGISTRY = re.compile(r"[a-z0-9.-]+(:\d+)?/(?P<namespace>[a-z0-9_-]+)(/(?P<path>[a-z0-9._/-]+))?")
 _IMAGE = re.compile(r"[a-z0-9.-]+(:\d+)?/[a-z0-9_-]+/(?P<repository>[a-z0-9._/{}-]+?)(:[A-Za-z0-9._-]+)?(@sha256:.*)?")
 # What may stand in a statement between quotation marks: nothing that ends them, or begins another condition. A star is
@@ -42,7 +41,7 @@ def places_of(given: Mapping[str, str]) -> Places:
     """Return the places that the settings *given* name; :func:`needed_of` checks them."""
     read = SettingsReader(given, _DEFAULTS)
     jobs = read.text("COMPARTMENT_OCID")
-    work = _WORK_DIR.fullmatch(read.text("WORK_DIR"))
+    work = BUCKET.fullmatch(read.text("WORK_DIR"))
     return Places(
         jobs=jobs,
         images=read.text("IMAGES_COMPARTMENT_OCID", jobs),
@@ -105,14 +104,14 @@ def _repositories(read: SettingsReader, frameworks: Sequence[str]) -> tuple[str,
 
 
 def _compartment(text: str) -> str:
-    found = _OCID.fullmatch(text)
+    found = OCID.fullmatch(text)
     if not found or found["kind"] not in {"compartment", "tenancy"}:
         raise ValueError(f"'{text}' is not the OCID of a compartment, such as ocid1.compartment.oc1..aaaa")
     return text
 
 
 def _work_dir(text: str) -> dict[str, str]:
-    found = _WORK_DIR.fullmatch(text)
+    found = BUCKET.fullmatch(text)
     if not found or not all(_QUOTED.fullmatch(part) for part in (found["bucket"], found["prefix"] or "x")):
         raise ValueError(f"'{text}' is not a place in a bucket, such as oci://clusters@<namespace>/team-a/work")
     return {"bucket": found["bucket"], "prefix": (found["prefix"] or "").strip("/")}

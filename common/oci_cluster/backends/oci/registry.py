@@ -43,6 +43,7 @@ class Image:
 
 def region_of(host: str) -> str:
     """Return the region of a registry of OCI, ``us-ashburn-1`` of ``iad.ocir.io``; empty of another registry."""
+    # Source: OCI's documentation of Container Registry: the region's name or key, and ocir.<region>.oci.<domain>.
     found = re.fullmatch(r"([a-z0-9-]+)\.ocir\.io|ocir\.([a-z0-9-]+)\.oci\.[a-z0-9.-]+", host)
     if not found:
         return ""
@@ -52,6 +53,11 @@ def region_of(host: str) -> str:
 def region_named(word: str) -> str:
     """Return the region that *word* names, by its key or its name: ``us-ashburn-1`` for ``IAD``."""
     return str(oci.regions.REGIONS_SHORT_NAMES.get(word.lower(), word.lower()))
+
+
+def key_of(region: str) -> str:
+    """Return the key of *region*, as names of images have it: ``iad`` for ``us-ashburn-1``."""
+    return next((key for key, name in oci.regions.REGIONS_SHORT_NAMES.items() if name == region), region)
 
 
 class Registry:

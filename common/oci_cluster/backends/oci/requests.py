@@ -19,7 +19,7 @@ from typing import Any
 
 from oci_cluster.backends.base import check_packages
 from oci_cluster.backends.code import code_of, digest_of
-from oci_cluster.backends.oci.settings import settings_of, tags_given
+from oci_cluster.backends.oci.settings import tags_given
 from oci_cluster.contract.cluster import Node, Plan
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.system.console import Say
@@ -45,7 +45,7 @@ _TAG_SETTINGS = ("FREEFORM_TAGS", "DEFINED_TAGS")
 MAX_ENVIRONMENT_CHARACTERS = 20_000
 
 
-def place(plan: Plan, root: Path, say: Say = lambda _: None) -> Plan:
+def place(plan: Plan, settings: Mapping[str, Any], root: Path, say: Say = lambda _: None) -> Plan:
     """Return *plan* with the whole environment of its nodes, and with where its Job will be; all of it is checked.
 
     Raises:
@@ -53,7 +53,6 @@ def place(plan: Plan, root: Path, say: Say = lambda _: None) -> Plan:
         SettingsError: it cannot be sent.
     """
     check_options(plan)
-    settings = settings_of(plan, root)
     with tempfile.TemporaryDirectory() as scratch:
         code = code_of(plan, Path(scratch))
     for line in code.said:

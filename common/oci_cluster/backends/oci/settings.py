@@ -26,15 +26,19 @@ from oci_cluster.system.secret_values import PLAIN, secret_in
 STYLES = ("runs", "multinode")
 # What the service gives a run after its TTL, to end in order: the agent's own TTL comes first.
 _AFTER_TTL_S = 600
-_OCID = re.compile(r"ocid1\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
-_IMAGE = re.compile(
-    r"(?P<name>[a-z0-9.-]+(:\d+)?/[a-z0-9._/-]+:[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
+OCID = re.compile(r"ocid1\.(?P<kind>[a-z0-9]+)\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
+#: An image with a tag, and perhaps a digest.
+IMAGE_NAME = re.compile(
+    r"(?P<name>(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<path>[a-z0-9._/-]+):(?P<tag>[A-Za-z0-9._-]{1,128}))"
+    r"(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 # No word of ssh's own, and nothing that its configuration could take for a pattern.
 _JUMP = re.compile(
     r"((?P<user>[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})@)?"
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>\d{1,5}))?"
 )
+#: A place in a bucket, as ``WORK_DIR`` and ``STORAGE_MOUNTS`` name it.
+BUCKET = re.compile(r"oci://(?P<bucket>[^@/]+)@(?P<namespace>[^/]+)(/(?P<prefix>.*))?")
 _SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 # What a flexible shape has where nobody has said it, by the end of the setting's name.
 _SIZES = {"OCPUS": 4, "MEMORY_GBS": 64}
@@ -132,7 +136,7 @@ def _read_tags(read: SettingsReader) -> dict[str, Any]:
 
 def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
     default_runtime = math.ceil((ttl_s + _AFTER_TTL_S) / 60) if ttl_s else 0
-    image = _IMAGE.fullmatch(read.value("IMAGE", _image) or "")
+    image = IMAGE_NAME.fullmatch(read.value("IMAGE", _image) or "")
     return {
         "compartment": read.value("COMPARTMENT_OCID", _ocid),
         "project": read.value("PROJECT_OCID", _ocid),
@@ -252,7 +256,7 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
 
 
 def _ocid(text: str) -> str:
-    if not _OCID.fullmatch(text):
+    if not OCID.fullmatch(text):
         raise ValueError(f"'{text}' is not an OCID such as ocid1.compartment.oc1..aaaa")
     return text
 
@@ -272,7 +276,7 @@ def _jump(text: str) -> Jump:
 
 
 def _image(text: str) -> str:
-    if not _IMAGE.fullmatch(text):
+    if not IMAGE_NAME.fullmatch(text):
         raise ValueError(f"'{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
     return text
 
@@ -306,7 +310,7 @@ def _mounts(text: str) -> list[dict[str, str]]:
         )
     for word in words:
         name, _, what = word.partition("=")
-        bucket = re.fullmatch(r"oci://(?P<bucket>[^@/]+)@(?P<namespace>[^/]+)(/(?P<prefix>.*))?", what)
+        bucket = BUCKET.fullmatch(what)
         fss = re.fullmatch(r"fss:(?P<target>ocid1\.[^:]+):(?P<export>ocid1\.[^:]+)", what)
         place = {"destinationDirectoryName": name, "destinationPath": "/mnt"}
         if not _MOUNT.fullmatch(name) or not (bucket or fss):
