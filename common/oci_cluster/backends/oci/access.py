@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from oci_cluster.backends.oci.conditions import Known, holds, parse_condition
-from oci_cluster.backends.oci.granted import Caller, Given, allowed, group_name, names_of
+from oci_cluster.backends.oci.granted import Caller, Given, Known, allowed, group_name, holds, names_of, parse_condition
 from oci_cluster.backends.oci.needed import Needed, Statement
 from oci_cluster.backends.oci.tenancy import Answer, Tenancy
 

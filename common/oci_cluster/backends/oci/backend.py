@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped, LogCopy, Way
 from oci_cluster.backends.code import Code, code_of, remove_code
-from oci_cluster.backends.oci import dry_run, groups, requests, states
+from oci_cluster.backends.oci import dry_run, requests, states
 from oci_cluster.backends.oci.jobs import Jobs
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.service_logs import ServiceLogs
@@ -131,11 +131,7 @@ class OciBackend:
             requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known.
-
-        Raises:
-            UsageError, SettingsError: it cannot be sent.
-        """
+        """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known."""
         settings = self._settings[plan.launch_id] = settings_of(plan, self._root)
         placed = requests.place(plan, settings, self._root, say)
         self._jobs.compartment = placed.placed["compartment"]  # a flag may have named another than the environment
@@ -153,12 +149,7 @@ class OciBackend:
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
-        """Start *nodes*: the first of a cluster in a Job that is made for them, later ones in that.
-
-        Raises:
-            SettingsError: something in *plan* cannot be sent.
-            StoppedError: the launcher was told to stop.
-        """
+        """Start *nodes*: the first of a cluster in a Job that is made for them, later ones in that."""
         if job := plan.placed.get("job"):
             where = {name: plan.placed[name] for name in ("compartment", "project")}
             bodies = {node.name: requests.job_run(plan, where, node, self._root, job) for node in nodes}
@@ -244,12 +235,7 @@ class OciBackend:
         return list(found.values())
 
     def load(self, cluster: Cluster) -> Plan:
-        """Return what *cluster* was launched with, which only the Job itself tells.
-
-        Raises:
-            UsageError: the Job is not one that a launch has made.
-            LostPlanError: it names a work dir that is not opened unasked.
-        """
+        """Return what *cluster* was launched with, which only the Job itself tells."""
         if cluster.handle not in self._plans:
             job = self._jobs.get(cluster.handle, cluster.name)
             own = own_work_dirs(self._given, cluster, self._root)
@@ -293,14 +279,10 @@ class OciBackend:
             plan = self.load(cluster)
         except UsageError:
             return None
-        return groups.nodes_of(self._jobs, plan, whole, next(run for run in own if run.id == whole.id))
+        return states.nodes_of(self._jobs, plan, whole, next(run for run in own if run.id == whole.id))
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
-        """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging.
-
-        Raises:
-            UsageError: they are in neither.
-        """
+        """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging."""
         plan = self.load(cluster)
         if SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False):
             # Who fetches has a loop.
@@ -343,12 +325,7 @@ class OciBackend:
         """Do nothing: a Job that has ended costs nothing, and stays to be looked at."""
 
     def remove(self, cluster: Cluster, say: Say) -> None:
-        """Return when neither Job nor runs of *cluster* are left; of one that was found, nor its files.
-
-        Raises:
-            UsageError: the Job is not one that a launch has made.
-            ServiceError, BackendError: something may be left.
-        """
+        """Return when neither Job nor runs of *cluster* are left; of one that was found, nor its files."""
         with self._jobs.cleaning_up():
             if not cluster.handle:
                 self._remove_launched(cluster, say)

@@ -11,8 +11,7 @@ from typing import Any
 import oci
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
-from oci_cluster.backends.oci.needed import Needed, statements
-from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.needed import Needed, needed_of, statements
 from oci_cluster.backends.oci.tenancy import ALIVE, Answer, Tenancy
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.images.records import pushed_image

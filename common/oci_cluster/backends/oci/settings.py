@@ -9,7 +9,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from oci_cluster.system.secret_values import PLAIN, secret_in
 STYLES = ("runs", "multinode")
 # What the service gives a run after its TTL, to end in order: the agent's own TTL comes first.
 _AFTER_TTL_S = 600
-OCID = re.compile(r"ocid1\.(?P<kind>[a-z0-9]+)\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
+OCID = re.compile(r"ocid1\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
 #: An image with a tag, and perhaps a digest.
 IMAGE_NAME = re.compile(
     r"(?P<name>(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<path>[a-z0-9._/-]+):(?P<tag>[A-Za-z0-9._-]{1,128}))"
@@ -255,10 +255,20 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
 # --- The form of single values --------------------------------------------------------------------------------------
 
 
-def _ocid(text: str) -> str:
-    if not OCID.fullmatch(text):
-        raise ValueError(f"'{text}' is not an OCID such as ocid1.compartment.oc1..aaaa")
-    return text
+def matching(pattern: re.Pattern[str], what: str) -> Callable[[str], str]:
+    """Return what parses a text that *pattern* matches; *what* says to people what it is to be."""
+
+    def parse(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(f"'{text}' is not {what}")
+        return text
+
+    return parse
+
+
+_ocid = matching(OCID, "an OCID such as ocid1.compartment.oc1..aaaa")
+_image = matching(IMAGE_NAME, "an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
+_shape = matching(_SHAPE, "a shape's name, such as VM.Standard.E4.Flex or VM.GPU.A10.1")
 
 
 def _bastion(text: str) -> str:
@@ -273,18 +283,6 @@ def _jump(text: str) -> Jump:
     if not found or port > 65535 or found["port"] in {"0", "00"}:
         raise ValueError(f"'{text}' is not a host as for ssh, [user@]host[:port], such as me@jump.example.com")
     return Jump(found["user"] or "", found["host"].strip("[]"), port)
-
-
-def _image(text: str) -> str:
-    if not IMAGE_NAME.fullmatch(text):
-        raise ValueError(f"'{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
-    return text
-
-
-def _shape(text: str) -> str:
-    if not _SHAPE.fullmatch(text):
-        raise ValueError(f"'{text}' is not a shape's name, such as VM.Standard.E4.Flex or VM.GPU.A10.1")
-    return text
 
 
 def _number(text: str) -> float:

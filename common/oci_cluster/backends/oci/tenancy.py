@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import oci
 
-from oci_cluster.backends.oci.needed import Needed
-from oci_cluster.backends.oci.needed_settings import Places, placed, places_of
+from oci_cluster.backends.oci.needed import Needed, Places, placed, places_of
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.security_rules import SECURITY_LIST, SecurityList, Subnet
 from oci_cluster.errors import ClusterError

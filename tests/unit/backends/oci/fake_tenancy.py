@@ -14,6 +14,7 @@ from oci_cluster.backends.oci.check_places import needed_by
 from oci_cluster.backends.oci.needed import matching_rule, statements
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.tenancy import Tenancy
+from oci_cluster.errors import ExitCode
 
 ROOT, JOBS, NET = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..jobs", "ocid1.compartment.oc1..net"
 SUBNET, BUCKET = "ocid1.subnet.oc1.iad.s", "clusters"
@@ -36,7 +37,8 @@ def item(**fields: Any) -> SimpleNamespace:
 
 
 def refusal(status: int = 404, code: str = "NotAuthorizedOrNotFound") -> ServiceError:
-    return ServiceError("cannot look: no; ask", status=status, code=code)
+    code_of_exit = ExitCode.NOT_PERMITTED if status == 404 else ExitCode.UNAVAILABLE
+    return ServiceError("cannot look: no; ask", status=status, code=code, exit_code=code_of_exit)
 
 
 SILENT = refusal(503, "ServiceUnavailable")

@@ -11,7 +11,7 @@ from unit.fake_oci import Checkout, with_environment
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict
 from oci_cluster.backends.oci.check_room import Machines, counted, findings
-from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.needed import needed_of
 from oci_cluster.backends.oci.tenancy import Tenancy
 
 CONSOLE = "Console > Governance & Administration > Limits, Quotas and Usage > service Data Science"

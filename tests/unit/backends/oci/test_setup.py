@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from oci_cluster.backends.oci import setup, setup_found
-from oci_cluster.backends.oci.needed import Needed, lifecycle_rules, matching_rule, statements
-from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.needed import Needed, lifecycle_rules, matching_rule, needed_of, statements
 from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.setup import difference
 from oci_cluster.backends.oci.setup_steps import Found, Step
-from oci_cluster.backends.oci.setup_texts import difference
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, TimedOutError, UsageError
 

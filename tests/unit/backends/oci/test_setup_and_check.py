@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.backends.oci.fake_tenancy import GIVEN, JOBS, World
+from unit.backends.oci.fake_tenancy import GIVEN, JOBS, World, refusal
 
 from oci_cluster.backends.findings import Verdict
 from oci_cluster.backends.oci import check_access
 from oci_cluster.backends.oci.setup import Clock, Setup
 from oci_cluster.backends.oci.setup_steps import Step
 from oci_cluster.contract.config import PROJECT_ROOT
+from oci_cluster.errors import NotPermittedError
 
 
 @pytest.fixture
@@ -86,6 +87,22 @@ def test_a_group_that_setup_makes_gets_its_own_statements(world: World) -> None:
     assert group.item == "group data-scientists"
     assert policy.lines
     assert all(line.startswith("allow group data-scientists to ") for line in policy.lines)
+
+
+def test_policies_that_are_not_seen_end_setup(world: World) -> None:
+    """What is missing among those that are seen may be among the others."""
+    policies = world.by_name["list_policies"]
+    world.by_name["list_policies"] = lambda home: refusal() if home == JOBS else policies(home)
+    with pytest.raises(NotPermittedError):
+        identity_steps(world)
+
+
+def test_a_dynamic_group_of_another_domain_is_taken_to_have_the_runs(world: World) -> None:
+    """Although another one, which is seen, has them, too, and may do nothing."""
+    world.group.name = "theirs"
+    world.statements = [one.replace("cluster-runs", "'d'/'n'") for one in world.statements]
+    assert failing(world, NODES_GROUP="d/n") == []
+    assert identity_steps(world, NODES_GROUP="d/n") == []
 
 
 def test_what_a_policy_may_deny_is_not_added_again(world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import oci
 import pytest
 
-from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.needed import needed_of
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.setup_found import look
 from oci_cluster.backends.oci.setup_steps import Found

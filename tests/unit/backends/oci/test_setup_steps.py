@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, statements
-from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, needed_of, statements
 from oci_cluster.backends.oci.security_rules import SecurityList, Subnet, security_rules
 from oci_cluster.backends.oci.setup_steps import (
     NEW_LIST,
