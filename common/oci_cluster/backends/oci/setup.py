@@ -233,6 +233,7 @@ def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
             f"? dynamic group {needed.nodes}: whether it has the Job Runs, its rule does not tell; it is to be:"
         )
         lines.append(f"    {matching_rule(found.jobs)}")
+    lines += [f"? policies: this is there, and another statement may deny it: {text}" for text in found.unsure]
     if found.subnet is None:
         lines.append("? security rules: SUBNET_OCID is not set; OCI_JOB_STYLE=multinode alone needs none")
     if not steps:

@@ -33,6 +33,7 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
     needed = tenancy.placed(needed)
     access = Access(tenancy, needed, makes_groups=True)
     rule, has_runs = _nodes(access)
+    lacking, unsure = _statements(access)
     return needed, Found(
         tenancy=tenancy.id,
         jobs=places.jobs,
@@ -42,7 +43,8 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
         has_people=_has_people(access),
         nodes_rule=rule,
         has_runs=has_runs,
-        lacking=_lacking(access),
+        lacking=lacking,
+        unsure=unsure,
         policy=_policy(access),
         bucket=bucket,
         lifecycle=lifecycle,
@@ -78,16 +80,14 @@ def _nodes(access: Access) -> tuple[str | None, bool | None]:
     return ("", False) if own is None else (str(own.matching_rule), access.has_runs(own))
 
 
-def _lacking(access: Access) -> tuple[str, ...]:
-    """Return the statements that are needed, and that nothing allows.
-
-    One that is there in the same words is not missing, although another one may deny the same.
-    """
+def _statements(access: Access) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the statements that are missing, and those that are there in these words, and that others may deny."""
     for _, answer in access.policies:
         answer.or_raise()  # a statement that is not seen may be there
     there = {same_statement(given.text) for given in access.there}
-    verdicts = [(one.text, access.allows(one)) for one in statements(access.needed)]
-    return tuple(text for text, known in verdicts if not known and same_statement(text) not in there)
+    unsure = [one.text for one in statements(access.needed) if not access.allows(one)]
+    lacking = tuple(text for text in unsure if same_statement(text) not in there)
+    return lacking, tuple(text for text in unsure if text not in lacking)
 
 
 def _policy(access: Access) -> Policy | None:

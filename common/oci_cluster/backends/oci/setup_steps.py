@@ -40,6 +40,7 @@ class Found:
         nodes_rule: The matching rule of the dynamic group; empty where there is none, None where it cannot be seen.
         has_runs: Whether by this rule the Job Runs are in it; None where its text does not tell.
         lacking: The statements that are missing: no policy allows what they would.
+        unsure: The statements that are there, and that another one may deny.
         policy: Ours; None where there is none.
         bucket: The OCID of the bucket's compartment; empty where there is none.
         lifecycle: The rules of its lifecycle policy; None where it has none.
@@ -58,6 +59,7 @@ class Found:
     nodes_rule: str | None = ""
     has_runs: bool | None = False
     lacking: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
     policy: Policy | None = None
     bucket: str = ""
     lifecycle: Sequence[JSON] | None = None

@@ -9,8 +9,9 @@ from unit.backends.oci.fake_tenancy import GIVEN, JOBS, World, refusal
 
 from oci_cluster.backends.findings import Verdict
 from oci_cluster.backends.oci import check_access
-from oci_cluster.backends.oci.setup import Clock, Setup
-from oci_cluster.backends.oci.setup_steps import Step
+from oci_cluster.backends.oci.needed import Needed
+from oci_cluster.backends.oci.setup import Clock, Setup, difference
+from oci_cluster.backends.oci.setup_steps import Found, Step
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import NotPermittedError
 
@@ -20,11 +21,14 @@ def world() -> World:
     return World()
 
 
+def look(world: World, **given: str) -> tuple[Needed, Found, list[Step]]:
+    service: Any = world
+    return Setup(service, {**GIVEN, **given}, PROJECT_ROOT, ["dask"], Clock()).look()
+
+
 def identity_steps(world: World, **given: str) -> list[Step]:
     """Return what setup.sh would do about groups and policies."""
-    service: Any = world
-    _, _, steps = Setup(service, {**GIVEN, **given}, PROJECT_ROOT, ["dask"], Clock()).look()
-    return [step for step in steps if step.item.partition(" ")[0] in {"policy", "group", "dynamic"}]
+    return [step for step in look(world, **given)[2] if step.item.partition(" ")[0] in {"policy", "group", "dynamic"}]
 
 
 def failing(world: World, **given: str) -> list[str]:
@@ -106,9 +110,11 @@ def test_a_dynamic_group_of_another_domain_is_taken_to_have_the_runs(world: Worl
 
 
 def test_what_a_policy_may_deny_is_not_added_again(world: World) -> None:
-    """Adding it changes nothing: setup.sh would wait for it for ever."""
+    """Adding it changes nothing: setup.sh would wait for it for ever. It is shown instead."""
     world.statements.append("deny group data-scientists to manage objects in tenancy")
     assert identity_steps(world) == []
+    shown = [line for line in difference(*look(world)).splitlines() if line.startswith("? policies: ")]
+    assert ["allow group data-scientists to" in line for line in shown] == [True, True]
     world.statements = [one for one in world.statements if " data-science-family " not in one]
     world.statements.append("allow group data-scientists to manage data-science-family in tenancy where a.b = 'c'")
     (step,) = identity_steps(world)
