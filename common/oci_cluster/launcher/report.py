@@ -164,6 +164,12 @@ def tell(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dic
         return unreadable(backend, cluster, states, str(error))
 
 
+def tell_and_keep(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
+    """Return all that is known of *cluster*; where it has ended, *backend* keeps how."""
+    backend.keep_end(cluster, states)
+    return tell(backend, cluster, states)
+
+
 def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], why: str) -> dict[str, Any]:
     """Return what is known of *cluster* where nobody can say what was launched: the backend's word on its nodes.
 

@@ -11,7 +11,7 @@ import pytest
 from unit.launcher.door import Door
 
 from oci_cluster.errors import BackendError, UsageError
-from oci_cluster.launcher import cli, opening
+from oci_cluster.launcher import cli, launch, opening
 
 WRONG = [
     ("launch", [], "expected <framework> <workers>, got 0 of them"),
@@ -136,7 +136,7 @@ def test_a_launch_goes_on_in_the_environment_that_it_has_just_made(
     door: Door, replaced: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Before anything is started."""
-    monkeypatch.setattr(cli, "ensure_tools", lambda *_: tmp_path / "venv" / "bin" / "python")
+    monkeypatch.setattr(launch, "ensure_tools", lambda *_: tmp_path / "venv" / "bin" / "python")
     with pytest.raises(ReplacedError):
         cli.run("launch", ["dask", "1"])
     assert (len(replaced), door.backend.asked("start"), door.backend.calls[-1]) == (1, [], "close")
