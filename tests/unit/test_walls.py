@@ -22,7 +22,7 @@ ROOMS = {
     "backends": ("errors", "system", "contract"),
     "project": ("errors", "system", "contract"),
     "launcher": ("errors", "system", "contract"),
-    "door": ("errors", "system", "contract", "launcher"),
+    "api": ("errors", "system", "contract", "launcher"),
     "moving": ("errors", "system", "contract"),
 }
 # Single modules, or names in them, that a room may import besides.
@@ -32,7 +32,7 @@ BESIDES = {
         *("backends.base", "backends.findings", "backends.open_backend", "backends.known_backends"),
         "backends.check_of",
     ),
-    "door": ("backends.base", "backends.open_backend", "backends.known_backends"),
+    "api": ("backends.base", "backends.open_backend", "backends.known_backends"),
 }
 # What several backends need.
 SHARED = (
@@ -137,10 +137,10 @@ FORBIDDEN = [
     ("project.updating", "from oci_cluster.launcher import command_line"),
     ("launcher.cli", "from oci_cluster.project import updating"),
     ("errors", "from oci_cluster.system import text"),
-    ("launcher.cli", "from oci_cluster.door.cluster import Cluster"),
-    ("node.agent", "from oci_cluster.door.cluster import Cluster"),
-    ("door.place", "from oci_cluster.backends.oci.service import Service"),
-    ("door.cluster", "from oci_cluster.node.agent import run_agent"),
+    ("launcher.cli", "from oci_cluster.api.cluster import Cluster"),
+    ("node.agent", "from oci_cluster.api.cluster import Cluster"),
+    ("api.place", "from oci_cluster.backends.oci.service import Service"),
+    ("api.cluster", "from oci_cluster.node.agent import run_agent"),
     ("moving.from_ads", "from oci_cluster.launcher.planning import make_plan"),
 ]
 
@@ -162,7 +162,7 @@ ALLOWED = [
     ("launcher.cli", "from oci_cluster.backends import known_backends, open_backend"),
     ("launcher.lifecycle", "from oci_cluster.launcher.planning import free_ranks"),
     ("__main__", "from oci_cluster.node.agent import run_agent"),
-    ("door.running", "from oci_cluster.launcher.follow import Follower"),
+    ("api.running", "from oci_cluster.launcher.follow import Follower"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Where the door's lines of progress go: to a callable, the logger ``oci_cluster``, else stderr as those of verbs."""
+"""Where the API's lines of progress go: to a callable, the logger ``oci_cluster``, else stderr as those of verbs."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from oci_cluster.api.messages import Messages
+from oci_cluster.api.running import Bell, Running
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.door.messages import Messages
-from oci_cluster.door.running import Bell, Running
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError
 from oci_cluster.launcher.follow import Follower
 from oci_cluster.launcher.lifecycle import Lifecycle

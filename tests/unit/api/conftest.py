@@ -1,4 +1,4 @@
-"""A checkout whose backend a test plays, and objects of the door there."""
+"""A checkout whose backend a test plays, and objects of the Python API there."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from unit.fake_backend import FakeBackend
 
+from oci_cluster.api import launching, place, running
+from oci_cluster.api.cluster import Cluster
+from oci_cluster.api.job import Job
 from oci_cluster.contract.cluster import Cluster as Launched
 from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY, STOP
 from oci_cluster.contract.outcome import Outcome, stop_fields
-from oci_cluster.door import launching, place, running
-from oci_cluster.door.cluster import Cluster
-from oci_cluster.door.job import Job
 
 PACKAGE = Path(place.__file__).parents[1]
 

@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from oci_cluster.door.cluster import Cluster
+    from oci_cluster.api.cluster import Cluster
 
 
 class NodesAdaptive(Adaptive):  # type: ignore[misc] # likewise

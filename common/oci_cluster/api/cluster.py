@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.door.environment import in_environment
-from oci_cluster.door.handle import Handle
-from oci_cluster.door.launching import launched
-from oci_cluster.door.place import Place
-from oci_cluster.door.request import Wanted
-from oci_cluster.door.table import LiveTable, table_html
-from oci_cluster.door.waiting import wait_for_end, wait_for_ready
+from oci_cluster.api.environment import in_environment
+from oci_cluster.api.handle import Handle
+from oci_cluster.api.launching import launched
+from oci_cluster.api.place import Place
+from oci_cluster.api.request import Wanted
+from oci_cluster.api.table import LiveTable, table_html
+from oci_cluster.api.waiting import wait_for_end, wait_for_ready
 from oci_cluster.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
-    from oci_cluster.door.dask import DaskCluster
-    from oci_cluster.door.options import Options, PlaceOptions
-    from oci_cluster.door.running import Running
+    from oci_cluster.api.dask import DaskCluster
+    from oci_cluster.api.options import Options, PlaceOptions
+    from oci_cluster.api.running import Running
 
 # Between two looks for a live table: while it comes up, and where a look costs nothing; else.
 _SOON_S, _LATER_S = 1.0, 10.0
@@ -45,7 +45,7 @@ class Cluster(Handle):
         Args:
             framework: A folder of the project: ``dask``, ``pytorch``, ``tensorflow``, ``horovod``, or your own.
             workers: How many, beside main; 0: main alone, which computes.
-            options: See :class:`oci_cluster.door.options.Options`, which has each with its meaning.
+            options: See :class:`oci_cluster.api.options.Options`, which has each with its meaning.
 
         Raises:
             ClusterError: there is no such place.
@@ -68,7 +68,7 @@ class Cluster(Handle):
 
         Args:
             name: Empty: the only one that runs.
-            options: See :class:`oci_cluster.door.options.PlaceOptions`.
+            options: See :class:`oci_cluster.api.options.PlaceOptions`.
 
         Raises:
             UsageError: there is none, or several fit.
@@ -165,7 +165,7 @@ class Cluster(Handle):
         Raises:
             UsageError: it is none of Dask's, or ``distributed`` is not here.
         """
-        from oci_cluster.door import dask  # noqa: PLC0415 - distributed need not be there
+        from oci_cluster.api import dask  # noqa: PLC0415 - distributed need not be there
 
         if self._dask is None:
             self._dask = dask.connected(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.door.conftest import Site
+from unit.api.conftest import Site
 
 from oci_cluster.errors import UsageError
 

@@ -8,10 +8,10 @@ from collections.abc import Generator
 from types import ModuleType
 
 import pytest
-from unit.door.conftest import Site
+from unit.api.conftest import Site
 
-from oci_cluster import door
-from oci_cluster.door.cluster import Cluster
+from oci_cluster import api
+from oci_cluster.api.cluster import Cluster
 
 
 class FakeDask:
@@ -42,10 +42,10 @@ class FakeDask:
 def test_a_dask_cluster_is_asked_by_its_clients(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is connected to once, and told when the cluster ends."""
     notes: list[object] = []
-    module = ModuleType("oci_cluster.door.dask")
+    module = ModuleType("oci_cluster.api.dask")
     vars(module)["connected"] = lambda cluster: notes.append("connect") or FakeDask(notes)  # type: ignore[func-returns-value]
-    monkeypatch.setitem(sys.modules, "oci_cluster.door.dask", module)
-    monkeypatch.setattr(door, "dask", module, raising=False)
+    monkeypatch.setitem(sys.modules, "oci_cluster.api.dask", module)
+    monkeypatch.setattr(api, "dask", module, raising=False)
     (site.root / "plain").rename(site.root / "dask")
     cluster = Cluster("dask", 1, project=site.root, say=site.said.append).up()
 

@@ -131,9 +131,9 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         module = ModuleType(name)
         vars(module).update(content)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "oci_cluster.door.dask", raising=False)
-    yield importlib.import_module("oci_cluster.door.dask")
-    sys.modules.pop("oci_cluster.door.dask", None)
+    monkeypatch.delitem(sys.modules, "oci_cluster.api.dask", raising=False)
+    yield importlib.import_module("oci_cluster.api.dask")
+    sys.modules.pop("oci_cluster.api.dask", None)
 
 
 def test_a_connection_has_the_address_and_the_certificate_itself(door: Any) -> None:
@@ -233,8 +233,8 @@ def test_what_is_none_of_dasks_or_does_not_answer_is_said(door: Any, monkeypatch
 
 
 def test_without_distributed_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "oci_cluster.door.dask", raising=False)
+    monkeypatch.delitem(sys.modules, "oci_cluster.api.dask", raising=False)
     for name in ("dask", "dask.config", "distributed"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SettingsError, match="install it: python -m pip install distributed"):
-        importlib.import_module("oci_cluster.door.dask")
+        importlib.import_module("oci_cluster.api.dask")

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from oci_cluster.api.auth import Auth
 from oci_cluster.backends import known_backends, open_backend
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.config import given_settings
-from oci_cluster.door.auth import Auth
 from oci_cluster.errors import SettingsError, UsageError
 
 # What each backend imports beyond the dependencies of the package; the extras of pyproject.toml, by their names there.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.api.place import Place, missing_here
 from oci_cluster.contract.config import framework_defaults, framework_dir, framework_words, read_settings_file
 from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
-from oci_cluster.door.place import Place, missing_here
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request

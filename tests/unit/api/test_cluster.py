@@ -8,10 +8,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from unit.door.conftest import Site, until
+from unit.api.conftest import Site, until
 
-from oci_cluster.door import running
-from oci_cluster.door.cluster import Cluster
+from oci_cluster.api import running
+from oci_cluster.api.cluster import Cluster
 from oci_cluster.errors import (
     BackendError,
     ClusterFailedError,
@@ -366,7 +366,7 @@ def test_a_port_is_reached_by_connects_ways_until_the_end(site: Site, monkeypatc
         def close(self) -> None:
             asked.append("close")
 
-    monkeypatch.setattr("oci_cluster.door.handle.Connected", Fake)
+    monkeypatch.setattr("oci_cluster.api.handle.Connected", Fake)
     monkeypatch.setenv("WHERE", "elsewhere")
     (site.root / "plain" / "client").mkdir()
     (site.root / "plain" / "client" / "imported.py").write_text("import os\nos.environ['SEEN'] = os.environ['WHERE']\n")

@@ -7,12 +7,12 @@ from dataclasses import fields
 from typing import Any, get_type_hints
 
 import pytest
-from unit.door.conftest import Site
+from unit.api.conftest import Site
 
-from oci_cluster.door import request as module
-from oci_cluster.door.options import Options, PlaceOptions
-from oci_cluster.door.place import Place
-from oci_cluster.door.request import Wanted, request_of
+from oci_cluster.api import request as module
+from oci_cluster.api.options import Options, PlaceOptions
+from oci_cluster.api.place import Place
+from oci_cluster.api.request import Wanted, request_of
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.planning import Request
 

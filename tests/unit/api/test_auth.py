@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.backends.kubernetes.access import open_access
-from oci_cluster.door.auth import (
+from oci_cluster.api.auth import (
     Auth,
     ConfigProfile,
     InstancePrincipal,
@@ -16,6 +15,7 @@ from oci_cluster.door.auth import (
     SessionToken,
     Token,
 )
+from oci_cluster.backends.kubernetes.access import open_access
 from oci_cluster.errors import NotPermittedError, SettingsError
 
 TOKEN = "eyJhbGciOi.s3cret"  # noqa: S105 - nobody's

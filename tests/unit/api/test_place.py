@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.door.conftest import PACKAGE, Site
+from unit.api.conftest import PACKAGE, Site
 
-from oci_cluster.door import place as module
-from oci_cluster.door.auth import ConfigProfile
-from oci_cluster.door.place import PACKAGES, Place, check_same_contract, find_project
+from oci_cluster.api import place as module
+from oci_cluster.api.auth import ConfigProfile
+from oci_cluster.api.place import PACKAGES, Place, check_same_contract, find_project
 from oci_cluster.errors import SettingsError, UsageError
 
 ROOT = PACKAGE.parents[1]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from oci_cluster.door.auth import Auth
+from oci_cluster.api.auth import Auth
 from oci_cluster.system.console import Say
 
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from oci_cluster.api.messages import Messages
+from oci_cluster.api.place import Place
+from oci_cluster.api.request import Wanted, request_of
+from oci_cluster.api.running import Running
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import Cluster, Plan
-from oci_cluster.door.messages import Messages
-from oci_cluster.door.place import Place
-from oci_cluster.door.request import Wanted, request_of
-from oci_cluster.door.running import Running
 from oci_cluster.launcher.adapting import followed
 from oci_cluster.launcher.guard import Guard
 from oci_cluster.launcher.lifecycle import Lifecycle, started

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.api.auth import Auth
+from oci_cluster.api.messages import Messages
+from oci_cluster.api.place import Place
+from oci_cluster.api.running import Bell, Running
+from oci_cluster.api.table import table_html
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract import cluster as contract
-from oci_cluster.door.auth import Auth
-from oci_cluster.door.messages import Messages
-from oci_cluster.door.place import Place
-from oci_cluster.door.running import Bell, Running
-from oci_cluster.door.table import table_html
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.connecting import Connected
 from oci_cluster.launcher.lifecycle import Lifecycle

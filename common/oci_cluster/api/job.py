@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.door.cluster import Cluster
+from oci_cluster.api.cluster import Cluster
 from oci_cluster.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from oci_cluster.door.options import Options
+    from oci_cluster.api.options import Options
 
 
 class Job:

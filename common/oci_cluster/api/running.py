@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from oci_cluster.api.messages import Messages
 from oci_cluster.backends.base import Backend, LogsInPlace
 from oci_cluster.contract.cluster import Cluster, Plan
-from oci_cluster.door.messages import Messages
 from oci_cluster.errors import ClusterError
 from oci_cluster.launcher.follow import Follower, conclude
 from oci_cluster.launcher.guard import Guard
