@@ -17,8 +17,7 @@ if TYPE_CHECKING:
         SessionToken,
         Token,
     )
-    from oci_cluster.api.cluster import Cluster
-    from oci_cluster.api.job import Job
+    from oci_cluster.api.cluster import Cluster, Job
     from oci_cluster.errors import (
         BackendError,
         ClusterError,
@@ -40,7 +39,7 @@ _ERRORS = (
 # Where each name is: nothing of it is imported before somebody uses it, as agents import this package, too.
 _PLACES = {
     "Cluster": "api.cluster",
-    "Job": "api.job",
+    "Job": "api.cluster",
     **dict.fromkeys(_AUTH, "api.auth"),
     **dict.fromkeys(_ERRORS, "errors"),
 }

@@ -15,12 +15,7 @@ class Auth:
     """The backend that it is for."""
 
     def settings(self) -> dict[str, str]:
-        """Return it as the backend takes it.
-
-        Raises:
-            NotPermittedError: it has logged out.
-            SettingsError: a file of it cannot be read.
-        """
+        """Return it as the backend takes it; raise NotPermittedError where it has logged out."""
         raise NotImplementedError
 
 
@@ -29,22 +24,26 @@ def _full(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
+class _Oci(Auth):
+    backend = "oci"
+    _kind = region = ""
+
+    def settings(self) -> dict[str, str]:
+        return {"OCI_CLI_AUTH": self._kind, **({"OCI_CLI_REGION": self.region} if self.region else {})}
+
+
 @dataclass(frozen=True)
-class ConfigProfile(Auth):
-    """An API key, as a profile of OCI's configuration file has it."""
+class ConfigProfile(_Oci):
+    """An API key, as a profile of OCI's configuration file has it; *region*, if not the profile's own."""
 
     profile: str = "DEFAULT"
     file: str = "~/.oci/config"
     region: str = ""
-    """Empty: the profile's own."""
-
-    backend = "oci"
     _kind = "api_key"
 
     def settings(self) -> dict[str, str]:
         """Return oci-cli's variables for it."""
-        file = {"OCI_CLI_CONFIG_FILE": _full(self.file), "OCI_CLI_PROFILE": self.profile}
-        return {"OCI_CLI_AUTH": self._kind, **file, **({"OCI_CLI_REGION": self.region} if self.region else {})}
+        return {**super().settings(), "OCI_CLI_CONFIG_FILE": _full(self.file), "OCI_CLI_PROFILE": self.profile}
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,11 @@ class SessionToken(ConfigProfile):
 
 
 @dataclass(frozen=True)
-class InstancePrincipal(Auth):
-    """The instance of OCI that this runs on."""
+class InstancePrincipal(_Oci):
+    """The instance of OCI that this runs on; *region*, if not its own."""
 
     region: str = ""
-    """Empty: the instance's own."""
-
-    backend = "oci"
     _kind = "instance_principal"
-
-    def settings(self) -> dict[str, str]:
-        """Return oci-cli's variables for it."""
-        return {"OCI_CLI_AUTH": self._kind, **({"OCI_CLI_REGION": self.region} if self.region else {})}
 
 
 @dataclass(frozen=True)
@@ -78,14 +70,11 @@ class ResourcePrincipal(InstancePrincipal):
 
 @dataclass(frozen=True)
 class Kubeconfig(Auth):
-    """A context of a kubeconfig."""
+    """A context of a kubeconfig; *context* and *namespace*, if not the current ones."""
 
     path: str = "~/.kube/config"
     context: str = ""
-    """Empty: the file's current one."""
     namespace: str = ""
-    """Empty: the context's own."""
-
     backend = "kubernetes"
 
     def settings(self) -> dict[str, str]:
@@ -96,23 +85,19 @@ class Kubeconfig(Auth):
 
 @dataclass
 class Token(Auth):
-    """A bearer token and the API server that knows it."""
+    """A bearer token and the API server that knows it, ``https://HOST:PORT``.
+
+    *ca* is the server's certificate authority: a PEM file, or its text; without, one that this machine trusts.
+    """
 
     token: str = field(repr=False)
     server: str
-    """``https://HOST:PORT``."""
     ca: str = field(default="", repr=False)
-    """The server's certificate authority: a PEM file, or its text; empty: one that this machine trusts."""
     namespace: str = "default"
-
     backend = "kubernetes"
 
     def __post_init__(self) -> None:
-        """Check what can be.
-
-        Raises:
-            SettingsError: it would be sent without encryption, or is none.
-        """
+        """Raise SettingsError where it would be sent without encryption, or is none."""
         if not self.server.startswith("https://"):
             msg = f"server='{self.server}': a token is sent to https:// only; name the API server so"
             raise SettingsError(msg)

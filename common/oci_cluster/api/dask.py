@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,8 @@ try:
     from distributed.deploy import Cluster as DistributedCluster
     from distributed.security import Security
 except ModuleNotFoundError as error:
-    msg = (
-        f"this Python has no {error.name}, which talks to Dask clusters; install it: python -m pip install distributed"
-    )
+    advice = "install it: python -m pip install distributed"
+    msg = f"this Python has no {error.name}, which talks to Dask clusters; {advice}"
     raise SettingsError(msg) from error
 
 if TYPE_CHECKING:
@@ -51,19 +51,9 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
     """The scheduler of a cluster of ours, and the means to change its workers."""
 
     def __init__(self, cluster: Cluster, address: str, security: Security, nodes: Collection[str]) -> None:
-        """Connect to *cluster*.
-
-        Args:
-            cluster: It is ready.
-            address: Of its scheduler.
-            security: With which that is talked to.
-            nodes: Names of its worker nodes.
-        """
+        """Connect to *cluster*, which is ready, at the *address* of its scheduler; *nodes* are those of workers."""
         super().__init__(asynchronous=False, quiet=True, name=cluster.name)
-        self.security = security
-        self.nodes = set(nodes)
-        self._cluster = cluster
-        self._dashboard: str | None = None
+        self._cluster, self.security, self.nodes = cluster, security, set(nodes)
         self._loop_runner.start()
         self.scheduler_comm = rpc(address, connection_args=security.get_connection_args("client"))
         self.sync(self._start)
@@ -77,27 +67,18 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
             return set(self.nodes)
         return {f"{node}-{number}" for node in self.nodes for number in range(self._processes)}
 
-    @property
-    def requested(self) -> set[str]:
-        """Names of the workers that have been started: nodes are, or the launch of them fails."""
-        return self.plan
+    requested = plan  # nodes have been started, or the launch of them fails
 
-    @property
+    @cached_property
     def dashboard_link(self) -> str:
         """The dashboard's URL on this machine."""
-        if self._dashboard is None:
-            try:
-                self._dashboard = self._cluster.url("dashboard")
-            except ClusterError:  # a link is no reason to fail
-                self._dashboard = ""
-        return self._dashboard
+        try:
+            return self._cluster.url("dashboard")
+        except ClusterError:  # a link is no reason to fail
+            return ""
 
     def adapt(self, Adaptive: Any = NodesAdaptive, **options: Any) -> Any:  # noqa: N803 - distributed's
-        """Have Dask decide how many workers there are; see ``distributed.deploy.Cluster.adapt``.
-
-        Raises:
-            UsageError: there would be none.
-        """
+        """Have Dask decide how many workers there are; see ``distributed.deploy.Cluster.adapt``."""
         if (minimum := options.get("minimum", 1)) < 1:
             msg = f"minimum={minimum}: a cluster ends without workers; keep 1 at least"
             raise UsageError(msg)
@@ -134,19 +115,11 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
 
     def close(self, timeout: float | None = None) -> Any:  # noqa: ARG002 - distributed's
         """End the cluster, as closing a cluster of Dask's does."""
-        if self.asynchronous:
-            return self.close_all()
-        self._cluster.down()
-        return None
+        return self.close_all() if self.asynchronous else self._cluster.down()
 
 
 def connected(cluster: Cluster) -> DaskCluster:
-    """Return *cluster* as ``distributed`` knows clusters, when it is ready.
-
-    Raises:
-        UsageError: it is none of Dask's, or has an entry point, which is its client.
-        BackendError: its scheduler cannot be reached from here.
-    """
+    """Return *cluster* as ``distributed`` knows clusters, when it is ready."""
     if cluster.framework != "dask":
         msg = f"{cluster!r} has no scheduler of Dask's; only clusters of dask have clients"
         raise UsageError(msg)
@@ -160,11 +133,7 @@ def connected(cluster: Cluster) -> DaskCluster:
 
 
 def connection_of(cluster: Cluster) -> tuple[str, Security]:
-    """Return the address of the scheduler for this machine, and what it takes to talk to it.
-
-    Raises:
-        BackendError: there is no way from here.
-    """
+    """Return the address of the scheduler for this machine, and what it takes to talk to it."""
     with tempfile.TemporaryDirectory(prefix="oci-cluster-client-") as target:
         files = sorted(Path(cluster.client_files(Path(target))["DASK_CONFIG"]).glob("*.yaml"))
         found = merge(*(yaml.safe_load(path.read_text()) for path in files))

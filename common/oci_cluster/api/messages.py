@@ -18,35 +18,24 @@ _URGENT = ("NOT ENDED", "error:")
 class Messages:
     """Says lines of progress, and keeps the last; passwords of URLs are hidden."""
 
-    def __init__(self, say: Say | None, on_line: Callable[[], object] = lambda: None) -> None:
-        """Say them to *say*.
-
-        Args:
-            say: None: the logger ``oci_cluster``, where a program has set one up; else stderr.
-            on_line: Is called after each line.
-        """
-        self._say = say
-        self._on_line = on_line
+    def __init__(self, say: Say | None, on_line: Callable[[str], object] = lambda _: None) -> None:
+        """Say them to *say*, without it to the logger, where one is set up, else to stderr; then call *on_line*."""
+        self._say, self._on_line = say, on_line
         self.last = ""
 
     def __call__(self, text: str) -> None:
-        """Say one line."""
-        self.last = redact(text)
+        """Say one line; where *say* fails, it and all that follow go where they go without it."""
+        line = self.last = redact(text)
         if self._say is not None:
-            self._tell(self._say)
+            try:
+                self._say(line)
+            except Exception as error:  # noqa: BLE001 - somebody's function: no cluster must end for it, or stay
+                self._say = None
+                self(f"error: the function that was given with say= has failed ({error!r}); it is told nothing more")
+                self(line)
         elif LOGGER.hasHandlers():
-            LOGGER.log(logging.WARNING if text.startswith(_URGENT) else logging.INFO, "%s", self.last)
+            LOGGER.log(logging.WARNING if line.startswith(_URGENT) else logging.INFO, "%s", line)
         else:
             with contextlib.suppress(OSError, ValueError):  # nobody is left who could be told
-                sys.stderr.write(f"oci_cluster: {self.last}\n")
-        self._on_line()
-
-    def _tell(self, say: Say) -> None:
-        """Say the last line to *say*; where that fails, it and all that follow go where they go without it."""
-        line = self.last
-        try:
-            say(line)
-        except Exception as error:  # noqa: BLE001 - somebody's function: no cluster must end for it, or stay
-            self._say = None
-            self(f"error: the function that was given with say= has failed ({error!r}); it is told nothing more")
-            self(line)
+                sys.stderr.write(f"oci_cluster: {line}\n")
+        self._on_line(line)

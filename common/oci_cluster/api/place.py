@@ -1,4 +1,4 @@
-"""Where a cluster of the door is: which project, which backend, whose settings."""
+"""Where a cluster of the API is: which project, which backend, whose settings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import filecmp
 import importlib.metadata
 import json
 import os
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -18,11 +19,6 @@ from oci_cluster.backends.base import Backend
 from oci_cluster.contract.config import given_settings
 from oci_cluster.errors import SettingsError, UsageError
 
-# What each backend imports beyond the dependencies of the package; the extras of pyproject.toml, by their names there.
-PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "oci": ("jinja2", "oci", "ocifs", "pathspec"),
-    "kubernetes": ("jinja2", "lightkube", "ocifs", "pathspec"),
-}
 _PACKAGE = Path(__file__).resolve().parents[1]
 # oci:// URLs of a process are opened by one identity: that which was given first.
 _identity: list[dict[str, str]] = []
@@ -40,18 +36,7 @@ class Place:
 
     @classmethod
     def of(cls, backend: str, project: str | Path | None, settings: Mapping[str, str], auth: Auth | None) -> Place:
-        """Return the place that these words name.
-
-        Args:
-            backend: Its name; empty: the setting ``BACKEND``, else ``local``.
-            project: The checkout; None: see :func:`find_project`.
-            settings: As ``config.env`` has them.
-            auth: Who asks.
-
-        Raises:
-            UsageError: there is no such backend, or *auth* is none for it.
-            SettingsError: there is no project, or packages are missing.
-        """
+        """Return the place that these words name, or raise UsageError or SettingsError: what is wrong with them."""
         root = find_project(project, Path.cwd(), os.environ)
         check_same_contract(root)
         name = backend or settings.get("BACKEND") or given_settings(root, os.environ).get("BACKEND") or "local"
@@ -61,7 +46,12 @@ class Place:
         if auth is not None and auth.backend != name:
             msg = f"{type(auth).__name__} is for the backend {auth.backend}, and not for {name}; leave auth= out"
             raise UsageError(msg)
-        check_packages(name, root)
+        if missing := missing_here(_packages_of(name)):
+            msg = (
+                f"the backend {name} needs packages that this Python lacks: {', '.join(missing)}; "
+                f"install them: python -m pip install '{root}/common[{name}]'"
+            )
+            raise SettingsError(msg)
         return cls(root, name, {**settings, **(auth.settings() if auth is not None else {})})
 
     @property
@@ -69,41 +59,27 @@ class Place:
         """All settings that hold here."""
         return {**given_settings(self.root, os.environ), **self.own}
 
-    def open(self, is_stopped: Callable[[], bool] = lambda: False) -> Backend:
-        """Return the backend.
-
-        Raises:
-            SettingsError: a setting that it needs is wrong, or this process is somebody else for it already.
-        """
+    def open(self) -> Backend:
+        """Return the backend; raise SettingsError where this process is somebody else for it already."""
         given = self.given
         if self.backend == "oci":
             _claim_identity({name: text for name, text in given.items() if name.startswith("OCI_CLI_")})
-        return open_backend(self.backend, self.root, given, is_stopped)
+        return open_backend(self.backend, self.root, given)
 
 
 def find_project(project: str | Path | None, cwd: Path, environ: Mapping[str, str]) -> Path:
-    """Return the checkout that has frameworks, scripts and templates.
+    """Return the checkout with frameworks, scripts and templates: the one that is named, else around *cwd*.
 
-    Args:
-        project: As it was named, if it was; else ``OCI_CLUSTER_PROJECT``, else the checkout that *cwd* is in, else that
-            which this package is in, or was installed from.
-        cwd: The current folder.
-        environ: The environment.
-
-    Raises:
-        SettingsError: there is none.
+    Else the one that this package is in, or was installed from. Raises SettingsError where there is none.
     """
-    named = str(project or environ.get("OCI_CLUSTER_PROJECT", ""))
-    if named:
+    if named := str(project or environ.get("OCI_CLUSTER_PROJECT", "")):
         root = (cwd / Path(named).expanduser()).resolve()
         if not _is_checkout(root):
-            msg = (
-                f"{root} is not a checkout of this project: it lacks common/oci_cluster or scripts; name one: project="
-            )
+            why = "it lacks common/oci_cluster or scripts; name one: project="
+            msg = f"{root} is not a checkout of this project: {why}"
             raise SettingsError(msg)
         return root
-    around = [cwd.resolve(), *cwd.resolve().parents]
-    for path in [*around, _PACKAGE.parents[1], *_installed_from()]:
+    for path in (cwd.resolve(), *cwd.resolve().parents, _PACKAGE.parents[1], *_installed_from()):
         if _is_checkout(path):
             return path
     msg = (
@@ -128,11 +104,7 @@ def _installed_from() -> list[Path]:
 
 
 def check_same_contract(root: Path) -> None:
-    """Check that this package says what the nodes of *root* say: they run the checkout's own.
-
-    Raises:
-        SettingsError: it is of another version.
-    """
+    """Raise SettingsError where this package is of another version than what the nodes of *root* run: its own."""
     mine, theirs = _PACKAGE / "contract", root / "common" / "oci_cluster" / "contract"
     if mine == theirs:
         return
@@ -146,39 +118,25 @@ def check_same_contract(root: Path) -> None:
         raise SettingsError(msg)
 
 
-def check_packages(backend: str, root: Path) -> None:
-    """Check that what *backend* imports is here.
-
-    Raises:
-        SettingsError: it is not.
-    """
-    if missing := missing_here(PACKAGES.get(backend, ())):
-        msg = (
-            f"the backend {backend} needs packages that this Python lacks: {', '.join(missing)}; "
-            f"install them: python -m pip install '{root}/common[{backend}]'"
-        )
-        raise SettingsError(msg)
+def _packages_of(backend: str) -> list[str]:
+    """Return what *backend* imports beyond the package's dependencies: the extra of its name, as installed."""
+    try:
+        lines = importlib.metadata.requires("oci-cluster") or []
+    except importlib.metadata.PackageNotFoundError:  # it runs in a checkout's own environment
+        return []
+    found = (re.fullmatch(rf"([\w.-]+).*extra\s*==\s*['\"]{backend}['\"].*", line) for line in lines)
+    return [match[1] for match in found if match]
 
 
-def missing_here(packages: tuple[str, ...] | list[str]) -> list[str]:
+def missing_here(packages: Sequence[str]) -> list[str]:
     """Return those of *packages* that this interpreter does not have; asks for distributions, not modules."""
-
-    def is_missing(package: str) -> bool:
-        try:
-            importlib.metadata.distribution(package)
-        except importlib.metadata.PackageNotFoundError:
-            return True
-        return False
-
-    return [package for package in packages if is_missing(package)]
+    return [name for name in packages if next(iter(importlib.metadata.distributions(name=name)), None) is None]
 
 
 def _claim_identity(identity: dict[str, str]) -> None:
     with _identity_lock:
         if _identity and _identity[0] != identity:
-            msg = (
-                "this process asks OCI with other settings already (OCI_CLI_...), and a bucket is opened by one "
-                "identity; use a process for each"
-            )
+            why = "a bucket is opened by one identity; use a process for each"
+            msg = f"this process asks OCI with other settings already (OCI_CLI_...), and {why}"
             raise SettingsError(msg)
         _identity[:] = [identity]

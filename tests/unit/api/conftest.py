@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from unit.fake_backend import FakeBackend
 
-from oci_cluster.api import launching, place, running
-from oci_cluster.api.cluster import Cluster
-from oci_cluster.api.job import Job
+from oci_cluster.api import place, running
+from oci_cluster.api.cluster import Cluster, Job
 from oci_cluster.contract.cluster import Cluster as Launched
 from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY, STOP
 from oci_cluster.contract.outcome import Outcome, stop_fields
+from oci_cluster.launcher.guard import Guard
 
 PACKAGE = Path(place.__file__).parents[1]
 
 
-class FakeGuard:
-    """Notes what it is told."""
+class FakeGuard(Guard):
+    """Notes what its process would be told."""
 
     def __init__(self, notes: list[str], backend: str, cluster_id: str, *, root: Path, own: dict[str, str]) -> None:
         self.own = own
         self._notes = notes
+        self._lock, self._is_told = threading.Lock(), False
+        self._process: Any = SimpleNamespace(communicate=self._note)
         self.on_end: Callable[[], object] = lambda: None
         notes.append(f"guard {backend}")
 
-    def dismiss(self) -> None:
-        self._notes.append("dismiss")
-
-    def end_cluster(self, reason: str) -> None:
-        self._notes.append(f"end {reason}")
-        self.on_end()
+    def _note(self, line: bytes) -> None:
+        self._notes.append(line.decode().strip())
+        if line != b"dismissed\n":
+            self.on_end()
 
 
 class Site:
@@ -60,7 +62,7 @@ class Site:
         self.guards: list[FakeGuard] = []
         self.given: list[dict[str, str]] = []
 
-    def open(self, name: str, root: Path, given: dict[str, str], is_stopped: Callable[[], bool]) -> FakeBackend:
+    def open(self, name: str, root: Path, given: dict[str, str]) -> FakeBackend:
         assert root == self.root
         self.given.append(given)
         return self.backend
@@ -101,7 +103,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Return a checkout without clusters, in which the current folder is."""
     found = Site(tmp_path / "my project")
     monkeypatch.setattr(place, "open_backend", found.open)
-    monkeypatch.setattr(launching, "Guard", found.guard)
+    monkeypatch.setattr("oci_cluster.launcher.guard.Guard", found.guard)
     monkeypatch.setattr(running, "_LAST_S", 5.0)
     monkeypatch.chdir(tmp_path)
     return found

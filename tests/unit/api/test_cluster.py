@@ -29,12 +29,12 @@ def calls(site: Site) -> list[str]:
 
 
 def test_up_takes_the_steps_of_a_launch_and_follows(site: Site) -> None:
-    """In their order; a guard is there before anything runs, and is dismissed at the end."""
-    cluster = site.cluster(name="mine")
+    """In their order; a guard is there before anything runs, with the program's settings, and is dismissed at last."""
+    cluster = site.cluster(name="mine", settings={"NPROCS": 2})
     assert repr(cluster) == "<Cluster plain on local: not launched>"
     assert cluster.up() is cluster
     assert calls(site)[:4] == ["place", "find", "prepare", "find"]
-    assert site.notes == ["guard local"]
+    assert (site.notes, site.guards[0].own) == (["guard local"], {"NPROCS": "2"})
     site.ready()
     assert cluster.wait_ready(60) is cluster
     assert (cluster.name, cluster.status(), cluster.backend, cluster.project) == (
@@ -45,7 +45,7 @@ def test_up_takes_the_steps_of_a_launch_and_follows(site: Site) -> None:
     )
     assert cluster.details()["facts"] == {"greeting": "hello"}
     cluster.down()
-    assert site.notes == ["guard local", "dismiss"]
+    assert site.notes == ["guard local", "dismissed"]
     assert cluster.status() == "STOPPED"
     assert cluster.details()["reason"] == "stopped by its program"
     assert site.said[-1].startswith("cluster mine ended with 143 (stopped by its program) after ")
@@ -108,11 +108,26 @@ def test_a_launch_that_fails_leaves_nothing(site: Site) -> None:
     cluster = site.cluster()
     with pytest.raises(BackendError, match="no room"):
         cluster.up()
-    assert site.notes == ["guard local", "dismiss"]
+    assert site.notes == ["guard local", "dismissed"]
     assert calls(site)[-2:] == ["remove", "close"]
     assert running._followed == {}
     del site.backend.on["start"]
     cluster.up().down()
+
+
+def test_an_interrupt_while_its_thread_is_started_ends_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has the object of a cluster that goes on."""
+
+    def fail(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(running.threading.Thread, "start", fail)
+        with pytest.raises(KeyboardInterrupt):
+            site.cluster().up()
+    (launched,) = site.backend.clusters
+    assert {state.exit_code for state in site.backend.nodes[launched.launch_id].values()} == {143}
+    assert (site.notes, running._followed, calls(site)[-1]) == (["guard local", "dismissed"], {}, "close")
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -127,7 +142,7 @@ def test_an_interrupt_when_all_has_just_been_started_ends_it(site: Site, *, keep
         site.cluster(keep=keep, say=say).up()
     (launched,) = site.backend.clusters
     assert {state.exit_code for state in site.backend.nodes[launched.launch_id].values()} == {143}
-    assert site.notes == ["guard local", "dismiss"]
+    assert site.notes == ["guard local", "dismissed"]
 
 
 def test_a_success_is_0_and_brings_what_it_leaves(site: Site) -> None:
@@ -207,8 +222,9 @@ def test_one_that_cannot_be_followed_is_ended_and_says_why(site: Site, monkeypat
     site.ready()
     with pytest.raises(RuntimeError, match="a bug"):
         cluster.wait(60)
-    assert "error: a bug; ending mine, which nobody can follow" in site.said
-    until(lambda: site.notes == ["guard local", "dismiss"])
+    assert "ending mine, which nobody can follow" in site.said
+    assert "error: mine could not be followed to its end: a bug" in site.said
+    until(lambda: site.notes == ["guard local", "dismissed"])
     assert cluster.status() == "STOPPED"
 
 
@@ -223,7 +239,7 @@ def test_the_guard_of_one_that_could_not_be_ended_stays(site: Site, monkeypatch:
     cluster = site.cluster(name="mine").up()
     with pytest.raises(BackendError, match="no answer"):
         cluster.wait(60)
-    assert "NOT ENDED: mine may still be running: no answer" in site.said
+    assert "error: mine could not be followed to its end: no answer" in site.said
     assert site.notes == ["guard local"]
 
 
@@ -243,7 +259,7 @@ def test_with_ends_it(site: Site, *, keep: bool, raises: bool, state: str) -> No
 def test_one_that_is_kept_goes_on_and_has_no_guard(site: Site) -> None:
     """Whoever waits for it looks by itself."""
     with site.cluster(name="mine", keep=True) as cluster:
-        assert site.notes == ["guard local", "dismiss"]
+        assert site.notes == ["guard local", "dismissed"]
     assert (cluster.status(), running._followed) == ("IN_PROGRESS", {})
     with pytest.raises(TimedOutError):
         cluster.wait_ready(0.01)
@@ -307,7 +323,7 @@ def test_the_forgotten_are_ended_by_their_guards_and_named(site: Site) -> None:
     site.guards[0].on_end = lambda: site.end(143, "its program has ended")
     running._end_the_forgotten()
     assert "ending mine, which still runs; end clusters with down(), or keep them: keep=True" in site.said
-    assert site.notes == ["guard local", "end its program has ended"]
+    assert site.notes == ["guard local", "its program has ended"]
     assert (cluster.status(), running._followed) == ("STOPPED", {})
 
 
@@ -366,7 +382,7 @@ def test_a_port_is_reached_by_connects_ways_until_the_end(site: Site, monkeypatc
         def close(self) -> None:
             asked.append("close")
 
-    monkeypatch.setattr("oci_cluster.api.handle.Connected", Fake)
+    monkeypatch.setattr("oci_cluster.api.cluster.Connected", Fake)
     monkeypatch.setenv("WHERE", "elsewhere")
     (site.root / "plain" / "client").mkdir()
     (site.root / "plain" / "client" / "imported.py").write_text("import os\nos.environ['SEEN'] = os.environ['WHERE']\n")

@@ -20,7 +20,7 @@ def test_a_job_is_its_script_and_its_cluster(site: Site) -> None:
     assert (job.name, job.status(), repr(job)) == (
         "mine",
         "IN_PROGRESS",
-        "<Job in <Cluster plain on local: name='mine'>>",
+        "<Job plain on local: name='mine'>",
     )
     (launched,) = site.backend.clusters
     (launched.directory / "logs" / "MAIN.log").write_text("one\n")

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 from unit.api.conftest import Site
 
 from oci_cluster.api import request as module
-from oci_cluster.api.options import Options, PlaceOptions
 from oci_cluster.api.place import Place
-from oci_cluster.api.request import Wanted, request_of
+from oci_cluster.api.request import asked as asked_at
+from oci_cluster.api.request import line_of
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.planning import Request
 
 
 def asked(site: Site, backend: str = "local", own: dict[str, str] | None = None, **options: Any) -> Request:
     settings = {name: str(text) for name, text in options.get("settings", {}).items()}
-    wanted = Wanted.of("plain", 2, options)
-    return request_of(wanted, Place.of(backend, site.root, {**settings, **(own or {})}, None), site.said.append)
+    place = Place.of(backend, site.root, {**settings, **(own or {})}, None)
+    return asked_at(line_of("plain", 2, options), settings, place, site.said.append)  # type: ignore[arg-type]
 
 
 def test_options_are_the_flags_of_the_script(site: Site) -> None:
@@ -56,10 +55,13 @@ def test_options_are_the_flags_of_the_script(site: Site) -> None:
     )
 
 
-def test_every_option_that_is_told_is_one_and_the_other_way_round() -> None:
-    """What help shows is what is taken."""
-    wanted = {field.name for field in fields(Wanted)} - {"framework", "workers"}
-    assert set(get_type_hints(Options)) - set(get_type_hints(PlaceOptions)) == (wanted | {"keep"}) - {"settings"}
+def test_a_list_of_packages_and_a_variable_that_is_no_secret_are_options_too(site: Site) -> None:
+    """Of the name ARGS the arguments are none, which is no variable."""
+    found = asked(site, packages=["pandas>=2,<3", "scipy"], env={"A": "1=2"}, env_plain={"B": "-x", "ARGS": ""})
+    assert (found.packages, found.environment) == (("pandas>=2,<3", "scipy"), ["A=1=2", "B=-x"])
+    assert found.plain == {"B", "ARGS"}
+    assert asked(site, arguments=[]).arguments == []
+    assert asked(site, wait_for_quota="5m").settings["WAIT_FOR_QUOTA"] == "5m"
 
 
 def test_without_an_entry_point_a_cluster_stays(site: Site) -> None:
@@ -88,7 +90,7 @@ def test_a_setting_that_is_none_is_refused(site: Site, name: str, said: str) -> 
 
 def test_a_framework_that_is_none_is_refused(site: Site) -> None:
     with pytest.raises(UsageError, match="unknown framework 'ray'; this checkout has: plain"):
-        request_of(Wanted("ray", 1), Place.of("local", site.root, {}, None), site.said.append)
+        asked_at(line_of("ray", 1, {}), {}, Place.of("local", site.root, {}, None), site.said.append)
 
 
 def test_nodes_of_this_machine_have_this_programs_python_where_it_can_be(

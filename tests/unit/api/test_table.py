@@ -64,22 +64,25 @@ class Notebook:
 
 def test_a_live_table_is_for_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for programs, and not for consoles of IPython; what is shown already is not sent again."""
+    words = ("mine", "plain", "local")
     assert not is_notebook()
-    LiveTable().show("nobody sees it")
-    Notebook(monkeypatch)
-    assert not LiveTable().is_there
+    console = Notebook(monkeypatch)
+    live = LiveTable(*words)
+    live.begin()
+    live.show("nobody sees it")
+    live.look(None, None, "nobody is asked", is_soon=True, is_last=True)  # type: ignore[arg-type]
+    assert console.shown == []
     notebook = Notebook(monkeypatch, kernel=1)
-    live = LiveTable()
-    assert live.is_there
-    for html in ("a", "a", "b"):
-        live.show(html)
-    assert notebook.shown == ["a", "b"]
+    live.begin()
+    for line in ("a", "a", "b"):
+        live.show(line)
+    assert ["<div>a</div>" in html for html in notebook.shown] == [True, False]
 
 
 def test_a_cluster_in_a_notebook_shows_its_nodes_as_they_change(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it comes up, and at its end."""
     notebook = Notebook(monkeypatch, kernel=1)
-    monkeypatch.setattr("oci_cluster.api.cluster._SOON_S", 0.0)
+    monkeypatch.setattr("oci_cluster.api.table._SOON_S", 0.0)
     cluster = site.cluster(name="mine").up()
     until(lambda: any(">WORKER_1</td>" in html for html in notebook.shown))
     assert "mine: plain on local, ACCEPTED" in notebook.shown[0]
