@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -151,7 +152,8 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
     backend = open_named(line, interrupt.is_stopped)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
-        plan = placed((plan_of or _plan)(line, backend), backend, lifecycle, say, equip)
+        ready = partial(equip, is_preview=line.has("--dry-run"))
+        plan = placed((plan_of or _plan)(line, backend), backend, lifecycle, say, ready)
         if line.has("--dry-run"):
             print(redact(backend.preview(plan, as_json=line.has("--json"))))
             return 0

@@ -57,9 +57,9 @@ def backend_named(line: CommandLine, given: Mapping[str, str]) -> str:
     return name
 
 
-def equip(backend: str) -> None:
-    """Go on where the packages are that *backend* needs, which may take a minute: what can be refused, has been."""
-    if python := ensure_backend_tools(PROJECT_ROOT, backend, say_to_stderr(program())):
+def equip(backend: str, *, is_preview: bool = False) -> None:
+    """Go on where the packages are that *backend*, or a preview there, needs: what can be refused, has been."""
+    if python := ensure_backend_tools(PROJECT_ROOT, backend, say_to_stderr(program()), is_preview=is_preview):
         continue_in(python)
 
 

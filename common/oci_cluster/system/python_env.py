@@ -64,10 +64,11 @@ def _own_version(root: Path) -> str:
     return subprocess.check_output([tools_python(root), "-c", "import sys; print(sys.version, end='')"], text=True)  # noqa: S603
 
 
-def ensure_backend_tools(root: Path, backend: str, say: Say) -> Path | None:
+def ensure_backend_tools(root: Path, backend: str, say: Say, *, is_preview: bool = False) -> Path | None:
     """Add to ``.venv`` what the launcher needs for *backend*, unless it is there; return its interpreter.
 
-    None for a backend that has no ``common/requirements-<name>.txt``: it needs nothing.
+    None for a backend that has no ``common/requirements-<name>.txt``: it needs nothing. A preview asks nobody, and is
+    content with ``common/requirements-<name>-preview.txt``.
 
     Raises:
         BackendError: it cannot be had; holds the installer's last words.
@@ -75,14 +76,22 @@ def ensure_backend_tools(root: Path, backend: str, say: Say) -> Path | None:
     if not (root / "common" / f"requirements-{backend}.txt").exists():
         return None
     ensure_tools(root, say)
-    what = f"installing what the backend {backend} needs"
-    return _ensure_locked(root, f"requirements-{backend}.txt", f".{backend}-tools", what, say)
+    whole, what = f"requirements-{backend}.txt", f"installing what the backend {backend} needs"
+    if is_preview and not _stamp(root, whole, f".{backend}-tools").exists():
+        part = f"requirements-{backend}-preview.txt"
+        return _ensure_locked(root, part, f".{backend}-preview-tools", f"{what} for a dry run", say)
+    return _ensure_locked(root, whole, f".{backend}-tools", what, say)
+
+
+def _stamp(root: Path, requirements: str, name: str) -> Path:
+    """Return the file of ``.venv`` that is there when all that *requirements* of ``common`` locks is."""
+    return own_venv(root) / f"{name}-{_digest((root / 'common' / requirements).read_bytes())}"
 
 
 def _ensure_locked(root: Path, requirements: str, stamp_name: str, what: str, say: Say) -> Path:
     """Have in ``.venv`` what the file *requirements* of ``common`` locks; return its interpreter."""
     file, python = root / "common" / requirements, tools_python(root)
-    stamp = own_venv(root) / f"{stamp_name}-{_digest(file.read_bytes())}"
+    stamp = _stamp(root, requirements, stamp_name)
     if stamp.exists() and python.exists():
         return python
     with one_at_a_time(root, "the launcher", say):

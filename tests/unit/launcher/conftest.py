@@ -43,7 +43,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     for module in (cli, opening):
         monkeypatch.setattr(module, "open_backend", found.open)
     monkeypatch.setattr(opening, "known_backends", lambda: ["cloud", "local"])
-    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: None)
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_, **__: None)
     monkeypatch.setattr(launch, "ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGCHLD)}
     yield found

@@ -115,7 +115,7 @@ def test_a_verb_goes_on_where_its_packages_are(
     """The same words, in the launcher's own interpreter; relative paths begin where the user is."""
     python = tmp_path / "venv" / "bin" / "python"
     asked: list[Any] = []
-    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *words: asked.append(words[:2]) or python)
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *words, **_: asked.append(words[:2]) or python)
     here = Path.cwd()
     with pytest.raises(ReplacedError):
         cli.run("list", ["--all", "--backend", "cloud"])
@@ -128,7 +128,7 @@ def test_where_its_packages_are_a_verb_just_runs(
     door: Door, replaced: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would begin again and again."""
-    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_, **__: Path(sys.prefix) / "bin" / "python")
     assert (cli.run("list", []), replaced, door.opened) == (0, [], ["local"])
 
 
@@ -145,7 +145,7 @@ def test_a_launch_goes_on_in_the_environment_that_it_has_just_made(
 def test_packages_that_cannot_be_had_end_a_verb(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was asked."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         msg = "no network"
         raise BackendError(msg)
 

@@ -150,6 +150,23 @@ def test_the_packages_for_oci_are_added_once(checkout: Checkout, oci_requirement
     assert (checkout.calls(), checkout.said) == ([], [])
 
 
+def test_a_preview_needs_a_part_of_them(checkout: Checkout, oci_requirements: Path) -> None:
+    """Unless all are there; a launch adds the others."""
+    oci_requirements.with_name("requirements-oci-preview.txt").write_text("jinja2==1.0\n")
+    checkout.tools()
+    for _ in range(2):
+        python = environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append, is_preview=True)
+        assert python == tools_python(checkout.root)
+    installed = [call.rpartition("/")[2] for call in checkout.calls() if "install" in call]
+    assert installed[1:] == ["requirements-oci-preview.txt"]
+    assert "installing what the backend oci needs for a dry run (first time only)" in checkout.said
+    environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append)
+    assert checkout.calls()[-1].endswith(LOCKED_OCI)
+    oci_requirements.with_name("requirements-oci-preview.txt").write_text("jinja2==2.0\n")
+    environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append, is_preview=True)
+    assert checkout.calls() == []
+
+
 def test_other_locked_packages_for_oci_are_installed_anew(checkout: Checkout, oci_requirements: Path) -> None:
     """After an update of this project."""
     environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append)
