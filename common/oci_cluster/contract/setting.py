@@ -50,8 +50,3 @@ class Setting:
     """What ``config.env.example`` shows; empty: the default."""
     is_for_config: bool = True
     """Whether ``config.env.example`` shows it: nothing that the launcher decides, or that is one cluster's own."""
-
-    @property
-    def is_the_nodes(self) -> bool:
-        """Whether agents read it."""
-        return self.receiver in {Receiver.AS_GIVEN, Receiver.RESOLVED, Receiver.DECIDED, Receiver.PLACED}

@@ -21,6 +21,8 @@ from oci_cluster.contract.settings_table import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
+# Who reads what agents do.
+NODES = {Receiver.AS_GIVEN, Receiver.RESOLVED, Receiver.DECIDED, Receiver.PLACED}
 # A folder of code is chosen for images and for launches; the engine builds images and runs nodes.
 SHARED_WITH_IMAGES = {"CODE_DIR", "DOCKER"}
 
@@ -53,7 +55,7 @@ def default_cell(row: Setting) -> str:
 def test_the_contract_tells_people_of_every_setting_of_a_node() -> None:
     """common/README.md has the table's names, second names, defaults and meanings, and no others."""
     rows = table_rows("common/README.md", "## What a node is given")
-    assert set(rows) == {name for name, row in SETTINGS.items() if row.is_the_nodes}
+    assert set(rows) == {name for name, row in SETTINGS.items() if row.receiver in NODES}
     for name, (names, default, meaning) in rows.items():
         row = SETTINGS[name]
         own_names = [name, *(alias for alias in row.aliases if not alias.startswith("OCI__"))]
@@ -168,7 +170,7 @@ def test_a_node_reads_exactly_the_settings_of_nodes() -> None:
     }
     environ = Spied({name: text for name, text in least.items() if name != "MODE"} | {"OCI__MODE": "WORKER"})
     read_settings(environ, ROOT)
-    rows = [row for row in SETTINGS.values() if row.is_the_nodes]
+    rows = [row for row in SETTINGS.values() if row.receiver in NODES]
     first = {row.name for row in rows}
     aliases = {alias for row in rows for alias in row.aliases if row.name not in least or row.name == "MODE"}
     assert environ.looked_at == first | aliases
