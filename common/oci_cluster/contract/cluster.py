@@ -17,6 +17,7 @@ from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings import min_workers_of
 from oci_cluster.contract.values import parse_count, parse_duration, parse_ports, parse_switch
 from oci_cluster.errors import ExitCode, LostPlanError, NotPermittedError, SettingsError
+from oci_cluster.system.files import read_kept
 from oci_cluster.system.text import seconds_since, timestamp
 
 SCHEMA = 1
@@ -178,7 +179,7 @@ class Plan:
             LostPlanError: there is none.
         """
         try:
-            found = json.loads((directory / FILE).read_text())
+            found = json.loads(read_kept(directory / FILE))
             if not isinstance(found, dict) or not {"name", "launch_id", "cluster_id", "created"} <= set(found):
                 msg = "not what launch.sh writes"
                 raise ValueError(msg)
@@ -204,7 +205,7 @@ class Plan:
                 python=str(found.get("python", "")),
                 placed=dict(found.get("placed", {})),
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SettingsError) as error:
             msg = f"{directory / FILE} does not tell what was launched: {error}"
             raise LostPlanError(msg) from error
         if found["cluster_id"] != plan.cluster_id:

@@ -86,22 +86,14 @@ def _status(line: CommandLine) -> int:
 
 
 def _list(line: CommandLine) -> int:
-    from oci_cluster.launcher.report import describe, is_over, list_text, overview, unreadable
+    from oci_cluster.launcher.report import is_over, list_text, overviews
 
     backend = opened(line, is_looking=True)
     clusters = backend.find()
     states = backend.states(clusters)
-    found = []
     for cluster in clusters:
-        of_it = states[cluster.launch_id]
-        backend.keep_end(cluster, of_it)
-        try:  # one that is damaged must not hide the others
-            if backend.is_free_to_ask:
-                found.append(describe(backend, cluster, backend.load(cluster), of_it))
-            else:
-                found.append(overview(backend, cluster, of_it))
-        except ClusterError as error:
-            found.append(unreadable(backend, cluster, of_it, str(error)))
+        backend.keep_end(cluster, states[cluster.launch_id])
+    found = overviews(backend, [(cluster, states[cluster.launch_id]) for cluster in clusters])
     shown = [cluster for cluster in found if line.has("--all") or not is_over(cluster) or "held" in cluster]
     print(json.dumps(shown, indent=2) if line.has("--json") else list_text(shown, screen_of(sys.stdout, os.environ)))
     return 0
