@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.env_lock import LOCK, Step, is_lock_of, locked_steps, names_torch, not_locked
 from oci_cluster.system.files import locked
@@ -92,14 +93,33 @@ def _ensure_locked(root: Path, requirements: str, stamp_name: str, what: str, sa
     """Have in ``.venv`` what the file *requirements* of ``common`` locks; return its interpreter."""
     file, python = root / "common" / requirements, tools_python(root)
     stamp = _stamp(root, requirements, stamp_name)
-    if stamp.exists() and python.exists():
+    if _is_made(stamp, python):
         return python
     with one_at_a_time(root, "the launcher", say):
-        if not (stamp.exists() and python.exists()):
+        if not _is_made(stamp, python):
             say(f"{what} (first time only)")
             _make(own_venv(root), [Step(["--require-hashes", "--requirement", str(file)])], root, say)
             stamp.touch()
     return python
+
+
+def _is_made(stamp: Path, python: Path) -> bool:
+    """Return whether an environment is there, whole, with its interpreter.
+
+    Raises:
+        NotPermittedError: it is, and this user may not run it.
+    """
+    why = os.strerror(errno.EACCES)
+    try:
+        if not (stamp.exists() and python.exists()):
+            return False
+        if os.access(python, os.X_OK):
+            return True
+    except OSError as error:
+        why = str(error.strerror)
+    venv = python.parents[1]
+    msg = f"{python} cannot be run: {why}; allow that (chmod u+rx), or remove {venv}: the next launch makes it anew"
+    raise NotPermittedError(msg)
 
 
 def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> Path:
@@ -127,7 +147,7 @@ def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> P
     stamp = directory / f".made-{_digest(recipe + _own_version(root).encode())}"
 
     def is_there() -> bool:
-        return stamp.exists() and python.exists() and not (torch and _has_other_torch(directory))
+        return _is_made(stamp, python) and not (torch and _has_other_torch(directory))
 
     if is_there():
         return python
@@ -294,6 +314,8 @@ def _make(
 ) -> None:
     started, uv = time.monotonic(), shutil.which("uv")
     if not (directory / "bin" / "python").exists():
+        with contextlib.suppress(OSError):  # a link to an interpreter that is gone: venv would leave it as it is
+            (directory / "bin" / "python").unlink()
         # pip is wanted in .venv only: it installs into the others from there, three seconds sooner.
         is_own = directory == own_venv(root)
         base = sys.executable if is_own else str(tools_python(root))

@@ -124,6 +124,17 @@ def test_a_verb_goes_on_where_its_packages_are(
     assert (asked, door.backend.calls) == ([(door.root, "cloud")], [])
 
 
+def test_an_interpreter_that_does_not_run_is_named(door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With what to do: it is no bug of ours."""
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("no program")
+    python.chmod(0o755)
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: python)
+    with pytest.raises(BackendError, match=f"^{python} cannot be run: Exec format error; remove {tmp_path}/venv: "):
+        cli.run("list", ["--backend", "cloud"])
+
+
 def test_where_its_packages_are_a_verb_just_runs(
     door: Door, replaced: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from unit.system.fake_checkout import LOCKED, Checkout
 
-from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
 from oci_cluster.system import python_env as environment
 from oci_cluster.system.python_env import ensure_framework, ensure_tools, tools_python
 
@@ -85,6 +85,30 @@ def test_an_interpreter_that_is_gone_is_made_again(checkout: Checkout) -> None:
     checkout.calls()
     checkout.tools()
     assert checkout.calls()[0].startswith("BIN/uv venv ")
+
+
+@pytest.mark.parametrize("framework", [False, True])
+def test_an_interpreter_that_may_not_be_run_is_named(checkout: Checkout, *, framework: bool) -> None:
+    """With what to do: it is no bug of ours, and nothing is made over it."""
+    python = checkout.framework() if framework else checkout.tools()
+    python.chmod(0)
+    checkout.calls()
+    with pytest.raises(NotPermittedError) as caught:
+        checkout.framework() if framework else checkout.tools()
+    assert str(caught.value) == (
+        f"{python} cannot be run: Permission denied; allow that (chmod u+rx), or remove {python.parents[1]}: the next"
+        " launch makes it anew"
+    )
+    assert checkout.calls() == []
+
+
+def test_a_link_to_an_interpreter_that_is_gone_is_no_hindrance(checkout: Checkout) -> None:
+    """As after an upgrade of the system's: neither venv nor uv would take its place."""
+    python = checkout.tools()
+    python.unlink()
+    python.symlink_to("/nonexistent/python3")
+    assert checkout.tools() == python
+    assert not python.is_symlink()
 
 
 def test_a_failure_has_the_installers_last_words(checkout: Checkout) -> None:
