@@ -91,7 +91,8 @@ lock: $(python_tools) ## lock requirements*.in and every framework's env.yaml ag
 	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-audit.in --output-file requirements-audit.txt
-	PYTHONPATH=common .venv/bin/python -m oci_cluster.images.lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml)))
+	PYTHONPATH=common .venv/bin/python -m oci_cluster.images.lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml))) \
+	  common/env-notebook.yaml $(wildcard scripts/sessions/*/env.yaml)
 
 audit: $(python_tools) $(audit_tools) ## look all that is locked up in osv.dev, the database of known vulnerabilities
 	.venv/bin/python tests/audit.py .venv/audit/bin/pip-audit $(OSV_URL)
