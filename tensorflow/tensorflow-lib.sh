@@ -27,7 +27,7 @@ configure_tensorflow() {
   export TMPDIR="${NODE_DIR}"
   # What a task prints is in the log at once.
   export PYTHONUNBUFFERED=1
-  # For the entry point alone: its server is to listen on this node's address, not on all of the machine.
+  # For the entry point alone: main says at its end where no task has met another.
   PYTHONPATH="$(changed_imports "${here}")"
   export PYTHONPATH
 }
