@@ -6,6 +6,9 @@ launch   main: starts all ranks, and ends with the exit code of the one that fai
 """
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
 
 from messages import NodeError, log, report
 

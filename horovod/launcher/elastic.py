@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from endings import LOST, Ending, first_cause
+from endings import LOST, Ending, first_failure
 from horovod.runner.common.util.hosts import SlotInfo
 from horovod.runner.common.util.timeout import TimeoutException
 from horovod.runner.elastic.discovery import HostDiscovery
@@ -122,7 +122,7 @@ class ElasticJob:
         driver.stop()
         # Of the last time that ranks started together: those that failed before have been done without.
         endings = [self._endings[name] for name in results.worker_results]
-        cause = first_cause(endings)
+        cause = first_failure(endings)
         if cause is not None:
             raise RankError(cause.exit_code, str(cause), cause.node, cause.printed)
         if results.error_message or not endings or any(ending.exit_code for ending in endings):

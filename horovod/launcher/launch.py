@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elastic import ElasticJob
-from endings import LOST, Ending, first_cause
+from endings import LOST, Ending, first_failure
 from facts import KEY_FILE
 from horovod.runner.common.util.hosts import HostInfo, SlotInfo, get_host_assignments
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
@@ -25,6 +25,8 @@ from nodes import Node, NodesDir
 from options import Options, check_binding, read_options
 from ranks import run_rank
 from rendezvous import Rendezvous
+
+from oci_cluster.contract.first_cause import may_be_a_consequence
 
 _STOPPED = 128 + signal.SIGTERM
 _POLL_S = 0.05
@@ -156,10 +158,10 @@ class Launcher:
                 if ending.is_failure:
                     log(str(ending))
                     settled_at = min(settled_at, time.monotonic() + _SETTLE_S)
-                    is_clear = is_clear or not ending.may_be_a_consequence
+                    is_clear = is_clear or not may_be_a_consequence(ending)
             for task in done:
                 del running[task]
-        cause = first_cause(endings)
+        cause = first_failure(endings)
         if cause is None:
             return 0
         others = [f"rank {slot.rank} on {slot.hostname.partition('-')[0]}" for slot in running.values()]

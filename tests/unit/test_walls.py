@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +109,22 @@ def test_every_room_has_a_rule() -> None:
     """A new folder or module at the top needs a line here first."""
     rooms = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
     assert rooms == {*ROOMS, "__main__"}
+
+
+# What start scripts run, in the user's own Python, may take from the package: what needs the standard library alone.
+STARTED = ("contract.first_cause",)
+
+
+def test_launchers_of_frameworks_import_what_needs_nothing_else() -> None:
+    """Their Python is the user's, without the packages of the agent's."""
+    root = PACKAGE.parents[1]
+    paths = [*root.glob("*/launch/*.py"), *root.glob("*/launcher/*.py")]
+    found = {name for path in paths for name in imports(path.read_text(), path.stem)}
+    assert {name.rpartition(".")[0] for name in found} == {*STARTED}
+    # -S: without any package that is installed.
+    names = [f"oci_cluster.{name}" for name in STARTED]
+    code = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import {', '.join(names)}"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
 
 
 FORBIDDEN = [

@@ -305,7 +305,7 @@ def test_first_cause(
 ) -> None:
     """Of several failures, the one that brought on the others."""
     ending = launcher["endings"].Ending
-    found = launcher["endings"].first_cause([ending(rank, "MAIN", at, code) for rank, at, code in endings])
+    found = launcher["endings"].first_failure([ending(rank, "MAIN", at, code) for rank, at, code in endings])
     assert (found.rank if found else None) == cause
 
 
@@ -327,7 +327,7 @@ def test_ranks_that_have_lost_a_peer_are_no_cause(
 ) -> None:
     """Their own errors say so, where another rank has one that does not."""
     ending = launcher["endings"].Ending
-    found = launcher["endings"].first_cause(
+    found = launcher["endings"].first_failure(
         [ending(rank, "MAIN", at, code, printed=printed) for rank, at, code, printed in endings]
     )
     assert found.rank == cause
@@ -337,7 +337,7 @@ def test_rank_that_was_ended_has_not_failed(launcher: dict[str, ModuleType]) -> 
     """What follows from our own TERM is no cause."""
     ending = launcher["endings"].Ending
     told = ending(1, "WORKER_1", 1.0, 128 + signal.SIGTERM, was_told=True)
-    assert launcher["endings"].first_cause([told]) is None
+    assert launcher["endings"].first_failure([told]) is None
 
 
 @pytest.mark.parametrize(
