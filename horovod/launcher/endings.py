@@ -1,18 +1,22 @@
-"""How ranks end, and which of them brought on the end of the others."""
+"""How ranks end and which of them brought on the end of the others; how a node says why it ends itself."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from messages import describe
+from pathlib import Path
 
 from oci_cluster.contract.first_cause import PEER_LOST, first_cause
+from oci_cluster.errors import ClusterError, ExitCode
+from oci_cluster.system.process import describe
 
-LOST = 76
 # What Horovod says in a rank of which another one has left.
 _TELLS_OF_A_PEER = re.compile(rb"HorovodInternalError|Horovod has been shut down")
+_said: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Ending:
 
     @property
     def exit_code(self) -> int:
-        return LOST if self.code is None else self.code
+        return ExitCode.LOST if self.code is None else self.code
 
     @property
     def is_failure(self) -> bool:
@@ -65,3 +69,33 @@ def first_failure(endings: Sequence[Ending]) -> Ending | None:
     """
     failures = [ending for ending in endings if ending.is_failure]
     return first_cause(failures) if failures else None
+
+
+class RankError(ClusterError):
+    """A rank has failed: the agent tells the error that it has printed, with its node, and then this."""
+
+    def __init__(self, cause: Ending, text: str) -> None:
+        super().__init__(text, exit_code=cause.exit_code)
+        self.printed = cause.node.encode() + b"\n" + cause.printed
+
+
+def log(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} horovod: {text}\n")
+    sys.stderr.flush()
+
+
+def log_once(text: str) -> None:
+    """Write a line that has not been written: what others send must not fill the log."""
+    if text not in _said and len(_said) < 200:
+        _said.add(text)
+        log(text)
+
+
+def report(error: ClusterError) -> None:
+    """Say why the node ends, to the log and to its agent: what `die` of start-lib.sh does."""
+    log(f"error: {error}")
+    if node_dir := os.environ.get("NODE_DIR"):
+        is_rank = isinstance(error, RankError)
+        Path(node_dir, "entry-point-ended" if is_rank else "reason").write_text(f"{error}\n")
+        if is_rank:
+            Path(node_dir, "entry-point-printed").write_bytes(error.printed)

@@ -112,7 +112,10 @@ def test_every_room_has_a_rule() -> None:
 
 
 # What start scripts run, in the user's own Python, may take from the package: what needs the standard library alone.
-STARTED = ("contract.first_cause",)
+STARTED = (
+    *("contract.first_cause", "contract.values", "errors", "system.files", "system.gpus", "system.listeners"),
+    "system.process",
+)
 
 
 def test_launchers_of_frameworks_import_what_needs_nothing_else() -> None:
