@@ -115,15 +115,13 @@ def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket 
         RendezvousTimeoutError,
     )
 
-    handlers = rendezvous.register(listener)
+    handlers = rendezvous.register(listener, leave)
     if launcher == "accelerate":
         from accelerate.commands import launch  # noqa: PLC0415
 
         args, run = launch.launch_command_parser().parse_args(command), run_accelerate
     else:
         args, run = torchrun.parse_args(command), torchrun.run
-    fewest, _, most = str(getattr(args, "nnodes", "")).partition(":")
-    rendezvous.wait_for_all_ranks(leave, is_elastic=bool(most) and fewest != most)
     gc.enable()
     gc.freeze()
     try:
