@@ -44,8 +44,7 @@ run_task() {
   configure_tensorflow
   if [[ "${MODE}" == MAIN ]]; then
     # Ready: every node has come. TensorFlow's own servers are the entry point's, and wait for each other.
-    printf '%s\n' "${facts[@]}" "backup=${BACKUP_DIR}" >"${READY_FILE}.new"
-    mv "${READY_FILE}.new" "${READY_FILE}"
+    write_ready printf '%s\n' "${facts[@]}" "backup=${BACKUP_DIR}"
   fi
   run_entry_point
 }
