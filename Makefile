@@ -82,11 +82,17 @@ lock: $(python_tools) ## lock requirements*.in and every framework's env.yaml ag
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --constraint common/requirements-oci.txt \
 	  --custom-compile-command 'make lock' common/requirements-kubernetes.in --output-file common/requirements-kubernetes.txt
+	for backend in oci kubernetes; do \
+	  $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	    --constraint "common/requirements-$$backend.txt" --custom-compile-command 'make lock' \
+	    "common/requirements-$$backend-preview.in" --output-file "common/requirements-$$backend-preview.txt" || exit 1; \
+	done
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-audit.in --output-file requirements-audit.txt
-	PYTHONPATH=common .venv/bin/python -m oci_cluster.images.lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml)))
+	PYTHONPATH=common .venv/bin/python -m oci_cluster.images.lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml))) \
+	  common/env-notebook.yaml $(wildcard scripts/sessions/*/env.yaml)
 
 audit: $(python_tools) $(audit_tools) ## look all that is locked up in osv.dev, the database of known vulnerabilities
 	.venv/bin/python tests/audit.py .venv/audit/bin/pip-audit $(OSV_URL)

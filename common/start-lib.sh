@@ -86,8 +86,7 @@ session_facts() {
 # run_session_alone: where main is all that a session has, be ready, and become it; a launcher of ranks has no part in it.
 run_session_alone() {
   [[ -n "${SESSION:-}" && "${WORKER_COUNT}" == 0 ]] || return 0
-  session_facts >"${READY_FILE}.new"
-  mv "${READY_FILE}.new" "${READY_FILE}"
+  write_ready session_facts
   run_entry_point
 }
 
@@ -103,6 +102,45 @@ grace_share() {
   fraction="${fraction}000"
   # shellcheck disable=SC2034 # the caller's
   milliseconds=$(((10#${whole} * 1000 + 10#${fraction:0:3}) * $1 / 100))
+}
+
+# end_child PID [PERCENT]: tell a child to end, and wait for that; kill it where PERCENT of GRACE_PERIOD is over, and return
+# 1 then. No PID is no child.
+end_child() {
+  local milliseconds looks=0 deadline
+  [[ -n "$1" ]] && kill -TERM "$1" 2>/dev/null || return 0
+  if [[ -n "${2:-}" ]]; then
+    grace_share "$2"
+    # A look on a busy machine takes several times its 50 ms: whole seconds are counted as well.
+    deadline=$((SECONDS + (milliseconds + 999) / 1000))
+    while kill -0 "$1" 2>/dev/null; do
+      ((looks++ < milliseconds / 50 && SECONDS <= deadline)) || break
+      sleep 0.05
+    done
+    ! kill -KILL "$1" 2>/dev/null || looks=killed
+  fi
+  wait "$1" 2>/dev/null || :
+  [[ "${looks}" != killed ]]
+}
+
+# wait_for_workers PID LOST [COMMAND]: return when COMMAND, else all_workers_there, says that every worker node is there. Run
+# LOST, which ends this script, when process PID, with which the cluster lives, ended first; after TIMEOUT, run the start
+# script's own end_all, and end with 75 and the names of those that are missing.
+wait_for_workers() {
+  local code=0 missing=""
+  wait_until "$1" "${3:-all_workers_there}" || code=$?
+  if [[ "${code}" -eq 75 ]]; then
+    missing_workers || missing="all workers"
+    end_all
+    die 75 "not ready after ${TIMEOUT} s: missing ${missing}"
+  fi
+  [[ "${code}" -eq 0 ]] || "$2"
+}
+
+# write_ready COMMAND...: make READY_FILE, whole, of what COMMAND prints; not where that fails.
+write_ready() {
+  "$@" >"${READY_FILE}.new"
+  mv "${READY_FILE}.new" "${READY_FILE}"
 }
 
 # wait_until PID COMMAND...: look every 50 ms until COMMAND succeeds. 1 when process PID ended first, 75 after TIMEOUT.

@@ -14,16 +14,10 @@ scheduler="" entry="" own_worker="" needed_worker=""
 # to end, then itself.
 end_all() {
   trap '' TERM INT
-  if [[ -n "${entry}" ]]; then
-    kill -TERM "${entry}" 2>/dev/null && wait "${entry}" || :
-  fi
+  end_child "${entry}"
   # No agent tells this one to leave, for which the scheduler would wait.
-  if [[ -n "${own_worker}" ]]; then
-    kill -TERM "${own_worker}" 2>/dev/null && wait "${own_worker}" || :
-  fi
-  if [[ -n "${scheduler}" ]]; then
-    kill -TERM "${scheduler}" 2>/dev/null && wait "${scheduler}" || :
-  fi
+  end_child "${own_worker}"
+  end_child "${scheduler}"
 }
 
 # die_of_hidden_modules PART: end with 78 where Dask's programs cannot begin beside the code, as a file of it hides a module.
@@ -36,26 +30,8 @@ die_of_hidden_modules() {
   [[ -z "${hiding}" ]] || die 78 "$1 cannot begin: your ${hiding} hides the module of that name; rename it"
 }
 
-# wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.
-wait_for_workers() {
-  local code=0 missing=""
-  wait_until "${scheduler}" all_there || code=$?
-  case "${code}" in
-    0) return ;;
-    75)
-      missing_workers || missing="all workers"
-      end_all
-      die 75 "not ready after ${TIMEOUT} s: missing ${missing}"
-      ;;
-    *)
-      wait "${scheduler}" && code=0 || code=$?
-      scheduler_lost "${code}"
-      ;;
-  esac
-}
-
-# all_there: all_workers_there, while main's own worker lives; for wait_until.
-# shellcheck disable=SC2329 # called by wait_until
+# all_there: all_workers_there, while main's own worker lives; for wait_for_workers.
+# shellcheck disable=SC2329 # called by it
 all_there() {
   local code=0
   [[ -z "${needed_worker}" ]] || kill -0 "${needed_worker}" 2>/dev/null || {
@@ -65,12 +41,14 @@ all_there() {
   all_workers_there
 }
 
-# scheduler_lost CODE: it is gone before its time.
+# scheduler_lost: it is gone before its time.
 scheduler_lost() {
+  local code=0
+  wait "${scheduler}" 2>/dev/null || code=$?
   scheduler=""
   end_all
   die_of_hidden_modules "the scheduler"
-  die 76 "the scheduler ended with $1 before the entry point did"
+  die 76 "the scheduler ended with ${1:-${code}} before the entry point did"
 }
 
 # own_worker_lost CODE: the tasks of a cluster without other workers would wait for ever.
@@ -126,16 +104,12 @@ offer_connection() {
   write_client_config "${lines[@]}"
 }
 
-# report_ready: what `status` shows.
-report_ready() {
-  # A cluster that stays is there to be connected to; one with an entry point has its client already.
-  [[ "${EPHEMERAL}" == 1 ]] || offer_connection
-  {
-    printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}/status" "scheduler=${DASK_SCHEDULER_ADDRESS}"
-    [[ "${EPHEMERAL}" == 1 ]] || printf 'connect=DASK_CONFIG=%q\n' "${CLIENT_DIR}/client.yaml"
-    session_facts
-  } >"${READY_FILE}.new"
-  mv "${READY_FILE}.new" "${READY_FILE}"
+# ready_facts: print what `status` shows.
+# shellcheck disable=SC2329 # called by write_ready
+ready_facts() {
+  printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}/status" "scheduler=${DASK_SCHEDULER_ADDRESS}"
+  [[ "${EPHEMERAL}" == 1 ]] || printf 'connect=DASK_CONFIG=%q\n' "${CLIENT_DIR}/client.yaml"
+  session_facts
 }
 
 # work_too: start main's own worker, where main computes.
@@ -170,8 +144,10 @@ main() {
     "${preloads[@]}" --preload "${here}/preload/quick_exit.py" &
   scheduler=$!
   work_too
-  wait_for_workers
-  report_ready
+  wait_for_workers "${scheduler}" scheduler_lost all_there
+  # A cluster that stays is there to be connected to; one with an entry point has its client already.
+  [[ "${EPHEMERAL}" == 1 ]] || offer_connection
+  write_ready ready_facts
   local code first
   if [[ "${EPHEMERAL}" == 0 ]]; then
     first_end

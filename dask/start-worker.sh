@@ -38,17 +38,8 @@ memory=auto
 # waits 8 s for a scheduler that is gone; nothing is lost by not waiting with it.
 grace_share 30
 end_worker() {
-  local looks seconds
-  # A look on a busy machine takes several times its 50 ms: whole seconds are counted as well.
-  local deadline=$((SECONDS + (milliseconds + 999) / 1000))
-  kill -TERM "${nanny}" 2>/dev/null || :
-  for ((looks = 0; looks < milliseconds / 50 && SECONDS <= deadline; looks++)); do
-    kill -0 "${nanny}" 2>/dev/null || exit 143
-    sleep 0.05
-  done
-  seconds="$((milliseconds / 1000)).$((milliseconds % 1000 / 100))"
-  log "the nanny has not ended within ${seconds%.0} s; killing it"
-  kill -KILL "${nanny}" 2>/dev/null || :
+  local seconds="$((milliseconds / 1000)).$((milliseconds % 1000 / 100))"
+  end_child "${nanny}" 30 || log "the nanny has not ended within ${seconds%.0} s; it was killed"
   exit 143
 }
 

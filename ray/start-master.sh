@@ -10,22 +10,10 @@ source "${here}/ray-lib.sh"
 
 entry="" nodes=""
 
-# end_entry: tell the entry point to end; kill it when a part of GRACE_PERIOD is over. A driver whose head has gone may
-# wait for it.
-end_entry() {
-  local deadline
-  kill -TERM "${entry}" 2>/dev/null || :
-  grace_share 40
-  deadline=$((SECONDS + (milliseconds + 999) / 1000))
-  while is_alive "${entry}" && ((SECONDS < deadline)); do sleep 0.02; done
-  kill -KILL "${entry}" 2>/dev/null || :
-  wait "${entry}" 2>/dev/null || :
-}
-
 # end_all: the entry point first, then the workers, then the head.
 end_all() {
   trap '' TERM INT
-  [[ -z "${entry}" ]] || end_entry
+  end_child "${entry}" 40 || : # a driver whose head has gone may wait for it
   if [[ -n "${nodes}" ]]; then
     kill -TERM "${nodes}" 2>/dev/null || :
     # Without a head nobody can be asked.
@@ -34,21 +22,6 @@ end_all() {
     wait "${nodes}" 2>/dev/null || :
   fi
   kill_ray
-}
-
-# wait_for_workers: return when every worker node is there; end with 75 or 76 and their names when they do not come.
-wait_for_workers() {
-  local code=0 missing=""
-  wait_until "${nodes}" all_workers_there || code=$?
-  case "${code}" in
-    0) return ;;
-    75)
-      missing_workers || missing="all workers"
-      end_all
-      die 75 "not ready after ${TIMEOUT} s: missing ${missing}"
-      ;;
-    *) head_lost ;;
-  esac
 }
 
 # head_lost: it is gone before its time.
@@ -78,6 +51,7 @@ entry_point_code() {
 }
 
 # client_variables: print what a program of one's own has in its environment to take part, as a line of READY_FILE.
+# shellcheck disable=SC2329 # called by ready_facts
 client_variables() {
   local name
   printf 'connect=RAY_ADDRESS=ray://%s:%s' "${RAY_ADDRESS%:*}" "${RAY_CLIENT_PORT}"
@@ -87,15 +61,13 @@ client_variables() {
   printf '\n'
 }
 
-# report_ready: what `status` shows.
-report_ready() {
-  {
-    printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}" "address=${RAY_ADDRESS}"
-    # A cluster that stays is there to be connected to; one with an entry point has its driver already.
-    [[ "${EPHEMERAL}" == 1 ]] || client_variables
-    session_facts
-  } >"${READY_FILE}.new"
-  mv "${READY_FILE}.new" "${READY_FILE}"
+# ready_facts: print what `status` shows.
+# shellcheck disable=SC2329 # called by write_ready
+ready_facts() {
+  printf '%s\n' "dashboard=http://${NODE_ADDRESS}:${DASHBOARD_PORT}" "address=${RAY_ADDRESS}"
+  # A cluster that stays is there to be connected to; one with an entry point has its driver already.
+  [[ "${EPHEMERAL}" == 1 ]] || client_variables
+  session_facts
 }
 
 main() {
@@ -117,8 +89,8 @@ main() {
   start_ray --head --port "${GCS_PORT}" ${cpus:+--num-cpus "${cpus}"} \
     --dashboard-host "${dashboard_host}" --dashboard-port "${DASHBOARD_PORT}" \
     --ray-client-server-port "${RAY_CLIENT_PORT}"
-  wait_for_workers
-  report_ready
+  wait_for_workers "${nodes}" head_lost
+  write_ready ready_facts
   if [[ "${EPHEMERAL}" == 0 ]]; then
     while head_is_whole; do
       sleep 0.5 &

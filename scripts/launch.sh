@@ -45,8 +45,8 @@
 # config.env.example lists all settings.
 #
 # stdout: the nodes' logs, each line after its node's name. With --detach: only the cluster's name.
-# Exit: the script's own code; 2 wrong usage; 69 backend unavailable; 75 timed out; 76 a needed node lost;
-# 77 not permitted; 78 bad settings; 143 stopped.
+# Exit: the script's own code; 2 wrong usage; 69 backend unavailable; 70 a bug of ours; 75 timed out; 76 a needed node
+# lost; 77 not permitted; 78 bad settings; 143 stopped.
 set -Eeuo pipefail
 # A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just
 # as it begins to wait for one may loop for ever.

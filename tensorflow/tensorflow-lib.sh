@@ -27,7 +27,7 @@ configure_tensorflow() {
   export TMPDIR="${NODE_DIR}"
   # What a task prints is in the log at once.
   export PYTHONUNBUFFERED=1
-  # For the entry point alone: its server is to listen on this node's address, not on all of the machine.
+  # For the entry point alone: main says at its end where no task has met another.
   PYTHONPATH="$(changed_imports "${here}")"
   export PYTHONPATH
 }
@@ -44,8 +44,7 @@ run_task() {
   configure_tensorflow
   if [[ "${MODE}" == MAIN ]]; then
     # Ready: every node has come. TensorFlow's own servers are the entry point's, and wait for each other.
-    printf '%s\n' "${facts[@]}" "backup=${BACKUP_DIR}" >"${READY_FILE}.new"
-    mv "${READY_FILE}.new" "${READY_FILE}"
+    write_ready printf '%s\n' "${facts[@]}" "backup=${BACKUP_DIR}"
   fi
   run_entry_point
 }

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = ("requirements-*.txt", "common/requirements*.txt", "*/*-lock.txt")
+LOCKS = ("requirements-*.txt", "common/requirements*.txt", "*/*-lock.txt", "scripts/sessions/*/*-lock.txt")
 ACCEPTED = ROOT / ".ci" / "accepted-findings.yaml"
 _PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 from oci_service.handle import Service
 
-from oci_cluster.backends.oci import ssh_way, ways
+from oci_cluster.backends.oci import ways
 from oci_cluster.backends.oci.settings import way_settings
 
 CONTROLS: dict[str, Any] = {
@@ -72,7 +72,7 @@ class Desk:
         self.said: list[str] = []
         self._before = len(service.bastion_sessions())
 
-    def open(self, port: int = 0, **given: str) -> ssh_way.SshWay:
+    def open(self, port: int = 0, **given: str) -> ways.SshWay:
         from oci_cluster.backends.oci.service import Service as Client  # noqa: PLC0415 - the SDK, where there is one
 
         given = {"BASTION_ID": self.service.settings["BASTION_ID"], **given}
@@ -98,7 +98,7 @@ def ours(word: str = "") -> dict[int, list[str]]:
     return found
 
 
-def stop_looking(way: ssh_way.SshWay) -> bool:
+def stop_looking(way: ways.SshWay) -> bool:
     """Return whether a new connection of *way* leads to the node."""
     with way.dial() as connection:
         return says(connection) == b"hello"

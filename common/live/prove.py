@@ -3,7 +3,7 @@
 Each node listens on one port of each setting in LIVE_PORTS (NAME=first:last, blanks between; without any on a port that
 the system chooses) and the other connects. Where main alone runs the entry point, the framework takes the functions to
 the workers: peers.py, which lies beside this file then, says how. Else main and workers meet on LIVE_MEETING, a port of
-main.
+main, where each proves that it has the launch's key before the other says or does more.
 
 Prints a line for each port: live: fine|fails from NODE to NODE: NAME PORT. Exit: 0 all are reached; 1 one is not.
 """
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
 import importlib
 import json
 import os
+import secrets
 import socket
 import sys
 import time
@@ -25,6 +27,8 @@ from typing import Any
 CONNECT_S = 10.0
 # Until the other node's script runs: it may start a minute later, and imports take a while.
 MEET_S = 180.0
+# For who says who it is: whoever reaches the port may say nothing.
+PROOF_S = 5.0
 
 
 def open_ports(wanted: str) -> dict[str, int]:
@@ -111,54 +115,81 @@ def with_peers(wanted: str) -> bool:
 
 def as_main(wanted: str, meeting: int, workers: int) -> bool:
     """Meet *workers* nodes that run this script, too, and prove it with each."""
-    is_proved = True
+    is_proved, deadline = True, time.monotonic() + MEET_S
     with socket.create_server((os.environ["NODE_ADDRESS"], meeting)) as server:
-        server.settimeout(MEET_S)
-        for _ in range(workers):
+        while workers:
+            server.settimeout(max(0.1, deadline - time.monotonic()))
             with contextlib.closing(_Line(server.accept()[0])) as line:
-                is_proved = with_peer(line, wanted) and is_proved
+                if line.is_of_this_launch("MAIN", "WORKER"):
+                    workers -= 1
+                    is_proved = with_peer(line, wanted) and is_proved
     return is_proved
 
 
+def proof(role: str, question: str) -> str:
+    """Return what only a node of this launch answers to *question*, as *role*: neither can be played to the other."""
+    launch_key = os.environ.get("LAUNCH_KEY") or os.environ.get("LAUNCH_ID", "")  # as contract/signing.py derives keys
+    key = hmac.digest(launch_key.encode(), b"live", "sha256")
+    return hmac.digest(key, f"{role} {question}".encode(), "sha256").hex()
+
+
 class _Line:
-    """Asks a worker on one connection."""
+    """One connection between main and a worker."""
 
     def __init__(self, connection: socket.socket) -> None:
-        connection.settimeout(MEET_S)
-        with connection:  # the file keeps it open
-            self._file = connection.makefile("rw", encoding="utf-8")
+        self._connection = connection
+        self._file = connection.makefile(encoding="utf-8")
+
+    def is_of_this_launch(self, own: str, other: str) -> bool:
+        """Return whether the other end has the launch's key, as the role *other*; show it the same, as *own*."""
+        self._connection.settimeout(PROOF_S)
+        question = secrets.token_hex(32)
+        try:
+            self._say(question)
+            self._say(proof(own, self._file.readline(100).strip()))
+            is_one = hmac.compare_digest(self._file.readline(100).strip().encode(), proof(other, question).encode())
+        except (OSError, ValueError):  # it hangs up, says nothing, or says what is no text
+            return False
+        self._connection.settimeout(MEET_S)
+        return is_one
+
+    def _say(self, text: str) -> None:
+        self._connection.sendall(f"{text}\n".encode())
 
     def __call__(self, method: str, *arguments: Any) -> Any:
         """Have the worker do *method* of its :class:`Peer`; return what that returns."""
-        self._file.write(json.dumps([method, *arguments]) + "\n")
-        self._file.flush()
+        self._say(json.dumps([method, *arguments]))
         return json.loads(self._file.readline())
 
+    def obey(self) -> None:
+        """Do what main asks for, until it hangs up."""
+        for asked in self._file:
+            method, *arguments = json.loads(asked)
+            self._say(json.dumps(getattr(Peer(), method)(*arguments)))
+
     def close(self) -> None:
-        """Let the worker go."""
+        """Let the other end go."""
         self._file.close()
+        self._connection.close()
 
 
 def as_worker(meeting: int) -> bool:
     """Do what main asks for, until it hangs up."""
     deadline = time.monotonic() + MEET_S
     while True:
+        why = "another program listens there"
         try:
             connection = socket.create_connection((os.environ["MAIN_ADDRESS"], meeting), timeout=CONNECT_S)
-            break
+            with contextlib.closing(_Line(connection)) as line:
+                if line.is_of_this_launch("WORKER", "MAIN"):
+                    line.obey()
+                    return True
         except OSError as error:
-            if time.monotonic() > deadline:
-                name = os.environ["NODE_NAME"]
-                say(f"live: fails from {name} to MAIN: the meeting {meeting}: {error}")
-                return False
-            time.sleep(0.2)
-    connection.settimeout(MEET_S)
-    with connection, connection.makefile("rw", encoding="utf-8") as line:
-        for asked in line:
-            method, *arguments = json.loads(asked)
-            line.write(json.dumps(getattr(Peer(), method)(*arguments)) + "\n")
-            line.flush()
-    return True
+            why = str(error)
+        if time.monotonic() > deadline:
+            say(f"live: fails from {os.environ['NODE_NAME']} to MAIN: the meeting {meeting}: {why}")
+            return False
+        time.sleep(0.2)
 
 
 def main() -> int:

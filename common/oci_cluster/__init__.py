@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oci_cluster.door.auth import (
+    from oci_cluster.api.auth import (
         ConfigProfile,
         InstancePrincipal,
         Kubeconfig,
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
         SessionToken,
         Token,
     )
-    from oci_cluster.door.cluster import Cluster
-    from oci_cluster.door.job import Job
+    from oci_cluster.api.cluster import Cluster, Job
     from oci_cluster.errors import (
         BackendError,
         ClusterError,
@@ -39,9 +38,9 @@ _ERRORS = (
 )
 # Where each name is: nothing of it is imported before somebody uses it, as agents import this package, too.
 _PLACES = {
-    "Cluster": "door.cluster",
-    "Job": "door.job",
-    **dict.fromkeys(_AUTH, "door.auth"),
+    "Cluster": "api.cluster",
+    "Job": "api.cluster",
+    **dict.fromkeys(_AUTH, "api.auth"),
     **dict.fromkeys(_ERRORS, "errors"),
 }
 
@@ -68,7 +67,7 @@ __all__ = [  # noqa: RUF022 - what people look for first
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the door for Python has under *name* (PEP 562)."""
+    """Return what the Python API has under *name* (PEP 562)."""
     if name not in _PLACES:
         msg = f"module 'oci_cluster' has no attribute '{name}'"
         raise AttributeError(msg)

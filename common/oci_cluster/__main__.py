@@ -119,11 +119,11 @@ def _of_kubernetes(verb: str) -> Callable[[Words], int]:
         line = administration.read_words(verb, words)
         cli.heed_signals()
         opening.equip(administration.BACKEND)
-        from oci_cluster.backends.kubernetes import verbs
+        from oci_cluster.backends.kubernetes import quota
         from oci_cluster.system.screen import screen_of
 
-        out = verbs.Out(print, say_to_stderr(program()), screen_of(sys.stdout, os.environ))
-        return verbs.run(verb, line.words, line.given, opening.given_settings(), out)
+        out = quota.Out(print, say_to_stderr(program()), screen_of(sys.stdout, os.environ))
+        return quota.run(verb, line.words, line.given, opening.given_settings(), out)
 
     return run
 

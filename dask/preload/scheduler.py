@@ -19,7 +19,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 LEAVE_SHARE = 0.3  # 3 s
 # A nanny that lives answers in milliseconds; one whose node is gone never does.
 REACH_SHARE = 0.05  # 0.5 s
-# Workers find the `stop` file at their next look, 5 s apart at most (POLL_CEILING), and need a moment to end.
+# Workers find the `stop` file at their next look, 4 s apart at most (POLL_CEILING), and need a moment to end.
 TOLD_SHARE = 0.7  # 7 s
 
 

@@ -5,32 +5,33 @@ serve    a worker: an ssh server that starts ranks for main
 launch   main: starts all ranks, and ends with the exit code of the one that failed first
 """
 
+import importlib
+import os
 import sys
+from pathlib import Path
 
-from messages import NodeError, log, report
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
+
+from endings import log, report
+from options import check_binding, read_options
+
+from oci_cluster.errors import ClusterError
+
+# Each verb imports its own: the first is on every node's way to being known.
+MODULES = {"facts": "nodes", "serve": "ssh", "launch": "launch"}
 
 
 def main() -> int:
-    verb = sys.argv[1] if len(sys.argv) == 2 else ""
-    # Each verb imports its own: the first is on every node's way to being known.
+    if len(sys.argv) != 2 or sys.argv[1] not in MODULES:
+        log(f"error: expected {', '.join(MODULES)}, got {sys.argv[1:]}")
+        return 2
     try:
-        if verb == "facts":
-            import facts  # noqa: PLC0415
-
-            return facts.main()
-        if verb == "serve":
-            import server  # noqa: PLC0415
-
-            return server.main()
-        if verb == "launch":
-            import launch  # noqa: PLC0415
-
-            return launch.main()
-    except NodeError as error:
+        options = read_options(os.environ)
+        check_binding(options.framework)
+        return int(importlib.import_module(MODULES[sys.argv[1]]).main(options))
+    except ClusterError as error:
         report(error)
         return error.exit_code
-    log(f"error: expected facts, serve or launch, got {sys.argv[1:]}")
-    return 2
 
 
 if __name__ == "__main__":

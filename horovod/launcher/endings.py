@@ -1,20 +1,22 @@
-"""How ranks end, and which of them brought on the end of the others."""
+"""How ranks end and which of them brought on the end of the others; how a node says why it ends itself."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from messages import describe
+from oci_cluster.contract.first_cause import PEER_LOST, first_cause
+from oci_cluster.errors import ClusterError, ExitCode
+from oci_cluster.system.process import describe
 
-LOST = 76
-# What a rank looks like that has lost a peer: an exception (1), an abort (134 = 128 + SIGABRT).
-_CONSEQUENCES = {1, 134}
-# Ranks that lose a peer end within a second of it, on busy CPUs two.
-_SAME_MOMENT_S = 2.0
 # What Horovod says in a rank of which another one has left.
 _TELLS_OF_A_PEER = re.compile(rb"HorovodInternalError|Horovod has been shut down")
+_said: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -32,26 +34,25 @@ class Ending:
 
     @property
     def exit_code(self) -> int:
-        return LOST if self.code is None else self.code
+        return ExitCode.LOST if self.code is None else self.code
 
     @property
     def is_failure(self) -> bool:
         return self.exit_code != 0 and not self.was_told
 
     @property
-    def may_be_a_consequence(self) -> bool:
-        return self.code in _CONSEQUENCES
-
-    @property
-    def tells_of_a_peer(self) -> bool:
-        return self.code in _CONSEQUENCES and bool(_TELLS_OF_A_PEER.search(self.printed))
+    def is_consequence(self) -> bool | None:
+        """True where what it printed says so; False where its node was lost."""
+        if self.code is None:
+            return False
+        return True if self.code in PEER_LOST and _TELLS_OF_A_PEER.search(self.printed) else None
 
     def told(self, others: Sequence[str], later_s: float) -> str:
         """Return it in words; where it has lost a peer, with *others* who had not ended *later_s* seconds later.
 
         One that has failed by itself has none: the others compute, and do not know of it yet.
         """
-        if not (self.tells_of_a_peer and others):
+        if not (self.is_consequence and others):
             return str(self)
         return f"{self}; {', '.join(others)} had not ended {later_s:g} s later, which is what a hang looks like"
 
@@ -61,15 +62,40 @@ class Ending:
         return f"rank {self.rank} on {self.node} ended: {describe(self.code)}"
 
 
-def first_cause(endings: Sequence[Ending]) -> Ending | None:
-    """Return the failure that brought on the others: the first, unless another of that moment explains it better.
+def first_failure(endings: Sequence[Ending]) -> Ending | None:
+    """Return the failure that brought on the others; None where there is none.
 
     A rank that fails tells the others before it ends: they may end sooner. What they print says so.
     """
     failures = [ending for ending in endings if ending.is_failure]
-    failures = [ending for ending in failures if not ending.tells_of_a_peer] or failures
-    if not failures:
-        return None
-    first = min(ending.time for ending in failures)
-    moment = [ending for ending in failures if ending.time - first <= _SAME_MOMENT_S]
-    return min(moment, key=lambda ending: (ending.may_be_a_consequence, ending.time))
+    return first_cause(failures) if failures else None
+
+
+class RankError(ClusterError):
+    """A rank has failed: the agent tells the error that it has printed, with its node, and then this."""
+
+    def __init__(self, cause: Ending, text: str) -> None:
+        super().__init__(text, exit_code=cause.exit_code)
+        self.printed = cause.node.encode() + b"\n" + cause.printed
+
+
+def log(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} horovod: {text}\n")
+    sys.stderr.flush()
+
+
+def log_once(text: str) -> None:
+    """Write a line that has not been written: what others send must not fill the log."""
+    if text not in _said and len(_said) < 200:
+        _said.add(text)
+        log(text)
+
+
+def report(error: ClusterError) -> None:
+    """Say why the node ends, to the log and to its agent: what `die` of start-lib.sh does."""
+    log(f"error: {error}")
+    if node_dir := os.environ.get("NODE_DIR"):
+        is_rank = isinstance(error, RankError)
+        Path(node_dir, "entry-point-ended" if is_rank else "reason").write_text(f"{error}\n")
+        if is_rank:
+            Path(node_dir, "entry-point-printed").write_bytes(error.printed)

@@ -1,19 +1,49 @@
-"""The other nodes, as the files of NODES_DIR tell. What stands in them comes from outside: checked before use."""
+"""What a node tells the others before they start, and what NODES_DIR tells of these: checked before use.
+
+Main's key opens the workers' ssh servers; a worker's proves that it is the one that published it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
+import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from messages import log
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from endings import log_once
+from options import Options, gpu_count
 
+KEY_FILE = "ssh_key"
 _NAME = re.compile(r"MAIN|WORKER_[1-9][0-9]{0,4}")
 # A public Ed25519 key is 51 bytes: 68 characters of base64.
 _KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}")
 _SLOTS = re.compile(r"[1-9][0-9]{0,2}")
+
+
+def main(options: Options) -> int:
+    public_key = make_key(Path(os.environ["NODE_DIR"], KEY_FILE))
+    name = "ssh_public_key" if os.environ["MODE"] == "MAIN" else "ssh_host_key"
+    sys.stdout.write(f"{name}={public_key}\nslots={options.slots or gpu_count() or 1}\n")
+    return 0
+
+
+def make_key(path: Path) -> str:
+    """Write a new private key to *path*, for this user's eyes only, and return its public half."""
+    key = Ed25519PrivateKey.generate()
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def rank_of(name: str) -> int:
+    """Return the rank in the cluster, not one of Horovod's, of the node with *name*, or with a host's name."""
+    return int(name.partition("-")[0].partition("_")[2] or 0)
 
 
 @dataclass(frozen=True)
@@ -25,14 +55,10 @@ class Node:
     slots: int
 
     @property
-    def rank(self) -> int:
-        """The node's rank in the cluster, not one of Horovod's."""
-        return int(self.name.partition("_")[2] or 0)
-
-    @property
-    def life(self) -> str:
+    def host(self) -> str:
         """A name of its own for each life of the node: its replacement has another key, and no failures yet."""
-        return f"{self.name}-{hashlib.sha256(self.key.encode()).hexdigest()[:8]}" if self.rank else self.name
+        is_main = self.name == "MAIN"
+        return self.name if is_main else f"{self.name}-{hashlib.sha256(self.key.encode()).hexdigest()[:8]}"
 
 
 def read_node(path: Path) -> Node:
@@ -42,36 +68,24 @@ def read_node(path: Path) -> Node:
         raise ValueError(msg)
     fields = dict(line.partition("=")[::2] for line in path.read_text(errors="replace").splitlines())
     key = fields.get("fact_ssh_public_key" if path.name == "MAIN" else "fact_ssh_host_key", "")
-    if not _KEY.fullmatch(key):
-        msg = f"{path.name} has published no Ed25519 key"
-        raise ValueError(msg)
     slots = fields.get("fact_slots", "")
-    if not _SLOTS.fullmatch(slots):
-        msg = f"{path.name} has published no number of slots"
-        raise ValueError(msg)
-    address = str(ipaddress.ip_address(fields.get("address", "")))
-    return Node(name=path.name, address=address, key=key, slots=int(slots))
+    for text, form, what in ((key, _KEY, "Ed25519 key"), (slots, _SLOTS, "number of slots")):
+        if not form.fullmatch(text):
+            msg = f"{path.name} has published no {what}"
+            raise ValueError(msg)
+    return Node(path.name, str(ipaddress.ip_address(fields.get("address", ""))), key, int(slots))
 
 
-class NodesDir:
-    """The directory of those files, which the agent of main keeps up to date."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._refused: set[str] = set()
-
-    def read(self) -> dict[str, Node]:
-        """Return the nodes that are there, in the order of their ranks; one that cannot be used is logged once."""
-        nodes = {}
-        for path in self._path.iterdir():
-            if path.name.startswith("."):
-                continue  # not whole yet
-            try:
-                nodes[path.name] = read_node(path)
-            except FileNotFoundError:
-                continue  # gone just now
-            except ValueError as error:
-                if str(error) not in self._refused:
-                    self._refused.add(str(error))
-                    log(f"left out: {error}")
-        return dict(sorted(nodes.items(), key=lambda item: item[1].rank))
+def read_nodes(directory: Path) -> list[Node]:
+    """Return the nodes that main's agent has files of, in the order of their ranks; what is no node is logged once."""
+    nodes = []
+    for path in directory.iterdir():
+        if path.name.startswith("."):
+            continue  # not whole yet
+        try:
+            nodes.append(read_node(path))
+        except FileNotFoundError:
+            continue  # gone just now
+        except ValueError as error:
+            log_once(f"left out: {error}")
+    return sorted(nodes, key=lambda node: rank_of(node.name))

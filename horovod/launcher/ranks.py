@@ -1,4 +1,4 @@
-"""One rank: a process group of its own, which ends, whole, when it is no longer wanted."""
+"""Ranks: each is a process group of its own, which ends, whole, when it is no longer wanted."""
 
 from __future__ import annotations
 
@@ -10,58 +10,69 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.system.process import kill_group
+
 RANK_SH = Path(__file__).resolve().parent.parent / "rank.sh"
 # What a rank may be told: who it is, and where it finds the others. Its node's own environment says all else.
-_VARIABLE = re.compile(r"HOROVOD_[A-Z_]{1,40}")
-_VALUE = re.compile(r"[A-Za-z0-9_.:,-]{0,256}")
+_VARIABLE = re.compile(r"HOROVOD_[A-Z_]{1,40}=[A-Za-z0-9_.:,-]{0,256}")
 # What is kept of a rank's errors: several tracebacks, of which the last is asked for.
 PRINTED_BYTES = 16 << 10
 # After a rank's end, its errors are in a pipe of this machine, unless something that has left its group holds that.
 _LAST_ERRORS_S = 1.0
+_POLL_S = 0.02
 
 
-def checked_environ(fields: Any) -> dict[str, str]:
+class Unwanted(set[asyncio.Event]):
+    """Of each rank that runs, what is set when it is no longer wanted."""
+
+    is_ending = False
+    """Whether no other rank may start."""
+
+    @contextlib.contextmanager
+    def holding(self, unwanted: asyncio.Event) -> Iterator[None]:
+        """Have *unwanted* for as long as a rank runs."""
+        self.add(unwanted)
+        try:
+            yield
+        finally:
+            self.discard(unwanted)
+
+    async def none_left(self) -> None:
+        while self:
+            await asyncio.sleep(_POLL_S)
+
+    async def end_all(self) -> None:
+        self.is_ending = True
+        for unwanted in self:
+            unwanted.set()
+        await self.none_left()
+
+
+def checked_environ(fields: Mapping[str, str]) -> dict[str, str]:
     """Return *fields*, if they are what a rank may be told; else a ValueError."""
-    if not isinstance(fields, dict):
-        msg = "a rank is told its variables as an object"
-        raise ValueError(msg)
     for name, value in fields.items():
-        if not (_VARIABLE.fullmatch(name) and isinstance(value, str) and _VALUE.fullmatch(value)):
+        if not _VARIABLE.fullmatch(f"{name}={value}"):
             msg = f"a rank is not told {name[:50]!r}"
             raise ValueError(msg)
-    return fields
+    return dict(fields)
 
 
-class Errors:
-    """What a rank prints to stderr: passed on to this process's own, and its end kept.
+def pass_on(source: int, kept: bytearray) -> None:
+    """Pass a rank's stderr on to this process's own, and have its end *kept*.
 
     In a thread: a log that takes no more must hold up the rank, as it does without this, and nothing else.
     """
-
-    def __init__(self) -> None:
-        self._source, self.output = os.pipe()
-        self._kept = bytearray()
-        self._thread = threading.Thread(target=self._pass_on, daemon=True)
-        self._thread.start()
-
-    def _pass_on(self) -> None:
-        # A pipe takes so much in one piece: lines of others do not come between.
-        while data := os.read(self._source, select.PIPE_BUF):
-            self._kept += data
-            del self._kept[:-PRINTED_BYTES]
-            with contextlib.suppress(OSError):  # nobody reads this node's log: the rank goes on without
-                os.write(sys.stderr.fileno(), data)
-        os.close(self._source)
-
-    async def end(self) -> bytes:
-        """Return what was printed last; in it, the user's files have the names that they have in ``CODE_DIR``."""
-        await asyncio.to_thread(self._thread.join, _LAST_ERRORS_S)
-        # That is another folder on every node.
-        return bytes(self._kept).replace(f'"{os.environ["CODE_DIR"]}/'.encode(), b'"')
+    # A pipe takes so much in one piece: lines of others do not come between.
+    while data := os.read(source, select.PIPE_BUF):
+        kept += data
+        del kept[:-PRINTED_BYTES]
+        with contextlib.suppress(OSError):  # nobody reads this node's log: the rank goes on without
+            os.write(sys.stderr.fileno(), data)
+    os.close(source)
 
 
 async def run_rank(environ: Mapping[str, str], unwanted: asyncio.Event, *, grace_s: float) -> tuple[int, bytes]:
@@ -69,25 +80,31 @@ async def run_rank(environ: Mapping[str, str], unwanted: asyncio.Event, *, grace
 
     Returns its exit code, 128 + the signal that ended it, and the end of what it printed to stderr.
     """
-    errors = Errors()
+    source, errors = os.pipe()
+    passing = threading.Thread(target=pass_on, args=(source, printed := bytearray()), daemon=True)
+    passing.start()
     try:
         process = await asyncio.create_subprocess_exec(
             str(RANK_SH),
             env={**os.environ, **environ},
             stdin=asyncio.subprocess.DEVNULL,
-            stderr=errors.output,
+            stderr=errors,
             start_new_session=True,
         )
     finally:
-        os.close(errors.output)
+        os.close(errors)
     await until_first(process.wait(), unwanted.wait())
     if process.returncode is None:
-        _signal_group(process.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # as kill_group
+            os.killpg(process.pid, signal.SIGTERM)
         await until_first(process.wait(), asyncio.sleep(grace_s))
     # What the rank has started itself, such as data loaders, goes with it.
-    _signal_group(process.pid, signal.SIGKILL)
+    kill_group(process.pid)
     code = await process.wait()
-    return code if code >= 0 else 128 - code, await errors.end()
+    await asyncio.to_thread(passing.join, _LAST_ERRORS_S)
+    # The user's files have the names that they have in CODE_DIR, which is another folder on every node.
+    told = bytes(printed).replace(f'"{os.environ["CODE_DIR"]}/'.encode(), b'"')
+    return code if code >= 0 else 128 - code, told
 
 
 async def until_first(*events: Coroutine[Any, Any, Any]) -> None:
@@ -96,9 +113,3 @@ async def until_first(*events: Coroutine[Any, Any, Any]) -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
-
-
-def _signal_group(pid: int, number: int) -> None:
-    # Nobody left; macOS says EPERM where only zombies are.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)

@@ -1,76 +1,90 @@
 """Horovod's rendezvous server, on main's own address and a port with a name.
 
 Horovod's own takes a random port on all interfaces, and whoever reaches it can change the job, or run code in it where
-it is elastic: what ranks put there is unpickled. So only addresses of nodes may talk to it, on loopback only this user
-may change anything, and nobody can read the keys that ranks put there. unpickling.py has the rest.
+it is elastic: what ranks put there is unpickled, and so is what answers at the address that came there, signed with the
+key that came there. So only addresses of nodes may talk to it, on loopback only this user may change anything, nobody
+can read the keys that ranks put there, and what is unpickled is plain data.
 """
 
 from __future__ import annotations
 
+import io
 import ipaddress
+import pickle
 import socket
 import socketserver
 import sys
-import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
+from endings import log_once
+from horovod.runner.common.util import codec, network
 from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE, PUT_WORKER_ADDRESSES
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer, RendezvousServer
-from messages import NodeError, log
-from neighbours import is_of_this_user
+from horovod.runner.util.threads import in_thread
+
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.listeners import peer_is_of_this_user
 
 # What ranks put there is some hundred bytes: addresses, and a key.
 _LONGEST_VALUE = 1 << 20
+_ANSWERS = {(network.__name__, "PingResponse"), (network.__name__, "AckResponse")}
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Takes plain data, and the two answers that ranks give. A pickle of others may run anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ANSWERS:
+            msg = f"{module[:50]}.{name[:50]} is not what ranks send"
+            raise pickle.UnpicklingError(msg)
+        return super().find_class(module, name)
+
+
+def take_data_only() -> None:
+    """Have Horovod's own code unpickle in this process so."""
+    loads = lambda pickled: _DataUnpickler(io.BytesIO(pickled)).load()  # noqa: E731
+    for module in (codec, network):
+        module.cloudpickle = SimpleNamespace(dumps=cloudpickle.dumps, loads=loads)
 
 
 class _Guard:
     """What comes before a handler of Horovod's: it lets those alone through who may change what the server holds."""
 
-    def do_PUT(self) -> None:  # noqa: N802 - http.server's name
-        length = self.headers.get("Content-Length", "")
-        if not (length.isdecimal() and int(length) <= _LONGEST_VALUE):
+    def parse_request(self) -> bool:
+        """Return whether http.server is to answer a request; one that is refused has its answer."""
+        if not super().parse_request():
+            return False
+        if code := self._refusal():
             self.close_connection = True  # what follows would be taken for the next request
-            self.send_status_code(413)
-        elif self._is_allowed():
-            super().do_PUT()
+            self.send_status_code(code)
+        return not code
 
-    def do_DELETE(self) -> None:  # noqa: N802
-        if self._is_allowed():
-            super().do_DELETE()
-
-    def do_GET(self) -> None:  # noqa: N802
-        scope = self.path.split("/")[1:2]
+    def _refusal(self) -> int:
+        """Return the status of a request that is refused; 0 for one that is not."""
+        scope, length = self.path.split("/")[1:2], self.headers.get("Content-Length", "")
+        if self.command not in {"GET", "PUT", "DELETE"}:  # http.server's HEAD tells of files in the working directory
+            return 405
+        if self.command == "PUT" and not (length.isdecimal() and int(length) <= _LONGEST_VALUE):
+            return 413
         # Who asks for a rank is counted as ready. Where ranks are reached, with their keys, is for the driver alone.
-        if scope == [PUT_WORKER_ADDRESSES]:
-            self.send_status_code(403)
-        elif scope != [GET_RANK_AND_SIZE] or self._is_allowed():
-            super().do_GET()
-
-    def do_HEAD(self) -> None:  # noqa: N802 - http.server's own tells of files in the working directory
-        self.send_status_code(405)
-
-    def _is_allowed(self) -> bool:
-        if self.may_change(self.connection):
-            return True
-        self.close_connection = True
-        self.send_status_code(403)
-        return False
-
-
-def guarded(handler: type, may_change: Callable[[socket.socket], bool]) -> type:
-    """Return *handler*, of Horovod's, for those alone who *may_change* what the server holds."""
-    return type("Guarded", (_Guard, handler), {"may_change": staticmethod(may_change)})
+        if self.command == "GET" and scope != [GET_RANK_AND_SIZE]:
+            return 403 if scope == [PUT_WORKER_ADDRESSES] else 0
+        # On loopback all nodes' connections come from one address.
+        if ipaddress.ip_address(self.client_address[0]).is_loopback and not peer_is_of_this_user(self.connection):
+            log_once("rendezvous: refused a process of another user of this machine")
+            return 403
+        return 0
 
 
 class _Server(RendezvousHTTPServer):
     daemon_threads = True  # one that waits for ranks that never come must not keep main from ending
     request_queue_size = 1024  # all ranks ask at once, and again every 10 ms
 
-    def __init__(self, address: tuple[str, int], handler: type, is_node: Callable[[str], bool]) -> None:
-        self._is_node = is_node
-        self._refused: set[str] = set()
-        self._errors: set[str] = set()
+    def __init__(self, address: tuple[str, int], handler: type, node_addresses: Callable[[], set[str]]) -> None:
+        self._node_addresses, self._known = node_addresses, {address[0]}
         super().__init__(address, handler, 0)
 
     def server_bind(self) -> None:
@@ -79,58 +93,32 @@ class _Server(RendezvousHTTPServer):
         self.server_name, self.server_port = self.server_address[:2]
 
     def verify_request(self, request: socket.socket, client_address: tuple[str, int]) -> bool:  # noqa: ARG002
-        peer = client_address[0]
-        if self._is_node(peer):
+        peer, own = map(ipaddress.ip_address, (client_address[0], self.server_address[0]))
+        if own.is_loopback and peer.is_loopback:
             return True
-        if peer not in self._refused and len(self._refused) < 100:
-            self._refused.add(peer)
-            log(f"rendezvous: refused {peer}, which is no node's address")
-        return False
+        # Kept: a rank whose node has just been taken out asks once more, and must hear that it is out.
+        self._known |= self._node_addresses()
+        if str(peer) not in self._known:
+            log_once(f"rendezvous: refused {peer}, which is no node's address")
+        return str(peer) in self._known
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
         """Say in one line what a request has led to: who sends nonsense must not fill the log with stacks."""
-        error = sys.exc_info()[1]
-        if len(self._errors) < 100 and repr(error) not in self._errors:
-            self._errors.add(repr(error))
-            log(f"rendezvous: a request of {client_address[0]} failed: {error!r}")
+        log_once(f"rendezvous: a request of {client_address[0]} failed: {sys.exc_info()[1]!r}")
 
 
 class Rendezvous(RendezvousServer):
     def __init__(self, address: str, port: int, node_addresses: Callable[[], set[str]]) -> None:
         super().__init__()
-        self.address = address
-        self.port = port
-        self._node_addresses = node_addresses
-        self._known = {address}
-        # On loopback all nodes' connections come from one address.
-        self._is_loopback = ipaddress.ip_address(address).is_loopback
-        self._has_refused = False
+        self.address, self.port, self._node_addresses = address, port, node_addresses
 
     def start(self, handler_cls: type = RendezvousHandler) -> int:
+        handler = type("Guarded", (_Guard, handler_cls), {})
         try:
-            handler = guarded(handler_cls, self._may_change)
-            self._httpd = _Server((self.address, self.port), handler, self._is_node)
+            self._httpd = _Server((self.address, self.port), handler, self._node_addresses)
         except OSError as error:
-            msg = (
-                f"the rendezvous server cannot listen on {self.address} port {self.port}: {error.strerror}; "
-                "choose another: RENDEZVOUS_PORT=..."
-            )
-            raise NodeError(78, msg) from error
-        self._listen_thread = threading.Thread(target=self._httpd.serve_forever, daemon=True)
-        self._listen_thread.start()
+            msg = f"the rendezvous server cannot listen on {self.address} port {self.port}: {error.strerror}"
+            msg += "; choose another: RENDEZVOUS_PORT=..."
+            raise SettingsError(msg) from error
+        self._listen_thread = in_thread(target=self._httpd.serve_forever)
         return self.port
-
-    def _is_node(self, peer: str) -> bool:
-        if self._is_loopback and ipaddress.ip_address(peer).is_loopback:
-            return True
-        # Kept: a rank whose node has just been taken out asks once more, and must hear that it is out.
-        self._known |= self._node_addresses()
-        return peer in self._known
-
-    def _may_change(self, connection: socket.socket) -> bool:
-        if not self._is_loopback or is_of_this_user(connection):
-            return True
-        if not self._has_refused:
-            self._has_refused = True
-            log("rendezvous: refused a process of another user of this machine")
-        return False

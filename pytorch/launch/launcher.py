@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 BAD_SETTINGS = 78
 TIMED_OUT = 75
-# How ranks end that have lost a peer: with an exception, or aborted. Those that torchrun itself has ended come last.
-PEER_LOST = (1, 134)
+# How ranks end that torchrun itself has ended.
 ENDED_BY_LAUNCHER = 143
 
 
@@ -116,15 +115,13 @@ def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket 
         RendezvousTimeoutError,
     )
 
-    handlers = rendezvous.register(listener)
+    handlers = rendezvous.register(listener, leave)
     if launcher == "accelerate":
         from accelerate.commands import launch  # noqa: PLC0415
 
         args, run = launch.launch_command_parser().parse_args(command), run_accelerate
     else:
         args, run = torchrun.parse_args(command), torchrun.run
-    fewest, _, most = str(getattr(args, "nnodes", "")).partition(":")
-    rendezvous.wait_for_all_ranks(leave, is_elastic=bool(most) and fewest != most)
     gc.enable()
     gc.freeze()
     try:
@@ -167,25 +164,30 @@ def run_accelerate(args: Any) -> None:
 def failed(error: ChildFailedError) -> int:
     """Show torch's report of ranks that failed; return the exit code of the first that no other explains."""
 
-    def order(failure: ProcessFailure) -> tuple[bool, bool, int]:
-        code = exit_code(failure)
-        return code == ENDED_BY_LAUNCHER, code in PEER_LOST, failure.timestamp
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
+    from oci_cluster.contract.first_cause import first_cause  # noqa: PLC0415 - where something has failed
 
     error.name = os.environ["ENTRY_POINT"]
     sys.stderr.write(f"{error.format_msg()}\n")
-    rank, first = min(error.failures.items(), key=lambda item: order(item[1]))
-    signal = f" ({first.signal_name()})" if first.exitcode < 0 else ""
+    first = first_cause([RankFailure(rank, failure) for rank, failure in error.failures.items()])
+    failure = first.failure
+    signal = f" ({failure.signal_name()})" if failure.exitcode < 0 else ""
     # entry/on_import.py has noted it. What a script ends with itself is its own, and no news.
-    is_late = first.exitcode < 0 and Path(os.environ["NODE_DIR"], f"script-ended-{first.pid}").exists()
+    is_late = failure.exitcode < 0 and Path(os.environ["NODE_DIR"], f"script-ended-{failure.pid}").exists()
     after = " after the script's last line" if is_late else ""
-    note_reason(f"rank {rank} ended with {exit_code(first)}{signal}{after}", "entry-point-ended")
-    note_reason(str(first.pid), "entry-pid")
-    return exit_code(first)
+    note_reason(f"rank {first.rank} ended with {first.exit_code}{signal}{after}", "entry-point-ended")
+    note_reason(str(failure.pid), "entry-pid")
+    return first.exit_code
 
 
-def exit_code(failure: ProcessFailure) -> int:
-    """Return a rank's exit code as a shell has it."""
-    return failure.exitcode if failure.exitcode >= 0 else 128 - failure.exitcode
+class RankFailure:
+    """A rank's failure, as first_cause compares them."""
+
+    def __init__(self, rank: int, failure: ProcessFailure) -> None:
+        """Take torch's *failure* of *rank*; its exit code becomes that of a shell."""
+        self.rank, self.failure, self.time = rank, failure, float(failure.timestamp)
+        self.exit_code = failure.exitcode if failure.exitcode >= 0 else 128 - failure.exitcode
+        self.is_consequence = True if self.exit_code == ENDED_BY_LAUNCHER else None
 
 
 def run_deepspeed(command: Sequence[str]) -> int:

@@ -6,9 +6,8 @@ here="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 source "${here}/../../common/start-lib.sh"
 
 if [[ "${MODE}" == MAIN && "${LOCAL_RANK}" == 0 ]]; then
-  printf '%s\n' "rendezvous=${MAIN_ADDRESS}:${RENDEZVOUS_PORT}" "nodes=${GROUP_WORLD_SIZE:-$((WORKER_COUNT + 1))}" \
-    "world_size=${WORLD_SIZE}" >"${READY_FILE}.new"
-  mv "${READY_FILE}.new" "${READY_FILE}"
+  write_ready printf '%s\n' "rendezvous=${MAIN_ADDRESS}:${RENDEZVOUS_PORT}" \
+    "nodes=${GROUP_WORLD_SIZE:-$((WORKER_COUNT + 1))}" "world_size=${WORLD_SIZE}"
 fi
 # For the rank alone: it waits for torch's threads at its end, and notes that it has come to it.
 PYTHONPATH="$(changed_imports "${here%/*}")"

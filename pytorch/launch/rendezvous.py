@@ -20,13 +20,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch.distributed.launcher.api as launcher_api
 from torch.distributed import PrefixStore, TCPStore
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import (
@@ -65,6 +66,8 @@ class SignedBackend(C10dRendezvousBackend):
         """Keep the state in *store*."""
         super().__init__(store, run_id)
         self._signing = hmac.new(key, run_id.encode(), "sha256")
+        self.before_look: Callable[[], object] = lambda: None
+        """Is called before each look at the state; may raise."""
 
     def get_state(self) -> tuple[bytes, Any] | None:
         """Return the state and its token; None where there is none yet.
@@ -72,6 +75,7 @@ class SignedBackend(C10dRendezvousBackend):
         Raises:
             RendezvousStateError: somebody else has written it.
         """
+        self.before_look()
         found = super().get_state()
         return None if found is None else (self._opened(found[0]), found[1])
 
@@ -99,8 +103,9 @@ class SignedBackend(C10dRendezvousBackend):
 class OrderedRendezvous(RendezvousHandler):
     """A c10d rendezvous in which nodes have the order of their ranks."""
 
-    def __init__(self, handler: RendezvousHandler, store: TCPStore, params: RendezvousParameters) -> None:
-        self._handler = handler
+    def __init__(self, backend: SignedBackend, store: TCPStore, params: RendezvousParameters) -> None:
+        self._backend = backend
+        self._handler = dynamic_rendezvous.create_handler(store, backend, params)
         self._store = store
         self._params = params
         self._rank_store: TCPStore | None = None
@@ -117,9 +122,14 @@ class OrderedRendezvous(RendezvousHandler):
         """Ranks are clients of their attempt's store, which the launcher of rank 0 has."""
         return True
 
+    @property
+    def is_elastic(self) -> bool:
+        """Whether nodes may be lost."""
+        return self._params.min_nodes != self._params.max_nodes
+
     def next_rendezvous(self) -> RendezvousInfo:
         try:
-            with looking_often(self._handler, self._check_open):
+            with looking_often(self._handler), replaced(self._backend, "before_look", self._check_open):
                 info = self._handler.next_rendezvous()
         except RendezvousTimeoutError as error:
             raise RendezvousTimeoutError(self._missing()) from error
@@ -199,8 +209,8 @@ class OrderedRendezvous(RendezvousHandler):
 
 
 @contextlib.contextmanager
-def looking_often(handler: RendezvousHandler, check: Callable[[], None]) -> Iterator[None]:
-    """Have *handler* look every LOOK_S for a while, and *check*. A torch that lacks these names is only slower."""
+def looking_often(handler: RendezvousHandler) -> Iterator[None]:
+    """Have *handler* look every LOOK_S for a while. A torch that lacks these names is only slower."""
     holder = getattr(handler, "_state_holder", None)
     delay = getattr(dynamic_rendezvous, "_delay", None)
     if delay is None or not hasattr(holder, "_cache_duration"):
@@ -209,7 +219,6 @@ def looking_often(handler: RendezvousHandler, check: Callable[[], None]) -> Iter
     began = time.monotonic()
 
     def shorter(seconds: float | tuple[float, float]) -> None:
-        check()
         # A range is the random time by which torch keeps apart nodes that come at once: a tenth of it is enough.
         if isinstance(seconds, tuple):
             delay((seconds[0] * LOOK_S, seconds[1] * LOOK_S))
@@ -256,10 +265,12 @@ def own_key(environ: Mapping[str, str]) -> bytes:
     return hmac.digest(launch_key.encode(), b"rendezvous", "sha256")
 
 
-def register(listener: socket.socket | None) -> list[OrderedRendezvous]:
-    """Make the rendezvous known to torchrun; return a list to which it will be added.
+def register(listener: socket.socket | None, leave: Callable[[int], object]) -> list[OrderedRendezvous]:
+    """Make rendezvous and agent known to torchrun; return a list to which the rendezvous will be added.
 
-    The store of its host, main, takes connections on *listener*.
+    Args:
+        listener: On which the store of the rendezvous' host, main, takes connections.
+        leave: Ends this process with a code, from another thread.
     """
     made: list[OrderedRendezvous] = []
 
@@ -274,68 +285,62 @@ def register(listener: socket.socket | None) -> list[OrderedRendezvous]:
         except (RuntimeError, ValueError) as error:
             raise RendezvousConnectionError(str(error)) from error
         backend = SignedBackend(store, params.run_id, own_key(os.environ))
-        made.append(OrderedRendezvous(dynamic_rendezvous.create_handler(store, backend, params), store, params))
+        made.append(OrderedRendezvous(backend, store, params))
         return made[-1]
 
-    watch_ranks(made)
+    def make_agent(spec: WorkerSpec, **options: Any) -> LocalElasticAgent:
+        is_ours = isinstance(spec.rdzv_handler, OrderedRendezvous)
+        return Agent(spec, leave, **options) if is_ours else LocalElasticAgent(spec, **options)
+
+    launcher_api.LocalElasticAgent = make_agent
     rendezvous_handler_registry.register(NAME, create)
     return made
 
 
-def watch_ranks(handlers: Sequence[OrderedRendezvous]) -> None:
-    """Have the last of *handlers* told how ranks are. A torch that lacks these names restarts as it likes."""
-    look = getattr(LocalElasticAgent, "_monitor_workers", None)
-    stop = getattr(LocalElasticAgent, "_stop_workers", None)
-    if look is None or stop is None:
-        return
+class Agent(LocalElasticAgent):
+    """torch's agent of a node, which knows how the ranks of the others end, and waits for them.
 
-    def monitor(agent: LocalElasticAgent, worker_group: WorkerGroup) -> RunResult:
-        result = look(agent, worker_group)
-        if handlers and handlers[-1].note(result):
-            agent._remaining_restarts = 0  # noqa: SLF001 - torch has no other way to say so
+    The methods are those that torch documents for subclasses. A torch that calls them otherwise restarts and waits as
+    it likes.
+    """
+
+    def __init__(self, spec: WorkerSpec, leave: Callable[[int], object], **options: Any) -> None:
+        """Take what torch's takes, and what ends this process with a code, from another thread."""
+        if not spec.rdzv_handler.is_elastic:  # else nobody would end the wait for a node that is lost
+            options["exit_barrier_timeout"] = EXIT_BARRIER_S
+        super().__init__(spec, **options)
+        self._leave = leave
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result = super()._monitor_workers(worker_group)
+        if worker_group.spec.rdzv_handler.note(result):
+            self._remaining_restarts = 0  # torch has no other way to say so
         return result
 
-    def last_look(agent: LocalElasticAgent, worker_group: WorkerGroup) -> None:
+    def _stop_workers(self, worker_group: WorkerGroup, *args: Any, **options: Any) -> None:
         # A node that waits has all ranks here ended. One that has failed since the last look would leave no code, and
         # where others have ended well meanwhile there is no other attempt.
-        if handlers and not handlers[-1].failures:
-            handlers[-1].failures = look(agent, worker_group).failures
-        stop(agent, worker_group)
+        handler = worker_group.spec.rdzv_handler
+        if not handler.failures:
+            handler.failures = super()._monitor_workers(worker_group).failures
+        super()._stop_workers(worker_group, *args, **options)
 
-    LocalElasticAgent._monitor_workers = monitor  # noqa: SLF001 - as above
-    LocalElasticAgent._stop_workers = last_look  # noqa: SLF001
+    def _exit_barrier(self) -> None:
+        """Wait for the ranks of all others, and heed a signal meanwhile.
 
-
-def wait_for_all_ranks(leave: Callable[[int], object], *, is_elastic: bool) -> None:
-    """Have a node whose ranks have ended well wait for those of all others, and heed a signal meanwhile.
-
-    The wait is a call of a library, in which Python's own handlers of signals are not run. A torch that lacks these
-    names waits as it likes.
-
-    Args:
-        leave: Ends this process with a code, from another thread.
-        is_elastic: Whether nodes may be lost: then the wait has torch's limit, as nobody else would end it.
-    """
-    barrier = getattr(LocalElasticAgent, "_exit_barrier", None)
-    if barrier is None:
-        return
-
-    def wait(agent: LocalElasticAgent) -> None:
-        if not is_elastic:
-            agent._exit_barrier_timeout = EXIT_BARRIER_S  # noqa: SLF001 - torch has no option for it
+        The wait is a call of a library, in which Python's own handlers of signals are not run.
+        """
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         before = signal.set_wakeup_fd(writer)
 
         def obey() -> None:
             if number := os.read(reader, 1):
-                leave(128 + number[0])
+                self._leave(128 + number[0])
 
         threading.Thread(target=obey, daemon=True).start()
         try:
-            barrier(agent)
+            super()._exit_barrier()
         finally:
             signal.set_wakeup_fd(before)
             os.close(writer)
-
-    LocalElasticAgent._exit_barrier = wait  # noqa: SLF001 - as above

@@ -135,9 +135,10 @@ def test_worker_that_is_killed_ends_a_static_job_with_76_and_its_name(project: P
 # Asks a worker's server for things, as somebody who reaches its port.
 STRANGER = """
 import asyncio, json, sys
-sys.path.insert(0, sys.argv[1])
+launcher = sys.argv[1]
+sys.path[:0] = [launcher, launcher + "/../../common"]
 import asyncssh
-from links import Link
+from ssh import Link
 from nodes import read_node
 from options import read_options
 from pathlib import Path
@@ -152,7 +153,7 @@ def connect(key):
 
 async def run(connection, command, **environ):
     try:
-        code = (await connection.run(command, input=json.dumps(environ) + "\\n")).exit_status
+        code = (await connection.run(command, env=environ)).exit_status
     except OSError:  # it does not even listen
         code = 2
     return "refused" if code == 2 else code
@@ -274,8 +275,9 @@ def test_rank_of_a_worker_that_leaves_has_its_say_within_a_short_grace_period(pr
 # Horovod's elastic driver as this project has it, with hosts that the script decides about and ranks that do nothing.
 DRIVER = """
 import sys, threading, time
-sys.path.insert(0, sys.argv[1])
-from elastic import Driver, Hosts
+launcher = sys.argv[1]
+sys.path[:0] = [launcher, launcher + "/../../common"]
+from elastic import Driver
 
 class Rendezvous:
     init = stop = lambda *_: None
@@ -293,7 +295,7 @@ def wait_for(condition):
         time.sleep(0.01)
 
 hosts = {"MAIN": 1, **{f"WORKER_{rank}": 1 for rank in range(1, 9)}}
-driver = Driver(Rendezvous(), Hosts(lambda: dict(hosts)), 1, None, timeout=20)
+driver = Driver(Rendezvous(), lambda: dict(hosts), 1, None, timeout=20)
 driver.wait_for_available_slots(9)
 driver.start(9, lambda slot, events: (threading.Event().wait(), (0, 0))[1])
 print(list(driver.host_assignments))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
+import os
 import subprocess
 import threading
 import time
@@ -110,3 +113,46 @@ def test_read_only_work_dir_ends_the_launch_with_77(project: Project, small_disk
     assert "Read-only file system" in launch.out
     assert time.monotonic() - launch.started_at < 300  # half of TIMEOUT
     launch.assert_nothing_left()
+
+
+class HungDisk:
+    """A disk over a folder that nothing answers for: a FUSE whose program never reads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._program = path, os.open("/dev/fuse", os.O_RDWR)
+        options = f"fd={self._program},rootmode=40000,user_id=0,group_id=0".encode()
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mount(b"hung", bytes(path), b"fuse", 0, options) == 0, os.strerror(ctypes.get_errno())
+
+    def end(self) -> None:
+        """Give who waits an error, and take the disk away."""
+        os.close(self._program)
+        subprocess.run(["umount", "--lazy", str(self._path)], check=True)
+
+
+@pytest.mark.nightly
+@NEEDS_MOUNT
+def test_work_dir_that_hangs_is_listed_and_hides_no_other(project: Project, tmp_path: Path) -> None:
+    """Within five seconds; what waits for such a disk no signal ends, and a stop says so. It does when that answers."""
+    work = tmp_path / "work"
+    work.mkdir()
+    hung = project.launch_plain(1, SLEEP, "--name", "hung", WORK_DIR=f"file://{work}")
+    other = project.launch_plain(1, UNTIL_GO, "--name", "other")
+    hung.wait_for("entry up")
+    other.wait_for("entry up")
+    disk = HungDisk(work)
+    try:
+        began = time.monotonic()
+        found = {cluster["name"]: cluster for cluster in json.loads(project.run("list", "--json").stdout)}
+        assert time.monotonic() - began < 8  # of which the start of a Python is some
+        assert "does not answer" in found["hung"]["unreadable"]
+        assert (found["other"]["state"], "unreadable" in found["other"]) == ("IN_PROGRESS", False)
+        assert "does not answer" in project.run("status", "hung").stdout
+        stopped = project.run("stop", "hung")
+        assert stopped.returncode == 0 or "did not end; try again" in stopped.stderr
+    finally:
+        disk.end()
+    assert project.run("stop", "hung").returncode == 0
+    assert None not in {node["exit_code"] for node in hung.nodes().values()}
+    project.go()
+    assert other.wait() == 0

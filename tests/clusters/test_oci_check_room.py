@@ -1,7 +1,6 @@
-"""``check.sh`` on a tenancy of the stand-in: planted faults of the image, of shapes, limits, quotas and hosts.
+"""``check.sh`` on a tenancy of the stand-in: planted faults of the image, of shapes and hosts.
 
-A mend is applied as it was printed. What a person does where a command is of no use is done by the test: a push, and an
-increase of a limit.
+A mend is applied as it was printed. What a person does where a command is of no use is done by the test: a push.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from oci_checks import IMAGE, Checks, failed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
-E4, A10 = "VM.Standard.E4.Flex", "VM.GPU.A10.2"
-CORES = "ds-standard-e4-core-count"
+E4 = "VM.Standard.E4.Flex"
 OTHER = f"sha256:{'1' * 64}"
 _PUSH = re.compile(
     r"^(?:PLATFORM=(?P<platform>\S+) )?make push-(?P<last>\w+) REGISTRY=(?P<folder>\S+) TAG=(?P<tag>\S+)"
@@ -31,9 +29,9 @@ class Rooms(Checks):
     """A tenancy that is right, and somebody who also pushes."""
 
     def begin(self) -> None:
-        """Have right settings, images, limits and hosts again."""
+        """Have right settings, images and hosts again."""
         super().begin()
-        self.tenancy.service.control({"left": {}, "capacity": {}})
+        self.tenancy.service.control({"capacity": {}})
         self.push(IMAGE)
         (self.tenancy.project.path / ".images" / "dask.json").unlink(missing_ok=True)
 
@@ -67,31 +65,37 @@ def of(found: list[dict[str, str]], item: str) -> list[tuple[str, str]]:
 
 
 def test_nothing_is_found_where_there_is_room(rooms: Rooms) -> None:
-    """The registry's own words for the image; both limits of the shape's family; hosts, as an indication."""
+    """The registry's own words for the image; hosts, as an indication."""
     code, found = rooms.check()
     assert (code, failed(found)) == (0, {})
     assert of(found, "image") == [("fine", f"{IMAGE}@sha256:{'0' * 64}")]
     assert of(found, "image platform") == [("fine", "linux/amd64, as iad.ocir.io says")]
     assert of(found, "shape there") == [("fine", f"{E4} is there for Jobs in us-ashburn-1")]
-    assert of(found, "service limit") == [
-        ("fine", f"4 nodes of {E4} take 16 OCPUs, and {CORES} leaves 1000 of 1000"),
-        ("fine", f"4 nodes of {E4} take 256 GB of memory, and ds-standard-e4-memory-count leaves 16000 of 16000"),
-    ]
     ((verdict, text),) = of(found, "capacity")
     assert (verdict, "an indication" in text) == ("fine", True)
 
 
 def test_who_launches_sees_the_image_and_is_told_what_shows_the_rest(rooms: Rooms) -> None:
-    """Limits and hosts are not shown to those who may only launch; the statements that are printed show them."""
+    """Hosts are not shown to those who may only launch; the statements that are printed show them."""
     reader = rooms.tenancy.reader.environ
     _, found = rooms.check(reader)
     assert [of(found, item)[0][0] for item in ("image", "image platform", "shape there")] == ["fine"] * 3
-    hidden = [one for one in found if one["item"] in {"service limit", "capacity"}]
-    assert [one["verdict"] for one in hidden] == ["unknown"] * 2
-    for one in hidden:
-        rooms.mend(one["mend"])
+    (hidden,) = [one for one in found if one["item"] == "capacity"]
+    assert hidden["verdict"] == "unknown"
+    rooms.mend(hidden["mend"])
     _, found = rooms.check(reader)
-    assert [verdict for item in ("service limit", "capacity") for verdict, _ in of(found, item)] == ["fine"] * 3
+    assert [verdict for verdict, _ in of(found, "capacity")] == ["fine"]
+
+
+def test_the_commands_that_show_limits_are_those_of_oci_cli(rooms: Rooms) -> None:
+    """They show what is left of each; which of them the shape counts against, its name tells a person."""
+    (limits,) = rooms.limits()
+    assert limits["verdict"] == "unknown"
+    every, one = [line for line in limits["mend"].splitlines() if not line.startswith("#")]
+    listed = json.loads(rooms.tenancy.as_administrator(every))["data"]
+    cores = next(item["name"] for item in listed if item["name"].endswith("e4-core-count"))
+    left = json.loads(rooms.tenancy.as_administrator(one.replace("<its name>", cores)))["data"]
+    assert left["available"] == 1000
 
 
 # --- The image
@@ -166,7 +170,7 @@ def test_without_the_registry_lists_and_the_record_tell(rooms: Rooms) -> None:
     assert of(found, "image platform")[0][0] == "unknown"
 
 
-# --- Shapes and limits
+# --- Shapes
 
 
 def test_a_shape_that_is_not_there_is_replaced_by_one_that_is(rooms: Rooms) -> None:
@@ -190,68 +194,9 @@ def test_a_size_that_does_not_go_with_the_shape_is_named(rooms: Rooms, wrong: di
     assert code == 1
     (text,) = failed(found)["settings"]
     assert text.startswith("OCPUS")
-    assert of(found, "service limit")[0][0] == "unknown"
+    assert of(found, "capacity") == []
     del rooms.settings["OCPUS"]
     assert rooms.check()[0] == 0
-
-
-def test_a_limit_of_0_is_to_be_increased_to_what_is_wanted(rooms: Rooms) -> None:
-    """As all GPU limits of a new tenancy are."""
-    rooms.settings["SHAPE"] = A10
-    rooms.tenancy.service.control({"left": {"ds-gpu-a10-count": 0}})
-    _, found = rooms.check()
-    (text,) = failed(found)["service limit"]
-    assert text.startswith(f"4 nodes of {A10} take 8 GPUs, and ds-gpu-a10-count leaves 0 of 0 in ")
-    (mend,) = [one["mend"] for one in found if one["verdict"] == "fails"]
-    asked = re.search(r"ds-gpu-a10-count .*, to at least (\d+)$", mend, re.MULTILINE)
-    assert asked
-    assert "launch.sh" not in mend
-    rooms.tenancy.service.control({"left": {"ds-gpu-a10-count": int(asked[1])}})
-    assert rooms.check()[0] == 0
-
-
-def test_a_limit_for_fewer_nodes_leaves_room_for_fewer_workers(rooms: Rooms) -> None:
-    rooms.tenancy.service.control({"left": {CORES: [9, 40]}})
-    _, found = rooms.check()
-    assert failed(found) == {"service limit": [f"4 nodes of {E4} take 16 OCPUs, and {CORES} leaves 9 of 40"]}
-    rooms.until_fine(found)
-    assert rooms.workers == 1
-
-
-def test_a_shape_that_no_limit_names_is_not_known_to_have_room(rooms: Rooms) -> None:
-    rooms.settings["SHAPE"] = "VM.GPU2.1"
-    code, found = rooms.check()
-    assert (code, failed(found)) == (3, {})
-    ((verdict, text),) = of(found, "service limit")
-    assert (verdict, "limits of Data Science names VM.GPU2.1 by its family 'gpu2'" in text) == ("unknown", True)
-
-
-def test_a_limit_of_which_nothing_is_told_is_not_known_to_have_room(rooms: Rooms) -> None:
-    rooms.tenancy.service.control({"faults": [{"operation": "get_resource_availability", "kind": "404"}]})
-    try:
-        code, found = rooms.check()
-    finally:
-        rooms.tenancy.service.control({"faults": []})
-    assert (code, failed(found)) == (3, {})
-    assert [verdict for verdict, _ in of(found, "service limit")] == ["unknown"] * 2
-
-
-def test_a_quota_is_changed_by_the_command_that_is_printed(rooms: Rooms) -> None:
-    """What else the quota says stays."""
-    first = f"set data-science quota {CORES} to 8 in compartment ds-clusters"
-    other = "zero data-science quotas in compartment ds-images"
-    make = 'oci limits quota create --compartment-id "$tenancy" --name small --description x --statements'
-    rooms.tenancy.as_administrator(f"{make} '{json.dumps([first, other])}'")
-    _, found = rooms.check()
-    text = f"4 nodes of {E4} take 16 OCPUs, and quotas on {CORES} leave 8 in compartment ds-clusters"
-    assert failed(found) == {"quota": [text]}
-    rooms.workers = 3
-    mend = next(one["mend"] for one in found if one["verdict"] == "fails").splitlines()[0]
-    rooms.mend(mend)
-    code, found = rooms.check()
-    assert (code, of(found, "quota")[0][0]) == (0, "fine")
-    (body,) = rooms.tenancy.bodies("update_quota")
-    assert body["statements"] == [first, other, f"set data-science quota {CORES} to 16 in compartment ds-clusters"]
 
 
 # --- Hosts

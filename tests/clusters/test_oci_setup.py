@@ -66,13 +66,13 @@ def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> N
     image = "iad.ocir.io/stand-in/training/dask:1"
     tenancy.service.push(tenancy.user, image, tenancy.image(environment_of(tenancy.project, "dask")))
     tenancy.service.control({"images": {image: tenancy.image(environment_of(tenancy.project, "dask"))}})
-    check(tenancy, image, code=0)
+    check(tenancy, image, code=3)
     denied = len(tenancy.service.denials())
     entry = tenancy.project.write("hello.py", "print('hello')\n")
     launch = tenancy.project.launch("dask", "1", "--entry", entry, **{**tenancy.environ, "IMAGE": image})
     assert launch.wait(PATIENCE_S) == 0, launch.err
     assert tenancy.service.denials()[denied:] == []
-    proved = check(tenancy, image, "--live", code=0)
+    proved = check(tenancy, image, "--live", code=3)
     ports = ("SCHEDULER_PORT", "DASHBOARD_PORT", "WORKER_PORTS", "NANNY_PORTS")
     for way in ("from MAIN to WORKER_1", "from WORKER_1 to MAIN"):
         assert all(re.search(rf"^fine +live +{way}: {port} \d+$", proved, re.MULTILINE) for port in ports), proved
@@ -91,6 +91,30 @@ def check(tenancy: Tenancy, image: str, *options: str, code: int) -> str:
     done = tenancy.project.run("check", "dask", "3", *options, **{**tenancy.administrator.environ, "IMAGE": image})
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
+
+
+def test_check_and_setup_agree(tenancy: Tenancy) -> None:
+    """On people who may do everything, and on a matching rule whose conditions stand in another order."""
+    (policy,) = tenancy.bodies("create_policy")
+    (group,) = tenancy.bodies("create_dynamic_group")
+    first, second = re.fullmatch(r"all \{(.+), (.+)\}", group["matchingRule"]).groups()  # type: ignore[union-attr]
+    turned = f"all {{{second}, {first}}}"
+    update = f'oci iam dynamic-group update --dynamic-group-id "$found" --force --matching-rule "{turned}"'
+    tenancy.as_administrator(FIND.format("dynamic-group", "cluster-runs"), update)
+    others = [one for one in policy["statements"] if not one.startswith("allow group ")]
+    everything = "allow group data-scientists to manage all-resources in tenancy"
+    tenancy.service.set_statements([*others[1:], everything])
+    try:
+        assert tenancy.setup(*FRAMEWORKS).splitlines() == ["+ policy clusters", f"    {others[0]}"]
+        tenancy.setup(*FRAMEWORKS, "--apply")
+        assert set(tenancy.bodies("update_policy")[-1]["statements"]) == {*others, everything}
+        checked = tenancy.project.run("check", "dask", "3", "--json", **tenancy.administrator.environ)
+        found = {one["item"]: one["verdict"] for one in json.loads(checked.stdout)["findings"]}
+        assert (found["dynamic group"], found["policies"]) == ("fine", "fine")
+    finally:
+        back = update.replace(turned, group["matchingRule"])
+        tenancy.as_administrator(FIND.format("dynamic-group", "cluster-runs"), back)
+        tenancy.service.set_statements(policy["statements"])
 
 
 def test_terraform_makes_the_same(tenancy: Tenancy) -> None:

@@ -1,4 +1,4 @@
-"""The door for Python, installed in an environment of a user's own: programs, threads, notebooks, and their ends."""
+"""The Python API, installed in an environment of a user's own: programs, threads, notebooks, and their ends."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ipaddress
 import json
 import os
@@ -204,27 +205,75 @@ sys.exit(7 if rank == {failing} else 0)
     launch.assert_nothing_left()
 
 
+# What pytorch/launch uses of torch that torch may take away unannounced, by the place whose source must have it. Code
+# that replaces or reads a name there is no use for any more fails nowhere: ranks start slower, or restart in vain.
+PRIVATE = {
+    "_delay": "rendezvous.dynamic_rendezvous",
+    "_state_holder": "rendezvous.dynamic_rendezvous.DynamicRendezvousHandler",
+    "_cache_duration": "rendezvous.dynamic_rendezvous._BackendRendezvousStateHolder.sync",
+    "_monitor_workers": "agent.server.api.SimpleElasticAgent._invoke_run",
+    "_stop_workers": "agent.server.api.SimpleElasticAgent._invoke_run",
+    "_exit_barrier": "agent.server.api.SimpleElasticAgent._invoke_run",
+    "_remaining_restarts": "agent.server.api.SimpleElasticAgent._invoke_run",
+    # Not private, but replaced, too.
+    "LocalElasticAgent": "launcher.api.launch_agent",
+}
+LACKING = """
+import inspect, json, pkgutil, re, sys
+
+for name, place in json.loads(sys.argv[1]).items():
+    package = "torch.distributed." + ("" if place.startswith("launcher") else "elastic.")
+    if not re.search(rf"\\b{name}\\b", inspect.getsource(pkgutil.resolve_name(package + place))):
+        print(place, "has no", name)
+"""
+
+
+def test_torch_has_the_private_names_that_are_used(torch_python: Path) -> None:
+    """The pinned one; a new one names those that it lacks."""
+    command = [torch_python, "-c", LACKING, json.dumps(PRIVATE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+def test_private_names_of_torch_are_all_watched() -> None:
+    """Attributes of what is not this module's own, and what a class here has of torch's."""
+    source = (Path(__file__).resolve().parents[2] / "pytorch" / "launch" / "rendezvous.py").read_text()
+    names, own, inherited = set(), set(), set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+            if isinstance(node.value, ast.Call):  # super()
+                inherited.add(node.attr)
+            elif isinstance(node.ctx, ast.Store):
+                own.add(node.attr)
+        elif isinstance(node, ast.Constant):
+            names.add(str(node.value))
+        elif isinstance(node, ast.FunctionDef):
+            own.add(node.name)
+    torchs = {name for name in names - own | inherited if re.fullmatch("_[a-z][a-z_]*", name)}
+    assert torchs <= PRIVATE.keys()
+    assert {name for name in PRIVATE if name.startswith("_")} <= names
+
+
 # A rank that is well when it is looked at, and has failed when it is ended for a node that waits.
 ENDED_FOR_ANOTHER = """
 import sys
 from types import SimpleNamespace as Things
 sys.path.append(sys.argv[1])
-from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as Agent
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 import rendezvous
 
 stopped = []
-Agent._stop_workers = lambda agent, group: stopped.append(group)
+LocalElasticAgent._stop_workers = lambda agent, group: stopped.append(group)
 failed = Things(is_failed=lambda: True, failures={0: "ended with 7"})
 looks = iter([None, failed])
 handler = Things(failures={}, note=lambda result: False)
-rendezvous.watch_ranks([handler])
-agent = Things(
-    _pcontext=Things(pids=lambda: {0: 1}, wait=lambda _: next(looks)),
-    _uninterruptible_state_timeout=0,
-)
-group = Things(spec=Things(role="x"), workers=[Things(id=1, global_rank=5)])
-Agent._monitor_workers(agent, group)
-Agent._stop_workers(agent, group)
+agent = object.__new__(rendezvous.Agent)
+agent._pcontext = Things(pids=lambda: {0: 1}, wait=lambda _: next(looks))
+agent._uninterruptible_state_timeout = 0
+group = Things(spec=Things(role="x", rdzv_handler=handler), workers=[Things(id=1, global_rank=5)])
+agent._monitor_workers(group)
+agent._stop_workers(group)
 print(handler.failures, stopped == [group])
 """
 
@@ -242,8 +291,11 @@ WAITS_FOR_OTHERS = """
 import ctypes, os, signal, sys, threading
 from types import SimpleNamespace as Things
 sys.path.append(sys.argv[1])
-from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as Agent
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 import rendezvous
+
+def make(agent, spec, exit_barrier_timeout=300):
+    agent._exit_barrier_timeout = exit_barrier_timeout
 
 def barrier(agent):
     print(agent._exit_barrier_timeout, flush=True)
@@ -253,9 +305,9 @@ def barrier(agent):
         while True: libc.sleep(100)  # in one bytecode or the next, it waits
 
 signal.signal(signal.SIGTERM, lambda *_: None)
-Agent._exit_barrier = barrier
-rendezvous.wait_for_all_ranks(os._exit, is_elastic=sys.argv[2] == "elastic")
-Agent._exit_barrier(Things(_exit_barrier_timeout=300))
+LocalElasticAgent.__init__, LocalElasticAgent._exit_barrier = make, barrier
+handler = Things(is_elastic=sys.argv[2] == "elastic")
+rendezvous.Agent(Things(rdzv_handler=handler), os._exit)._exit_barrier()
 print("went on")
 """
 

@@ -17,7 +17,7 @@ from kube.api import Object
 from kube.cluster import Cluster
 from kube.identity import new_name
 
-from oci_cluster.backends.kubernetes import verbs
+from oci_cluster.backends.kubernetes import quota
 from oci_cluster.launcher.administration import read_words
 
 API = "apis/kueue.x-k8s.io/v1beta2"
@@ -43,7 +43,7 @@ def run(kubeconfig: Path, *words: str) -> Ran:
     shown: list[str] = []
     said: list[str] = []
     given = {"KUBECONFIG": str(kubeconfig)}
-    assert verbs.run(words[0], line.words, line.given, given, verbs.Out(shown.append, said.append)) == 0
+    assert quota.run(words[0], line.words, line.given, given, quota.Out(shown.append, said.append)) == 0
     return Ran("\n".join(shown), "\n".join(said))
 
 

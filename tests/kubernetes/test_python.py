@@ -1,4 +1,4 @@
-"""The door for Python in pods: who asks by a token alone, and the notebook that shows it."""
+"""The Python API in pods: who asks by a token alone, and the notebook that shows it."""
 
 from __future__ import annotations
 

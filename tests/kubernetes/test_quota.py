@@ -32,7 +32,7 @@ def test_a_table_is_applied_once_and_a_second_time_changes_nothing(two: Two) -> 
     done = two.apply()
     assert (done.shown, done.said) == (tried.shown, "7 added, 2 changed")
     assert f"+ ClusterQueue {two.a} added" in done.shown
-    assert f"flavors[{two.flavor}].resources[{GPU}]: nominalQuota: 8" in done.shown
+    assert f"flavors[{two.flavor}].resources[{GPU}].nominalQuota: 8" in done.shown
     before = two.generations()
     assert len(before) == 7
     again = two.apply()
@@ -43,16 +43,17 @@ def test_a_table_is_applied_once_and_a_second_time_changes_nothing(two: Two) -> 
 def test_a_change_is_told_from_what_to_what(two: Two) -> None:
     two.apply()
     row = two.table["teams"][two.a]["quota"][two.flavor]
-    row |= {"gpus": 12, "borrow": {"gpus": 4}, "cpus": "100000m", "memory": "102400Mi"}  # the last two are as they were
+    row |= {"gpus": 12, "borrow": {"gpus": 4}}
     done = two.apply()
-    place = f"    spec.resourceGroups[0].flavors[{two.flavor}].resources[{GPU}]"
+    place = f"spec.resourceGroups[0].flavors[{two.flavor}].resources[{GPU}]"
     assert done.shown.splitlines() == [
         f"~ ClusterQueue {two.a} changed",
-        f"{place}.nominalQuota: 8 -> 12",
-        f"{place}.borrowingLimit: none -> 4",
+        f"    + {place}.borrowingLimit: 4",
+        f"    - {place}.nominalQuota: 8",
+        f"    + {place}.nominalQuota: 12",
     ]
     del row["borrow"]
-    assert f"{place}.borrowingLimit: 4 -> none" in two.apply().shown
+    assert f"    - {place}.borrowingLimit: 4" in two.apply().shown
     assert two.apply().shown == ""
 
 
@@ -60,10 +61,10 @@ def test_labels_of_a_flavor_can_come_and_go(two: Two) -> None:
     two.apply()
     flavor = two.table["flavors"][two.flavor]
     flavor |= {"labels": {"quota.example/shape": "x"}, "taints": ["a=b:NoSchedule"], "tolerations": ["a"]}
-    assert "spec.nodeLabels.quota.example/shape: none -> x" in two.apply().shown
+    assert "+ spec.nodeLabels.quota.example/shape: x" in two.apply().shown
     for key in ("labels", "taints", "tolerations"):
         del flavor[key]
-    assert "spec.nodeLabels.quota.example/shape: x -> none" in two.apply().shown
+    assert "- spec.nodeLabels.quota.example/shape: x" in two.apply().shown
     assert two.apply().shown == ""
 
 
@@ -111,10 +112,13 @@ def test_what_somebody_else_manages_is_named_and_taken_by_force_alone(two: Two) 
     two.table["teams"][two.b]["quota"][two.flavor]["gpus"] = 9
     with pytest.raises(BackendError) as caught:
         two.apply()
-    assert f"ClusterQueue {two.a}: .spec.cohortName is managed by 'bob'" in str(caught.value)
+    assert f"  ClusterQueue {two.a}: Kubernetes refused" in str(caught.value)
+    assert 'conflict with "bob"' in str(caught.value)
+    assert ".spec.cohortName; --force takes over what is named" in str(caught.value)
     assert "nothing was changed" in str(caught.value)
     assert two.row(two.b)["nominal"] == "8"
-    assert f"spec.cohortName: of-others -> {two.table['cohort']}" in two.apply("--force").shown
+    forced = two.apply("--force").shown
+    assert f"    - spec.cohortName: of-others\n    + spec.cohortName: {two.table['cohort']}" in forced
     assert two.row(two.b)["nominal"] == "9"
     assert two.apply().shown == ""
 
@@ -230,7 +234,6 @@ def test_without_kueue_there_are_quotas_and_a_word_on_what_they_cannot(tmp_path:
         done = two.apply()
         assert "Kueue is not installed here" in done.said
         assert "half a cluster" in done.said
-        assert "without effect here: teams.a.borrow" in done.said
         assert "+ ResourceQuota a/a added" in done.shown
         assert two.apply().shown == ""
         cluster.api.until("api/v1/namespaces/a/serviceaccounts/default", bool, "the service account")

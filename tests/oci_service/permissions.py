@@ -77,7 +77,6 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     ),
     # Which of them lists need, and which what is left of a limit: README.md.
     "resource-availability": ("RESOURCE_AVAILABILITY_INSPECT", "RESOURCE_AVAILABILITY_READ", "", ""),
-    "quotas": ("QUOTA_INSPECT", "QUOTA_READ", "", _all("QUOTA", "CREATE UPDATE DELETE")),
     "compute-capacity-reports": ("", "", "", "COMPUTE_CAPACITY_REPORT_CREATE"),
     "compute-capacity-reservations": ("", "CAPACITY_RESERVATION_READ", "", "CAPACITY_RESERVATION_CREATE"),
     "metrics": ("METRIC_INSPECT", "METRIC_READ", "METRIC_WRITE", ""),
@@ -262,11 +261,6 @@ _LIMITS = {
     "list_limit_definitions": "RESOURCE_AVAILABILITY_INSPECT tenancy",
     "list_limit_values": "RESOURCE_AVAILABILITY_INSPECT tenancy",
     "get_resource_availability": "RESOURCE_AVAILABILITY_READ compartment",
-    "list_quotas": "QUOTA_INSPECT tenancy",
-    "get_quota": "QUOTA_READ id",
-    "create_quota": "QUOTA_CREATE tenancy",
-    "update_quota": "QUOTA_UPDATE id",
-    "delete_quota": "QUOTA_DELETE id",
 }
 _COMPUTE = {
     "create_compute_capacity_report": "COMPUTE_CAPACITY_REPORT_CREATE tenancy",

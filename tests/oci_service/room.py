@@ -1,10 +1,8 @@
-"""What there is room for: service limits and quotas of Data Science, and what Compute says of its hosts."""
+"""What there is room for: service limits of Data Science, and what Compute says of its hosts."""
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from oci_service.data_science import _SHAPES
@@ -21,7 +19,6 @@ from oci_service.resources import (
     merged,
     not_found,
     page_of,
-    remover,
 )
 from oci_service.tenancy import Tenancy
 
@@ -39,41 +36,30 @@ _LIMITS = {
     "ds-gpu-a10-count": ("AD", 16),
 }
 _HOSTS = 1000
-_QUOTA = re.compile(
-    rf"(?P<verb>set|unset|zero) {SERVICE} quotas? ?(?P<name>[a-z0-9-]*)( to (?P<value>\d+))?"
-    r" in (tenancy|compartment (?P<path>[A-Za-z0-9._:-]+))",
-    re.IGNORECASE,
-)
 
 
 class Room:
-    """Limits, quotas, reservations and hosts of one tenancy."""
+    """Limits, reservations and hosts of one tenancy."""
 
     def __init__(self, controls: Controls, lock: threading.RLock, tenancy: Tenancy) -> None:
         self._controls = controls
         self._tenancy = tenancy
-        self._quotas = Shelf("quota", lock)
         self._reservations = Shelf("capacityreservation", lock)
 
     @property
     def shelves(self) -> list[Shelf]:
         """All that a policy can be about."""
-        return [self._quotas, self._reservations]
+        return [self._reservations]
 
     def limits_routes(self) -> list[Route]:
-        """Return the operations of limits and quotas."""
-        base, quotas = "/20190729", "/20181025/quotas"
+        """Return the operations of limits."""
+        base = "/20190729"
         available = f"{base}/services/{{service}}/limits/{{limit}}/resourceAvailability"
         return [
             ("GET", f"{base}/services", "list_services", self._list_services),
             ("GET", f"{base}/limitDefinitions", "list_limit_definitions", self._list_definitions),
             ("GET", f"{base}/limitValues", "list_limit_values", self._list_values),
             ("GET", available, "get_resource_availability", self._get_availability),
-            ("GET", quotas, "list_quotas", self._list_quotas),
-            ("POST", quotas, "create_quota", self._create_quota),
-            ("GET", f"{quotas}/{{id}}", "get_quota", getter(self._quotas)),
-            ("PUT", f"{quotas}/{{id}}", "update_quota", self._update_quota),
-            ("DELETE", f"{quotas}/{{id}}", "delete_quota", remover(self._quotas)),
         ]
 
     def compute_routes(self) -> list[Route]:
@@ -134,58 +120,7 @@ class Room:
         if domain != (self._tenancy.identity.domain if is_of_domains else None):
             raise invalid("availabilityDomain is for limits whose scope is AD, and needed for them")
         left, value = self._left(limit)
-        told: JSON = {"available": left, "used": value - left}
-        quota = self._quota(limit, compartment)
-        if quota is not None:
-            told |= {"effectiveQuotaValue": float(quota), "available": max(0, min(left, quota - told["used"]))}
-        return Answer(told)
-
-    # --- Quotas
-
-    def _quota(self, limit: str, compartment: str) -> int | None:
-        """Return the least that quotas leave of *limit*: of a quota's statements, the last that is about it counts."""
-        homes = self._tenancy.identity.with_parents(compartment)
-        found = []
-        for quota in self._quotas.all():
-            value = None
-            for match, about in self._read(quota["statements"]):
-                if about in homes and match["name"].lower() in {"", limit}:
-                    value = {"set": int(match["value"] or 0), "zero": 0}.get(match["verb"].lower())
-            found += [] if value is None else [value]
-        return min(found, default=None)
-
-    def _read(self, statements: list[str]) -> Iterator[tuple[re.Match[str], str]]:
-        for text in statements:
-            match = _QUOTA.fullmatch(" ".join(text.split()))
-            if not match or (match["verb"].lower() == "set") != bool(match["value"]):
-                raise invalid(f"No quota statement: {text}")
-            path = match["path"]
-            about = (
-                self._tenancy.identity._below(self._tenancy.id, tuple(path.split(":"))) if path else self._tenancy.id
-            )
-            if not about:
-                raise invalid(f"Compartment {path} does not exist")
-            yield match, about
-
-    def _list_quotas(self, request: Request) -> Answer:
-        self._of_root(request)
-        only = ("id", "compartmentId", "name", "description", "timeCreated", "lifecycleState")
-        return self._quotas.list(request, ("name", "lifecycleState"), self._controls.page_size, only)
-
-    def _create_quota(self, request: Request) -> Answer:
-        body = request.json()
-        for name in ("compartmentId", "name", "description", "statements"):
-            if not body.get(name):
-                raise Refusal(400, "MissingParameter", f"{name} is required")
-        list(self._read(body["statements"]))
-        return self._quotas.answer(self._quotas.add(**body, lifecycleState="ACTIVE"))
-
-    def _update_quota(self, request: Request) -> Answer:
-        quota = self._quotas.matching(request.names["id"], request)
-        body = merged(request.json())
-        list(self._read(body.get("statements", [])))
-        self._quotas.touch(quota, **body)
-        return self._quotas.answer(quota)
+        return Answer({"available": left, "used": value - left})
 
     # --- Compute
 

@@ -120,7 +120,7 @@ worker_line() { # protocol, threads, memory, processes
     kill -TERM "${JOB}"
     finish
     assert_failure 143
-    assert_stderr --partial "the nanny has not ended within ${period#*:} s; killing it"
+    assert_stderr --partial "the nanny has not ended within ${period#*:} s; it was killed"
     run ! kill -0 "$(cat "${STUB_DIR}/worker.pid")"
   done
 }

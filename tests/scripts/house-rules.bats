@@ -4,7 +4,7 @@
 load test_helper.bash
 
 # --- What bash 3.2 and BSD tools do not know, and what we do not do ---------------------------------------------------
-# Scripts, and what they source, run on macOS as it comes. start-*.sh run on nodes, in an image: bash 4.2.
+# Scripts, and what they source, run on macOS as it comes. start-*.sh run on nodes, in an image: bash 4.3.
 
 # Call "$@" with name, pattern (grep -E), a line that must be caught, and the reason with the way out.
 # An @ that opens a pattern means: where a command can stand. `timeout` is also a variable, an option, a word.

@@ -54,6 +54,28 @@ lines() { # text, argument...
 
 # --- Time to end ------------------------------------------------------------------------------------------------------
 
+@test "start-lib: end_child waits for a child that listens, kills one that does not in its share, and has none without a pid" {
+  end() { GRACE_PERIOD=1 run -0 --separate-stderr lines "$1"' & child=$!; until [[ -e up ]]; do sleep 0.01; done
+    end_child "${child}" '"$2"' && echo ended || echo killed; kill -0 "${child}" 2>/dev/null || echo gone'; }
+  local listens='(trap "exit 3" TERM; : >up; while :; do sleep 0.01; done)' deaf='(trap "" TERM; : >up; exec sleep 100)'
+  end "${listens}" 90
+  assert_output $'ended\ngone'
+  rm up
+  end "${listens}" ""
+  assert_output $'ended\ngone'
+  rm up
+  end "${deaf}" 10
+  assert_output $'killed\ngone'
+  run -0 lines 'end_child "" 40'
+}
+
+@test "start-lib: write_ready makes the file whole, and not of a command that fails" {
+  READY_FILE="${PWD}/ready" run -1 lines 'half() { echo a=1; false; echo b=2; }; write_ready half; echo "still here"'
+  assert [ ! -e ready ]
+  READY_FILE="${PWD}/ready" run -0 lines 'write_ready printf "%s\n" a=1 "b=2 3"'
+  assert_equal "$(<ready)" $'a=1\nb=2 3'
+}
+
 @test "start-lib: grace_share is that part of GRACE_PERIOD, in milliseconds" {
   share() { GRACE_PERIOD="$1" lines 'grace_share "$1"; echo "${milliseconds}"' "$2"; }
   run -0 share "" 70

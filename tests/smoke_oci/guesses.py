@@ -36,8 +36,7 @@ GUESSES: dict[str, Guess] = {
         "reads",
         answers_date="answers have a Date header, the service's clock",
         shapes_table="the shapes of the stand-in's table are there, with these OCPUs and memory",
-        limits_names="a limit of Data Science is named by the family of a shape: `ds-standard-e4-core-count`",
-        limits_left="what is left of such a limit is told, in each availability domain where its scope is AD",
+        limits_left="what is left of a limit is told, in each availability domain where its scope is AD",
         capacity_report="Compute tells of its hosts for the root compartment, for each availability domain",
         registry_bearer="a signed request gets a token, with which the registry shows what an image runs on",
         registry_codes="a tag that is not there is 404 MANIFEST_UNKNOWN, a repository 404 NAME_UNKNOWN",
@@ -161,14 +160,9 @@ GUESSES: dict[str, Guess] = {
             "it takes 20 sessions",
         ),
         room_policies=(
-            "`read resource-availability` is enough for limits, and `manage compute-capacity-reports` for hosts",
+            "`manage compute-capacity-reports` is enough for hosts",
             "it takes other policies",
         ),
-        quotas_told=(
-            "what is left of a limit counts quotas; of a quota the last statement counts, of quotas the least",
-            "it takes quotas",
-        ),
-        limits_other=("there are no limits but those that are named", "nobody can look for all that may be"),
     ),
 }
 

@@ -282,7 +282,7 @@ class FakeService(Service):
 
     def __init__(self, science: DataScience, *, is_stopped: Callable[[], bool], clock: Any) -> None:
         super().__init__({}, is_stopped=is_stopped, clock=clock, sleep=clock.sleep)
-        self.__dict__["data_science"] = science
+        self.clients[oci.data_science.DataScienceClient] = science
         self.__dict__["identity"] = ({"region": "us-ashburn-1"}, None)
         self.science = science
         self.looked_up: list[str] = []

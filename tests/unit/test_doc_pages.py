@@ -10,8 +10,7 @@ from cluster_life import PICTURE, drawing
 from doc_pages import ROOT
 
 from oci_cluster.backends.oci import refusals
-from oci_cluster.backends.oci.needed import statements
-from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.needed import needed_of, statements
 from oci_cluster.backends.oci.security_rules import ALL_TCP, node_ports
 from oci_cluster.contract.cluster import State
 from oci_cluster.contract.config import framework_defaults, framework_words

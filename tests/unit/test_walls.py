@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +24,7 @@ ROOMS = {
     "backends": ("errors", "system", "contract"),
     "project": ("errors", "system", "contract"),
     "launcher": ("errors", "system", "contract"),
-    "door": ("errors", "system", "contract", "launcher"),
+    "api": ("errors", "system", "contract", "launcher"),
     "moving": ("errors", "system", "contract"),
 }
 # Single modules, or names in them, that a room may import besides.
@@ -32,7 +34,7 @@ BESIDES = {
         *("backends.base", "backends.findings", "backends.open_backend", "backends.known_backends"),
         "backends.check_of",
     ),
-    "door": ("backends.base", "backends.open_backend", "backends.known_backends"),
+    "api": ("backends.base", "backends.open_backend", "backends.known_backends"),
 }
 # What several backends need.
 SHARED = (
@@ -109,6 +111,25 @@ def test_every_room_has_a_rule() -> None:
     assert rooms == {*ROOMS, "__main__"}
 
 
+# What start scripts run, in the user's own Python, may take from the package: what needs the standard library alone.
+STARTED = (
+    *("contract.first_cause", "contract.values", "errors", "system.files", "system.gpus", "system.listeners"),
+    "system.process",
+)
+
+
+def test_launchers_of_frameworks_import_what_needs_nothing_else() -> None:
+    """Their Python is the user's, without the packages of the agent's."""
+    root = PACKAGE.parents[1]
+    paths = [*root.glob("*/launch/*.py"), *root.glob("*/launcher/*.py")]
+    found = {name for path in paths for name in imports(path.read_text(), path.stem)}
+    assert {name.rpartition(".")[0] for name in found} == {*STARTED}
+    # -S: without any package that is installed.
+    names = [f"oci_cluster.{name}" for name in STARTED]
+    code = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import {', '.join(names)}"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
+
+
 FORBIDDEN = [
     ("system.files", "from oci_cluster.contract.names import STOP"),
     ("system.files", "import oci_cluster.node.agent"),
@@ -137,10 +158,10 @@ FORBIDDEN = [
     ("project.updating", "from oci_cluster.launcher import command_line"),
     ("launcher.cli", "from oci_cluster.project import updating"),
     ("errors", "from oci_cluster.system import text"),
-    ("launcher.cli", "from oci_cluster.door.cluster import Cluster"),
-    ("node.agent", "from oci_cluster.door.cluster import Cluster"),
-    ("door.place", "from oci_cluster.backends.oci.service import Service"),
-    ("door.cluster", "from oci_cluster.node.agent import run_agent"),
+    ("launcher.cli", "from oci_cluster.api.cluster import Cluster"),
+    ("node.agent", "from oci_cluster.api.cluster import Cluster"),
+    ("api.place", "from oci_cluster.backends.oci.service import Service"),
+    ("api.cluster", "from oci_cluster.node.agent import run_agent"),
     ("moving.from_ads", "from oci_cluster.launcher.planning import make_plan"),
 ]
 
@@ -162,7 +183,7 @@ ALLOWED = [
     ("launcher.cli", "from oci_cluster.backends import known_backends, open_backend"),
     ("launcher.lifecycle", "from oci_cluster.launcher.planning import free_ranks"),
     ("__main__", "from oci_cluster.node.agent import run_agent"),
-    ("door.running", "from oci_cluster.launcher.follow import Follower"),
+    ("api.running", "from oci_cluster.launcher.follow import Follower"),
 ]
 
 

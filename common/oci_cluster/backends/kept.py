@@ -10,7 +10,7 @@ from typing import Any
 
 from oci_cluster.contract.cluster import Cluster, NodeState, State
 from oci_cluster.contract.names import rank_of
-from oci_cluster.system.files import locked, not_writable, write_whole
+from oci_cluster.system.files import locked, not_writable, read_kept, write_whole
 
 _RECORDS = "nodes.json"
 LOCK = ".lock"
@@ -62,11 +62,11 @@ def write_states(cluster: Cluster, states: Sequence[NodeState]) -> None:
 def read_states(cluster: Cluster) -> list[NodeState]:
     """Return how the nodes of *cluster* ended, main first; none where that was not kept."""
     try:
-        records = json.loads((cluster.directory / _RECORDS).read_bytes())["nodes"]
+        records = json.loads(read_kept(cluster.directory / _RECORDS))["nodes"]
         # One without a code was there when it was removed, whatever it did then.
         states = (replace(state, is_lost=state.exit_code is None) for state in map(recorded_state, records))
         return sorted(states, key=lambda state: rank_of(state.node))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 

@@ -17,6 +17,7 @@ from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings import min_workers_of
 from oci_cluster.contract.values import parse_count
 from oci_cluster.errors import ExitCode, LostPlanError, NotPermittedError, SettingsError
+from oci_cluster.system.files import read_kept
 from oci_cluster.system.text import seconds_since, timestamp
 
 SCHEMA = 1
@@ -168,7 +169,7 @@ class Plan:
     def load(cls, directory: Path, root: Path) -> Plan:
         """Return the plan whose ``cluster.json`` is in *directory*; *root* has the frameworks."""
         try:
-            found = json.loads((directory / FILE).read_text())
+            found = json.loads(read_kept(directory / FILE))
             if not isinstance(found, dict) or not {"name", "launch_id", "cluster_id", "created"} <= set(found):
                 msg = "not what launch.sh writes"
                 raise ValueError(msg)
@@ -188,7 +189,7 @@ class Plan:
                 limits=limits_of(environment, root / str(found.get("framework") or "none")),
                 placed=dict(found.get("placed", {})),
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SettingsError) as error:
             msg = f"{directory / FILE} does not tell what was launched: {error}"
             raise LostPlanError(msg) from error
         if found["cluster_id"] != plan.cluster_id:

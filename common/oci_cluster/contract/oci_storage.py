@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import math
 import mimetypes
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,11 +134,11 @@ class OciFiles:
             options["if_none_match"] = "*"
         self._ask("put_object", path, _done, put_object_body=value, content_md5=_md5(value), **options)
 
-    def get_file(self, path: str, target: str) -> None:
-        """Copy the object *path* to the file *target*, in one request."""
+    def get_file(self, path: str, target: str, most: float = math.inf) -> bool:
+        """Copy the object *path* to the file *target*, in one request; return whether it has *most* bytes at most."""
         with Path(target).open("wb") as file:
 
-            def save(response: Any) -> None:
+            def save(response: Any) -> bool:
                 file.seek(0)
                 file.truncate()
                 for piece in response.data.raw.stream(1 << 20, decode_content=False):
@@ -145,9 +146,13 @@ class OciFiles:
                         file.write(piece)
                     except OSError as error:
                         raise _LocalFileError(error) from error
+                    if file.tell() > most:
+                        response.data.close()
+                        return False
+                return True
 
             try:
-                self._ask("get_object", path, save)
+                return bool(self._ask("get_object", path, save))
             except _LocalFileError as error:
                 raise error.error from error
 

@@ -140,7 +140,7 @@ _PLACED = (
     ),
     _placed(
         "CODE_URI",
-        "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>`, `git+<URL>@<ref>`, or"
+        "fetched into `CODE_DIR` first: `<fsspec URL of a tar>#sha256=<hex>` of 10 GiB at most, `git+<URL>@<ref>`, or"
         " `folder+<fsspec URL of a folder>`, which no hash checks",
         example="git+https://example.com/me/project@v1",
     ),

@@ -121,7 +121,7 @@ def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
     first, colon, last = text.strip().partition(":")
     least, most = (parse_count(part, maximum=maximum) if colon else -1 for part in (first, last))
     if not 0 <= least <= most:
-        msg = f"'{text}' is not two numbers of workers, the smaller first, such as 1:10"
+        msg = f"'{text}' is not two numbers, the smaller first, such as 1:10"
         raise ValueError(msg)
     return least, most
 

@@ -1,4 +1,6 @@
-"""Writes the locks of frameworks: ``python -m oci_cluster.images.lock UV FOLDER...``, which ``make lock`` runs.
+"""Writes locks: ``python -m oci_cluster.images.lock UV FOLDER|FILE...``, which ``make lock`` runs.
+
+Of a framework's folder, and of a file that lists what is added to one's packages.
 
 One lock of each suits all systems and Pythons that the framework has wheels for: uv writes markers into it.
 """
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from oci_cluster.errors import BackendError, ClusterError
 from oci_cluster.system.console import say_to_stderr
-from oci_cluster.system.env_lock import IMAGE_LOCK, LOCK, head
+from oci_cluster.system.env_lock import IMAGE_LOCK, LOCK, head, lock_beside
 from oci_cluster.system.python_env import requirements
 
 _OLDEST_PYTHON = "3.10"
@@ -55,13 +57,17 @@ def _write(uv: str, lock: Path, entries: Sequence[str], options: Sequence[str]) 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the locks of the folders that the command line names."""
+    """Write the locks of the folders and files that the command line names."""
     say = say_to_stderr("lock")
     uv, *names = arguments
     common = Path(__file__).resolve().parents[2]
 
     def lock(name: str) -> None:
-        write_locks(uv, common.parent / name, common)
+        path = common.parent / name
+        if path.is_dir():
+            write_locks(uv, path, common)
+        else:
+            _write(uv, lock_beside(path), requirements(path), [])
         say(f"{name}: locked")
 
     try:

@@ -17,8 +17,8 @@ from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_
 from oci_cluster.contract.settings_table import FLAGS, SETTINGS
 from oci_cluster.contract.values import parse_count
 from oci_cluster.errors import ClusterError, ExitCode, SettingsError, UsageError
-from oci_cluster.launcher.cli import request_of
 from oci_cluster.launcher.command_line import CommandLine, usage
+from oci_cluster.launcher.launch import request_of
 from oci_cluster.launcher.opening import backend_named, equip, given_settings, open_named, use_own_environment
 from oci_cluster.launcher.planning import make_plan, settings_given
 from oci_cluster.system.console import Say, program, say_to_stderr

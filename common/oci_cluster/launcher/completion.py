@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # What is told of a cluster: it may have come back out of a bucket.
 _TOLD = re.compile(r"[A-Za-z0-9:._-]{1,40}")
+# As `system.files` has it, which costs too much here.
+_MOST_BYTES = 16 << 20
 _CLUSTER_ID = re.compile(r"(.+)-[0-9a-f]{8}")
 _BACKEND = re.compile(r"^\s*BACKEND=[\"']?([a-z]+)", re.MULTILINE)
 
@@ -168,12 +170,15 @@ class _Known:
         for path in sorted((self._root / ".clusters").glob("*/cluster.json")):
             named = _CLUSTER_ID.fullmatch(path.parent.name)
             try:
-                plan = json.loads(path.read_bytes())
+                if not path.is_file():  # a pipe would be waited for
+                    continue
+                with path.open("rb") as file:
+                    plan = json.loads(file.read(_MOST_BYTES))
                 text = ", ".join(word for word in (plan["framework"], plan["created"]) if _TOLD.fullmatch(word))
                 nodes = [str(node["node"]) for node in plan["nodes"]]
                 if plan["backend"] == backend and named and _NAME.fullmatch(named[1]):
                     found.append(_Kept(named[1], text, nodes))
-            except (OSError, ValueError, LookupError, TypeError):  # being written, or damaged
+            except (OSError, ValueError, LookupError, TypeError, RecursionError):  # being written, or damaged
                 continue
         return found
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class Guard:
             own: Settings besides those of environment and ``config.env``. They may be secrets: they are handed on
                 through a pipe, and neither in words nor in variables.
         """
+        self._lock, self._is_told = threading.Lock(), False
         words = [sys.executable, "-m", "oci_cluster", "orphan", backend, cluster_id]
         # Where relative paths start: as exec_cluster in common/lib.sh.
         environ = {**own_environment(root, os.environ), "CLUSTER_CWD": str(Path.cwd())}
@@ -62,11 +64,18 @@ class Guard:
 
     def dismiss(self) -> None:
         """Let it go: the cluster has ended, or goes on without a launcher."""
-        self._process.communicate(_DISMISSED)
+        self._tell(_DISMISSED)
 
     def end_cluster(self, reason: str) -> None:
         """Have it end the cluster now, for a *reason* in one line; returns when that is done, or has failed."""
-        self._process.communicate(reason.encode() + b"\n")
+        self._tell(reason.encode() + b"\n")
+
+    def _tell(self, line: bytes) -> None:
+        """Give it its one line: what it is told first, by whichever thread, it does."""
+        with self._lock:
+            is_told, self._is_told = self._is_told, True
+        if not is_told:
+            self._process.communicate(line)
 
 
 def read_own(descriptor: int) -> dict[str, str]:

@@ -16,6 +16,7 @@ from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import STOP, is_worker, rank_of
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
+from oci_cluster.launcher.asked import LIMIT_S, Asked, may_hang
 from oci_cluster.launcher.planning import free_ranks, scaled_workers
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, not_writable, write_whole
@@ -388,11 +389,18 @@ def _new_workers(plan: Plan, states: Sequence[NodeState], count: int) -> list[No
 def request_stop(
     backend: Backend, cluster: Cluster, plan: Plan, reason: str, exit_code: int = ExitCode.STOPPED
 ) -> None:
-    """Ask the nodes of *cluster* to stop, by the ``stop`` file. If it cannot be written, have the backend end them."""
-    try:
+    """Ask the nodes of *cluster* to stop, by the ``stop`` file. If it is not written, have the backend end them."""
+
+    def ask() -> None:
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
         if read_stop(cluster_dir) is None:
             cluster_dir.publish(STOP, reason=reason, exit_code=int(exit_code), time=now())
+
+    try:
+        if may_hang(cluster, plan):
+            Asked(ask).answer(time.monotonic() + LIMIT_S)
+        else:
+            ask()
     except ClusterError:
         running = [state.node for state in backend.states([cluster])[cluster.launch_id] if state.is_running]
         backend.end(cluster, running)

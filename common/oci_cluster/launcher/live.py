@@ -16,8 +16,8 @@ from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_words
 from oci_cluster.contract.values import parse_duration
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError
-from oci_cluster.launcher.cli import launch
 from oci_cluster.launcher.command_line import CommandLine
+from oci_cluster.launcher.launch import launch
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.opening import open_named
 from oci_cluster.system.console import Say, program

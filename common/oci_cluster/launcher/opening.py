@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from oci_cluster.backends import known_backends, open_backend
 from oci_cluster.contract import config
 from oci_cluster.contract.config import PROJECT_ROOT
+from oci_cluster.errors import BackendError
 from oci_cluster.launcher.command_line import CommandLine, usage
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import program, say_to_stderr
@@ -57,9 +58,9 @@ def backend_named(line: CommandLine, given: Mapping[str, str]) -> str:
     return name
 
 
-def equip(backend: str) -> None:
-    """Go on where the packages are that *backend* needs, which may take a minute: what can be refused, has been."""
-    if python := ensure_backend_tools(PROJECT_ROOT, backend, say_to_stderr(program())):
+def equip(backend: str, *, is_preview: bool = False) -> None:
+    """Go on where the packages are that *backend*, or a preview there, needs: what can be refused, has been."""
+    if python := ensure_backend_tools(PROJECT_ROOT, backend, say_to_stderr(program()), is_preview=is_preview):
         continue_in(python)
 
 
@@ -80,4 +81,9 @@ def continue_in(python: Path) -> None:
     os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh: no modules are looked for there
     os.chdir(PROJECT_ROOT / "common")
     raise_lost()  # what is executed does not know of it
-    os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter
+    try:
+        os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter
+    except OSError as error:
+        advice = f"remove {python.parents[1]}: the next launch makes it anew"
+        msg = f"{python} cannot be run: {error.strerror}; {advice}"
+        raise BackendError(msg) from error

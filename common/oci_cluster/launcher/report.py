@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.contract.outcome import was_stopped
-from oci_cluster.errors import ClusterError, ExitCode, LostPlanError
+from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StorageError
+from oci_cluster.launcher.asked import LIMIT_S, Asked, may_hang
 from oci_cluster.launcher.lifecycle import stop_command
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.screen import WHOLE, Screen
@@ -159,9 +162,57 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
 def tell(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
     """Return all that is known of *cluster*, also where nobody can say any more what was launched."""
     try:
-        return describe(backend, cluster, backend.load(cluster), states)
-    except LostPlanError as error:
+        return _asked(backend, cluster, states)(time.monotonic() + LIMIT_S)
+    except (LostPlanError, StorageError) as error:
         return unreadable(backend, cluster, states, str(error))
+
+
+def tell_and_keep(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
+    """Return all that is known of *cluster*; where it has ended, *backend* keeps how."""
+    backend.keep_end(cluster, states)
+    return tell(backend, cluster, states)
+
+
+def overviews(backend: Backend, clusters: Sequence[tuple[Cluster, Sequence[NodeState]]]) -> list[dict[str, Any]]:
+    """Return what a list tells of each of *clusters*: none that is damaged, or does not answer, hides the others."""
+    until = time.monotonic() + LIMIT_S
+    answers: list[Callable[[float], dict[str, Any]]] = []
+    for cluster, states in clusters:
+        try:
+            if backend.is_free_to_ask:
+                # Hardly ever two at once; and of many that wait, none takes the others' time.
+                answers.append(_asked(backend, cluster, states, LIMIT_S / 2 / len(clusters)))
+            else:
+                answers.append(partial(_known, overview(backend, cluster, states)))
+        except ClusterError as error:
+            answers.append(partial(_known, unreadable(backend, cluster, states, str(error))))
+    found = []
+    for answer, (cluster, states) in zip(answers, clusters, strict=True):
+        try:
+            found.append(answer(until))
+        except ClusterError as error:
+            found.append(unreadable(backend, cluster, states, str(error)))
+    return found
+
+
+def _asked(
+    backend: Backend, cluster: Cluster, states: Sequence[NodeState], wait_s: float = 0.0
+) -> Callable[[float], dict[str, Any]]:
+    """Return what waits for the description of *cluster*; its disk has been asked, and waited for *wait_s* already.
+
+    Raises:
+        LostPlanError: there is no plan.
+    """
+    plan = backend.load(cluster)
+    if not may_hang(cluster, plan):  # a network has time-outs of its own, and many nodes take their time there
+        return partial(_known, describe(backend, cluster, plan, states))
+    ask = Asked(partial(describe, backend, cluster, plan, states))
+    ask.wait(wait_s)
+    return ask.answer
+
+
+def _known(found: dict[str, Any], _until: float) -> dict[str, Any]:
+    return found
 
 
 def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], why: str) -> dict[str, Any]:
@@ -217,8 +268,7 @@ def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) ->
 def _stop_of(backend: Backend, cluster: Cluster) -> Mapping[str, Any] | None:
     try:
         plan = backend.load(cluster)
-        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
-        return _stop(cluster_dir) or None
+        return _stop(ClusterDir(plan.url, cluster.launch_id, plan.launch_key)) or None
     except ClusterError:
         return None  # nothing is known of it: a main that was killed, then
 

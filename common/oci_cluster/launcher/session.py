@@ -17,9 +17,9 @@ from oci_cluster.contract.session import TOKEN_FILE, verifier_of
 from oci_cluster.contract.settings_table import FLAGS
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.beside import variables_beside
-from oci_cluster.launcher.cli import launch
 from oci_cluster.launcher.command_line import OPTIONS, CommandLine
 from oci_cluster.launcher.kinds import SETTING, Kind, read_kind
+from oci_cluster.launcher.launch import launch
 from oci_cluster.launcher.opening import open_named
 from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request, make_plan

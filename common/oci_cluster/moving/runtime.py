@@ -11,7 +11,6 @@ from oci_cluster.moving.cluster import variables_of
 from oci_cluster.moving.conversion import Conversion, Kind
 from oci_cluster.moving.fields import Field
 
-_SPEC = (*("entryPoint", "args", "kwargs", "env", "uri", "branch", "commit", "gitSecretId", "codeDir", "pythonPath"),)
 _OF_FETCHED = ("uri", "branch", "commit", "gitSecretId", "codeDir", "pythonPath")
 # Enough of a script to see what it imports.
 _SCRIPT_BYTES = 200_000

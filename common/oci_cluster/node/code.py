@@ -22,6 +22,9 @@ _TAR_URI = re.compile(r"(?P<url>[^#]+)#sha256=(?P<digest>[0-9a-f]{64})")
 _GIT_URI = re.compile(r"git\+(?P<url>.+)@(?P<ref>[A-Za-z0-9][A-Za-z0-9._/-]*)")
 _FOLDER_URI = re.compile(r"folder\+(?P<url>[a-z][a-z0-9+.-]*://.+)")
 _WITH_LOGIN = re.compile(r"(?P<scheme>https?://)(?P<user>[^/@:\s]*)(:(?P<password>[^/@\s]*))?@(?P<rest>.*)", re.DOTALL)
+# A hundred times what a launch sends itself (MAX_CODE_BYTES): room for weights beside code. The smallest disk of a Job
+# on OCI has 50 GB, and the archive is on it twice when it is unpacked.
+_MOST_BYTES = 10 << 30
 # What says that there is no such archive, or no package for such a URL.
 _FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ImportError, ValueError)
 # Run by git where the server asks who it is; sh has printf itself, so that no command line holds a password.
@@ -130,8 +133,11 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
     archive = target.with_suffix(".tar")
     with _asking(url):
         fs, path = _open(url)
-        fs.get_file(path, str(archive))
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if not url.startswith("oci://"):
+            _copy_archive(fs, path, archive)
+        elif not fs.get_file(path, str(archive), most=_MOST_BYTES):
+            raise _too_large(path)
+    found = _sha256(archive)
     if found != digest:
         msg = f"CODE_URI {url} has sha256 {found}, expected {digest}; upload it again or correct the URI"
         raise SettingsError(msg)
@@ -141,6 +147,32 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
     except (ArchiveError, OSError) as error:
         msg = f"CODE_URI {url} cannot be unpacked: {error}"
         raise SettingsError(msg) from error
+
+
+def _sha256(file: Path) -> str:
+    found = hashlib.sha256()
+    with file.open("rb") as content:
+        while piece := content.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def _copy_archive(fs: Any, path: str, target: Path) -> None:
+    """Copy the file *path* of *fs* to *target*; nobody has checked yet what it is.
+
+    Raises:
+        SettingsError: it is larger than any archive of code.
+    """
+    with target.open("wb") as file, fs.open(path, "rb") as source:
+        while piece := source.read(1 << 20):
+            file.write(piece)
+            if file.tell() > _MOST_BYTES:
+                raise _too_large(path)
+
+
+def _too_large(path: str) -> SettingsError:
+    most = f"{_MOST_BYTES >> 20} MiB"
+    return SettingsError(f"CODE_URI {path} is larger than {most}; put data elsewhere, and read it from the script")
 
 
 def _open(url: str) -> tuple[Any, str]:

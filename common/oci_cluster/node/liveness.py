@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from oci_cluster.contract.first_cause import first_cause
 from oci_cluster.contract.names import exit_file, heartbeat_file, is_node, rank_of
 from oci_cluster.contract.outcome import Outcome, outcome_of
 from oci_cluster.contract.settings import NodeSettings
@@ -71,9 +72,9 @@ class Failure(Outcome):
         return Outcome(self.exit_code, reason or self.reason, is_unasked=self.is_unasked)
 
     @property
-    def may_be_a_consequence(self) -> bool:
-        """Whether a peer's loss looks like this: code 1, an abort, main lost."""
-        return self.exit_code in {1, 134, ExitCode.LOST} and not self.is_silence and not self.is_own_error
+    def is_consequence(self) -> bool | None:
+        """False where no other node can have brought it on; else nobody knows."""
+        return False if self.is_silence or self.is_own_error else None
 
     @property
     def was_stopped(self) -> bool:
@@ -93,18 +94,6 @@ class Restart:
     is_failure: bool
     begins_life: bool = False
     """Whether main begins the next life: not all nodes can come to another attempt of this one."""
-
-
-# Failures so close together count as simultaneous. Launchers of ranks look at them every tenth of a second and take up
-# to a second to end; clocks kept by NTP are some milliseconds apart.
-_SAME_MOMENT_S = 2.0
-
-
-def first_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that caused the others: the first, or its best explanation."""
-    first = min(failures, key=lambda failure: failure.time)
-    moment = [failure for failure in failures if failure.time - first.time <= _SAME_MOMENT_S]
-    return min(moment, key=lambda failure: (failure.may_be_a_consequence, failure.time))
 
 
 class NodesWatch:

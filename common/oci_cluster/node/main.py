@@ -7,13 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from oci_cluster.contract.first_cause import first_cause, may_be_a_consequence
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
-from oci_cluster.node.liveness import Failure, NodesWatch, Restart, by_role_and_rank, first_cause
+from oci_cluster.node.liveness import Failure, NodesWatch, Restart, by_role_and_rank
 from oci_cluster.node.pulse import ENDED_WELL, NoAnswer, Pulse
 from oci_cluster.node.script import Script, checked_address
 from oci_cluster.system.redaction import redact
@@ -264,7 +265,7 @@ class Main:
             # Parameter servers have no end of their own: they neither follow the others nor hang.
             others = [node for node in nodes.members if not node.startswith("PS")]
             unreported = [node for node in ("MAIN", *others) if node not in reported | ended_well]
-            is_clear = any(not failure.may_be_a_consequence for failure in failures)
+            is_clear = any(not may_be_a_consequence(failure) for failure in failures)
             waited_s = pulse.clock() - noticed_at
             if is_clear or not unreported or waited_s >= patience_s:
                 break

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
+from oci_cluster.system.env_lock import is_lock_of, lock_beside, locked_beside
 from oci_cluster.system.pip_config import TORCH_CPU_INDEX, torch_index
 from oci_cluster.system.python_env import (
     listed_requirements,
@@ -59,11 +60,14 @@ def with_packages(
         return python
     with one_at_a_time(root, directory.name, say):
         if not (stamp.exists() and python.exists()):
-            wanted = [*packages, *(word for file in env_files for word in listed_requirements(root, file))]
+            listed = {file: listed_requirements(root, file) for file in env_files}
+            wanted = [*packages, *(word for words in listed.values() for word in words)]
+            locks = [lock_beside(file) for file, words in listed.items() if is_lock_of(lock_beside(file), words)]
             say(f"adding {', '.join(wanted)} to the environment of {framework.name} (first time only)")
             shutil.rmtree(directory, ignore_errors=True)
             try:
                 _make(directory, base)
+                _install_locked(root, python, base, locks, say)
                 _install(root, python, base, wanted, say, torch=torch)
                 _check_torch(python, torch)
             except BaseException:
@@ -81,7 +85,12 @@ def _digest(framework: Path, packages: Sequence[str], env_files: Sequence[Path])
         sys.version,
         *made,
         *sorted(packages),
-        *(path.read_text(errors="replace") for path in env_files),
+        *(
+            path.read_text(errors="replace")
+            for file in env_files
+            for path in (file, lock_beside(file))
+            if path.exists()
+        ),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
@@ -102,6 +111,15 @@ def _make(directory: Path, base: Path) -> None:
             content = head.replace(bytes(base.parent), bytes(own.parent)) + end + rest
         own.write_bytes(content)
         own.chmod(program.stat().st_mode)
+
+
+def _install_locked(root: Path, python: Path, base: Path, locks: Sequence[Path], say: Say) -> None:
+    """Install what *locks* have, by its hashes, but for what *base* has."""
+    install = [*own_pip(root, say), "--python", str(python), "install", "--compile", "--no-deps", "--require-hashes"]
+    for lock in locks:
+        with tempfile.TemporaryDirectory() as scratch:
+            if locked_beside(lock, _versions(base), locked := Path(scratch, "locked.txt")):
+                run_installer([*install, "--requirement", locked], say)
 
 
 def _install(root: Path, python: Path, base: Path, wanted: Sequence[str], say: Say, *, torch: str) -> None:

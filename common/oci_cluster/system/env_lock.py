@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,11 @@ class Step:
 
     words: Sequence[str]
     is_locked: bool = False
+
+
+def lock_beside(env_file: Path) -> Path:
+    """Return where the lock of *env_file* is: beside it."""
+    return env_file.with_name(f"{env_file.stem}-lock.txt")
 
 
 def head(entries: Sequence[str]) -> str:
@@ -91,6 +96,26 @@ def locked_steps(
     lines = [block.partition("\\")[0].partition("\n")[0].strip() + "\n" for block in blocks]
     versions.write_text("".join(lines), encoding="utf-8")
     return [Step(whole, is_locked=True), Step(["--constraint", str(versions), *entries, *added])]
+
+
+def locked_beside(lock: Path, names: Collection[str], target: Path) -> bool:
+    """Write what *lock* has, but for the packages *names*, to the file *target*; return whether that is anything.
+
+    Args:
+        lock: Of what is added to an environment.
+        names: What that environment has already, whose versions count.
+        target: Is installed with ``--no-deps --require-hashes``.
+    """
+    there = {_normal(name) for name in names}
+    blocks = [
+        block for block in _blocks(lock.read_text(encoding="utf-8")) if _normal(block.partition("==")[0]) not in there
+    ]
+    target.write_text("".join(blocks), encoding="utf-8")
+    return bool(blocks)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _blocks(text: str) -> list[str]:

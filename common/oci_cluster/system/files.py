@@ -6,11 +6,54 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from oci_cluster.errors import BackendError, NotPermittedError
+
+# Of what is kept of a cluster most is its environment. What a program can be given of that and of arguments is 6 MB at
+# most (Linux, exec.c: three quarters of _STK_LIM); as JSON it takes some more.
+_MOST_KEPT_BYTES = 16 << 20
+
+
+class NoRegularFileError(OSError):
+    """It is a pipe, a device or a folder, which somebody has put into a file's place."""
+
+
+def read_regular(path: str | Path, start: int = 0, end: int | None = None) -> bytes:
+    """Return the bytes of the file *path* from *start* to *end*, as far as there are any.
+
+    Raises:
+        NoRegularFileError: it is none. Of a pipe, to open it would wait for who writes; a device has no end.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise NoRegularFileError(errno.EINVAL, "not a regular file", str(path)) from error
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NoRegularFileError(errno.EINVAL, "not a regular file", str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            file.seek(start)
+            return file.read(-1 if end is None else end - start)
+    finally:
+        os.close(descriptor)
+
+
+def read_kept(path: Path) -> bytes:
+    """Return what the file *path* of a cluster's own directory holds, which its nodes could have replaced.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than any that is written there.
+    """
+    body = read_regular(path, 0, _MOST_KEPT_BYTES + 1)
+    if len(body) > _MOST_KEPT_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {_MOST_KEPT_BYTES} bytes", str(path))
+    return body
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
@@ -67,13 +110,16 @@ def locked(path: Path, waiting: Callable[[], object] = lambda: None) -> Iterator
 def is_locked(path: Path) -> bool:
     """Return whether a living process holds the lock of the file *path*."""
     try:
-        with path.open("r") as lock:
-            # Shared: two who ask at the same time must not take each other for a holder.
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # to open a pipe would wait for who writes
     except FileNotFoundError:
         return False
+    try:
+        # Shared: two who ask at the same time must not take each other for a holder.
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
     return False
 
 

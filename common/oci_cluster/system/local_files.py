@@ -5,20 +5,15 @@ fsspec has the same, behind an import of 0.1 s of CPU: three quarters of what st
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import stat
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.system.files import write_whole
+from oci_cluster.system.files import read_regular, write_whole
 
 PROTOCOL = "file"
-
-
-class NoRegularFileError(OSError):
-    """It is a pipe, a device or a folder, which somebody has put into a file's place."""
 
 
 class LocalFiles:
@@ -62,22 +57,9 @@ class LocalFiles:
         """Return the bytes of the file *path* from *start* to *end*, as far as there are any.
 
         Raises:
-            NoRegularFileError: it is none. Of a pipe, to open it would wait for who writes; a device has no end.
+            NoRegularFileError: it is none.
         """
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # a socket
-                raise NoRegularFileError(errno.EINVAL, "not a regular file", path) from error
-            raise
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise NoRegularFileError(errno.EINVAL, "not a regular file", path)
-            with open(descriptor, "rb", closefd=False) as file:
-                file.seek(start)
-                return file.read(-1 if end is None else end - start)
-        finally:
-            os.close(descriptor)
+        return read_regular(path, start, end)
 
     def info(self, path: str) -> dict[str, Any]:
         """Describe the file or folder *path*; a new description is a changed file."""

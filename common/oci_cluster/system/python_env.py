@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.env_lock import LOCK, Step, is_lock_of, locked_steps, names_torch, not_locked
 from oci_cluster.system.files import locked
@@ -64,10 +65,11 @@ def _own_version(root: Path) -> str:
     return subprocess.check_output([tools_python(root), "-c", "import sys; print(sys.version, end='')"], text=True)  # noqa: S603
 
 
-def ensure_backend_tools(root: Path, backend: str, say: Say) -> Path | None:
+def ensure_backend_tools(root: Path, backend: str, say: Say, *, is_preview: bool = False) -> Path | None:
     """Add to ``.venv`` what the launcher needs for *backend*, unless it is there; return its interpreter.
 
-    None for a backend that has no ``common/requirements-<name>.txt``: it needs nothing.
+    None for a backend that has no ``common/requirements-<name>.txt``: it needs nothing. A preview asks nobody, and is
+    content with ``common/requirements-<name>-preview.txt``.
 
     Raises:
         BackendError: it cannot be had; holds the installer's last words.
@@ -75,22 +77,49 @@ def ensure_backend_tools(root: Path, backend: str, say: Say) -> Path | None:
     if not (root / "common" / f"requirements-{backend}.txt").exists():
         return None
     ensure_tools(root, say)
-    what = f"installing what the backend {backend} needs"
-    return _ensure_locked(root, f"requirements-{backend}.txt", f".{backend}-tools", what, say)
+    whole, what = f"requirements-{backend}.txt", f"installing what the backend {backend} needs"
+    if is_preview and not _stamp(root, whole, f".{backend}-tools").exists():
+        part = f"requirements-{backend}-preview.txt"
+        return _ensure_locked(root, part, f".{backend}-preview-tools", f"{what} for a dry run", say)
+    return _ensure_locked(root, whole, f".{backend}-tools", what, say)
+
+
+def _stamp(root: Path, requirements: str, name: str) -> Path:
+    """Return the file of ``.venv`` that is there when all that *requirements* of ``common`` locks is."""
+    return own_venv(root) / f"{name}-{_digest((root / 'common' / requirements).read_bytes())}"
 
 
 def _ensure_locked(root: Path, requirements: str, stamp_name: str, what: str, say: Say) -> Path:
     """Have in ``.venv`` what the file *requirements* of ``common`` locks; return its interpreter."""
     file, python = root / "common" / requirements, tools_python(root)
-    stamp = own_venv(root) / f"{stamp_name}-{_digest(file.read_bytes())}"
-    if stamp.exists() and python.exists():
+    stamp = _stamp(root, requirements, stamp_name)
+    if _is_made(stamp, python):
         return python
     with one_at_a_time(root, "the launcher", say):
-        if not (stamp.exists() and python.exists()):
+        if not _is_made(stamp, python):
             say(f"{what} (first time only)")
             _make(own_venv(root), [Step(["--require-hashes", "--requirement", str(file)])], root, say)
             stamp.touch()
     return python
+
+
+def _is_made(stamp: Path, python: Path) -> bool:
+    """Return whether an environment is there, whole, with its interpreter.
+
+    Raises:
+        NotPermittedError: it is, and this user may not run it.
+    """
+    why = os.strerror(errno.EACCES)
+    try:
+        if not (stamp.exists() and python.exists()):
+            return False
+        if os.access(python, os.X_OK):
+            return True
+    except OSError as error:
+        why = str(error.strerror)
+    venv = python.parents[1]
+    msg = f"{python} cannot be run: {why}; allow that (chmod u+rx), or remove {venv}: the next launch makes it anew"
+    raise NotPermittedError(msg)
 
 
 def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> Path:
@@ -118,7 +147,7 @@ def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> P
     stamp = directory / f".made-{_digest(recipe + _own_version(root).encode())}"
 
     def is_there() -> bool:
-        return stamp.exists() and python.exists() and not (torch and _has_other_torch(directory))
+        return _is_made(stamp, python) and not (torch and _has_other_torch(directory))
 
     if is_there():
         return python
@@ -285,6 +314,8 @@ def _make(
 ) -> None:
     started, uv = time.monotonic(), shutil.which("uv")
     if not (directory / "bin" / "python").exists():
+        with contextlib.suppress(OSError):  # a link to an interpreter that is gone: venv would leave it as it is
+            (directory / "bin" / "python").unlink()
         # pip is wanted in .venv only: it installs into the others from there, three seconds sooner.
         is_own = directory == own_venv(root)
         base = sys.executable if is_own else str(tools_python(root))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS
 from oci_cluster.contract.config import SettingsReader, read_settings_file
 from oci_cluster.contract.settings import checked, min_workers_of, read_settings
 from oci_cluster.contract.settings_table import (
@@ -21,7 +22,7 @@ from oci_cluster.contract.settings_table import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-# Who hands settings to agents.
+# Who reads what agents do.
 NODES = {Receiver.AS_GIVEN, Receiver.RESOLVED, Receiver.DECIDED, Receiver.PLACED}
 # A folder of code is chosen for images and for launches; the engine builds images and runs nodes.
 SHARED_WITH_IMAGES = {"CODE_DIR", "DOCKER"}
@@ -106,6 +107,13 @@ def test_the_example_of_a_configuration_shows_what_can_be_configured(tmp_path: P
     shown = read_settings_file(tmp_path / "config.env")
     assert len(shown) == len(lines)
     assert shown == {name: row.example or row.default for name, row in SETTINGS.items() if row.is_for_config}
+    told = re.findall(r"^# .*Defaults? on local and docker: (.+)\.\n((?:# [A-Z_]+=.*\n)+)", text, re.MULTILINE)
+    names = [re.findall(r"[A-Z_]+(?==)", block) for _, block in told]
+    values = [re.findall(r"[\d.]*\d", numbers) for numbers, _ in told]
+    pairs = {
+        name: value for these, own in zip(names, values, strict=True) for name, value in zip(these, own, strict=True)
+    }
+    assert pairs == ONE_MACHINE_DEFAULTS
 
 
 @pytest.mark.parametrize("backend", ["docker", "kubernetes", "local", "oci"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -12,6 +14,7 @@ import pytest
 from unit.contract.fake_storage import KEY, LAUNCH, FailingFileSystem
 
 from oci_cluster.contract.cluster_dir import MAX_BYTES, ClusterDir
+from oci_cluster.contract.oci_storage import OciFiles
 from oci_cluster.errors import BackendError, ExitCode, NotPermittedError, SettingsError, StorageError
 
 REQUESTS: dict[str, Callable[[ClusterDir], Any]] = {
@@ -189,3 +192,20 @@ def test_a_file_system_without_rm_file_has_rm(
     monkeypatch.setattr(FailingFileSystem, "rm", lambda self, path: self._answer(f"rm {path}"), raising=False)
     ClusterDir("failing://c", LAUNCH, KEY).remove("stop")
     assert [call for call in failing.calls if call.startswith("rm")] == ["rm c/stop"]
+
+
+# --- What nobody has checked yet ------------------------------------------------------------------------------------
+
+
+def test_an_object_without_end_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wants no more than some bytes gets one piece more at most; and is told."""
+    closed = []
+    response = SimpleNamespace(
+        data=SimpleNamespace(
+            raw=SimpleNamespace(stream=lambda size, **_: itertools.repeat(bytes(size))), close=lambda: closed.append(1)
+        )
+    )
+    monkeypatch.setattr(OciFiles, "_ask", lambda _, _operation, _path, read: read(response))
+    files = OciFiles(None, None)  # type: ignore[arg-type]
+    assert not files.get_file("bucket/code.tar", str(tmp_path / "code.tar"), most=3 << 20)
+    assert ((tmp_path / "code.tar").stat().st_size, closed) == (4 << 20, [1])

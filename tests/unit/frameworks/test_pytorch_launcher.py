@@ -102,6 +102,8 @@ def test_deepspeed_gets_the_gpus_of_every_node(launcher: ModuleType, monkeypatch
         ([(0, -signal.SIGABRT, 50), (1, 9, 50)], 9, "rank 1 ended with 9"),
         ([(0, -signal.SIGTERM, 50), (1, 1, 50)], 1, "rank 1 ended with 1"),
         ([(0, 8, 51), (1, 9, 50)], 9, "rank 1 ended with 9"),
+        # A rank that heeds torchrun's TERM, and ends later with a code of its own, has not failed first.
+        ([(0, 9, 53), (1, 1, 50)], 1, "rank 1 ended with 1"),
     ],
 )
 def test_exit_code_is_that_of_the_rank_that_no_other_explains(

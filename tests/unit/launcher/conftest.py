@@ -16,7 +16,7 @@ from unit.launcher.following import Run
 from unit.launcher.life import Life
 from unit.launcher.shown_logs import Logs
 
-from oci_cluster.launcher import cli, opening
+from oci_cluster.launcher import cli, launch, opening
 from oci_cluster.launcher import planning as plan_module
 
 
@@ -38,12 +38,13 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     (root / "dask" / "settings.env").write_text("MIN_WORKERS=1\n")
     (root / "common").mkdir()
     found = Door(root)
-    for module in (cli, opening):
+    for module in (cli, launch, opening):
         monkeypatch.setattr(module, "PROJECT_ROOT", root)
+    for module in (cli, opening):
         monkeypatch.setattr(module, "open_backend", found.open)
     monkeypatch.setattr(opening, "known_backends", lambda: ["cloud", "local"])
-    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: None)
-    monkeypatch.setattr(cli, "ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_, **__: None)
+    monkeypatch.setattr(launch, "ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGCHLD)}
     yield found
     signal.set_wakeup_fd(-1)

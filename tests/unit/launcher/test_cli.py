@@ -11,7 +11,7 @@ import pytest
 from unit.launcher.door import Door
 
 from oci_cluster.errors import BackendError, UsageError
-from oci_cluster.launcher import cli, opening
+from oci_cluster.launcher import cli, launch, opening
 
 WRONG = [
     ("launch", [], "expected <framework> <workers>, got 0 of them"),
@@ -115,7 +115,7 @@ def test_a_verb_goes_on_where_its_packages_are(
     """The same words, in the launcher's own interpreter; relative paths begin where the user is."""
     python = tmp_path / "venv" / "bin" / "python"
     asked: list[Any] = []
-    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *words: asked.append(words[:2]) or python)
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *words, **_: asked.append(words[:2]) or python)
     here = Path.cwd()
     with pytest.raises(ReplacedError):
         cli.run("list", ["--all", "--backend", "cloud"])
@@ -124,11 +124,22 @@ def test_a_verb_goes_on_where_its_packages_are(
     assert (asked, door.backend.calls) == ([(door.root, "cloud")], [])
 
 
+def test_an_interpreter_that_does_not_run_is_named(door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With what to do: it is no bug of ours."""
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("no program")
+    python.chmod(0o755)
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: python)
+    with pytest.raises(BackendError, match=f"^{python} cannot be run: Exec format error; remove {tmp_path}/venv: "):
+        cli.run("list", ["--backend", "cloud"])
+
+
 def test_where_its_packages_are_a_verb_just_runs(
     door: Door, replaced: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would begin again and again."""
-    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_, **__: Path(sys.prefix) / "bin" / "python")
     assert (cli.run("list", []), replaced, door.opened) == (0, [], ["local"])
 
 
@@ -136,7 +147,7 @@ def test_a_launch_goes_on_in_the_environment_that_it_has_just_made(
     door: Door, replaced: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Before anything is started."""
-    monkeypatch.setattr(cli, "ensure_tools", lambda *_: tmp_path / "venv" / "bin" / "python")
+    monkeypatch.setattr(launch, "ensure_tools", lambda *_: tmp_path / "venv" / "bin" / "python")
     with pytest.raises(ReplacedError):
         cli.run("launch", ["dask", "1"])
     assert (len(replaced), door.backend.asked("start"), door.backend.calls[-1]) == (1, [], "close")
@@ -145,7 +156,7 @@ def test_a_launch_goes_on_in_the_environment_that_it_has_just_made(
 def test_packages_that_cannot_be_had_end_a_verb(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was asked."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         msg = "no network"
         raise BackendError(msg)
 

@@ -10,8 +10,8 @@ import pytest
 from unit.launcher.door import Door, ended
 
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.errors import ExitCode, StoppedError
-from oci_cluster.launcher import cli
+from oci_cluster.errors import BackendError, ExitCode, StoppedError
+from oci_cluster.launcher import cli, launch
 
 
 def test_a_detached_launch_prints_the_name_alone(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +69,29 @@ def test_whatever_the_launcher_meets_nothing_goes_on_alone(
     assert "oci_cluster: ending mine, which nobody can follow\n" in capsys.readouterr().err
 
 
+def test_one_that_could_not_be_ended_keeps_its_guard(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tries again when this process is over."""
+    notes: list[str] = []
+
+    class Noting:
+        def __init__(self, *_: object, **__: object) -> None:
+            notes.append("guard")
+
+        def dismiss(self) -> None:
+            notes.append("dismiss")
+
+    def fail(*_: object, **__: object) -> None:
+        msg = "no answer"
+        raise BackendError(msg)
+
+    monkeypatch.setattr("oci_cluster.launcher.guard.Guard", Noting)
+    monkeypatch.setattr("oci_cluster.launcher.follow.Follower.run", fail)
+    monkeypatch.setattr("oci_cluster.launcher.lifecycle.Lifecycle.stop", fail)
+    with pytest.raises(BackendError, match="no answer"):
+        cli.run("launch", ["dask", "1"])
+    assert notes == ["guard"]
+
+
 def test_a_name_that_nobody_reads_is_no_success(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """141, as shells have it; the cluster, which nobody could name, is stopped."""
 
@@ -80,7 +103,7 @@ def test_a_name_that_nobody_reads_is_no_success(door: Door, monkeypatch: pytest.
 
     door.backend.on["start"] = start
     monkeypatch.setattr("builtins.print", fail)
-    monkeypatch.setattr(cli, "discard", lambda _: None)  # stdout is pytest's
+    monkeypatch.setattr(launch, "discard", lambda _: None)  # stdout is pytest's
     with pytest.raises(StoppedError, match="the reader of the output has gone") as caught:
         cli.run("launch", ["dask", "1", "--detach"])
     assert caught.value.exit_code == 141

@@ -13,7 +13,7 @@ from unit.launcher.door import Door, ended
 
 from oci_cluster.contract.cluster import Plan, clusters_dir
 from oci_cluster.errors import BackendError, SettingsError, UsageError
-from oci_cluster.launcher import cli, follow
+from oci_cluster.launcher import cli, follow, opening
 from oci_cluster.system.console import Say
 
 
@@ -68,6 +68,18 @@ def test_a_dry_run_asks_nobody_where_that_costs(door: Door) -> None:
     door.backend.is_free_to_ask = False
     assert cli.run("launch", ["dask", "1", "--dry-run"]) == 0
     assert door.backend.calls == ["place", ("preview", False), "close"]
+
+
+@pytest.mark.parametrize(("words", "is_preview"), [(["--dry-run"], True), ([], False)])
+def test_a_dry_run_has_no_more_installed_than_it_imports(
+    door: Door, monkeypatch: pytest.MonkeyPatch, words: list[str], *, is_preview: bool
+) -> None:
+    """An SDK has half a gigabyte."""
+    asked: list[bool] = []
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_, is_preview: asked.append(is_preview))
+    ended(door, 0)
+    assert cli.run("launch", ["dask", "1", *words]) == 0
+    assert asked == [is_preview]
 
 
 @pytest.mark.parametrize("step", ["place", "prepare", "start"])

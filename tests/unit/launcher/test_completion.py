@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,15 @@ def test_what_is_damaged_or_no_cluster_is_left_out(root: Path, cluster_id: str, 
     keep(root, "mine-1234abce")
     (root / ".clusters" / cluster_id).mkdir()
     (root / ".clusters" / cluster_id / "cluster.json").write_text(text)
+    assert offered(root, "stop.sh ") == ["mine"]
+
+
+@pytest.mark.timeout(60)
+def test_no_tab_waits_for_who_writes_into_a_pipe(root: Path) -> None:
+    """A script could have put it there."""
+    keep(root, "mine-1234abce")
+    (root / ".clusters" / "pipe-1234abcd").mkdir()
+    os.mkfifo(root / ".clusters" / "pipe-1234abcd" / "cluster.json")
     assert offered(root, "stop.sh ") == ["mine"]
 
 

@@ -72,8 +72,8 @@ def test_a_cluster_begins_with_as_many_as_adapt_allows(checkout: Checkout, worke
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"ADAPT": "1"}, "ADAPT: '1' is not two numbers of workers, the smaller first, such as 1:10"),
-        ({"ADAPT": "3:1"}, "ADAPT: '3:1' is not two numbers of workers, the smaller first, such as 1:10"),
+        ({"ADAPT": "1"}, "ADAPT: '1' is not two numbers, the smaller first, such as 1:10"),
+        ({"ADAPT": "3:1"}, "ADAPT: '3:1' is not two numbers, the smaller first, such as 1:10"),
         ({"ADAPT": "1:x"}, "ADAPT: 'x' is not a whole number from 0 to 1000000"),
         ({"ADAPT": "-1:3"}, "ADAPT: '-1' is not a whole number from 0 to 1000000"),
         ({"ADAPT": "1:251"}, "ADAPT: 251 is more than the 250 workers that local takes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import socket
 import sys
@@ -24,7 +25,12 @@ def prove(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for name, text in {"NODE_NAME": "MAIN", "NODE_ADDRESS": "127.0.0.1", "MAIN_ADDRESS": "127.0.0.1"}.items():
+    for name, text in {
+        "NODE_NAME": "MAIN",
+        "NODE_ADDRESS": "127.0.0.1",
+        "MAIN_ADDRESS": "127.0.0.1",
+        "LAUNCH_KEY": "5eed",
+    }.items():
         monkeypatch.setenv(name, text)
     monkeypatch.setattr(module, "CONNECT_S", 0.5)
     monkeypatch.setattr(module, "MEET_S", 5.0)
@@ -66,6 +72,21 @@ def test_a_port_that_is_not_reached_is_told_with_why(prove: Any, capsys: pytest.
     assert "refused" in shown
 
 
+_THREADS: list[threading.Thread] = []
+
+
+def _at_once(make: Any, then: Any) -> Any:
+    """Return *make*, after which *then* is done in a thread."""
+
+    def made(*words: Any) -> Any:
+        server = make(*words)
+        _THREADS.append(threading.Thread(target=then))
+        _THREADS[-1].start()
+        return server
+
+    return made
+
+
 def run_both(prove: Any, workers: int, ports: str) -> tuple[bool, list[bool]]:
     """Have main and *workers* meet; return what each says."""
     meeting, said = free_port(), []
@@ -84,6 +105,59 @@ def test_main_and_workers_prove_it_both_ways(prove: Any, capsys: pytest.CaptureF
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     assert all(line.startswith("live: fine from MAIN to MAIN: ANY_PORT ") for line in lines)
+
+
+def test_who_has_not_the_launchs_key_is_no_worker(prove: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it says nothing, anything, or what main itself has said: it is told nothing, and a worker still comes."""
+    monkeypatch.setattr(prove, "PROOF_S", 0.2)
+    heard: list[bytes] = []
+    meeting = free_port()
+
+    def stranger(says: str) -> None:
+        with socket.create_connection(("127.0.0.1", meeting), 5) as line, line.makefile("rb") as file:
+            question = file.readline()
+            if says == "echo":
+                line.sendall(question)
+                line.sendall(file.readline())
+            elif says:
+                line.sendall(says.encode("latin1"))
+            line.settimeout(5)
+            with contextlib.suppress(OSError):  # it hangs up
+                heard.append(file.read())
+
+    def come() -> None:
+        for says in ("", "\n\n", "echo", "x" * 1000, "\xff\n\xff\n", '["open", ""]\n["open", ""]\n'):
+            stranger(says)
+        said.append(prove.as_worker(meeting))
+
+    said: list[bool] = []
+    monkeypatch.setattr(prove.socket, "create_server", _at_once(prove.socket.create_server, come))
+    assert prove.as_main("", meeting, 1)
+    _THREADS.pop().join()
+    assert said == [True]
+    assert not [text for text in heard if b"[" in text], heard
+
+
+def test_a_worker_obeys_nobody_else(prove: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that listens on main's address before main does, or in its place."""
+    monkeypatch.setattr(prove, "MEET_S", 0.0)
+    monkeypatch.setattr(prove, "PROOF_S", 0.5)
+    obeyed: list[object] = []
+    monkeypatch.setattr(prove.Peer, "open", lambda *words: obeyed.append(words))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def be_main() -> None:
+            connection = server.accept()[0]
+            with connection:
+                connection.sendall(b"00\n" + b"11\n" + b'["open", ""]\n')
+                with contextlib.suppress(OSError):
+                    connection.recv(1000)
+
+        thread = threading.Thread(target=be_main)
+        thread.start()
+        assert not prove.as_worker(server.getsockname()[1])
+        thread.join()
+    assert obeyed == []
 
 
 def test_one_way_that_fails_is_enough(prove: Any, monkeypatch: pytest.MonkeyPatch) -> None:

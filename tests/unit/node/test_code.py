@@ -182,6 +182,26 @@ def test_an_archive_that_is_not_there_is_named(target: Path, url: str) -> None:
     assert list(target.iterdir()) == []
 
 
+@pytest.mark.usefixtures("empty_memory")
+def test_an_archive_without_end_fills_no_disk(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hash is known when all of it is there; so it has a bound, and what is read beyond that is one piece."""
+    monkeypatch.setattr(code_module, "_MOST_BYTES", 3 << 20)
+    read = []
+
+    class Endless(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            assert size
+            assert size > 0
+            read.append(size)
+            return bytes(size)
+
+    monkeypatch.setattr(fsspec.filesystem("memory"), "open", lambda *_: Endless())
+    with pytest.raises(SettingsError, match=r"CODE_URI /bucket/code\.tar is larger than 3 MiB; put data elsewhere"):
+        fetch(f"memory://bucket/code.tar#sha256={'0' * 64}", target)
+    assert sum(read) == 4 << 20
+    assert list(target.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("raised", "error"),
     [
@@ -198,7 +218,7 @@ def test_storage_that_does_not_answer_is_told_from_storage_that_refuses(
     def fail(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr(fsspec.filesystem("memory"), "get_file", fail)
+    monkeypatch.setattr(fsspec.filesystem("memory"), "open", fail)
     with pytest.raises(error, match=r"CODE_URI memory://bucket/code\.tar: "):
         fetch(f"memory://bucket/code.tar#sha256={'0' * 64}", target)
     assert list(target.iterdir()) == []

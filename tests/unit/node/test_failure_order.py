@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from oci_cluster.node.liveness import Failure, first_cause
+from oci_cluster.contract.first_cause import first_cause, may_be_a_consequence
+from oci_cluster.node.liveness import Failure
 
 
 def failed(node: str, code: int, time: float, *, is_silence: bool = False) -> Failure:
@@ -30,7 +31,7 @@ def failed(node: str, code: int, time: float, *, is_silence: bool = False) -> Fa
 )
 def test_what_a_lost_peer_explains(code: int, *, is_silence: bool, may_be: bool) -> None:
     """An exception, an abort and a word of a lost main can be brought on by a peer; silence and a kill can not."""
-    assert failed("WORKER_1", code, 0, is_silence=is_silence).may_be_a_consequence is may_be
+    assert may_be_a_consequence(failed("WORKER_1", code, 0, is_silence=is_silence)) is may_be
 
 
 def cause(*failures: Failure) -> str:

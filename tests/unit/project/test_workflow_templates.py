@@ -71,13 +71,49 @@ def test_a_cluster_that_was_never_started_is_stopped_and_others_are_not_forgotte
     assert (tmp_path / "calls").read_text() == "stop train-1\n"
 
 
+LOGINS = {
+    "github": [github_steps()["Credentials"]["run"]],
+    "gitlab": read("gitlab.yaml")["train"]["before_script"][-3:],
+}
+ENDS = {"github": [github_steps()["Remove credentials"]["run"]], "gitlab": STOPS["gitlab"]}
+# Keeps what it is told until it is told to forget it, as docker's own does where it has no helper.
+DOCKER = """#!/bin/sh
+case "$1" in
+  login) mkdir -p ~/.docker && { echo "$2" && cat; } >~/.docker/config.json ;;
+  logout) grep -q "$2" ~/.docker/config.json && rm ~/.docker/config.json ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("name", LOGINS)
+@pytest.mark.parametrize("code", [0, 69])
+def test_no_credentials_stay_on_the_machine(name: str, code: int, tmp_path: Path) -> None:
+    """Which may be a runner of one's own; also where the cluster could not be stopped."""
+    write(tmp_path / "bin" / "docker", DOCKER, 0o755)
+    home, given = tmp_path / "home", {"OCI_CONFIG": "[DEFAULT]", "OCI_KEY": "PRIVATE KEY"}
+    home.mkdir()
+    if name == "gitlab":  # there these are files
+        given = {variable: str(write(tmp_path / variable, text)) for variable, text in given.items()}
+    login = {"HOME": str(home), "REGISTRY": "iad.ocir.io/n/r", "REGISTRY_USER": "u", "REGISTRY_PASSWORD": "secret"}
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "CLUSTER": "train-1", **login, **given}
+
+    def bash(words: list[str]) -> None:
+        subprocess.run(["bash", "-e", "-c", "\n".join(words)], cwd=tmp_path, env=environ, check=False)
+
+    bash(LOGINS[name])
+    assert {path.name for path in home.rglob("*") if path.is_file()} == {"config", "key.pem", "config.json"}
+    write(tmp_path / "scripts" / "stop.sh", f"#!/bin/sh\nexit {code}\n", 0o755)
+    bash(ENDS[name])
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
 def test_github_runs_on_a_tag_and_stops_in_any_case() -> None:
     workflow = read("github.yaml")
     assert workflow[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 has `on` for true
     assert workflow["permissions"] == {"contents": "read"}
     steps = github_steps()
-    assert [*steps][-2:] == ["Launch", "Stop"]
-    assert steps["Stop"]["if"] == "always()"
+    assert [*steps][-3:] == ["Launch", "Stop", "Remove credentials"]
+    assert steps["Stop"]["if"] == steps["Remove credentials"]["if"] == "always()"
     assert not [step for step in steps.values() if "continue-on-error" in step]
     assert [name for name, step in steps.items() if "secrets." in str(step)] == ["Credentials"]
     assert "secrets." not in str(workflow["env"])

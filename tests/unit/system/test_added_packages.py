@@ -6,6 +6,7 @@ What is said of pip is asked of the real pip, which takes seconds. The rest is d
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from unit.system.wheels import environment, run, wheel
 from oci_cluster.errors import BackendError, ClusterError, SettingsError
 from oci_cluster.system import added_packages, pip_config, python_env
 from oci_cluster.system.added_packages import with_packages
+from oci_cluster.system.env_lock import head, lock_beside
 
 pytestmark = pytest.mark.slow
 
@@ -142,6 +144,27 @@ def test_a_file_adds_its_list(unpacked: Place, tmp_path: Path) -> None:
     path.write_text("dependencies:\n  - pip:\n      - nothing\n")
     with pytest.raises(BackendError, match="nothing cannot be added"):
         unpacked.add(files=(path,))
+
+
+def locked(path: Path, wheels: Path, **hashes: str) -> Path:
+    """Return a file that lists `extra`, with its lock: the hashes are the wheels', or those that are given."""
+    file = path / "my.yaml"
+    file.write_text("dependencies:\n  - pip:\n      - extra==3.0\n")
+    lines = [head(["extra==3.0"])]
+    for name, version in (("base", "9.9"), ("extra", "3.0"), ("second", "1.0")):
+        found = [*wheels.glob(f"{name}-{version}-*.whl")]
+        own = hashlib.sha256(found[0].read_bytes()).hexdigest() if found else "0" * 64
+        lines.append(f"{name}=={version} \\\n    --hash=sha256:{hashes.get(name, own)}\n")
+    lock_beside(file).write_text("".join(lines))
+    return file
+
+
+def test_what_a_lock_has_is_installed_by_its_hashes(place: Place, tmp_path: Path) -> None:
+    """But for what the framework's environment has, whose versions count. Another lock is another set."""
+    python = place.add(files=(locked(tmp_path, place.wheels),))
+    assert place.names(python) == ["base=1.0", "extra=3.0", "second=1.0", "tool=1.0"]
+    with pytest.raises(BackendError, match="THESE PACKAGES DO NOT MATCH THE HASHES"):
+        place.add(files=(locked(tmp_path, place.wheels, second="1" * 64),))
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,19 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import audit
 import pytest
 from unit.system.fake_checkout import Checkout
 from unit.system.wheels import environment, run, wheel
 
 from oci_cluster.errors import BackendError
 from oci_cluster.system import python_env
-from oci_cluster.system.env_lock import IMAGE_LOCK, LOCK, head, is_lock_of, locked_steps, names_torch
+from oci_cluster.system.env_lock import IMAGE_LOCK, LOCK, head, is_lock_of, lock_beside, locked_steps, names_torch
 from oci_cluster.system.python_env import ensure_framework, requirements
 
 ROOT = Path(__file__).resolve().parents[3]
 FRAMEWORKS = sorted(path.parent.name for path in ROOT.glob("*/Dockerfile"))
+ADDED = [ROOT / "common" / "env-notebook.yaml", *ROOT.glob("scripts/sessions/*/env.yaml")]
 LISTED = ["dask==1.0", "bokeh==2.0"]  # of fake_checkout.ENV_YAML
 
 
@@ -47,6 +49,15 @@ def test_every_framework_is_locked_as_its_env_file_stands(framework: str) -> Non
         pins = {re.sub(r"\[[^]]*]", "", entry.partition(";")[0].strip()) for entry in entries}
         assert {pin.replace("_", "-").replace("backports.", "backports-") for pin in pins} <= set(locked)
         assert "://" not in lock.read_text()  # where packages come from is the user's affair
+
+
+@pytest.mark.parametrize("file", ADDED, ids=lambda path: path.parent.name)
+def test_what_is_added_for_notebooks_and_sessions_is_locked_too(file: Path) -> None:
+    """As the file stands; and it is audited."""
+    lock = lock_beside(file)
+    assert is_lock_of(lock, requirements(file)), f"{file} has changed, and {lock.name} has not: make lock"
+    assert set(requirements(file)) <= set(re.findall(r"^([a-z0-9.-]+==[^ ]+) ", lock.read_text(), re.MULTILINE))
+    assert lock in [path for pattern in audit.LOCKS for path in ROOT.glob(pattern)]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from oci_cluster.system.listeners import is_of_this_user
+from oci_cluster.system.listeners import is_of_this_user, peer_is_of_this_user
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system tells of listeners on Linux alone")
 
@@ -58,3 +59,39 @@ def test_of_others_there_may_be_none(tmp_path: Path, rows: list[str], rows_6: li
 
 def test_a_system_that_does_not_tell_is_taken_as_it_is(tmp_path: Path) -> None:
     assert is_of_this_user("127.0.0.2", 8888, tmp_path)
+    with socket.create_server(("127.0.0.2", 0)) as server, socket.create_connection(server.getsockname()) as peer:
+        assert peer_is_of_this_user(peer, tmp_path)
+
+
+@pytest.mark.parametrize(("uid", "inode", "expected"), [(MINE, 1, True), (OTHER, 1, False), (MINE, 0, False)])
+def test_the_peers_own_socket_tells_its_user(tmp_path: Path, uid: int, inode: int, *, expected: bool) -> None:
+    """Not this end's, which is there too; a socket without a process is nobody's, though it is shown as somebody's."""
+    with socket.create_server(("127.0.0.2", 0)) as server, socket.socket() as peer:
+        peer.bind(("127.0.0.2", 0))
+        peer.connect(server.getsockname())
+        connection, _ = server.accept()
+        with connection:
+            ends = [f"{HERE}:{end.getsockname()[1]:04X}" for end in (peer, connection)]
+            rest = "01 00000000:00000000 00:00000000 00000000"
+            rows = [
+                f"   0: {ends[0]} {ends[1]} {rest} {uid:5} 0 {inode}\n",
+                f"   1: {ends[1]} {ends[0]} {rest} 4711 0 1\n",
+            ]
+            (tmp_path / "tcp").write_text(HEAD + "".join(rows))
+            assert peer_is_of_this_user(connection, tmp_path) is expected
+
+
+def test_connections_of_this_user_are_known_and_those_of_others_too() -> None:
+    """A real connection; one that its owner has closed is nobody's."""
+    connect = "import socket, sys; c = socket.create_connection(('127.0.0.2', int(sys.argv[1]))); sys.stdin.read()"
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        command = [sys.executable, "-c", connect, str(server.getsockname()[1])]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as peer:
+            connection, _ = server.accept()
+            with connection:
+                assert peer_is_of_this_user(connection)
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(os, "geteuid", lambda: OTHER)
+                    assert not peer_is_of_this_user(connection)
+                peer.communicate(b"")
+                assert not peer_is_of_this_user(connection)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from unit.system.fake_checkout import LOCKED, Checkout
 
-from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
 from oci_cluster.system import python_env as environment
 from oci_cluster.system.python_env import ensure_framework, ensure_tools, tools_python
 
@@ -87,6 +87,30 @@ def test_an_interpreter_that_is_gone_is_made_again(checkout: Checkout) -> None:
     assert checkout.calls()[0].startswith("BIN/uv venv ")
 
 
+@pytest.mark.parametrize("framework", [False, True])
+def test_an_interpreter_that_may_not_be_run_is_named(checkout: Checkout, *, framework: bool) -> None:
+    """With what to do: it is no bug of ours, and nothing is made over it."""
+    python = checkout.framework() if framework else checkout.tools()
+    python.chmod(0)
+    checkout.calls()
+    with pytest.raises(NotPermittedError) as caught:
+        checkout.framework() if framework else checkout.tools()
+    assert str(caught.value) == (
+        f"{python} cannot be run: Permission denied; allow that (chmod u+rx), or remove {python.parents[1]}: the next"
+        " launch makes it anew"
+    )
+    assert checkout.calls() == []
+
+
+def test_a_link_to_an_interpreter_that_is_gone_is_no_hindrance(checkout: Checkout) -> None:
+    """As after an upgrade of the system's: neither venv nor uv would take its place."""
+    python = checkout.tools()
+    python.unlink()
+    python.symlink_to("/nonexistent/python3")
+    assert checkout.tools() == python
+    assert not python.is_symlink()
+
+
 def test_a_failure_has_the_installers_last_words(checkout: Checkout) -> None:
     """A failed installation is told with command, code and the last 15 lines (69)."""
     checkout.set(STUB_FAILS="3", STUB_OUTPUT="".join(f"line {number}\\n" for number in range(20)))
@@ -148,6 +172,23 @@ def test_the_packages_for_oci_are_added_once(checkout: Checkout, oci_requirement
     checkout.said.clear()
     assert environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append) == python
     assert (checkout.calls(), checkout.said) == ([], [])
+
+
+def test_a_preview_needs_a_part_of_them(checkout: Checkout, oci_requirements: Path) -> None:
+    """Unless all are there; a launch adds the others."""
+    oci_requirements.with_name("requirements-oci-preview.txt").write_text("jinja2==1.0\n")
+    checkout.tools()
+    for _ in range(2):
+        python = environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append, is_preview=True)
+        assert python == tools_python(checkout.root)
+    installed = [call.rpartition("/")[2] for call in checkout.calls() if "install" in call]
+    assert installed[1:] == ["requirements-oci-preview.txt"]
+    assert "installing what the backend oci needs for a dry run (first time only)" in checkout.said
+    environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append)
+    assert checkout.calls()[-1].endswith(LOCKED_OCI)
+    oci_requirements.with_name("requirements-oci-preview.txt").write_text("jinja2==2.0\n")
+    environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append, is_preview=True)
+    assert checkout.calls() == []
 
 
 def test_other_locked_packages_for_oci_are_installed_anew(checkout: Checkout, oci_requirements: Path) -> None:

@@ -44,9 +44,15 @@ _CODE = "/code"
 _IMAGE = re.compile(r"(sha256:)?[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
 _GPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9=,\":._/-]{0,200}|\"[A-Za-z0-9=,:._/-]{1,200}\"")
 _UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+# Processes and threads of a node: a script that forks without end must not take its machine with it. Half of the 32,768
+# that Linux numbers where it has 32 CPUs or fewer, and 1,024 for each CPU where it has more (PIDS_PER_CPU_DEFAULT).
+_PIDS = "16384"
 # What a node needs nothing of. Temporary files are on disk, in a volume without a name that goes with its container: in
 # a tmpfs they would count as the node's memory, and Dask spills to them when that is full.
-_HARDENED = ["--read-only", "--volume", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]  # noqa: S108 - the container's
+_HARDENED = [
+    *("--pids-limit", _PIDS, "--read-only", "--volume", "/tmp"),  # noqa: S108 - the container's
+    *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+]
 # Where Linux has SELinux, and it is on.
 _SELINUX = Path("/sys/fs/selinux/enforce")
 

@@ -187,8 +187,8 @@ class KubernetesBackend:
         import yaml
 
         head = (
-            "# What a launch makes, the Job first and suspended until the rest is there, which it owns.\n"
-            "# Nothing has been made. To make it: kubectl apply -f -\n"
+            "# What a launch makes: the Job is first, suspended until the rest is there, and owns it; here last\n"
+            "# Nothing has been made. To make it: kubectl apply -f FILE; to remove all of it: kubectl delete -f FILE\n"
         )
         return head + yaml.safe_dump_all(found, sort_keys=False, width=1_000_000).rstrip("\n")
 

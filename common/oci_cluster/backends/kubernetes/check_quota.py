@@ -71,14 +71,15 @@ def _of_team(service: Service, name: str, wanted: Wanted, count: int) -> Iterato
         return
     team = _cluster_queue(found)
     cluster_queue = service.find(f"{_KUEUE}/clusterqueues/{team}")
+    team = printable(team)
     if cluster_queue is None:
-        told = f"there is no ClusterQueue {printable(team)}, of which LocalQueue {name} is"
+        told = f"there is no ClusterQueue {team}, of which LocalQueue {name} is"
         yield fails("quota", told, "tell your administrator: the queue admits nothing")
         return
     state = usage.state_of(cluster_queue)
     if state not in {"open", "unknown"}:
-        told = f"ClusterQueue {printable(team)} is {state}: the cluster would wait"
-        yield fails("quota", told, f"ask your administrator: quota.sh resume {printable(team)}")
+        told = f"ClusterQueue {team} is {state}: the cluster would wait"
+        yield fails("quota", told, f"ask your administrator: quota.sh resume {team}")
         return
     uses = usage.uses([cluster_queue])
     for resource, each in wanted.items():
@@ -87,15 +88,11 @@ def _of_team(service: Service, name: str, wanted: Wanted, count: int) -> Iterato
 
 def _use_of(team: str, resource: str, need: Decimal, uses: list[usage.Use]) -> Finding:
     """Return whether the *need* of a *resource* fits one of the flavors that a team has of it."""
-    team = printable(team)
     if not uses:
         told = f"the quota of {team} does not name {resource}, which nodes request: the cluster could never start"
         return fails("quota", told, f"ask your administrator for {resource} in the quota of {team}")
-    free = max(one.nominal - one.used for one in uses)
-    most = max(one.nominal for one in uses)
-    told = (
-        f"{shown(max(free, Decimal(0)))} of {shown(most)} {resource} of {team} are free, and {shown(need)} are needed"
-    )
+    free, most = max(one.nominal - one.used for one in uses), max(one.nominal for one in uses)
+    told = _told(free, shown(most), f"{resource} of {team}", need)
     if need <= free:
         return fine("quota", told)
     if need <= most:
@@ -105,22 +102,23 @@ def _use_of(team: str, resource: str, need: Decimal, uses: list[usage.Use]) -> F
     return fails("quota", f"{told}: the cluster could never start", "launch fewer workers, or ask for more quota")
 
 
+def _told(free: Decimal, most: str, of_what: str, need: Decimal) -> str:
+    return f"{shown(max(free, Decimal(0)))} of {most} {of_what} are free, and {shown(need)} are needed"
+
+
 def _of_namespace(service: Service, wanted: Wanted, count: int) -> Iterator[Finding]:
     path = f"/api/v1/namespaces/{service.namespace}/resourcequotas"
-    rows = usage.plain_rows(service.items(path))
     need = {name: each * count for name, each in wanted.items()} | {"pods": Decimal(count)}
     bounded = False
-    for row in rows:
+    for row in usage.plain_rows(service.items(path)):
         resource = row["resource"].removeprefix("requests.")
         if resource not in need or not (is_amount(row["nominal"]) and is_amount(row["used"])):
             continue
         bounded = True
-        free, most = amount(row["nominal"]) - amount(row["used"]), amount(row["nominal"])
-        told = (
-            f"{shown(max(free, Decimal(0)))} of {row['nominal']} {printable(resource)} of ResourceQuota "
-            f"{printable(row['team'])} are free, and {shown(need[resource])} are needed"
-        )
-        if need[resource] <= free:
+        most, used = amount(row["nominal"]), amount(row["used"])
+        of_what = f"{printable(resource)} of ResourceQuota {printable(row['team'])}"
+        told = _told(most - used, row["nominal"], of_what, need[resource])
+        if need[resource] <= most - used:
             yield fine("quota", told)
         elif need[resource] <= most:
             yield fails("quota", told, "end other clusters of the namespace, or launch fewer workers")

@@ -1,23 +1,30 @@
-"""Why a cluster waits, in which place, and what has preempted it: read from Kueue's objects, and put in sentences.
+"""Why a cluster waits, in which place, and what has preempted it, in sentences; and all of them: ``queue.sh``.
 
-Nothing is asked here. What Kueue says is text for people, by whatever version of it: what is not understood is shown as
-it is. No time is promised, as Kueue knows none.
+What Kueue says is text for people, by whatever version of it: what is not understood is shown as it is. No time is
+promised, as Kueue knows none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from oci_cluster.backends.kubernetes.quantities import amount, is_amount, shown
-from oci_cluster.backends.kubernetes.requests import PRIORITY
+from oci_cluster.backends.kubernetes.requests import NAME, OWNER, PRIORITY, QUEUE
+from oci_cluster.backends.kubernetes.service import KubernetesError, Object, Service
 from oci_cluster.contract.values import parse_time
+from oci_cluster.errors import UsageError
 from oci_cluster.system.text import printable
 
-Object = Mapping[str, Any]
-
+KUEUE = "kueue.x-k8s.io/v1beta2"
+_FORBIDDEN = 403
+_JOB_UID = "kueue.x-k8s.io/job-uid"
+_VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+# Those that run first, then those that wait.
+_ORDER = ("ENDING", "RUNNING", "STARTING", "WAITING")
 UNSEEN_S = 20.0
 """Within so many seconds Kueue makes a Workload of each Job, also when it starts anew; where it works, within one."""
 
@@ -30,15 +37,30 @@ _TOO_LARGE = re.compile(
     r"\((?P<before>[^)]*)\) \+ current podset )?requests? \(?(?P<wanted>[^)>]*?)\)? "
     r"> maximum capacity \((?P<most>[^)]*)\)"
 )
-_UNCOVERED = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
 _ELSEWHERE = re.compile(r"flavor (?P<flavor>\S+) doesn't match node affinity")
 _TAINTED = re.compile(r"untolerated taint (?P<taint>\{[^}]*\}|\S+) in flavor (?P<flavor>\S+)")
-_GONE = re.compile(
-    r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) (doesn't exist|not found|is terminating or missing)"
+# What else it says, and what that means: where a cluster can never start, and where it waits.
+_GONE = "(doesn't exist|not found|is terminating or missing)"
+_NEVER = (
+    (rf"LocalQueue (\S+) {_GONE}", r"there is no LocalQueue \1; ask your administrator for its name"),
+    (rf"ClusterQueue (\S+) {_GONE}", r"there is no ClusterQueue \1; tell your administrator"),
+    (
+        "namespace doesn't match ClusterQueue selector",
+        "its queue belongs to a team that has not this namespace; tell your administrator",
+    ),
+    (
+        r"resource (\S+) unavailable in ClusterQueue",
+        r"its team's quota does not name \1, which its nodes request; have it added, or request none",
+    ),
 )
-_HELD = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (?P<how>inactive|stopped)")
-_WRONG_TEAM = re.compile(r"namespace doesn't match ClusterQueue selector")
-_PREEMPTING = re.compile(r"Pending the preemption of (?P<count>\d+) workload")
+_WAITS = (
+    (r"Queue (\S+) is stopped", r"\1 is held: it starts nothing until its administrator changes that"),
+    (  # so it says of a queue whose flavors are missing, too
+        r"Queue (\S+) is inactive",
+        r"\1 is held, or not set up in full: it starts nothing until its administrator changes that",
+    ),
+    (r"Pending the preemption of (\d+) workload", r"\1 of lower priority, or of borrowers, are ended for it"),
+)
 _POD_SET = re.compile(r"couldn't assign flavors to pod set \S+: ")
 _PREEMPTOR = re.compile(r"preemptor path: (?P<path>[^\s;]+)")
 # Reasons of Evicted, but for Preempted.
@@ -62,21 +84,21 @@ def waiting_line(job: Object | None, workload: Object | None, pending_workloads:
         pending_workloads: The items of ``pendingworkloads`` of its queue, or of all the team; none where nobody tells.
         now: Seconds since 1970.
     """
-    workload = workload or {}
     if not workload:
-        return f"queued {_age(job or {}, now)}: {why_unseen(job or {}, now)}"
-    line = _since(workload, now)
-    if place := place_of(workload, pending_workloads):
-        line += f", {place}"
-    return f"{line}: {is_impossible(workload) or reason_of(workload)}"
+        return f"queued {_age(job or {}, now)}: {why(job, workload, now)}"
+    place = place_of(workload, pending_workloads)
+    return f"{_since(workload, now)}{place and f', {place}'}: {why(job, workload, now)}"
 
 
-def why_unseen(job: Object, now: float) -> str:
-    """Return why Kueue may have made no Workload of a *job*, which only its own log tells for certain."""
+def why(job: Object | None, workload: Object | None, now: float) -> str:
+    """Return what a cluster waits for; why Kueue may have made no *workload* of it, its own log alone tells."""
+    if workload:
+        return is_impossible(workload) or reason_of(workload)
+    job = job or {}
     waited_s = seconds_since(str(_meta(job, "creationTimestamp") or ""), now)
     if waited_s is None or waited_s < UNSEEN_S:
         return "Kueue has not seen it yet"
-    priority = ((job.get("metadata") or {}).get("labels") or {}).get(PRIORITY, "")
+    priority = (_meta(job, "labels") or {}).get(PRIORITY, "")
     missing = f"there is no WorkloadPriorityClass {printable(priority)} (PRIORITY), or " if priority else ""
     return f"Kueue has made nothing of it: {missing}Kueue does not work; ask your administrator"
 
@@ -87,34 +109,12 @@ def is_impossible(workload: Object | None) -> str:
         told = printable(condition(workload or {}, "Evicted").get("message") or "")
         return f"Kueue has deactivated it{told and f': {told}'}; ask your administrator, and launch it again"
     said = _waits(workload or {})
-    if gone := _GONE.search(said):
-        what = f"{gone['kind']} {gone['name']}"
-        step = "ask your administrator for its name" if gone["kind"] == "LocalQueue" else "tell your administrator"
-        return printable(f"there is no {what}; {step}")
-    if _WRONG_TEAM.search(said):
-        return "its queue belongs to a team that has not this namespace; tell your administrator"
+    if told := _told(said, _NEVER):
+        return told
     for part in _POD_SET.split(said):
-        if uncovered := _UNCOVERED.search(part):
-            resource = uncovered["resource"]
-            return printable(
-                f"its team's quota does not name {resource}, which its nodes request; have it added, or request none"
-            )
-        impossible: dict[str, str] = {}
-        for found in _TOO_LARGE.finditer(part):
-            wanted = _sum(found["before"], found["wanted"])
-            impossible[found["flavor"]] = (
-                f"it requests {wanted} {found['resource']}, and {found['most']} is all that it can ever get in flavor "
-                f"{found['flavor']}"
-            )
-        for found in _ELSEWHERE.finditer(part):
-            impossible[found["flavor"]] = f"its nodes want other machines than those of flavor {found['flavor']}"
-        for found in _TAINTED.finditer(part):
-            impossible[found["flavor"]] = f"its nodes do not tolerate the taint of flavor {found['flavor']}"
-        possible = {found["flavor"] for found in _UNUSED.finditer(part)} - set(impossible)
-        if impossible and not possible:
-            return printable(
-                f"{', and '.join(dict.fromkeys(impossible.values()))}; request less, or ask for more quota"
-            )
+        never, missing = _flavors(part)
+        if never and not missing:
+            return printable(f"{', and '.join(dict.fromkeys(never.values()))}; request less, or ask for more quota")
     return ""
 
 
@@ -163,60 +163,42 @@ def position(workload: Object, pending_workloads: Sequence[Object]) -> tuple[int
 
 def reason_of(workload: Object) -> str:
     """Return what a cluster waits for."""
-    if (workload.get("spec") or {}).get("active") is False:
-        return "it was deactivated, and does not start again"
     if condition(workload, "QuotaReserved").get("status") == "True":
         return "its quota is reserved; an admission check is not through yet"
     said = _waits(workload)
-    if not said:
-        return "Kueue has not looked at it yet"
-    if held := _HELD.search(said):
-        # Kueue says "inactive" of a queue whose flavors are missing, too.
-        why = "is held" if held["how"] == "stopped" else "is held, or not set up in full"
-        return printable(f"{held['name']} {why}: it starts nothing until its administrator changes that")
-    if pending := _PREEMPTING.search(said):
-        return f"{pending['count']} of lower priority, or of borrowers, are ended for it"
-    needed = list(dict.fromkeys(_needed(said)))
-    return printable(" or ".join(needed) if needed else _POD_SET.sub("", said))
+    missing = _flavors(said)[1]
+    needed = [f"{' and '.join(dict.fromkeys(parts))} needed in flavor {name}" for name, parts in missing.items()]
+    told = _told(said, _WAITS) or " or ".join(needed) or _POD_SET.sub("", said)
+    return printable(told) or "Kueue has not looked at it yet"
 
 
 def state_of(workload: Object) -> str:
     """Return a word for what becomes of a cluster: ``WAITING STARTING RUNNING ENDING ENDED``."""
-    conditions = {one: condition(workload, one).get("status") == "True" for one in _STATES}
-    if conditions["Finished"]:
+
+    def is_true(kind: str, default: str = "") -> bool:
+        return bool(condition(workload, kind).get("status", default) == "True")
+
+    if is_true("Finished"):
         return "ENDED"
-    if conditions["Evicted"] and conditions["QuotaReserved"]:
+    if is_true("Evicted") and is_true("QuotaReserved"):
         return "ENDING"
-    if not conditions["Admitted"]:
+    if not is_true("Admitted"):
         return "WAITING"
-    # Without waitForPodsReady Kueue does not tell.
-    return "RUNNING" if condition(workload, "PodsReady").get("status", "True") == "True" else "STARTING"
+    return "RUNNING" if is_true("PodsReady", "True") else "STARTING"  # without waitForPodsReady Kueue does not tell
 
 
-_STATES = ("Finished", "Evicted", "QuotaReserved", "Admitted")
-
-
-def nodes_of(workload: Object) -> int:
-    """Return how many nodes a cluster has."""
-    return sum(_count(one) for one in _pod_sets(workload))
-
-
-def requests_of(workload: Object) -> dict[str, str]:
-    """Return what all nodes of a cluster request together, by resource; limits count where nothing is requested."""
-    total: dict[str, Decimal] = {}
-    for one in _pod_sets(workload):
-        pod = (one.get("template") or {}).get("spec") or {}
-        for container in pod.get("containers") or []:
+def size_of(workload: Object) -> tuple[int, dict[str, str]]:
+    """Return how many nodes a cluster has, and what all of them request; limits count where nothing is requested."""
+    count, total = 0, dict[str, Decimal]()
+    for one in (workload.get("spec") or {}).get("podSets") or []:
+        nodes = one["count"] if isinstance(one.get("count"), int) else 1
+        count += nodes
+        for container in ((one.get("template") or {}).get("spec") or {}).get("containers") or []:
             resources = container.get("resources") or {}
             for name, value in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
                 if is_amount(value):
-                    total[name] = total.get(name, Decimal(0)) + amount(value) * _count(one)
-    return {name: shown(value) for name, value in total.items()}
-
-
-def gpus_of(workload: Object) -> dict[str, str]:
-    """Return the devices that a cluster requests: resources with a ``/`` in their names, such as ``nvidia.com/gpu``."""
-    return {name: value for name, value in requests_of(workload).items() if "/" in name and value != "0"}
+                    total[name] = total.get(name, Decimal(0)) + amount(value) * nodes
+    return count, {name: shown(value) for name, value in total.items()}
 
 
 def condition(item: Object, kind: str) -> Mapping[str, Any]:
@@ -227,14 +209,8 @@ def condition(item: Object, kind: str) -> Mapping[str, Any]:
 
 def since_of(workload: Object) -> str:
     """Return since when a cluster is what it is: that of the condition which says so, or its creation."""
-    state = state_of(workload)
-    names = {
-        "RUNNING": ["PodsReady", "Admitted"],
-        "STARTING": ["Admitted"],
-        "ENDING": ["Evicted"],
-        "ENDED": ["Finished"],
-    }
-    for name in names.get(state, ["Evicted"]):
+    names = {"RUNNING": ["PodsReady", "Admitted"], "STARTING": ["Admitted"], "ENDED": ["Finished"]}
+    for name in names.get(state_of(workload), ["Evicted"]):
         if (found := condition(workload, name)).get("status") == "True":
             return str(found.get("lastTransitionTime", ""))
     return str(_meta(workload, "creationTimestamp") or "")
@@ -272,7 +248,7 @@ def _since(workload: Object, now: float) -> str:
     count, why, by_whom = preemptions(workload)
     # Who has preempted it is in its own team, where that is why.
     whom = f" by a higher priority in {by_whom}" if why == "InClusterQueue" else f" by {by_whom}"
-    times = f" ({_times(count)} in all)" if count > 1 else ""
+    times = f" ({count} times in all)" if count > 1 else ""
     return f"preempted{when}{whom if by_whom else ''}{times} and queued again"
 
 
@@ -282,15 +258,29 @@ def _waits(workload: Object) -> str:
     return str(found.get("message", "")) if found.get("status") == "False" else ""
 
 
-def _needed(said: str) -> Iterator[str]:
-    """Yield what is missing, flavor by flavor; a flavor in which the cluster can never fit is left out."""
-    never = {found["flavor"] for pattern in (_TOO_LARGE, _ELSEWHERE, _TAINTED) for found in pattern.finditer(said)}
+def _told(said: str, sentences: Sequence[tuple[str, str]]) -> str:
+    """Return what the first of *sentences* that Kueue has *said* means; empty where it is none of them."""
+    found = ((re.search(pattern, said), meaning) for pattern, meaning in sentences)
+    return next((printable(one.expand(meaning)) for one, meaning in found if one), "")
+
+
+def _flavors(said: str) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return by flavor why a cluster never fits, and of the other flavors what is missing there."""
+    never: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
+    for found in _TOO_LARGE.finditer(said):
+        numbers = found["before"] or "0", found["wanted"]
+        wanted = shown(sum(map(amount, numbers), Decimal(0))) if all(map(is_amount, numbers)) else found["wanted"]
+        most = f"{found['most']} is all that it can ever get in flavor {found['flavor']}"
+        never[found["flavor"]] = f"it requests {wanted} {found['resource']}, and {most}"
+    for found in _ELSEWHERE.finditer(said):
+        never[found["flavor"]] = f"its nodes want other machines than those of flavor {found['flavor']}"
+    for found in _TAINTED.finditer(said):
+        never[found["flavor"]] = f"its nodes do not tolerate the taint of flavor {found['flavor']}"
     for found in _UNUSED.finditer(said):
         if found["flavor"] not in never:
             missing.setdefault(found["flavor"], []).append(f"{found['more']} more {found['resource']}")
-    for flavor, parts in missing.items():
-        yield f"{' and '.join(dict.fromkeys(parts))} needed in flavor {flavor}"
+    return never, missing
 
 
 def _age(item: Object, now: float) -> str:
@@ -298,32 +288,190 @@ def _age(item: Object, now: float) -> str:
     return "for an unknown time" if age is None else spell(age)
 
 
-def _sum(before: str | None, wanted: str) -> str:
-    try:
-        return shown(amount(before or "0") + amount(wanted))
-    except ValueError:
-        return wanted
-
-
 def _meta(item: Object, name: str) -> Any:
     return (item.get("metadata") or {}).get(name)
-
-
-def _pod_sets(workload: Object) -> list[Mapping[str, Any]]:
-    found = (workload.get("spec") or {}).get("podSets") or []
-    return [one for one in found if isinstance(one, Mapping)]
-
-
-def _count(pod_set: Mapping[str, Any]) -> int:
-    count = pod_set.get("count")
-    return count if isinstance(count, int) else 1
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _ordinal(number: int) -> str:
     if 10 <= number % 100 <= 20:
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+# --- Who waits, and who runs: queue.sh --------------------------------------------------------------------------------
+
+
+def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
+    """Return what ``queue.sh --json`` prints, of *team* or of all, and a sentence on each thing that was not seen.
+
+    That is of all the Kubernetes, or of the user's own namespace where it may see no other.
+
+    Raises:
+        UsageError: no queue is that team's, or has that name.
+        KubernetesError: the user may not even see its own, or the API does not answer.
+    """
+    scope, notes, now = "", list[str](), time.time()
+    try:
+        workloads = service.items(f"/apis/{KUEUE}/workloads")
+    except KubernetesError as error:
+        if error.code != _FORBIDDEN:
+            raise
+        scope = f"/namespaces/{service.namespace}"
+        notes.append(f"only namespace {service.namespace} is shown: you may not see the clusters of others")
+        workloads = service.items(service.path("workloads"))
+    teams = team_of(service.items(f"/apis/{KUEUE}{scope}/localqueues"))
+    wanted = [key for key, its_team in teams.items() if not team or team in {its_team, key[1]}]
+    if team and not wanted:
+        known = ", ".join(sorted({name for name in teams.values() if name})) or "none"
+        msg = f"there is no team '{team}' whose queue you can see; there is: {known}"
+        raise UsageError(msg)
+    jobs = _jobs(service, scope)
+    shown = [one for one in workloads if state_of(one) != "ENDED" and (not team or _queue_of(one) in wanted)]
+    pending: list[Object] = []
+    try:
+        for namespace, name in sorted({_queue_of(one) for one in shown if state_of(one) == "WAITING"} & teams.keys()):
+            pending += pending_workloads(service, namespace, name)
+    except KubernetesError as error:
+        notes.append(f"places are not shown: Kueue's visibility API did not tell: {printable(error, 200)}")
+    rows = [_row(one, jobs.get(_job_uid(one), {}), pending, now) for one in shown]
+    unseen = (jobs[uid] for uid in jobs.keys() - {_job_uid(one) for one in workloads})
+    rows += [_row(_as_workload(job), job, None, now) for job in unseen if _waits_for_kueue(job)]
+    for row in rows:
+        row["team"] = teams.get((row["namespace"], row["queue"]), "")
+    return sorted((row for row in rows if not team or (row["namespace"], row["queue"]) in wanted), key=_order), notes
+
+
+def pending_workloads(service: Service, namespace: str, local_queue: str) -> list[Object]:
+    """Return what waits in a queue, the first first, as Kueue's visibility API has it.
+
+    Raises:
+        KubernetesError: it does not answer, or the user may not ask it.
+    """
+    path = f"{_VISIBILITY}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
+    return list(service.glance(path).get("items") or [])
+
+
+def _queue_of(workload: Object) -> tuple[str, str]:
+    return workload["metadata"]["namespace"], str((workload.get("spec") or {}).get("queueName") or "")
+
+
+def team_of(local_queues: Iterable[Object]) -> dict[tuple[str, str], str]:
+    """Return by namespace and name whose each of *local_queues* is: the name of its ClusterQueue."""
+    return {
+        (one["metadata"]["namespace"], one["metadata"]["name"]): str((one.get("spec") or {}).get("clusterQueue") or "")
+        for one in local_queues
+    }
+
+
+def counts(local_queues: Iterable[Object], workloads: Iterable[Object]) -> dict[str, tuple[int, int]]:
+    """Return how many clusters of each team run, and how many wait."""
+    owners = team_of(local_queues)
+    states: dict[str, list[str]] = {}
+    for one in workloads:
+        states.setdefault(owners.get(_queue_of(one), ""), []).append(state_of(one))
+    return {
+        team: (sum(one not in {"WAITING", "ENDED"} for one in its), its.count("WAITING"))
+        for team, its in states.items()
+    }
+
+
+def _jobs(service: Service, scope: str) -> dict[str, Object]:
+    """Return the Jobs with a queue by their ids; none where the user may not see them: then names are Kueue's."""
+    try:
+        jobs = service.items(f"/apis/batch/v1{scope}/jobs", labelSelector=QUEUE)
+    except KubernetesError as error:
+        if error.code != _FORBIDDEN:
+            raise
+        return {}
+    return {job["metadata"]["uid"]: job for job in jobs}
+
+
+def _job_uid(workload: Object) -> str:
+    return str((workload["metadata"].get("labels") or {}).get(_JOB_UID, ""))
+
+
+def _waits_for_kueue(job: Object) -> bool:
+    is_over = any(condition(job, kind).get("status") == "True" for kind in ("Failed", "Complete"))
+    return not is_over and (job.get("spec") or {}).get("suspend") is True
+
+
+def _as_workload(job: Object) -> Object:
+    """Return what Kueue would make of a *job*."""
+    about, spec = job["metadata"], job["spec"]
+    pods = {"count": spec.get("parallelism"), "template": spec.get("template")}
+    priority = {"name": about["labels"].get(PRIORITY, "")}
+    made = {"queueName": about["labels"][QUEUE], "podSets": [pods], "priorityClassRef": priority}
+    return {"metadata": {name: about.get(name) for name in ("namespace", "name", "creationTimestamp")}, "spec": made}
+
+
+def _row(workload: Object, job: Object, pending: Sequence[Object] | None, now: float) -> Object:
+    """Return what is shown of a *workload*; *pending* is None where Kueue has not made it yet."""
+    about, spec = workload["metadata"], workload.get("spec") or {}
+    told = (job.get("metadata") or {}).get("annotations") or {}
+    owners = about.get("ownerReferences") or [{}]
+    state, since, seen = state_of(workload), since_of(workload), None if pending is None else workload
+    is_waiting = state == "WAITING"
+    place = position(workload, pending or []) if is_waiting else None
+    (nodes, requests), (count, reason, by_whom) = size_of(workload), preemptions(workload)
+    return {
+        "cluster": printable(told.get(NAME) or owners[0].get("name") or about["name"]),
+        "namespace": about["namespace"],
+        "team": "",
+        "queue": printable(spec.get("queueName", "")),
+        "owner": printable(told.get(OWNER, "")),
+        "state": state,
+        **dict(zip(("place", "waiting", "place_in_team"), place or (None, None, None), strict=True)),
+        "nodes": nodes,
+        "gpus": {name: value for name, value in requests.items() if "/" in name and value != "0"},  # nvidia.com/gpu
+        "requests": requests,
+        "priority": spec.get("priority"),
+        "priority_class": printable((spec.get("priorityClassRef") or {}).get("name", "")),
+        "created": about.get("creationTimestamp"),
+        "since": since,
+        "since_s": seconds_since(since, now),
+        "line": waiting_line(job, seen, pending or [], now) if is_waiting else "",
+        "why": why(job, seen, now) if is_waiting else "",
+        "is_impossible": is_waiting and bool(is_impossible(workload)),
+        "preempted": {"count": count, "reason": reason, "by": by_whom},
+    }
+
+
+def _order(row: Mapping[str, Any]) -> tuple[object, ...]:
+    place = row["place_in_team"] if row["place_in_team"] is not None else 1_000_000
+    return row["team"], _ORDER.index(row["state"]), place, row["created"] or "", row["cluster"]
+
+
+HEAD = ("TEAM", "QUEUE", "CLUSTER", "OWNER", "STATE", "PLACE", "NODES", "GPUS", "PRIORITY", "FOR", "WHY")
+BELOW = frozenset({"QUEUE", "OWNER", "GPUS", "PRIORITY", "WHY"})
+"""What stands under a row where a terminal is too narrow: the reason, and what is asked for once a place is known."""
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the table that ``queue.sh`` prints of what :func:`described` returns, under :data:`HEAD`."""
+    return [
+        [
+            printable(row["team"]) or "?",
+            f"{row['namespace']}/{row['queue']}",
+            row["cluster"],
+            row["owner"],
+            row["state"],
+            f"{row['place']} of {row['waiting']}" if row["place"] else "",
+            str(row["nodes"]),
+            ", ".join(f"{count} {printable(name)}" for name, count in row["gpus"].items()),
+            row["priority_class"] or str(row["priority"] or ""),
+            spell(row["since_s"]) if row["since_s"] is not None else "",
+            _why(row),
+        ]
+        for row in rows
+    ]
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    """Return the last column: what is waited for, and what happened before."""
+    before = row["preempted"]
+    parts = [row["why"]] if row["why"] else []
+    if before["count"]:
+        times = "once" if before["count"] == 1 else f"{before['count']} times"
+        by_whom = f", last by {before['by']}" if before["by"] else ""
+        parts.append(f"preempted {times}{by_whom}")
+    return "; ".join(parts)

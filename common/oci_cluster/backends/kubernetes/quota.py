@@ -1,189 +1,194 @@
-"""``quota.sh``: what teams have, made so by ``teams.yaml``, shown, held and resumed. Nothing is decided by halves.
+"""``quota.sh`` and ``queue.sh``: teams are made so by ``teams.yaml``, shown, held and resumed; who waits is shown.
 
-An apply is tried first, by the API's own dry run: that says what would change, what somebody else manages, and what the
-user may not do. Only when all of it can be done, anything is.
+Nothing is decided by halves. An apply is tried first, by the API's own dry run: what that makes of each object is
+compared with what is there. Only when all of it can be done, anything is.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.kubernetes import teams
-from oci_cluster.backends.kubernetes.differences import Change, change
-from oci_cluster.backends.kubernetes.queue import state_of
-from oci_cluster.backends.kubernetes.service import KubernetesError, Object, Service
-from oci_cluster.backends.kubernetes.team_table import Table
-from oci_cluster.backends.kubernetes.teams import KUEUE, LABEL, PATHS, name_of, path_of
+from oci_cluster.backends.kubernetes import queue, usage
+from oci_cluster.backends.kubernetes.access import open_access
+from oci_cluster.backends.kubernetes.queue import KUEUE
+from oci_cluster.backends.kubernetes.service import LOOK_PATIENCE_S, PATIENCE_S, KubernetesError, Object, Service
+from oci_cluster.backends.kubernetes.teams import NO_QUEUE, hints, objects, read_table
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, UsageError
+from oci_cluster.system.console import Say
+from oci_cluster.system.screen import WHOLE, Screen
 from oci_cluster.system.text import printable
 
-_FORBIDDEN, _CONFLICT = 403, 409
+Options = Mapping[str, Sequence[str]]
+
+# What is ours carries it, with the table's name: only such objects are ever removed.
+LABEL = "oci-cluster-teams"
+# Kinds in the order in which one needs the other, with the paths of their lists; {} is a namespace.
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "WorkloadPriorityClass": f"/apis/{KUEUE}/workloadpriorityclasses",
+    "ResourceFlavor": f"/apis/{KUEUE}/resourceflavors",
+    "ClusterQueue": f"/apis/{KUEUE}/clusterqueues",
+    "LocalQueue": f"/apis/{KUEUE}/namespaces/{{}}/localqueues",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
+}
+_SIGNS = {"added": "+", "changed": "~", "removed": "-", "kept": "!"}
+# HTTP's: what no object of its own is wrong with is told as it is, such as a login that is not known.
+_FORBIDDEN, _CONFLICT, _OF_OBJECTS = 403, 409, {400, 403, 409, 422}
 # Whoever looks at a queue sees by this name who holds it. An apply does not name the field, so it resumes nobody.
 _MANAGER_OF_HOLD = "oci-cluster-hold"
-_MANAGER = re.compile(r'conflicts? with "(?P<manager>[^"]*)"')
-_FIELD = re.compile(r"(?<![\w\"])\.(?:metadata|spec|value|description|preemptionPolicy)[^\s,]*")
 _VERB = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"')
 
 
-def has_kueue(service: Service) -> bool:
-    """Return whether Kueue is installed.
+@dataclass(frozen=True)
+class Out:
+    """Whom results are shown to, and on what; and whom the rest is said to."""
+
+    show: Say
+    say: Say
+    screen: Screen = WHOLE
+
+
+def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, str], out: Out) -> int:
+    """Run ``quota`` or ``queue`` with *words* and *options* that are checked; return the exit code.
 
     Raises:
-        SettingsError: it is, and too old for what is written here.
+        ClusterError: what is said to the person.
     """
+    action = words[0] if verb == "quota" else verb
+    # What is wrong with it, is so without any Kubernetes.
+    table = read_table(Path(words[1])) if action == "apply" else {}
+    patience_s = LOOK_PATIENCE_S if action in {"show", "queue"} else PATIENCE_S
+    service = Service(open_access(given), patience_s=patience_s, say=out.say)
+    try:
+        with_kueue = _has_kueue(service)
+        if action == "apply":
+            _apply(service, table, words[1], options, out, with_kueue=with_kueue)
+        elif action == "show":
+            _show(service, options, out, with_kueue=with_kueue)
+        elif not with_kueue:
+            msg = f"{NO_QUEUE}; no team can be held or resumed; scripts/list.sh shows the clusters"
+            raise BackendError(msg)
+        elif action == "queue":
+            _queue(service, words[0] if words else "", options, out)
+        else:
+            policy = "None" if action == "resume" else "HoldAndDrain" if "--drain" in options else "Hold"
+            _hold(service, words[1], policy, out)
+    except KubernetesError as error:
+        if not (verbs := _may_not(error)):
+            raise
+        msg = f"you may not {verbs} in this Kubernetes; docs/kueue.md has the rights; ask its administrator"
+        raise NotPermittedError(msg) from error
+    finally:
+        service.close()
+    for warning in service.warnings:
+        out.say(f"Kubernetes warns: {warning}")
+    return 0
+
+
+def _has_kueue(service: Service) -> bool:
     group = service.find(f"/apis/{KUEUE.partition('/')[0]}")
-    if group is None:
-        return False
-    versions = [str(one.get("groupVersion")) for one in group.get("versions") or []]
-    if KUEUE not in versions:
+    versions = [str(one.get("groupVersion")) for one in (group or {}).get("versions") or []]
+    if group is not None and KUEUE not in versions:
         msg = f"Kueue here speaks {', '.join(versions)}, and {KUEUE} is needed: Kueue 0.19 or newer (docs/kueue.md)"
         raise SettingsError(msg)
-    return True
+    return group is not None
 
 
-@dataclass
-class Planned:
-    """What an apply would do.
-
-    Attributes:
-        changes: What changes, in order; removals last.
-        bodies: What is sent for each change that adds or changes something.
-        notes: What is said besides.
-    """
-
-    changes: list[Change] = field(default_factory=list)
-    bodies: list[Object] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+def _may_not(error: KubernetesError) -> str:
+    """Return what the user may not do, such as ``list jobs.batch``; empty where the *error* is another one."""
+    found = _VERB.search(str(error)) if error.code == _FORBIDDEN else None
+    return f"{found['verb']} {found['resource']}.{found['group']}".rstrip(".") if found else ""
 
 
-def plan_apply(service: Service, table: Table, *, prune: bool, force: bool) -> Planned:
-    """Return what it takes to have what *table* says; changes nothing.
+# --- Apply ------------------------------------------------------------------------------------------------------------
 
-    Args:
-        service: Who asks.
-        table: What is wanted.
-        prune: Whether what an earlier table of this name has made, and this one has not, is to be removed.
-        force: Whether fields that somebody else manages are taken over.
+
+def _apply(service: Service, table: Object, file: str, options: Options, out: Out, *, with_kueue: bool) -> None:
+    force, prune = "--force" in options, "--prune" in options
+    bodies = objects(table, with_kueue=with_kueue)
+    changes = _tried(service, bodies, force=force)
+    surplus = _surplus(service, table["table"], bodies, with_kueue=with_kueue)
+    for note in hints(table, with_kueue=with_kueue):
+        out.say(note)
+    changes += [(item, "removed" if prune else "kept", []) for item in surplus]
+    if changes:
+        out.show(
+            "\n".join("\n    ".join([f"{_SIGNS[what]} {_name_of(item)} {what}", *its]) for item, what, its in changes)
+        )
+    if surplus and not prune:
+        out.say("what is marked ! is not in the table any more, and stays; --prune removes it")
+    done = [what for _, what, _ in changes]
+    counts = ", ".join(f"{done.count(what)} {what}" for what in ("added", "changed", "removed") if what in done)
+    if not counts:
+        out.say(f"nothing changes: all is as {file} says")
+        return
+    if "--dry-run" in options:
+        out.say(f"a dry run: nothing was changed; it would be {counts}")
+        return
+    for item, what, _ in changes:
+        if what == "removed":
+            service.delete(_path_of(item))
+        elif what != "kept":
+            service.apply(_path_of(item), item, force=force)
+    out.say(counts)
+    if prune and any(item["kind"] == "ClusterQueue" for item in surplus):
+        out.say("a team that is removed starts nothing more, and is gone when its clusters have ended")
+
+
+def _tried(service: Service, bodies: Sequence[Object], *, force: bool) -> list[tuple[Object, str, list[str]]]:
+    """Return which of *bodies* would be added or changed, and how.
 
     Raises:
         NotPermittedError: the user may not do all of it; names all that.
         BackendError: somebody else manages a field, or the API refuses an object; names all.
     """
-    planned = Planned()
-    kinds: Sequence[str] = teams.OF_KUEUE
-    if has_kueue(service):
-        bodies, planned.notes = teams.objects(table), teams.hints(table)
-    else:
-        bodies, planned.notes = teams.plain_objects(table)
-        kinds = teams.OF_PLAIN
-    refused = _Refused()
+    found: list[tuple[Object, str, list[str]]] = []
+    problems: list[str] = []
+    forbidden: dict[str, None] = {}
     new: set[str] = set()
     for body in bodies:
         try:
-            found = _tried(service, body, new, force=force)
+            is_later = body["metadata"].get("namespace") in new  # its namespace is only to be made
+            now = None if is_later else service.find(_path_of(body))
+            then = body if is_later else service.apply(_path_of(body), body, force=force, dry_run=True)
         except KubernetesError as error:
-            refused.note(body, error)
+            if error.code not in _OF_OBJECTS:
+                raise
+            forbidden |= dict.fromkeys(filter(None, [_may_not(error)]))
+            told = printable(error, 1500).replace("- .", " .")  # fields, whose lines are not apart any more
+            problems.append(f"  {_name_of(body)}: {told}{_advice(body, error)}")
             continue
-        except _OfAnotherTableError as error:
-            refused.problems.append(printable(error))
-            continue
-        if found is not None:
-            planned.changes.append(found)
-            planned.bodies.append(body)
-    refused.check()
-    gone = _surplus(service, table, bodies, kinds)
-    planned.changes += [Change("removed" if prune else "kept", item) for item in gone]
-    if gone and not prune:
-        planned.notes.append("what is marked ! is not in the table any more, and stays; --prune removes it")
-    return planned
-
-
-def _tried(service: Service, body: Object, new: set[str], *, force: bool) -> Change | None:
-    """Return what an apply of *body* changes; *new* are namespaces that are not there yet."""
-    if body["metadata"].get("namespace") in new:
-        return change(None, body)
-    now = service.find(path_of(body))
-    owner = ((now or {}).get("metadata", {}).get("labels") or {}).get(LABEL)
-    if owner not in {None, body["metadata"]["labels"][LABEL]} and not force:
-        msg = f"{name_of(body)}: is that of another table, whose name is '{owner}'; --force takes it over"
-        raise _OfAnotherTableError(msg)
-    if now is None and body["kind"] == "Namespace":
-        new.add(body["metadata"]["name"])
-    then = service.apply(path_of(body), body, force=force, dry_run=True)
-    # Of what is new only that is told which the table says; the API adds its own defaults.
-    return change(now, then if now else body)
-
-
-def _surplus(service: Service, table: Table, bodies: Sequence[Object], kinds: Sequence[str]) -> list[Object]:
-    """Return what carries the label of *table*, and is not in it: never a namespace."""
-    wanted = {path_of(body) for body in bodies}
-    found = []
-    for kind in teams.removable(kinds):
-        path = PATHS[kind].replace("namespaces/{}/", "")
-        for one in service.items(path, labelSelector=f"{LABEL}={table.name}"):
-            item = {"kind": kind, **one}
-            # A selector is a wish to the API; what is removed is looked at here.
-            if (item["metadata"].get("labels") or {}).get(LABEL) == table.name and path_of(item) not in wanted:
-                found.append(item)
+        owner = ((now or {}).get("metadata", {}).get("labels") or {}).get(LABEL) or body["metadata"]["labels"][LABEL]
+        if owner != body["metadata"]["labels"][LABEL] and not force:
+            of_whom = f"is that of another table, whose name is '{printable(owner)}'"
+            problems.append(f"  {_name_of(body)}: {of_whom}; --force takes it over")
+        elif now is None:  # the API adds its own defaults, which the table does not say
+            found.append((body, "added", [printable(line) for line in _lines(body)]))
+            new |= {body["metadata"]["name"]} if body["kind"] == "Namespace" else set()
+        elif lines := _differences(now, then):
+            found.append((body, "changed", lines))
+    if forbidden:
+        msg = (
+            f"you may not {', '.join(forbidden)} in this Kubernetes, and nothing was changed; quotas are set by its "
+            "administrator (scripts/queue.sh shows your own clusters; docs/kueue.md has the rights)"
+        )
+        raise NotPermittedError(msg)
+    if problems:
+        raise BackendError("\n".join(["the table cannot be applied, and nothing was changed:", *problems]))
     return found
 
 
-def apply(service: Service, planned: Planned, *, force: bool) -> None:
-    """Do what was planned, in order."""
-    for body in planned.bodies:
-        service.apply(path_of(body), body, force=force)
-    for one in planned.changes:
-        if one.what == "removed":
-            service.delete(path_of(one.item))
-
-
-class _OfAnotherTableError(Exception):
-    """Two tables want one object."""
-
-
-class _Refused:
-    """Collects what the API refuses, so that a person is told all of it at once."""
-
-    def __init__(self) -> None:
-        self.forbidden: dict[str, None] = {}
-        self.problems: list[str] = []
-
-    def note(self, body: Object, error: KubernetesError) -> None:
-        """Keep why *body* cannot be applied.
-
-        Raises:
-            KubernetesError: it is no answer about this object: the API cannot be reached, or does not know the user.
-        """
-        if error.code == _FORBIDDEN and (found := _VERB.search(str(error))):
-            group = f".{found['group']}" if found["group"] else ""
-            self.forbidden[f"{found['verb']} {found['resource']}{group}"] = None
-        elif error.code == _CONFLICT and (managers := _MANAGER.findall(str(error))):
-            fields = ", ".join(dict.fromkeys(field.rstrip("-") for field in _FIELD.findall(str(error))))
-            whom = " and ".join(f"'{one}'" for one in dict.fromkeys(managers))
-            self.problems.append(printable(f"{name_of(body)}: {fields} is managed by {whom}; --force takes it over"))
-        elif error.code in {_FORBIDDEN, _CONFLICT, 400, 422}:  # HTTP's: refused, a webhook's no, invalid
-            self.problems.append(printable(f"{name_of(body)}: {error}{_advice(body, error)}", 1500))
-        else:
-            raise error
-
-    def check(self) -> None:
-        if self.forbidden:
-            msg = (
-                f"you may not {', '.join(self.forbidden)} in this Kubernetes, and nothing was changed; quotas are "
-                "set by its administrator (scripts/queue.sh shows your own clusters; docs/kueue.md has the rights)"
-            )
-            raise NotPermittedError(msg)
-        if self.problems:
-            listed = "\n".join(f"  {text}" for text in self.problems)
-            msg = f"the table cannot be applied, and nothing was changed:\n{listed}"
-            raise BackendError(msg)
-
-
 def _advice(body: Object, error: KubernetesError) -> str:
-    """Return what helps where a field can be set only once, such as the team of a LocalQueue."""
+    """Return what helps where somebody else manages a field, or where it can be set only once."""
+    if error.code == _CONFLICT:
+        return "; --force takes over what is named"
     if "immutable" not in str(error) and "may not be changed" not in str(error):
         return ""
     about = body["metadata"]
@@ -191,112 +196,107 @@ def _advice(body: Object, error: KubernetesError) -> str:
     return f"; remove it, and apply again: kubectl delete {body['kind'].lower()} {about['name']}{place}"
 
 
-# --- Show, hold, resume -----------------------------------------------------------------------------------------------
+def _differences(now: Object, then: Object) -> list[str]:
+    """Return the lines by which what a dry run has made, *then*, differs from what is there *now*."""
+    found = list(difflib.unified_diff([*_lines(now)], [*_lines(then)], lineterm="", n=0))[2:]
+    return [printable(f"{line[0]} {line[1:]}") for line in found if not line.startswith("@@")]
 
 
-def cluster_queues(service: Service) -> list[Object]:
-    """Return the teams: Kueue's ClusterQueues, by name.
-
-    Raises:
-        NotPermittedError: the user may not see them.
-    """
-    return sorted(_for_administrators(lambda: service.items(PATHS["ClusterQueue"])), key=_name)
+def _lines(item: Object) -> Iterator[str]:
+    """Yield a line for each field of *item* that somebody has wished, with its place."""
+    kept = {name: item[name] for name in item if name not in {"apiVersion", "kind", "metadata", "status"}}
+    about = {name: item["metadata"].get(name) or {} for name in ("labels", "annotations")}
+    yield from _leaves({"metadata": about, **kept}, "")
 
 
-def resource_quotas(service: Service) -> list[Object]:
-    """Return the ResourceQuotas that a table has made, where there is no Kueue; raises as :func:`cluster_queues`."""
-    path = PATHS["ResourceQuota"].replace("namespaces/{}/", "")
-    return sorted(_for_administrators(lambda: service.items(path, labelSelector=LABEL)), key=_name)
+def _leaves(value: Any, place: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name in sorted(value):
+            yield from _leaves(value[name], f"{place}.{name}" if place else name)
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            name = (one.get("name") or one.get("key")) if isinstance(one, Mapping) else None
+            yield from _leaves(one, f"{place}[{name or number}]")
+    else:
+        yield f"{place}: {value}"
 
 
-def queue_of(service: Service, team: str) -> Object:
-    """Return the ClusterQueue of a team.
-
-    Raises:
-        UsageError: there is no such team.
-        NotPermittedError: the user may not see it.
-    """
-    queues = cluster_queues(service)
-    found = next((one for one in queues if _name(one) == team), None)
-    if found is None:
-        msg = f"there is no team '{team}'; there is: {', '.join(_name(one) for one in queues) or 'none'}"
-        raise UsageError(msg)
+def _surplus(service: Service, table: str, bodies: Sequence[Object], *, with_kueue: bool) -> list[Object]:
+    """Return what carries the label of *table* and is not in it, in the order in which it can go; no namespace."""
+    wanted = {_path_of(body) for body in bodies}
+    found = []
+    for kind, path in reversed(PATHS.items()):
+        if kind == "Namespace" or (KUEUE in path) != with_kueue:
+            continue
+        for one in service.items(path.replace("namespaces/{}/", ""), labelSelector=f"{LABEL}={table}"):
+            item = {"kind": kind, **one}
+            # A selector is a wish to the API; what is removed is looked at here.
+            if (item["metadata"].get("labels") or {}).get(LABEL) == table and _path_of(item) not in wanted:
+                found.append(item)
     return found
 
 
-def set_policy(service: Service, queue: Object, policy: str) -> None:
-    """Set the stop policy of a team: ``Hold``, ``HoldAndDrain`` or ``None``; raises NotPermittedError."""
-    path, body = f"{PATHS['ClusterQueue']}/{_name(queue)}", {"spec": {"stopPolicy": policy}}
-    _for_administrators(lambda: [service.patch(path, body, manager=_MANAGER_OF_HOLD)])
+def _path_of(item: Mapping[str, Any]) -> str:
+    about = item["metadata"]
+    return f"{PATHS[item['kind']].format(about.get('namespace', ''))}/{about['name']}"
 
 
-def _for_administrators(ask: Any) -> list[Object]:
-    try:
-        return list(ask())
-    except KubernetesError as error:
-        if error.code != _FORBIDDEN:
-            raise
-        found = _VERB.search(str(error))
-        what = f"{found['verb']} {found['resource']}.{found['group']}" if found else "see or change quotas"
-        msg = (
-            f"you may not {what} in this Kubernetes: that is for its administrator; scripts/queue.sh shows the "
-            "clusters of your namespace (docs/kueue.md has the rights)"
-        )
-        raise NotPermittedError(msg) from error
+def _name_of(item: Mapping[str, Any]) -> str:
+    """Return what a person calls the object *item*: ``ClusterQueue team-a``, ``LocalQueue team-a/train``."""
+    about = item["metadata"]
+    return f"{item['kind']} {'/'.join(filter(None, [about.get('namespace'), about['name']]))}"
 
 
-def _name(item: Object) -> str:
-    return str(item["metadata"]["name"])
+# --- Show, hold, resume, queue ----------------------------------------------------------------------------------------
 
 
-def counts(service: Service, queues: Sequence[Object]) -> dict[str, tuple[int, int]]:
-    """Return how many clusters of each team run, and how many wait.
-
-    Counted here: Kueue's own figure leaves out what has come since a team is held. It counts where the user may not see
-    the clusters.
-    """
-    found = {}
-    for one in queues:
-        status = one.get("status") or {}
-        found[_name(one)] = status.get("reservingWorkloads") or 0, status.get("pendingWorkloads") or 0
-    try:
-        local, workloads = (service.items(f"/apis/{KUEUE}/{kind}") for kind in ("localqueues", "workloads"))
-    except KubernetesError as error:
-        if error.code != _FORBIDDEN:
-            raise
-        return found
-    team_of = {
-        (one["metadata"]["namespace"], _name(one)): str((one.get("spec") or {}).get("clusterQueue")) for one in local
-    }
-    states: dict[str, list[str]] = {name: [] for name in found}
-    for one in workloads:
-        key = one["metadata"]["namespace"], str((one.get("spec") or {}).get("queueName") or "")
-        states.get(team_of.get(key, ""), []).append(state_of(one))
-    return {
-        name: (sum(one not in {"WAITING", "ENDED"} for one in its), its.count("WAITING"))
-        for name, its in states.items()
-    }
+def _show(service: Service, options: Options, out: Out, *, with_kueue: bool) -> None:
+    if with_kueue:
+        teams = usage.described(_cluster_queues(service), _counts(service))
+        _print(teams, out.screen.table(usage.HEAD, usage.rows(teams), usage.BELOW), options, out)
+        return
+    out.say(NO_QUEUE)
+    quotas = usage.plain_rows(service.items(PATHS["ResourceQuota"].replace("namespaces/{}/", ""), labelSelector=LABEL))
+    head = ("TEAM", "NAMESPACE", "RESOURCE", "NOMINAL", "USED")
+    _print(quotas, out.screen.table(head, [list(one.values()) for one in quotas]), options, out)
 
 
-def after_hold(queue: Object, count: tuple[int, int], *, drain: bool) -> str:
-    """Return what a hold means for the clusters of *queue*: of which *count* run and wait."""
-    running, waiting = count
-    name = _name(queue)
-    if drain:
-        runs = f"{running} that run are ended, and wait again at their old place"
-    else:
-        runs = f"{running} that run go on to their end"
-    rest = f"{waiting} that wait, and new ones, wait until: scripts/quota.sh resume {name}"
-    return f"{name} is held: of its clusters, {runs}; {rest}"
+def _hold(service: Service, team: str, policy: str, out: Out) -> None:
+    queues = {str(one["metadata"]["name"]): one for one in _cluster_queues(service)}
+    if team not in queues:
+        msg = f"there is no team '{team}'; there is: {', '.join(queues) or 'none'}"
+        raise UsageError(msg)
+    if ((queues[team].get("spec") or {}).get("stopPolicy") or "None") == policy:
+        out.say(f"{team} {'is not held' if policy == 'None' else 'is held already'}: nothing was changed")
+        return
+    running, waiting = _counts(service).get(team, (0, 0))  # before: those that wait may start at once
+    path, body = f"{PATHS['ClusterQueue']}/{team}", {"spec": {"stopPolicy": policy}}
+    service.patch(path, body, manager=_MANAGER_OF_HOLD)
+    if policy == "None":
+        starts = f"{waiting} that wait start in their order, as quota becomes free"
+        out.say(f"{team} is resumed: {starts}; {running} that run go on as they are")
+        return
+    runs = "are ended, and wait again at their old place" if policy == "HoldAndDrain" else "go on to their end"
+    rest = f"{waiting} that wait, and new ones, wait until: scripts/quota.sh resume {team}"
+    out.say(f"{team} is held: of its clusters, {running} that run {runs}; {rest}")
 
 
-def after_resume(queue: Object, count: tuple[int, int]) -> str:
-    """Return what a resume means for the clusters of *queue*: of which *count* run and wait."""
-    running, waiting = count
-    rest = f"{running} that run go on as they are"
-    return f"{_name(queue)} is resumed: {waiting} that wait start in their order, as quota becomes free; {rest}"
+def _cluster_queues(service: Service) -> list[Object]:
+    """Return the teams: Kueue's ClusterQueues, by name."""
+    return sorted(service.items(PATHS["ClusterQueue"]), key=lambda one: str(one["metadata"]["name"]))
 
 
-def names(changes: Iterable[Change], what: str) -> list[str]:
-    """Return the names of the objects of *changes* to which *what* happens."""
-    return [one.name for one in changes if one.what == what]
+def _counts(service: Service) -> dict[str, tuple[int, int]]:
+    """Return how many clusters of each team run and wait; Kueue's figure lacks what has come since a team is held."""
+    return queue.counts(*(service.items(f"/apis/{KUEUE}/{kind}") for kind in ("localqueues", "workloads")))
+
+
+def _queue(service: Service, team: str, options: Options, out: Out) -> None:
+    rows, notes = queue.look(service, team)
+    for note in notes:
+        out.say(note)
+    _print(rows, out.screen.table(queue.HEAD, queue.table(rows), queue.BELOW), options, out)
+
+
+def _print(found: object, table: str, options: Options, out: Out) -> None:
+    out.show(json.dumps(found, indent=2) if "--json" in options else table)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from oci_cluster.backends.kubernetes import queue, states
-from oci_cluster.backends.kubernetes.queue_view import pending_workloads
 from oci_cluster.backends.kubernetes.refused_pods import way_out
 from oci_cluster.backends.kubernetes.requests import LAUNCH, MAX_PREEMPTIONS, QUEUE
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
@@ -213,7 +212,7 @@ class Seen:
         if self._clock() < self._places_at:
             return []
         try:
-            return pending_workloads(service, service.namespace, queue_name)
+            return queue.pending_workloads(service, service.namespace, queue_name)
         except KubernetesError:  # then it is told without its place
             self._places_at = self._clock() + _NO_PLACES_S
             return []

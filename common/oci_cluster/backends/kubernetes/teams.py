@@ -1,184 +1,340 @@
-"""Objects out of ``teams.yaml``: those of Kueue, or what a Kubernetes without it can do. Nothing is asked or sent."""
+"""``teams.yaml``: what an administrator writes of teams, read by one schema, and rendered as objects of Kubernetes.
+
+All that is wrong is told in one message, each with its line. So YAML's nodes are read: plain data would keep the last
+of two equal names, and lose where it stood. Nothing is asked or sent here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from oci_cluster.backends.kubernetes.quantities import amount, shown
-from oci_cluster.backends.kubernetes.team_table import Flavor, Row, Table, Team
+from oci_cluster.contract.config import PROJECT_ROOT
+from oci_cluster.contract.values import parse_count, parse_switch
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
-
-KUEUE = "kueue.x-k8s.io/v1beta2"
-# What is ours carries it, with the table's name: only such objects are ever removed.
-LABEL = "oci-cluster-teams"
-TEAM_LABEL = "oci-cluster-team"
-# Kinds in the order in which one needs the other, with the paths of their lists; {} is a namespace.
-PATHS: Mapping[str, str] = {
-    "Namespace": "/api/v1/namespaces",
-    "WorkloadPriorityClass": f"/apis/{KUEUE}/workloadpriorityclasses",
-    "ResourceFlavor": f"/apis/{KUEUE}/resourceflavors",
-    "ClusterQueue": f"/apis/{KUEUE}/clusterqueues",
-    "LocalQueue": f"/apis/{KUEUE}/namespaces/{{}}/localqueues",
-    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
-}
 NO_QUEUE = (
     "Kueue is not installed here: a ResourceQuota refuses pods one by one, there is no queue, and nothing is all or "
     "nothing: half a cluster may start (docs/kueue.md)"
 )
-OF_KUEUE = ("WorkloadPriorityClass", "ResourceFlavor", "ClusterQueue", "LocalQueue")
-OF_PLAIN = ("PriorityClass", "ResourceQuota")
+_TEMPLATE = "scripts/templates/teams.yaml.j2"
+# Ours; Kueue's own are Never.
+_PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
 
-def objects(table: Table) -> list[Object]:
-    """Return the objects of *table* for Kueue, each after those that it needs."""
-    found = [_namespace(table, team, name) for team in table.teams for name in team.namespaces]
-    found += [
-        _object(KUEUE, "WorkloadPriorityClass", name, table, value=value, description=f"priority {value} of clusters")
-        for name, value in table.priorities.items()
-    ]
-    found += [_object(KUEUE, "ResourceFlavor", one.name, table, spec=_flavor_spec(one)) for one in table.flavors]
-    found += [_object(KUEUE, "ClusterQueue", team.name, table, team, spec=_queue_spec(team)) for team in table.teams]
-    for team in table.teams:
-        for namespace in team.namespaces:
-            made = _object(KUEUE, "LocalQueue", team.queue, table, team, spec={"clusterQueue": team.name})
-            made["metadata"]["namespace"] = namespace
-            found.append(made)
+# --- The schema: a parser for each kind of word, which raises ValueError with what is expected ------------------------
+
+
+def _like(pattern: str, expected: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            msg = f"'{text}' is not {expected}"
+            raise ValueError(msg)
+        return text
+
+    return parse
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    return _like("|".join(words), f"one of {', '.join(words)}")
+
+
+_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_TAINT = re.compile(rf"(?P<key>{_KEY})(=(?P<value>{_VALUE}))?(:(?P<effect>{'|'.join(_EFFECTS)}))?")
+_name = _like(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name of small letters, digits and - (63 at most)")
+_label = _like(_KEY, "a name such as nvidia.com/gpu")
+_label_value = _like(_VALUE, "a label's value: letters, digits and . _ - (63 at most)")
+_whole = _like("0|[1-9][0-9]{0,6}", "a whole number from 0 to 9999999")
+_yes_no = _like("(?ai:yes|no|true|false|on|off|1|0)", "yes or no, or amounts such as {gpus: 4}")
+# Source: Kubernetes' documentation of PriorityClass: larger values are for the system. Kueue takes 32 bits.
+_priority = partial(parse_count, minimum=-1_000_000_000, maximum=1_000_000_000)
+
+
+def _cohort(text: str) -> str:
+    return "" if text in {"", "none", "null", "~"} else _name(text)
+
+
+def _amount(text: str) -> str:
+    if amount(text) < 0:
+        msg = f"{text} is negative; write 0 or more"
+        raise ValueError(msg)
+    return text
+
+
+def _bytes(text: str) -> str:
+    if 0 < amount(_amount(text)) < 1024 * 1024:
+        msg = f"{text} is less than a megabyte; write the unit, such as {text}Gi"
+        raise ValueError(msg)
+    return text
+
+
+def _taint(text: str) -> dict[str, str]:
+    found = _TAINT.fullmatch(text)
+    if not found or not found["effect"]:
+        msg = f"'{text}' is not a taint KEY=VALUE:EFFECT with an effect of {', '.join(_EFFECTS)}"
+        raise ValueError(msg)
+    return {name: word for name, word in found.groupdict().items() if word}
+
+
+def _toleration(text: str) -> dict[str, str]:
+    if not (found := _TAINT.fullmatch(text)):
+        msg = f"'{text}' is not a toleration KEY, KEY:EFFECT or KEY=VALUE:EFFECT ({', '.join(_EFFECTS)})"
+        raise ValueError(msg)
+    words = {name: word for name, word in found.groupdict().items() if word}
+    return {"operator": "Equal" if "value" in words else "Exists", **words}
+
+
+# A parser: a word; [rule]: a list, or one; {"name": rule, ...}: these names; {parser: rule}: all names that it takes;
+# (parser, {...}): either.
+_Rule = Any
+_AMOUNTS: _Rule = {
+    "gpus": _whole,
+    "cpus": _amount,
+    "memory": _bytes,
+    "pods": _whole,
+    "ephemeral-storage": _bytes,
+    "resources": {_label: _amount},
+}
+_LIMITS: _Rule = {"borrow": (_yes_no, _AMOUNTS), "lend": (_yes_no, _AMOUNTS)}
+_WHO_ENDS_WHOM: _Rule = {
+    "withinClusterQueue": _one_of("Never", "LowerPriority", "LowerOrNewerEqualPriority"),
+    "reclaimWithinCohort": _one_of("Never", "LowerPriority", "Any"),
+}
+_FLAVOR: _Rule = {"labels": {_label: _label_value}, "taints": [_taint], "tolerations": [_toleration], "gpu": _label}
+_TEAM: _Rule = {
+    "namespace": [_name],
+    "namespaces": [_name],
+    "queue": _name,
+    "cohort": _cohort,
+    "preemption": _WHO_ENDS_WHOM,
+    **_LIMITS,
+    "quota": {_name: {**_AMOUNTS, **_LIMITS}},
+}
+_SCHEMA: _Rule = {
+    "name": _name,
+    "cohort": _cohort,
+    "preemption": _WHO_ENDS_WHOM,
+    "priorities": {_name: _priority},
+    "flavors": {_name: _FLAVOR},
+    "teams": {_name: _TEAM},
+}
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_table(path: Path) -> Object:
+    """Return what the file *path* says, as the template takes it.
+
+    Raises:
+        SettingsError: it cannot be read, or something in it is wrong; holds all that is.
+    """
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path} cannot be read: {getattr(error, 'strerror', '') or error}"
+        raise SettingsError(msg) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        msg = f"{path}{line}: this is no YAML: {printable(getattr(error, 'problem', None) or error)}"
+        raise SettingsError(msg) from error
+    reader = _Reader(path)
+    table = reader.table(reader.read(root, _SCHEMA, "") if root else {})
+    if reader.problems:
+        ordered = [text for _, text in sorted(reader.problems, key=lambda one: one[0])]
+        count = "1 thing is" if len(ordered) == 1 else f"{len(ordered)} things are"
+        msg = f"{count} wrong in {path}, and nothing was changed:\n" + "\n".join(f"  {text}" for text in ordered)
+        raise SettingsError(msg)
+    return table
+
+
+class _Reader:
+    """Reads nodes, and notes each complaint with its line; what is returned then is of no use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        #: Where each part stands, by its place, such as ``teams.a.quota``.
+        self.lines: dict[str, int] = {}
+        self.problems: list[tuple[int, str]] = []
+
+    def note(self, place: str, text: str, node: yaml.Node | None = None) -> None:
+        line = node.start_mark.line + 1 if node else self.lines.get(place, 1)
+        told = printable(f"{place + ': ' if place else ''}{text}", 1000)
+        self.problems.append((line, f"{self.path}:{line}: {told}"))
+
+    def read(self, node: yaml.Node, rule: _Rule, place: str) -> Any:
+        """Return what *node* says by a *rule*; None, or without what is wrong, where it complains."""
+        if isinstance(rule, tuple):
+            rule = rule[isinstance(node, yaml.MappingNode)]
+        if isinstance(rule, dict):
+            return self.mapping(node, rule, place)
+        if isinstance(rule, list):
+            nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+            return [self.read(one, rule[0], place) for one in nodes]
+        text = node.value if isinstance(node, yaml.ScalarNode) else ""
+        try:
+            if text or rule is _cohort:
+                return rule(text)
+            self.note(place, "expected a word", node)
+        except ValueError as error:
+            self.note(place, str(error), node)
+        return None
+
+    def mapping(self, node: yaml.Node, rule: Mapping[Any, _Rule], place: str) -> Object:
+        found: Object = {}
+        if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
+            return found
+        if not isinstance(node, yaml.MappingNode):
+            self.note(place, "expected names with values, such as `name: value`", node)
+            return found
+        parse: Any = next(filter(callable, rule), None)
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else ""
+            here = f"{place}.{name}" if place else name
+            if name in found:
+                self.note(here, f"is there twice, first in line {self.lines[here]}", key)
+            elif not parse and name not in rule:
+                self.note(here, f"is not known; known are {', '.join(rule)}", key)
+            else:
+                self.lines[here] = key.start_mark.line + 1
+                if parse:
+                    self.read(key, parse, here)
+                found[name] = self.read(value, rule[parse or name], here)
+        return found
+
+    # --- What one part says of another
+
+    def table(self, top: Object) -> Object:
+        """Return *top* with what is left out, and complain of what does not go together."""
+        teams = [self.team(name, team, top) for name, team in top.get("teams", {}).items()]
+        if not teams:
+            self.note("teams", "there is no team; write one")
+        owners: dict[str, str] = {}
+        for team in teams:
+            for namespace in filter(None, team["namespaces"]):
+                # A queue of each would be there, and who pays would be chance.
+                if (owner := owners.setdefault(namespace, team["name"])) != team["name"]:
+                    told = f"namespace {namespace} is already that of team {owner}; a namespace has one team"
+                    self.note(f"teams.{team['name']}", told)
+        found = {"table": top.get("name", "teams"), "teams": teams}
+        return {"priorities": {}, "flavors": {}, **top, **found}
+
+    def team(self, name: str, team: Object, top: Object) -> Object:
+        place = f"teams.{name}"
+        cohort = team.get("cohort", top.get("cohort", "teams"))
+        rows = [self.row(flavor, row, team, top, place) for flavor, row in team.get("quota", {}).items()]
+        if not rows:
+            self.note(place, "has no quota; write `quota:` with a flavor, its gpus, cpus and memory")
+        if not cohort and any(isinstance(row[word], dict) for row in rows for word in _LIMITS):
+            self.note(place, "has no cohort, so nobody borrows or lends: take borrow and lend out")
+        # In Kueue all flavors of a group have the same resources.
+        resources = dict.fromkeys(["cpu", "memory", *(name for row in rows for name in row["amounts"])])
+        return {
+            "name": name,
+            "namespaces": list(dict.fromkeys([*team.get("namespace", []), *team.get("namespaces", [])])) or [name],
+            "queue": team.get("queue", name),
+            "cohort": cohort,
+            "preemption": {**_PREEMPTION, **top.get("preemption", {}), **team.get("preemption", {})},
+            "rows": rows,
+            "covered": list(resources),
+        }
+
+    def row(self, flavor: str, row: Object, team: Object, top: Object, team_place: str) -> Object:
+        flavors, place = top.get("flavors", {}), f"{team_place}.quota.{flavor}"
+        if flavor not in flavors:
+            self.note(place, f"there is no flavor {flavor}; there is {', '.join(flavors) or 'none; write `flavors:`'}")
+        if missing := [word for word in ("cpus", "memory") if word not in row]:
+            why = "all pods request them, and what a quota does not name is never given"
+            self.note(place, f"{' and '.join(missing)} missing; {why}")
+        gpu = flavors.get(flavor, {}).get("gpu", "nvidia.com/gpu")
+        found: Object = {"flavor": flavor, "amounts": self.amounts(row, gpu, place)}
+        for word in _LIMITS:
+            limit = row.get(word, team.get(word, "yes"))
+            if isinstance(limit, dict):
+                here = f"{place if word in row else team_place}.{word}"
+                limit = self.amounts(limit, gpu, here)
+                if unknown := [name for name in limit if word in row and name not in found["amounts"]]:
+                    self.note(here, f"{unknown[0]} is bounded here, and the quota does not name it")
+            found[word] = limit
+        return found
+
+    def amounts(self, words: Object, gpu: str, place: str) -> Object:
+        """Return the amounts of a row by Kubernetes' names of the resources."""
+        names, others = {"gpus": gpu, "cpus": "cpu"}, words.get("resources", {})
+        found = {names.get(word, word): words[word] for word in _AMOUNTS if word in words and word != "resources"}
+        for twice in others.keys() & found.keys():
+            self.note(f"{place}.resources.{twice}", "has a word of its own: gpus, cpus, memory, pods")
+        return {**found, **others}
+
+
+# --- Objects ----------------------------------------------------------------------------------------------------------
+
+
+def objects(table: Object, *, with_kueue: bool) -> list[Object]:
+    """Return the objects of *table*, each after those that it needs.
+
+    Raises:
+        SettingsError: somebody has changed the template, and it cannot be used.
+    """
+    import jinja2  # noqa: PLC0415 - this verb's alone
+
+    teams = []
+    for team in table["teams"]:
+        names = team["covered"]
+        rows = [{**row, "quotas": [_quota(name, row, team["cohort"]) for name in names]} for row in team["rows"]]
+        sums = {name: sum((amount(row["amounts"].get(name, "0")) for row in rows), amount("0")) for name in names}
+        hard = {name if name == "pods" else f"requests.{name}": shown(total) for name, total in sums.items()}
+        teams.append({**team, "rows": rows, "hard": hard})
+    environment = jinja2.Environment(  # noqa: S701 - YAML, not HTML: every value goes through tojson
+        loader=jinja2.FileSystemLoader(PROJECT_ROOT), undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    try:
+        text = environment.get_template(_TEMPLATE).render({**table, "teams": teams, "with_kueue": with_kueue})
+        return [document for document in yaml.safe_load_all(text) if document]
+    except (jinja2.TemplateError, yaml.YAMLError) as error:
+        msg = f"{_TEMPLATE} cannot be used: {error}"
+        raise SettingsError(msg) from error
+
+
+def _quota(resource: str, row: Object, cohort: str) -> Object:
+    """Return the quota of one resource in one flavor; a flavor that lacks what others have, has 0 of it."""
+    found = {"name": resource, "nominalQuota": row["amounts"].get(resource, "0")}
+    for word, field in (("borrow", "borrowingLimit"), ("lend", "lendingLimit")):
+        limit = row[word]
+        most = limit.get(resource) if isinstance(limit, dict) else None if parse_switch(limit) else "0"
+        if cohort and most is not None:
+            found[field] = most
+    if "lendingLimit" in found:  # the API refuses more than there is
+        found["lendingLimit"] = min(found["lendingLimit"], found["nominalQuota"], key=amount)
     return found
 
 
-def hints(table: Table) -> list[str]:
-    """Return a sentence on each thing in *table* that Kueue takes, and that hardly does what is meant.
-
-    Seen with Kueue 0.19: of a node selector it compares the labels alone that a flavor has. A cluster that asks for the
-    machines of one flavor is admitted to another that lacks that label, and its nodes never find a machine.
-    """
-    labels = {one.name: set(one.labels) for one in table.flavors}
+def hints(table: Object, *, with_kueue: bool) -> list[str]:
+    """Return a sentence on each thing in *table* that hardly does what is meant there."""
+    if not with_kueue:
+        wide = [team for team in table["teams"] if len(team["namespaces"]) > 1]
+        why = "gets no quota: a ResourceQuota bounds one namespace, and it has"
+        return [NO_QUEUE, *(f"{team['name']} {why} {', '.join(team['namespaces'])}" for team in wide)]
+    # Seen with Kueue 0.19: of a node selector it compares the labels alone that a flavor has. A cluster that asks for
+    # the machines of one flavor is admitted to another that lacks that label, and its nodes never find a machine.
     found = []
-    for team in table.teams:
-        names = [row.flavor for row in team.rows]
-        missing = [name for name in names if labels[name] != set().union(*(labels[other] for other in names))]
-        if missing:
+    for team in table["teams"]:
+        labels = {row["flavor"]: set(table["flavors"][row["flavor"]].get("labels", {})) for row in team["rows"]}
+        if missing := [name for name in labels if labels[name] != set().union(*labels.values())]:
             found.append(
-                f"{team.name}: its flavors {', '.join(names)} have not the same labels; a cluster that asks for one of "
-                f"them by a label may be given {' or '.join(missing)}, and never start: give all the same label names"
+                f"{team['name']}: its flavors {', '.join(labels)} have not the same labels; a cluster that asks for "
+                f"one of them by a label may be given {' or '.join(missing)}, and never start: give all the same label "
+                "names"
             )
     return found
-
-
-def plain_objects(table: Table) -> tuple[list[Object], list[str]]:
-    """Return the objects of *table* for a Kubernetes without Kueue, and a sentence on each thing they cannot do."""
-    found = [_namespace(table, team, name) for team in table.teams for name in team.namespaces]
-    found += [
-        # Preemption by the scheduler ends single pods: half a cluster would be worse than a cluster that waits.
-        _object(
-            "scheduling.k8s.io/v1",
-            "PriorityClass",
-            name,
-            table,
-            value=value,
-            preemptionPolicy="Never",
-            description=f"priority {value} of clusters",
-        )
-        for name, value in table.priorities.items()
-    ]
-    lacks = [NO_QUEUE]
-    if len(table.flavors) > 1:
-        lacks.append("a ResourceQuota knows no flavors: the amounts of all flavors of a team are added up")
-    if table.priorities:
-        lacks.append("a higher priority is scheduled first, and preempts nobody")
-    if table.given:
-        lacks.append(f"nobody borrows, lends or preempts; without effect here: {', '.join(table.given)}")
-    for team in table.teams:
-        if len(team.namespaces) > 1:
-            names = ", ".join(team.namespaces)
-            lacks.append(f"{team.name} gets no quota: a ResourceQuota bounds one namespace, and it has {names}")
-            continue
-        made = _object("v1", "ResourceQuota", team.name, table, team, spec={"hard": _hard(team)})
-        made["metadata"]["namespace"] = team.namespaces[0]
-        found.append(made)
-    return found, lacks
-
-
-def path_of(item: Mapping[str, Any]) -> str:
-    """Return where the API has the object *item*."""
-    about = item["metadata"]
-    return f"{PATHS[item['kind']].format(about.get('namespace', ''))}/{about['name']}"
-
-
-def name_of(item: Mapping[str, Any]) -> str:
-    """Return what a person calls the object *item*: ``ClusterQueue team-a``, ``LocalQueue team-a/train``."""
-    about = item["metadata"]
-    place = f"{about['namespace']}/" if about.get("namespace") else ""
-    return f"{item['kind']} {place}{about['name']}"
-
-
-def _object(version: str, kind: str, name: str, table: Table, team: Team | None = None, **more: Any) -> Object:
-    labels = {LABEL: table.name, **({TEAM_LABEL: team.name} if team else {})}
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}, **more}
-
-
-def _namespace(table: Table, team: Team, name: str) -> Object:
-    return _object("v1", "Namespace", name, table, team)
-
-
-def _flavor_spec(flavor: Flavor) -> Object:
-    # All three, also where they are empty: an apply that takes the last one away makes the spec null, which is refused.
-    taints, tolerations = ([dict(one) for one in found] for found in (flavor.taints, flavor.tolerations))
-    return {"nodeLabels": dict(flavor.labels), "nodeTaints": taints, "tolerations": tolerations}
-
-
-def _queue_spec(team: Team) -> Object:
-    covered = covered_resources(team)
-    names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(team.namespaces)}
-    group = {
-        "coveredResources": covered,
-        "flavors": [
-            {"name": row.flavor, "resources": [_quota(row, name, team) for name in covered]} for row in team.rows
-        ],
-    }
-    return {
-        **({"cohortName": team.cohort} if team.cohort else {}),
-        "namespaceSelector": {"matchExpressions": [names]},
-        "resourceGroups": [group],
-        "preemption": {"withinClusterQueue": team.within, "reclaimWithinCohort": team.reclaim},
-    }
-
-
-def covered_resources(team: Team) -> list[str]:
-    """Return the resources that the quota of *team* names: in Kueue all flavors of a group have the same ones."""
-    first = ["cpu", "memory"]
-    return [*first, *dict.fromkeys(name for row in team.rows for name in row.amounts if name not in first)]
-
-
-def _quota(row: Row, resource: str, team: Team) -> Object:
-    """Return the quota of one resource in one flavor; a flavor that lacks what others have, has 0 of it."""
-    found: Object = {"name": resource, "nominalQuota": row.amounts.get(resource, "0")}
-    if not team.cohort:
-        return found
-    for key, is_allowed, limits in (
-        ("borrowingLimit", row.may_borrow, row.borrow),
-        ("lendingLimit", row.may_lend, row.lend),
-    ):
-        limit = limits.get(resource) if is_allowed else "0"
-        if limit is not None:
-            found[key] = limit
-    if "lendingLimit" in found and amount(found["lendingLimit"]) > amount(found["nominalQuota"]):
-        found["lendingLimit"] = found["nominalQuota"]  # the API refuses more than there is
-    return found
-
-
-def _hard(team: Team) -> Object:
-    """Return what all pods of a team may request at the same time."""
-    found: Object = {}
-    for resource in covered_resources(team):
-        total = shown(sum((amount(row.amounts.get(resource, "0")) for row in team.rows), amount("0")))
-        found[resource if resource == "pods" else f"requests.{resource}"] = total
-    return found
-
-
-def removable(kinds: Sequence[str]) -> list[str]:
-    """Return of *kinds* those whose objects may be removed, in the order in which they go: never a namespace."""
-    return [kind for kind in reversed(list(PATHS)) if kind in kinds and kind != "Namespace"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 _ZERO = Decimal(0)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Use:
     """One resource of one flavor of one team.
 
@@ -22,6 +22,7 @@ class Use:
         nominal: Its own.
         used: What its clusters hold, borrowed amounts included. Quota that is reserved for a cluster counts.
         borrowed: What of that is others'.
+        free: What others may have of its own.
         lent_least: What others surely have of its own,
         lent_most: and what they may have: Kueue does not say who lends where several could.
     """
@@ -33,7 +34,7 @@ class Use:
     nominal: Decimal
     used: Decimal
     borrowed: Decimal
-    lendable: Decimal
+    free: Decimal
     lent_least: Decimal = _ZERO
     lent_most: Decimal = _ZERO
 
@@ -41,44 +42,35 @@ class Use:
 def uses(queues: Sequence[Object]) -> list[Use]:
     """Return what the teams of ClusterQueues have and use, team by team, in the order of their quotas."""
     found = [use for queue in queues for use in _own(queue)]
-    return [_with_lent(use, found) for use in found]
+    for use in found:
+        here = (use.cohort, use.flavor, use.resource)
+        cohort = [one for one in found if (one.cohort, one.flavor, one.resource) == here]
+        borrowed = sum((one.borrowed for one in cohort), _ZERO)
+        others = sum((one.free for one in cohort if one is not use), _ZERO)
+        use.lent_most = min(borrowed, use.free)
+        use.lent_least = min(use.lent_most, max(_ZERO, borrowed - others))
+    return found
 
 
 def _own(queue: Object) -> list[Use]:
     spec, status = queue.get("spec") or {}, queue.get("status") or {}
-    totals: dict[tuple[str, str], tuple[Decimal, Decimal]] = {}
-    for flavor in status.get("flavorsReservation") or []:
-        for one in flavor.get("resources") or []:
-            totals[flavor.get("name", ""), one.get("name", "")] = (
-                _amount(one.get("total")),
-                _amount(one.get("borrowed")),
-            )
+    totals = {
+        (flavor.get("name"), one.get("name")): one
+        for flavor in status.get("flavorsReservation") or []
+        for one in flavor.get("resources") or []
+    }
+    name, cohort = queue["metadata"]["name"], spec.get("cohortName") or ""
     found = []
     for group in spec.get("resourceGroups") or []:
         for flavor in group.get("flavors") or []:
             for one in flavor.get("resources") or []:
-                used, borrowed = totals.get((flavor["name"], one["name"]), (_ZERO, _ZERO))
-                nominal = _amount(one.get("nominalQuota"))
+                total = totals.get((flavor["name"], one["name"]), {})
+                nominal, used = _amount(one.get("nominalQuota")), _amount(total.get("total"))
                 lendable = _amount(one["lendingLimit"]) if one.get("lendingLimit") is not None else nominal
-                name, cohort = queue["metadata"]["name"], spec.get("cohortName") or ""
-                found.append(Use(name, cohort, flavor["name"], one["name"], nominal, used, borrowed, lendable))
+                free = max(_ZERO, min(nominal - used, lendable))
+                borrowed = _amount(total.get("borrowed"))
+                found.append(Use(name, cohort, flavor["name"], one["name"], nominal, used, borrowed, free))
     return found
-
-
-def _with_lent(use: Use, all_uses: Sequence[Use]) -> Use:
-    """Return *use* with what it lends: what its cohort has borrowed, less what the others can have lent."""
-    if not use.cohort:
-        return use
-    here = (use.cohort, use.flavor, use.resource)
-    cohort = [one for one in all_uses if (one.cohort, one.flavor, one.resource) == here]
-    borrowed = sum((one.borrowed for one in cohort), _ZERO)
-    others = sum((_free(one) for one in cohort if one is not use), _ZERO)
-    most = min(borrowed, _free(use))
-    return replace(use, lent_least=min(most, max(_ZERO, borrowed - others)), lent_most=most)
-
-
-def _free(use: Use) -> Decimal:
-    return max(_ZERO, min(use.nominal - use.used, use.lendable))
 
 
 def _amount(value: object) -> Decimal:
@@ -104,28 +96,16 @@ def described(queues: Sequence[Object], counts: Mapping[str, tuple[int, int]]) -
         queues: ClusterQueues.
         counts: How many clusters of each team run, and wait.
     """
-    found = uses(queues)
-    teams = []
+    teams = {}
     for queue in queues:
         name = queue["metadata"]["name"]
-        running, waiting = counts.get(name, (0, 0))
-        flavors: dict[str, dict[str, Any]] = {}
-        for use in (one for one in found if one.team == name):
-            fields = {
-                key: value for key, value in asdict(use).items() if isinstance(value, Decimal) and key != "lendable"
-            }
-            flavors.setdefault(use.flavor, {})[use.resource] = {key: shown(value) for key, value in fields.items()}
-        teams.append(
-            {
-                "team": name,
-                "cohort": (queue.get("spec") or {}).get("cohortName") or "",
-                "state": state_of(queue),
-                "running": running,
-                "waiting": waiting,
-                "flavors": flavors,
-            }
-        )
-    return teams
+        cohort, (running, waiting) = (queue.get("spec") or {}).get("cohortName") or "", counts.get(name, (0, 0))
+        team = {"team": name, "cohort": cohort, "state": state_of(queue), "running": running, "waiting": waiting}
+        teams[name] = {**team, "flavors": {}}
+    for use in uses(queues):
+        amounts = {key: shown(getattr(use, key)) for key in ("nominal", "used", "borrowed", "lent_least", "lent_most")}
+        teams[use.team]["flavors"].setdefault(use.flavor, {})[use.resource] = amounts
+    return list(teams.values())
 
 
 HEAD = ("TEAM", "STATE", "RUNNING", "WAITING", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "LENT")
@@ -141,23 +121,20 @@ def rows(teams: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     found = []
     for team in teams:
         own = [printable(team["team"]), team["state"], str(team["running"]), str(team["waiting"])]
-        for flavor, resources in team["flavors"].items():
+        for flavor, resources in team["flavors"].items() or [("", {"": {}})]:
             for resource, one in resources.items():
-                lent = one["lent_most"]
-                if one["lent_least"] != lent:
-                    lent = f"{one['lent_least']} to {lent}"
-                amounts = [one["nominal"], one["used"], one["borrowed"], lent]
-                found.append([*own, printable(flavor), printable(resource), *amounts])
+                least, most = one.get("lent_least", ""), one.get("lent_most", "")
+                amounts = [one.get(key, "") for key in ("nominal", "used", "borrowed")]
+                lent = most if least == most else f"{least} to {most}"
+                found.append([*own, printable(flavor), printable(resource), *amounts, lent])
                 own = [""] * len(own)
-        if not team["flavors"]:
-            found.append([*own, *[""] * (len(HEAD) - len(own))])
     return found
 
 
 def plain_rows(quotas: Sequence[Object]) -> list[dict[str, str]]:
     """Return what ResourceQuotas bound and what is used of it, where Kueue is not installed."""
     found = []
-    for quota in quotas:
+    for quota in sorted(quotas, key=lambda one: str(one["metadata"]["name"])):
         status, about = quota.get("status") or {}, quota["metadata"]
         for resource, hard in (status.get("hard") or {}).items():
             used = (status.get("used") or {}).get(resource, "0")

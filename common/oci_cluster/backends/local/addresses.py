@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +15,7 @@ from oci_cluster.errors import BackendError
 CLAIMS = "oci-cluster"
 # Where Linux lists sockets of every user that have names; the name is what a line ends with.
 _NAMES = Path("/proc/net/unix")
+_INODE = 6
 
 
 def has_loopback_range() -> bool:
@@ -57,6 +60,10 @@ class Addresses:
             free = len(self.texts)
             self.close()
             msg = f"{count} nodes do not fit: running clusters leave {free} addresses; end one: scripts/stop.sh"
+            if others := _claims_of_others():
+                msg += (
+                    f"; other users of this machine hold {others} claims: 'sudo ss -xap | grep @{CLAIMS}/' names them"
+                )
             raise BackendError(msg)
 
     def __enter__(self) -> Addresses:
@@ -96,6 +103,18 @@ class Addresses:
     def descriptors(self) -> list[int]:
         """Return what a child must inherit to hold the claims."""
         return [claim.fileno() for claim in self._claims.values()]
+
+
+def _claims_of_others() -> int:
+    """Return how many claims no process of this user holds: anybody may take their names."""
+    lines = [line.split() for line in _NAMES.read_text(errors="replace").splitlines()]
+    # A name may have line breaks of its own.
+    claims = {line[_INODE] for line in lines if len(line) > _INODE and line[-1].startswith(f"@{CLAIMS}/")}
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it has just been closed
+            if file.parent.stat().st_uid == os.geteuid():
+                claims.discard(str(file.readlink()).removeprefix("socket:[").removesuffix("]"))
+    return len(claims)
 
 
 def all_claims() -> set[str]:

@@ -190,6 +190,9 @@ class LocalBackend:
             check_left(plan, self._root / plan.framework, nodes)
             self._ask_runner(cluster, start=[node.rank for node in nodes])
             return cluster
+        if plan.url.startswith("file://"):
+            with contextlib.suppress(OSError):  # nodes try it, too, and say what is wrong
+                Path(plan.url.removeprefix("file://")).mkdir(mode=0o700, parents=True, exist_ok=True)
         # Before anybody can find the cluster, and handed on to the runner: at no moment it looks as if it had ended.
         with locked(cluster.directory / records.LOCK) as lock:
             try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from oci_cluster.contract.cluster import State
 from oci_cluster.contract.names import is_node
-from oci_cluster.system.files import is_locked
+from oci_cluster.system.files import is_locked, read_kept
 
 FILE = "nodes.json"
 REQUEST = "scale.json"
@@ -61,8 +61,8 @@ def read_records(directory: Path) -> Mapping[str, Any]:
     """Return what the runner in *directory* has recorded; no nodes where it has not begun, or the file is damaged."""
     for _ in range(_READS):
         try:
-            found = json.loads((directory / FILE).read_bytes())
-        except FileNotFoundError:
+            found = json.loads(read_kept(directory / FILE))
+        except (OSError, RecursionError):  # not there, or another thing in its place
             break
         except ValueError:  # in the middle of being written
             time.sleep(0.01)
@@ -87,13 +87,13 @@ def read_request(directory: Path) -> Mapping[str, Any]:
     Empty where it is asked nothing, or somebody has written something else there.
     """
     try:
-        found = json.loads((directory / REQUEST).read_bytes())
+        found = json.loads(read_kept(directory / REQUEST))
         request = {
             "id": str(found["id"]),
             "start": [int(rank) for rank in found["start"]],
             "end": [*map(str, found["end"])],
         }
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return request
 
@@ -134,5 +134,8 @@ def send_signal(launch_id: str, pid: Any, number: int) -> bool:
 
 
 def is_running(directory: Path) -> bool:
-    """Return whether runner or agents of the cluster in *directory* live."""
-    return is_locked(directory / LOCK)
+    """Return whether runner or agents of the cluster in *directory* live; so it is taken to be where nobody can ask."""
+    try:
+        return is_locked(directory / LOCK)
+    except OSError:  # unreadable, or another thing in its place: nobody may take this for "has ended"
+        return True

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped, LogCopy, Way
 from oci_cluster.backends.code import Code, code_of, remove_code
-from oci_cluster.backends.oci import dry_run, groups, requests, states
+from oci_cluster.backends.oci import dry_run, requests, states
 from oci_cluster.backends.oci.jobs import Jobs
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.service_logs import ServiceLogs
@@ -104,23 +104,15 @@ class OciBackend:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Act for the checkout *root*.
-
-        Args:
-            root: The checkout.
-            compartment: OCID of the compartment that is looked at; empty where nobody has named one.
-            open_service: Returns OCI's services, when they are asked for the first time.
-            given: Settings of this launcher, by which nodes are reached.
-            is_stopped: Whether the launcher has been told to stop.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Act for the checkout *root*, by the settings *given*; *compartment* is empty where nobody has named one."""
         self._root = root
         self._given = given or {}
         self._jobs = Jobs(compartment, open_service, is_stopped=is_stopped, clock=clock, sleep=sleep)
         self._is_stopped = is_stopped
         self._clock = clock
         self._sleep = sleep
+        # Of each launch that was placed: read once.
+        self._settings: dict[str, dict[str, Any]] = {}
         # What is known of clusters, by Job: it does not change.
         self._plans: dict[str, Plan] = {}
         self._told = Told(self.load, launched=LAUNCHED)
@@ -139,31 +131,25 @@ class OciBackend:
             requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known.
-
-        Raises:
-            UsageError, SettingsError: it cannot be sent.
-        """
-        placed = requests.place(plan, self._root, say)
+        """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known."""
+        settings = self._settings[plan.launch_id] = settings_of(plan, self._root)
+        placed = requests.place(plan, settings, self._root, say)
         self._jobs.compartment = placed.placed["compartment"]  # a flag may have named another than the environment
         return placed
 
+    def _settings_of(self, plan: Plan) -> dict[str, Any]:
+        return self._settings.get(plan.launch_id) or settings_of(plan, self._root)
+
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return what a launch of *plan* would send: a script of oci-cli's commands, or JSON."""
-        return dry_run.preview(plan, self._root, as_json=as_json)
+        return dry_run.preview(plan, self._settings_of(plan), self._root, as_json=as_json)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - nodes bring their environment, in their image
         """Return *plan*: nodes need nothing of this machine."""
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
-        """Start *nodes*: the first of a cluster in a Job that is made for them, later ones in that.
-
-        Raises:
-            SettingsError: something in *plan* cannot be sent.
-            ServiceError: OCI refused, or did not answer.
-            StoppedError: the launcher was told to stop.
-        """
+        """Start *nodes*: the first of a cluster in a Job that is made for them, later ones in that."""
         if job := plan.placed.get("job"):
             where = {name: plan.placed[name] for name in ("compartment", "project")}
             bodies = {node.name: requests.job_run(plan, where, node, self._root, job) for node in nodes}
@@ -175,7 +161,7 @@ class OciBackend:
 
     def _start_first(self, plan: Plan, code: Code, say: Say) -> Cluster:
         self._launched[plan.launch_id] = None
-        settings = settings_of(plan, self._root)
+        settings = self._settings_of(plan)
         code.send(plan, say)
         cidr = plan.settings["SUBNET_CIDR"]
         if settings["subnet"] and not cidr:
@@ -249,12 +235,7 @@ class OciBackend:
         return list(found.values())
 
     def load(self, cluster: Cluster) -> Plan:
-        """Return what *cluster* was launched with, which only the Job itself tells.
-
-        Raises:
-            UsageError: the Job is not one that a launch has made.
-            LostPlanError: it names a work dir that is not opened unasked.
-        """
+        """Return what *cluster* was launched with, which only the Job itself tells."""
         if cluster.handle not in self._plans:
             job = self._jobs.get(cluster.handle, cluster.name)
             own = own_work_dirs(self._given, cluster, self._root)
@@ -298,22 +279,19 @@ class OciBackend:
             plan = self.load(cluster)
         except UsageError:
             return None
-        return groups.nodes_of(self._jobs, plan, whole, next(run for run in own if run.id == whole.id))
+        return states.nodes_of(self._jobs, plan, whole, next(run for run in own if run.id == whole.id))
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
-        """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging.
-
-        Raises:
-            UsageError: they are in neither.
-        """
+        """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging."""
         plan = self.load(cluster)
         if SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False):
             # Who fetches has a loop.
             cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
             return StoredLogs(cluster_dir, directory, self._say_once)
         if not (group := plan.placed["log_group"]):
-            msg = f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
-            raise UsageError(msg)
+            raise UsageError(
+                f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
+            )
         return ServiceLogs(self._jobs, cluster.handle, group, directory, follow=follow, clock=self._clock)
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
@@ -347,12 +325,7 @@ class OciBackend:
         """Do nothing: a Job that has ended costs nothing, and stays to be looked at."""
 
     def remove(self, cluster: Cluster, say: Say) -> None:
-        """Return when neither Job nor runs of *cluster* are left; of one that was found, nor its files.
-
-        Raises:
-            UsageError: the Job is not one that a launch has made.
-            ServiceError, BackendError: something may be left.
-        """
+        """Return when neither Job nor runs of *cluster* are left; of one that was found, nor its files."""
         with self._jobs.cleaning_up():
             if not cluster.handle:
                 self._remove_launched(cluster, say)

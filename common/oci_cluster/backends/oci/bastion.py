@@ -1,20 +1,26 @@
-"""Sessions of an OCI Bastion that forward one port of one node: made, waited for, looked at and deleted."""
+"""Sessions of an OCI Bastion that forward one port of one node: made, waited for, looked at and deleted.
+
+A guard deletes them where the process of a way was killed.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
+import shutil
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.contract.polling import poll_delays
-from oci_cluster.errors import BackendError, StoppedError
+from oci_cluster.errors import BackendError, ClusterError, StoppedError
+from oci_cluster.system.guard import wait
 
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service
@@ -25,6 +31,11 @@ _LONGEST_S = 10800
 _MADE_WITHIN_S = 300.0
 # How long the requests are repeated that end a session, while somebody waits for a prompt.
 _END_PATIENCE_S = 20.0
+# A request of the killed process may still be on its way: so long its session is looked for. As for Jobs.
+_APPEARS_S = 10.0
+# How long all is tried; then the sessions end by themselves, after three hours at most.
+_GUARD_PATIENCE_S = 600.0
+_LOOK_S = 1.0
 _GOING = {"CREATING", "ACTIVE"}
 _HOST = r"host\.bastion\.(?P<region>[a-z0-9-]+)\.oci\.(?P<domain>[a-z0-9.-]+)"
 _COMMAND = re.compile(rf"(.* )?(?P<user>ocid1\.bastionsession\.[A-Za-z0-9._-]+)@(?P<host>{_HOST})\s*", re.DOTALL)
@@ -59,15 +70,7 @@ class Sessions:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to make sessions of *bastion*, an OCID, called *name*.
-
-        Args:
-            service: OCI's services.
-            bastion: The OCID.
-            name: Random enough that no other way has it.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Prepare to make sessions of *bastion*, an OCID; no other way's have this *name*."""
         self._service = service
         self.bastion = bastion
         self.name = name
@@ -94,8 +97,9 @@ class Sessions:
         found = self._call(f"look at BASTION_ID {self.bastion}", "get_bastion", self.bastion).data
         if found.lifecycle_state != "ACTIVE":
             details = f": {found.lifecycle_details}" if found.lifecycle_details else ""
-            msg = f"the bastion {self.bastion} is {found.lifecycle_state}{details}; wait, or set another BASTION_ID"
-            raise BackendError(msg)
+            raise BackendError(
+                f"the bastion {self.bastion} is {found.lifecycle_state}{details}; wait, or set another BASTION_ID"
+            )
         self._longest_s = min(int(found.max_session_ttl_in_seconds or _LONGEST_S), _LONGEST_S)
         self.allowed_from = [str(cidr) for cidr in found.client_cidr_block_allow_list or []]
 
@@ -117,7 +121,6 @@ class Sessions:
         """Make a session that leads to *port* of *address*; return it when it is ACTIVE.
 
         Raises:
-            ServiceError: OCI refused, or did not answer.
             BackendError: it was not made; or what OCI says of it cannot be used.
             StoppedError: it is not wanted any more. Then, and after each other error, it is deleted.
         """
@@ -164,11 +167,11 @@ class Sessions:
                 return made
             if made.lifecycle_state != "CREATING":
                 why = str(made.lifecycle_details or "OCI does not say why")[:300]
-                msg = f"the session of the bastion became {made.lifecycle_state}: {why}; {_CAUSES}"
-                raise BackendError(msg)
+                raise BackendError(f"the session of the bastion became {made.lifecycle_state}: {why}; {_CAUSES}")
             if self._clock() > deadline:
-                msg = f"the session of the bastion was still CREATING after {_MADE_WITHIN_S:g} s; try again later"
-                raise BackendError(msg)
+                raise BackendError(
+                    f"the session of the bastion was still CREATING after {_MADE_WITHIN_S:g} s; try again later"
+                )
             self._check_wanted()
             self._sleep(delay)
             self._check_wanted()
@@ -179,8 +182,7 @@ class Sessions:
 
     def _check_wanted(self) -> None:
         if self.is_unwanted():
-            msg = "stopped before the session of the bastion was ready"
-            raise StoppedError(msg)
+            raise StoppedError("stopped before the session of the bastion was ready")
 
     def _place(self, session: Any) -> tuple[str, int]:
         """Return host and port that a session says; from its command line only that is taken, and it is not run."""
@@ -193,16 +195,13 @@ class Sessions:
         is_own = command and command["user"] == session.id and command["host"] == usual
         if not is_own or not 1 <= number <= 65535:
             shown = re.sub(r"[^\x20-\x7e]", "?", said)[:300]
-            msg = f"OCI says that the session is reached by {shown!r}, which does not lead to {usual}; nothing was sent"
-            raise BackendError(msg)
+            raise BackendError(
+                f"OCI says that the session is reached by {shown!r}, which does not lead to {usual}; nothing was sent"
+            )
         return usual, number
 
     def is_active(self, session: str) -> bool:
-        """Return whether *session* can be used still.
-
-        Raises:
-            ServiceError: OCI did not answer.
-        """
+        """Return whether *session* can be used still."""
         try:
             found = self._call("look at the session", "get_session", session).data
         except ServiceError as error:
@@ -214,11 +213,7 @@ class Sessions:
     # --- Their end
 
     def delete(self, session: str) -> None:
-        """Delete *session*; one that is over is no error.
-
-        Raises:
-            ServiceError: it is still there.
-        """
+        """Delete *session*; one that is over is no error."""
         try:
             with self._service.cleaning_up():
                 self._call(
@@ -246,6 +241,38 @@ class Sessions:
         return [found for found in listed if found.display_name == self.name and found.lifecycle_state in _GOING]
 
 
+# --- The guard of a way whose process was killed
+
+
+def guard_main(arguments: Sequence[str]) -> None:
+    """Wait for a way's process, and end what is left of it: ``DIRECTORY [BASTION NAME]``."""
+    directory, *of_bastion = arguments
+    if not wait():
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    if of_bastion:
+        from oci_cluster.backends.oci.service import Service  # noqa: PLC0415 - with the SDK: when it is needed
+
+        end_sessions(Sessions(Service(os.environ), *of_bastion))
+
+
+def end_sessions(sessions: Sessions) -> None:
+    """Delete all *sessions*, and those that appear in the next seconds."""
+    began = time.monotonic()
+    while True:
+        time_s = time.monotonic() - began
+        try:
+            going = sessions.going()
+            for session in going:
+                sessions.delete(session.id)
+            if not going and time_s > _APPEARS_S:
+                return
+        except ClusterError:
+            if time_s > _GUARD_PATIENCE_S:
+                raise
+        time.sleep(_LOOK_S)
+
+
 _CAUSES = (
     "BASTION_ID must be a bastion in the VCN of the nodes, and not too many sessions be open (docs/oci.md, 'Reach a"
     " port of a node')"
@@ -265,8 +292,9 @@ def host_keys(said: str) -> tuple[str, ...]:
         found = (f"{kind} {said.strip()}",)
     if not found:
         shown = re.sub(r"[^\x20-\x7e]", "?", said)[:200]
-        msg = f"OCI says that the bastion's host key is {shown!r}, which is no key of OpenSSH; nothing was sent"
-        raise BackendError(msg)
+        raise BackendError(
+            f"OCI says that the bastion's host key is {shown!r}, which is no key of OpenSSH; nothing was sent"
+        )
     return found
 
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import oci
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
-from oci_cluster.backends.oci.looking import Answer, Tenancy
 from oci_cluster.backends.oci.needed import Needed, for_people
-from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.registry import Image, Registry, region_named, region_of
-from oci_cluster.backends.oci.settings import read_settings
-from oci_cluster.backends.oci.shape_limits import platform_of
+from oci_cluster.backends.oci.settings import IMAGE_NAME, read_settings
+from oci_cluster.backends.oci.shapes import platform_of
+from oci_cluster.backends.oci.tenancy import Answer, Tenancy
 from oci_cluster.images import records
 
 REPOSITORY, IMAGE, PLATFORM = "repository", "image", "image platform"
-_NAME = re.compile(
-    r"(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<namespace>[a-z0-9_-]+)/(?P<repository>[a-z0-9._/-]+)"
-    r":(?P<tag>[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
 # Codes of the OCI Distribution Specification: there is no such repository, or nothing of that tag or digest in it.
 _NO_REPOSITORY, _NO_IMAGE = "NAME_UNKNOWN", "MANIFEST_UNKNOWN"
 
@@ -62,9 +56,11 @@ def _name_of(checked: Checked) -> _Name | None:
     """Return the image that a launch runs; None where there is none."""
     wanted = (checked.plan.settings if checked.plan else checked.given).get("IMAGE", "")
     wanted = wanted.replace("{framework}", checked.framework)
-    found = _NAME.fullmatch(records.pushed_image(wanted, checked.framework, checked.root))
-    parts = ("host", "namespace", "repository", "tag", "digest")
-    return _Name(*(found[part] or "" for part in parts)) if found else None
+    found = IMAGE_NAME.fullmatch(records.pushed_image(wanted, checked.framework, checked.root))
+    if not found or "/" not in found["path"]:
+        return None
+    namespace, _, repository = found["path"].partition("/")
+    return _Name(found["host"], namespace, repository, found["tag"], found["digest"] or "")
 
 
 # --- Repository, tag and digest --------------------------------------------------------------------------------------
@@ -84,29 +80,27 @@ class _Place:
         registry = Registry(name.host, tenancy.client(oci.artifacts.ArtifactsClient))
         path = f"{name.namespace}/{name.repository}"
         answer = tenancy.ask(f"look up the image {name}", registry.image, path, name.tag)
-        error = answer.refusal
-        code = error.code if isinstance(error, ServiceError) and answer.is_refused else ""
         if answer.is_given:
             return answer
-        if code == _NO_REPOSITORY:
+        if answer.code == _NO_REPOSITORY:
             return self._no_repository(name)
-        return self._no_image(name) if code == _NO_IMAGE else self._listed(name, answer.why)
+        return self._no_image(name) if answer.code == _NO_IMAGE else self._listed(name, answer.why)
 
     def _listed(self, name: _Name, why: str) -> Answer | Finding:
         """Return what OCI lists of *name*, which its registry does not show: *why*."""
         tenancy, home = self.tenancy, self.tenancy.places.images
         client, what = tenancy.client(oci.artifacts.ArtifactsClient), f"look up the repository {name.repository}"
-        repositories = tenancy.ask(what, client.list_container_repositories, home, display_name=name.repository)
+        repositories = tenancy.ask_all(what, client.list_container_repositories, home, display_name=name.repository)
         if not repositories.is_given:
             see = f"read repos in {self.needed.images} where target.repo.name = '{name.repository}'"
             return unknown(IMAGE, why, f"# lets it be seen:\n{for_people(self.needed, see)}")
-        if not repositories.value.items:
+        if not repositories.value:
             return self._no_repository(name)
         request, about = client.list_container_images, {"repository_name": name.repository, "version": name.tag}
-        images = tenancy.ask(f"look up the image {name} in a list", request, home, **about)
+        images = tenancy.ask_all(f"look up the image {name} in a list", request, home, **about)
         if not images.is_given:
             return unknown(IMAGE, images.why)
-        found = images.value.items
+        found = images.value
         return Answer(Image(found[0].digest or "", ())) if found else self._no_image(name)
 
     def _no_repository(self, name: _Name) -> Finding:

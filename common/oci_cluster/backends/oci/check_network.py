@@ -16,12 +16,11 @@ from typing import Any
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
 from oci_cluster.backends.oci.check_places import into_settings, statement
-from oci_cluster.backends.oci.looking import ALIVE, Tenancy
 from oci_cluster.backends.oci.needed import Needed
 from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.security_rules import allows, missing_rules, ports_of, security_rules
-from oci_cluster.backends.oci.setup_found import Finder, as_sent
-from oci_cluster.backends.oci.setup_steps import NEW_LIST, Subnet, network_steps, rule_line
+from oci_cluster.backends.oci.security_rules import Subnet, allows, missing_rules, ports_of, security_rules
+from oci_cluster.backends.oci.setup_steps import NEW_LIST, network_steps, rule_line
+from oci_cluster.backends.oci.tenancy import ALIVE, Tenancy, as_sent
 from oci_cluster.contract.values import parse_bounds
 
 JSON = dict[str, Any]
@@ -58,7 +57,7 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         if cidr := checked.given.get("SUBNET_CIDR"):
             yield found.cidr(cidr)
         yield found.route()
-        yield found.rules(needed)
+        yield found.rules()
         yield found.addresses()
 
 
@@ -222,10 +221,10 @@ class _Network:
 
     # --- Between nodes
 
-    def rules(self, needed: Needed) -> Finding:
+    def rules(self) -> Finding:
         """Return whether the subnet's security lists let nodes reach each other, and the services."""
         try:
-            subnet = Finder(self.tenancy.service, needed, self.tenancy.places).subnet()
+            subnet = self.tenancy.security_lists()
         except ServiceError as error:
             return unknown(RULES, error.reason)
         ports = {self.checked.framework: ports_of(self.checked.root, self.checked.framework, self.checked.given)}

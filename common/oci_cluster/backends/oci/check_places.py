@@ -11,9 +11,8 @@ from typing import Any
 import oci
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
-from oci_cluster.backends.oci.looking import ALIVE, Answer, Tenancy
-from oci_cluster.backends.oci.needed import Needed, statements
-from oci_cluster.backends.oci.needed_settings import needed_of, placed
+from oci_cluster.backends.oci.needed import Needed, needed_of, statements
+from oci_cluster.backends.oci.tenancy import ALIVE, Answer, Tenancy
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.images.records import pushed_image
 
@@ -51,10 +50,7 @@ def needed_by(checked: Checked, tenancy: Tenancy) -> Needed:
     if not places.log_group:
         given["LOG_GROUP_NAME"] = "none"  # setup.sh would make one, and the launch does not use it
     needed = needed_of(given, [checked.framework], given.get("OCI_CLI_REGION") or tenancy.service.region)
-    bucket = tenancy.ask("look up the bucket", tenancy.storage.get_bucket, places.namespace, needed.bucket)
-    group = log_group(tenancy) if places.log_group else Answer()
-    found = {"bucket": bucket, "logs": group, "network": tenancy.subnet if places.subnet else Answer()}
-    return placed(needed, **{name: str(one.value.compartment_id) for name, one in found.items() if one.value})
+    return tenancy.placed(needed)
 
 
 def statement(needed: Needed, of: str, what: str) -> str:
@@ -76,12 +72,6 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         yield places.log_group(checked.given.get("LOG_OCID", ""))
     if bastion := checked.given.get("BASTION_ID"):
         yield places.bastion(bastion)
-
-
-def log_group(tenancy: Tenancy) -> Answer:
-    """Return the log group that ``LOG_GROUP_OCID`` names."""
-    request = tenancy.client(oci.logging.LoggingManagementClient).get_log_group
-    return tenancy.ask(f"look up LOG_GROUP_OCID {tenancy.places.log_group}", request, tenancy.places.log_group)
 
 
 @dataclass(frozen=True)
@@ -231,7 +221,7 @@ class _Places:
     def log_group(self, log: str) -> Finding:
         ocid = self.tenancy.places.log_group
         client = self.tenancy.client(oci.logging.LoggingManagementClient)
-        answer = log_group(self.tenancy)
+        answer = self.tenancy.log_group
         if answer.is_given and log:
             answer = self.tenancy.ask(f"look up LOG_OCID {log}", client.get_log, ocid, log)
         if answer.is_given:

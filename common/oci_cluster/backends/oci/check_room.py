@@ -1,38 +1,56 @@
-"""Whether there is room for a launch: its shapes, service limits and quotas of Data Science, and hosts of Compute."""
+"""Whether there is room for a launch: its shapes for Jobs, and hosts of Compute. Limits only a person can look up."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import oci
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
-from oci_cluster.backends.oci import quotas
-from oci_cluster.backends.oci.looking import Answer, Tenancy
 from oci_cluster.backends.oci.needed import Needed, for_people
 from oci_cluster.backends.oci.settings import read_settings
-from oci_cluster.backends.oci.shape_limits import Machines, Unit, Wanted, by_limit, counted, family_of, platform_of
+from oci_cluster.backends.oci.shapes import is_flexible, is_gpu, platform_of
+from oci_cluster.backends.oci.tenancy import Answer, Tenancy
 from oci_cluster.contract.values import parse_bounds
 
-SHAPE, LIMIT, QUOTA, CAPACITY = "shape there", "service limit", "quota", "capacity"
+SHAPE, LIMIT, CAPACITY = "shape there", "service limit", "capacity"
 # What is wrong with these settings: then which machines are wanted is not known.
 _OF_MACHINES = re.compile(r"([A-Z]+_)?(SHAPE|OCPUS|MEMORY_GBS)\b")
 _IN_CONSOLE = "Console > Governance & Administration > Limits, Quotas and Usage > service Data Science"
-# What people may be allowed besides what a launch needs, so that all of this is seen. Source: OCI's documentation, "Let
-# a group view service limits" (`inspect` is for lists, `read` for what is left), and of capacity reports.
-_SEE_LIMITS = "read resource-availability in tenancy"
+# What people may be allowed besides what a launch needs, so that all of this is seen. Source: OCI's documentation of
+# capacity reports.
 _SEE_HOSTS = "manage compute-capacity-reports in tenancy"
 _SEE_DOMAINS = "inspect compartments in tenancy"
 _SEE_RESERVATION = "read compute-capacity-reservations in tenancy"
 
 
+@dataclass(frozen=True)
+class Machines:
+    """Some nodes of one shape and size; OCPUs and GB of memory of each are 0 where they are not known."""
+
+    shape: str
+    nodes: int
+    ocpus: float
+    memory_gbs: float
+
+
+def counted(counts: Mapping[str, int], machines: Mapping[str, Mapping[str, Any]]) -> list[Machines]:
+    """Return the nodes of all roles, those of one shape and size together."""
+    found: Counter[tuple[str, float, float]] = Counter()
+    for role, nodes in counts.items():
+        own = machines[role]
+        found[own["shape"], own["ocpus"], own["memory_gbs"]] += nodes
+    return [Machines(shape, nodes, ocpus, memory_gbs) for (shape, ocpus, memory_gbs), nodes in found.items() if nodes]
+
+
 def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
-    """Yield what is found of shapes, limits, quotas and hosts for the launch that is *checked*."""
+    """Yield what is found of shapes, limits, and hosts for the launch that is *checked*."""
     if checked.plan is None:
         yield unknown(LIMIT, "which machines are wanted is not known, as settings are wrong; mend these first")
         return
@@ -45,44 +63,20 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         counts["WORKER"] = max(counts["WORKER"], parse_bounds(adapt)[1])
     room = _Room(checked, tenancy, needed)
     machines = yield from room.shapes(counted(counts, settings["machines"]))
-    yield from room.limits(machines)
+    if machines:
+        yield room.limits(machines)
     for one in machines:
         yield from room.hosts(one)
-
-
-@dataclass(frozen=True)
-class _Left:
-    """What is left of a limit in a place; None where OCI does not tell, and then *why*.
-
-    Attributes:
-        place: An availability domain; empty: the region.
-        value: The limit itself.
-        amount: What is left of it.
-        quota: What quotas leave of it in the compartment of the Jobs; None where there is no quota.
-        used: What the compartment uses of it.
-        why: Why nothing is known.
-        mend: What lets it be known.
-    """
-
-    place: str
-    value: float
-    amount: float | None = None
-    quota: float | None = None
-    used: float = 0.0
-    why: str = ""
-    mend: str = ""
 
 
 class _Room:
     """What there is for one launch."""
 
     def __init__(self, checked: Checked, tenancy: Tenancy, needed: Needed) -> None:
-        self._checked = checked
         self._needed = needed
         self._tenancy = tenancy
         self._settings = checked.plan.settings if checked.plan else {}
         self._there: list[str] = []
-        self._is_adaptive = bool(checked.plan and checked.plan.environment.get("ADAPT"))
 
     def _see(self, *what: str) -> str:
         return "\n".join(["# lets it be seen:", *(for_people(self._needed, one) for one in what)])
@@ -112,7 +106,7 @@ class _Room:
         return found
 
     def _other_shape(self, shape: str) -> str:
-        alike = [name for name in self._there if name.endswith(".Flex") == shape.endswith(".Flex")] or self._there
+        alike = [name for name in self._there if is_flexible(name) == is_flexible(shape)] or self._there
         close = [*difflib.get_close_matches(shape, alike, n=1, cutoff=0.0), "<a shape for Jobs>"]
         return "\n".join(f"{name}={close[0]}" for name in self._settings_of(shape))
 
@@ -121,102 +115,23 @@ class _Room:
         of_roles = [name for name, text in self._settings.items() if name.endswith("_SHAPE") and text == shape]
         return of_roles or ["SHAPE"]
 
-    # --- Limits and quotas
-
-    def limits(self, machines: Sequence[Machines]) -> Iterator[Finding]:
-        """Yield whether limits, and quotas, leave room for *machines*."""
+    def limits(self, machines: Sequence[Machines]) -> Finding:
+        """Return how a person looks limits up: OCI does not tell which of them a shape counts against."""
         tenancy = self._tenancy
-        if not machines:
-            return
-        client = tenancy.client(oci.limits.LimitsClient)
-        listed = tenancy.ask_all(
-            "list the limits of Data Science", client.list_limit_values, tenancy.id, quotas.SERVICE
+        about = ["--service-name", "data-science"]
+        every = ["limits", "value", "list", *about, "--compartment-id", tenancy.id or "<OCID of the tenancy>", "--all"]
+        one = ["limits", "resource-availability", "get", *about, "--compartment-id", tenancy.places.jobs]
+        lines = [
+            "# all limits; those of a shape are known by their names:",
+            shlex.join(["oci", *every]).replace("'", ""),
+            "# what is left of one, quotas counted; with --availability-domain where its scope is AD:",
+            f"{shlex.join(['oci', *one])} --limit-name <its name>",
+        ]
+        nodes = " and ".join(f"{one.nodes} node{'s' * (one.nodes != 1)} of {one.shape}" for one in machines)
+        text = (
+            f"OCI does not tell which limit of Data Science, or quota, {nodes} would count against; see {_IN_CONSOLE}"
         )
-        if not listed.is_given:
-            yield unknown(LIMIT, listed.why, self._see(_SEE_LIMITS))
-            return
-        rows: dict[str, list[_Left]] = {}
-        for item in listed.value:
-            rows.setdefault(item.name, []).append(_Left(item.availability_domain or "", item.value or 0))
-        wanted = by_limit(rows, machines)
-        for one in machines:
-            if not any(one in own.machines and own.unit is not Unit.GBS for own in wanted):
-                yield unknown(
-                    LIMIT,
-                    f"none of the {len(rows)} limits of Data Science names {one.shape} by its family "
-                    f"'{family_of(one.shape)}' and says what it counts; look at {_IN_CONSOLE}",
-                )
-        for own in wanted:
-            yield from self._of_limit(own, [self._look(own.limit, row) for row in rows[own.limit]])
-
-    def _look(self, limit: str, row: _Left) -> _Left:
-        """Return *row* with what is left there."""
-        if not row.value:
-            return replace(row, amount=0.0)
-        tenancy = self._tenancy
-        client = tenancy.client(oci.limits.LimitsClient)
-        place = {"availability_domain": row.place} if row.place else {}
-        what = f"look up what is left of {limit}"
-        answer = tenancy.ask(
-            what, client.get_resource_availability, quotas.SERVICE, limit, tenancy.places.jobs, **place
-        )
-        if not answer.is_given:
-            return replace(row, why=answer.why, mend=self._see(_SEE_LIMITS))
-        told = answer.value
-        used = told.used or 0.0
-        quota = None if told.effective_quota_value is None else max(told.effective_quota_value - used, 0.0)
-        why = "" if told.available is not None else f"OCI does not tell what is left of {limit}"
-        return replace(row, amount=told.available, quota=quota, used=used, why=why)
-
-    def _of_limit(self, wanted: Wanted, rows: Sequence[_Left]) -> Iterator[Finding]:
-        need, name = wanted.amount, wanted.limit
-        if not need:
-            text = f"{name} counts {wanted.unit.value}, and how many a node has is not known: {_nodes(wanted)}"
-            yield unknown(LIMIT, text)
-            return
-        take = f"{_nodes(wanted)} {'take' if _count(wanted) > 1 else 'takes'} {need:g} {wanted.unit.value}"
-        capped = [row.quota for row in rows if row.quota is not None]
-        value = sum(row.value for row in rows)
-        if len(capped) == len(rows) and sum(capped) < need <= value:
-            yield self._quota_fails(wanted, rows, take)
-            return
-        lefts = [row.amount for row in rows if row.amount is not None]
-        best, where = max(lefts, default=0.0), _places(rows)
-        if value < need or (len(lefts) == len(rows) and sum(lefts) < need):
-            left = min(sum(lefts), value) if len(lefts) == len(rows) else value
-            text = f"{take}, and {name} leaves {left:g} of {value:g}{where}"
-            yield fails(LIMIT, text, self._more(wanted, value - left + need, best))
-        elif best >= need:
-            yield fine(LIMIT, f"{take}, and {name} leaves {sum(lefts):g} of {value:g}{where}")
-        elif len(lefts) < len(rows):
-            row = next(row for row in rows if row.amount is None)
-            yield unknown(LIMIT, f"{take} of {value:g} that {name} allows{where}: {row.why}", row.mend)
-        else:
-            text = f"{take}, and {name} leaves {sum(lefts):g}{where}, {best:g} in one of them at most"
-            yield unknown(LIMIT, f"{text}: in which of them nodes are placed is not told")
-        if capped and len(capped) == len(rows):
-            yield fine(QUOTA, f"{take}, and quotas on {name} leave {sum(capped):g} in the compartment of the Jobs")
-
-    def _quota_fails(self, wanted: Wanted, rows: Sequence[_Left], take: str) -> Finding:
-        left = sum(row.quota or 0.0 for row in rows)
-        at_least, place = sum(row.used for row in rows) + wanted.amount, quotas.place_of(self._tenancy)
-        lines = [*quotas.more(self._tenancy, wanted.limit, at_least, place), *self._fewer(wanted, left)]
-        text = f"{take}, and quotas on {wanted.limit} leave {left:g} in {place}"
-        return fails(QUOTA, text, "\n".join(lines))
-
-    def _more(self, wanted: Wanted, at_least: float, best: float) -> str:
-        ask = f"# {_IN_CONSOLE} > {wanted.limit} > Request a service limit increase, to at least {at_least:g}"
-        return "\n".join([ask, *self._fewer(wanted, best)])
-
-    def _fewer(self, wanted: Wanted, left: float) -> list[str]:
-        """Return what to launch within what is *left*: fewer workers, where all nodes have one machine."""
-        workers = -1
-        if len(wanted.machines) == 1 and not self._is_adaptive:
-            (one,) = wanted.machines
-            workers = self._checked.workers - one.nodes + int(left // one.each(wanted.unit))
-        if workers < 0:
-            return ["# or set another SHAPE"]
-        return ["# or fewer workers, or another SHAPE:", f"./scripts/launch.sh {self._checked.framework} {workers}"]
+        return unknown(LIMIT, text, "\n".join(lines))
 
     # --- Hosts
 
@@ -252,14 +167,8 @@ class _Room:
 
     def _others(self, machines: Machines) -> list[Machines]:
         """Return what *machines* could be instead: of other shapes of their kind, flexible as they are."""
-        alike = (family_of(machines.shape).startswith("gpu"), machines.shape.endswith(".Flex"))
         near = difflib.get_close_matches(machines.shape, self._there, n=max(len(self._there), 1), cutoff=0.0)
-        return [
-            replace(machines, shape=shape)
-            for shape in near
-            if (family_of(shape).startswith("gpu"), shape.endswith(".Flex")) == alike
-            and platform_of(shape) == platform_of(machines.shape)
-        ]
+        return [replace(machines, shape=shape) for shape in near if _kind(shape) == _kind(machines.shape)]
 
     def _report(self, machines: Sequence[Machines], domain: str) -> Answer:
         models = oci.core.models
@@ -286,11 +195,15 @@ class _Room:
         return fails(CAPACITY, f"{text}, and {machines.nodes} are wanted", mend)
 
 
+def _kind(shape: str) -> tuple[bool, bool, str]:
+    return is_gpu(shape), is_flexible(shape), platform_of(shape)
+
+
 def _as_asked(machines: Machines) -> Any:
     models = oci.core.models
     size = models.CapacityReportInstanceShapeConfig(ocpus=machines.ocpus, memory_in_gbs=machines.memory_gbs)
     return models.CreateCapacityReportShapeAvailabilityDetails(
-        instance_shape=machines.shape, instance_shape_config=size if machines.shape.endswith(".Flex") else None
+        instance_shape=machines.shape, instance_shape_config=size if is_flexible(machines.shape) else None
     )
 
 
@@ -318,19 +231,3 @@ def _judged(machines: Machines, told: Sequence[Any], domains: int) -> Finding:
     if count >= machines.nodes:
         return fine(CAPACITY, f"{text} ({indication})")
     return unknown(CAPACITY, f"{text}; Data Science asks for its hosts itself, and may get more or fewer")
-
-
-def _count(wanted: Wanted) -> int:
-    return sum(one.nodes for one in wanted.machines)
-
-
-def _nodes(wanted: Wanted) -> str:
-    """Return the nodes of *wanted* in words: ``4 nodes of VM.GPU.A10.1``."""
-    return " and ".join(f"{one.nodes} node{'s' * (one.nodes != 1)} of {one.shape}" for one in wanted.machines)
-
-
-def _places(rows: Sequence[_Left]) -> str:
-    places = [row.place for row in rows if row.place]
-    if len(places) > 1:
-        return f" in {len(places)} availability domains"
-    return f" in {places[0]}" if places else ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,31 +17,15 @@ from oci_cluster.backends.oci.requests import (
     node_environment,
 )
 from oci_cluster.backends.oci.settings import read_settings
+from oci_cluster.backends.oci.shapes import FORM, KNOWN, nearest, platform_of
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.system.console import Say
 
 # Source: OCI's documentation of Jobs: the arguments of a run, in all.
 _MAX_ARGUMENT_CHARACTERS = 4_000
-# Source: OCI's documentation of Container Registry: <region>.ocir.io by name or key, and ocir.<region>.oci.<domain>.
-_REGISTRY = re.compile(r"(?P<short>[a-z0-9-]+)\.ocir\.io|ocir\.(?P<long>[a-z0-9-]+)\.oci\.[a-z0-9.-]+")
-# Source: OCI's documentation of Data Science, "Supported Compute Shapes", and of Compute. New ones come: these are
-# what a name is compared with that has none of the forms below.
-_SHAPES = (
-    *("VM.Standard.E3.Flex", "VM.Standard.E4.Flex", "VM.Standard.E5.Flex", "VM.Standard3.Flex", "VM.Optimized3.Flex"),
-    *("VM.Standard.A1.Flex", "VM.Standard.A2.Flex", "VM.Standard2.1", "VM.Standard2.4", "VM.Standard2.16"),
-    *("VM.GPU2.1", "VM.GPU3.1", "VM.GPU3.4", "VM.GPU.A10.1", "VM.GPU.A10.2", "BM.GPU.A10.4"),
-    *("BM.GPU2.2", "BM.GPU3.8", "BM.GPU4.8", "BM.GPU.A100-v2.8", "BM.GPU.H100.8", "BM.GPU.L40S.4"),
-)
-# The words of a shape's name: where it runs, its series, its processor, its size. VM.Standard.E6.Flex has this form.
-_FORM = re.compile(
-    r"(VM|BM)\.(?P<series>Standard|Optimized|DenseIO|GPU|HPC)\d*(\.(?P<model>[A-Z]{1,3}\d{1,4}[A-Z]*(-[A-Za-z0-9]+)?))?"
-    r"\.(?P<size>Flex|\d{1,3})"
-)
 # Source: OCI's documentation of Compute, "Flexible Shapes": for each core 1 to 64 GB.
 _MOST_GBS_OF_A_CORE = 64
-# Shapes with processors of Arm, on which an image for linux/amd64 does not start.
-_ARM = re.compile(r"A\d+")
 _UNSEEN = "settings are so wrong that this cannot be seen; mend those first"
 _ITEMS = ("image name", "shape", "code", "environment", "arguments")
 
@@ -65,20 +47,20 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
 
 def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
     """Return whether the name is one of OCI's registry, in the region in which the Job will be."""
+    from oci_cluster.backends.oci.registry import key_of, region_of  # noqa: PLC0415 - the SDK
+
     image = settings["image"]
     if not image:
         return unknown("image name", "there is none that could be looked at; see settings")
     host = image.partition("/")[0]
     here, told = _region(checked.given)
-    found = _REGISTRY.fullmatch(host)
-    if not found:
+    if not (region := region_of(host)):
         push = f"make push-{checked.framework} REGISTRY={here or '<region>'}.ocir.io/<namespace>/<folder>"
         return fails("image name", f"{image} is not in OCI's registry, from which alone a Job takes its image", push)
     if not here:
         return unknown("image name", f"{image}: the region of the Job is not known: {told}")
-    region = _long(found["short"] or found["long"])
     if region != here:
-        moved = f"{_short(here)}.ocir.io{image.removeprefix(host)}"
+        moved = f"{key_of(here)}.ocir.io{image.removeprefix(host)}"
         folder, _, tag = moved.rpartition(":")
         push = f"make push-{checked.framework} REGISTRY={folder.rpartition('/')[0]} TAG={tag}"
         text = f"{image} is in the registry of {region}, and the Job will be in {here}"
@@ -88,26 +70,13 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
 
 def _region(given: Mapping[str, str]) -> tuple[str, str]:
     """Return the region that will be asked, or an empty text and why it is not known."""
-    from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415 - the SDK
+    from oci_cluster.backends.oci.registry import region_named  # noqa: PLC0415 - the SDK
+    from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415
 
     try:
-        return _long(Service(service_environ(given)).region), ""
+        return region_named(Service(service_environ(given)).region), ""
     except SettingsError as error:
         return "", str(error)
-
-
-def _long(region: str) -> str:
-    """Return the name of *region*, which may be its key: ``iad`` is ``us-ashburn-1``."""
-    import oci  # noqa: PLC0415 - only there once the launcher's packages for OCI are
-
-    return str(oci.regions.REGIONS_SHORT_NAMES.get(region.lower(), region.lower()))
-
-
-def _short(region: str) -> str:
-    """Return the key of *region*, as names of images have it: ``us-ashburn-1`` is ``iad``."""
-    import oci  # noqa: PLC0415 - see above
-
-    return next((key for key, name in oci.regions.REGIONS_SHORT_NAMES.items() if name == region), region)
 
 
 # --- The machines ---------------------------------------------------------------------------------------------------
@@ -132,15 +101,15 @@ def _shapes(settings: Mapping[str, Any], checked: Checked) -> Iterator[Finding]:
 
 def _shape(machine: Mapping[str, Any], of: str, platform: str) -> Finding:
     shape = machine["shape"]
-    form = _FORM.fullmatch(shape)
+    form = FORM.fullmatch(shape)
     if not form:
-        if near := _nearest(shape):
+        if near := nearest(shape):
             return fails("shape", f"there is no shape {shape} (for {of}); did you mean {near}?", f"SHAPE={near}")
-        told = f"{shape} for {of} has none of the forms that shapes are known to have, such as {_SHAPES[1]}"
+        told = f"{shape} for {of} has none of the forms that shapes are known to have, such as {KNOWN[1]}"
         return unknown("shape", told)
     if form["series"] == "GPU" and form["size"] == "Flex":
         return fails("shape", f"{shape} for {of}: GPU shapes are not flexible", "SHAPE=VM.GPU.A10.1")
-    if _ARM.fullmatch(form["model"] or "") and form["series"] != "GPU" and platform == "linux/amd64":
+    if form["series"] != "GPU" and platform_of(shape) != platform == "linux/amd64":
         told = f"{shape} for {of} has Arm processors, and the image is made for {platform}"
         return fails("shape", told, "SHAPE=VM.Standard.E4.Flex")
     if form["size"] == "Flex":
@@ -155,15 +124,6 @@ def _flexible(machine: Mapping[str, Any], of: str) -> Finding:
         told = f"{shape} for {of}: {memory} GB is not 1 to {_MOST_GBS_OF_A_CORE} GB for each of {cores} OCPUs"
         return fails("shape", told, f"MEMORY_GBS={min(max(memory, cores), most)}")
     return fine("shape", f"{shape} for {of}, flexible: {cores} OCPUs, {memory} GB")
-
-
-def _nearest(shape: str) -> str:
-    """Return the shape that *shape* is nearly; empty where it is like none."""
-    if _FORM.fullmatch(f"{shape}.Flex"):
-        return f"{shape}.Flex"
-    by_name = {name.lower(): name for name in _SHAPES}
-    alike = difflib.get_close_matches(shape.lower(), by_name, 1, 0.8)
-    return by_name[alike[0]] if alike else ""
 
 
 # --- What the Job holds ---------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any
 from oci_cluster.backends.code import digest_of
 from oci_cluster.backends.oci import requests
 from oci_cluster.backends.oci.requests import JSON
-from oci_cluster.backends.oci.settings import MOUNT_POLICIES, settings_of
+from oci_cluster.backends.oci.settings import BUCKET, MOUNT_POLICIES
 from oci_cluster.contract.cluster import Node, Plan
 from oci_cluster.contract.config import read_config
 from oci_cluster.errors import SettingsError
@@ -29,7 +29,6 @@ from oci_cluster.system.text import printable
 _GOING = "ACCEPTED|IN_PROGRESS|NEEDS_ATTENTION"
 # Who asks: of what config.env may say, what oci-cli reads.
 _IDENTITY = ("OCI_CLI_CONFIG_FILE", "OCI_CLI_PROFILE", "OCI_CLI_REGION", "OCI_CLI_AUTH")
-_BUCKET = re.compile(r"oci://(?P<bucket>[^@/]+)@(?P<namespace>[^/]+)(/(?P<prefix>.*))?")
 # Fields whose parameter of oci-cli has another name.
 _PARAMETERS = {
     "jobConfigurationDetails": "configurationDetails",
@@ -39,13 +38,12 @@ _PARAMETERS = {
 }
 
 
-def preview(plan: Plan, root: Path, *, as_json: bool) -> str:
-    """Return what a launch of the placed *plan* would send, as a shell script or as JSON.
+def preview(plan: Plan, settings: Mapping[str, Any], root: Path, *, as_json: bool) -> str:
+    """Return what a launch of the placed *plan* with its *settings* would send, as a shell script or as JSON.
 
     Raises:
         SettingsError: no script could send it; says what to change.
     """
-    settings = settings_of(plan, root)
     policies = [MOUNT_POLICIES[kind] for kind in sorted({mount["storageType"] for mount in settings["mounts"]})]
     notes = [f"STORAGE_MOUNTS: the service must be let in, such as by: {policy}" for policy in policies]
     if not as_json:
@@ -179,12 +177,11 @@ class _Script:
     def _storage(self) -> dict[str, Any]:
         """Return where the code goes, and which files of it."""
         work_dir = self._plan.work_dir.rstrip("/")
-        bucket = _BUCKET.fullmatch(work_dir)
+        bucket = BUCKET.fullmatch(work_dir)
         if self._has_code and not bucket and not work_dir.startswith("file://"):
-            msg = (
+            raise SettingsError(
                 f"no script can send the code to {work_dir}: oci-cli reaches oci:// alone; see it with --dry-run --json"
             )
-            raise SettingsError(msg)
         prefix = f"{bucket['prefix']}/" if bucket and bucket["prefix"] else ""
         return {
             "bucket": shlex.quote(bucket["bucket"]) if bucket else "",
@@ -202,11 +199,11 @@ class _Script:
         folder = Path(self._plan.code_dir)
         names = [path.relative_to(folder).as_posix() for path in code_files(folder).paths]
         if strange := [name for name in names if not name.isprintable()]:
-            msg = f"a script cannot list the file {strange[0]!r} of {folder}; give it another name, or leave it out"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"a script cannot list the file {strange[0]!r} of {folder}; give it another name, or leave it out"
+            )
         if not names:
-            msg = f"{folder} has no file that would be sent; name another folder with --code"
-            raise SettingsError(msg)
+            raise SettingsError(f"{folder} has no file that would be sent; name another folder with --code")
         return [f"./{name}" for name in names]
 
     # --- Requests ----------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci import states
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.requests import JSON
-from oci_cluster.backends.oci.seen import Seen
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, SettingsError, StoppedError
 
@@ -33,6 +32,54 @@ _JUST_NOW = ("IncorrectState", "Conflict")
 SETTLES_S = 120.0
 
 
+def _stage(run: Any) -> int:
+    """Return how far *run* has come: it never comes back to an earlier stage."""
+    word = run.lifecycle_state
+    if word in states.ENDED:
+        return 3
+    if word == "CANCELING":
+        return 2
+    has_started = getattr(run, "time_started", None) is not None
+    return 0 if word in {"ACCEPTED", "NEEDS_ATTENTION"} and not has_started else 1
+
+
+class Seen:
+    """The furthest that each run is known to have come, and since when no list has had it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Have been told nothing."""
+        self._clock = clock
+        self._runs: dict[str, Any] = {}
+        self._missing_since: dict[str, float] = {}
+
+    def furthest(self, run: Any) -> Any:
+        """Return *run*, or what has been told of it before, where that is later in its life."""
+        known = self._runs.get(run.id)
+        # How it has ended, stays: a deleted run has still succeeded.
+        has_another_end = known is not None and _stage(known) == 3 and known.lifecycle_state != run.lifecycle_state
+        if known is None or (_stage(run) >= _stage(known) and not has_another_end):
+            self._runs[run.id] = run
+        return self._runs[run.id]
+
+    def told(self, job: str, listed: Sequence[Any]) -> list[Any]:
+        """Return the runs of *job*: those *listed*, and those that lists have had before, at their furthest."""
+        found = [self.furthest(run) for run in listed]
+        there = {run.id for run in found}
+        found += [run for run in self._runs.values() if run.job_id == job and run.id not in there]
+        return found
+
+    def missing_s(self, run: str, *, is_listed: bool) -> float:
+        """Return for how long no list has had *run*, an OCID."""
+        if is_listed:
+            self._missing_since.pop(run, None)
+            return 0.0
+        return self._clock() - self._missing_since.setdefault(run, self._clock())
+
+    def forget(self, run: str) -> None:
+        """Count *run* as gone."""
+        self._runs.pop(run, None)
+
+
 class Jobs:
     """The Jobs of one compartment, and their runs."""
 
@@ -45,15 +92,7 @@ class Jobs:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to ask.
-
-        Args:
-            compartment: OCID of the compartment; empty where nobody has named one.
-            open_service: Returns OCI's services, when they are asked for the first time.
-            is_stopped: Whether the launcher has been told to stop.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Prepare to ask; *compartment* is empty where nobody has named one."""
         self.compartment = compartment
         self._open_service = open_service
         self._is_stopped = is_stopped
@@ -81,8 +120,9 @@ class Jobs:
     def check_compartment(self) -> None:
         """Raise SettingsError where nobody has named a compartment."""
         if not self.compartment:
-            msg = "COMPARTMENT_OCID is not set; set it to the compartment of the clusters (config.env.example)"
-            raise SettingsError(msg)
+            raise SettingsError(
+                "COMPARTMENT_OCID is not set; set it to the compartment of the clusters (config.env.example)"
+            )
 
     def listed(self, **wanted: str) -> list[Any]:
         """Return the Jobs that are clusters, of those that a list has with the *wanted* parameters.
@@ -181,11 +221,7 @@ class Jobs:
     def create_runs(self, job: str, bodies: Mapping[str, JSON], launch_id: str, *, incarnation: int = 0) -> None:
         """Create a run for each node in *bodies*, the first one's first; the first failure ends the creating of others.
 
-        Args:
-            job: Its OCID.
-            bodies: What is sent, by node.
-            launch_id: The cluster's.
-            incarnation: Differs between two runs of the same node.
+        Two runs of the same node differ by *incarnation*.
 
         Raises:
             ServiceError: OCI refused, or did not answer. Some may have been created.
@@ -223,8 +259,7 @@ class Jobs:
     def stop_if_told(self) -> None:
         """Raise StoppedError where the launcher has been told to stop."""
         if self._is_stopped():
-            msg = "stopped before all nodes were started"
-            raise StoppedError(msg)
+            raise StoppedError("stopped before all nodes were started")
 
     # --- What is ended -------------------------------------------------------------------------------------
 
@@ -252,7 +287,6 @@ class Jobs:
 
         Raises:
             BackendError: they did not end.
-            ServiceError: OCI refused, or did not answer.
         """
         self._cancel_until(job, lambda: True)
 
@@ -261,7 +295,6 @@ class Jobs:
 
         Raises:
             BackendError: its runs did not end.
-            ServiceError: OCI refused, or did not answer.
         """
         if job not in self._deleted:
             self._cancel_until(job, lambda: self._delete(job))
@@ -277,8 +310,7 @@ class Jobs:
             if not self.cancel(listed) and is_done():
                 return
             if self._clock() > deadline:
-                msg = f"its runs have not ended within {_END_TIMEOUT_S:g} s"
-                raise BackendError(msg)
+                raise BackendError(f"its runs have not ended within {_END_TIMEOUT_S:g} s")
             self._sleep(delay)
 
     def remove_of_launch(self, name: str, launch_id: str) -> bool:
@@ -296,11 +328,7 @@ class Jobs:
         return False
 
     def _delete(self, job: str) -> bool:
-        """Return whether *job* is gone; False where that is not known yet.
-
-        Raises:
-            ServiceError: OCI refused, or did not answer.
-        """
+        """Return whether *job* is gone; False where that is not known yet."""
         client = self.service.data_science
         try:
             self.service.call("delete the Job", client.delete_job, job, delete_related_job_runs=True)

@@ -42,14 +42,7 @@ class LogSearch:
     def __init__(
         self, service: Service, compartment: str, group: str, wall_clock: Callable[[], float] = time.time
     ) -> None:
-        """Search in the log *group*, an OCID.
-
-        Args:
-            service: Asks.
-            compartment: Where the group is, where it cannot be asked for that itself: the Job's.
-            group: Its OCID.
-            wall_clock: Unix seconds.
-        """
+        """Search in the log *group*, an OCID; in *compartment*, where it cannot be asked for that itself."""
         self._service = service
         self._compartment = compartment
         self._group = group

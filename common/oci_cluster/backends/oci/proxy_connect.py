@@ -38,8 +38,7 @@ def connect(host: str, port: int, proxy: str) -> socket.socket:
         status = _ask(connection, f"{host}:{port}", url)
         if status.split()[1:2] != ["200"]:
             where = f"{url.hostname}:{url.port or 80}"
-            msg = f"the proxy {where} does not lead to {host}:{port}: {status or 'no answer'}"
-            raise OSError(msg)
+            raise OSError(f"the proxy {where} does not lead to {host}:{port}: {status or 'no answer'}")
     except OSError:
         connection.close()
         raise

@@ -34,14 +34,7 @@ def refused(
 ) -> ServiceError:
     """Return what to raise where a service has refused to do *what*: with its words, and with what to do.
 
-    Args:
-        what: What was wanted, for messages.
-        status: HTTP's.
-        code: The service's own.
-        message: Its words.
-        request: Its id of the request.
-        operation: The method of the SDK; policies differ by it.
-        was_known: Whether the same identity has been taken before.
+    *operation* is the SDK's method, by which policies differ; *was_known*: the same identity has been taken before.
     """
     text = f"{message} ({status} {code}, request {request})"
     return _error(what, status, code, message, text, operation=operation, was_known=was_known)
@@ -63,59 +56,52 @@ def _exit_code(status: int, code: str) -> int:
     return ExitCode.SETTINGS if status == 400 and not is_limit else ExitCode.UNAVAILABLE
 
 
-_FAMILY = "manage data-science-family has it"
-_IN_BASTION = "in compartment <the bastion's>"
+_MANAGE = "manage data-science-family"
+_NETWORK = "use virtual-network-family"
+
+
+def _allow(what: str, place: str = "its name") -> str:
+    return f"allow group <yours> to {what} in compartment <{place}>"
+
+
+def _science(what: str) -> str:
+    return f"{_allow(what)}; {_MANAGE} has it"
+
+
+_USE_NETWORK = _allow(_NETWORK, "the subnet's")
+_USE_BASTION = _allow("use bastion", "the bastion's")
+_SESSIONS = _allow("manage bastion-session", "the bastion's")
+_READ_NETWORK = _allow("read virtual-network-family", "the subnet's")
+_READ_LOG_GROUPS = _allow("read log-groups", "the log group's")
 # Which policy an operation needs, and of which settings it reads OCIDs.
 _POLICIES = {
-    "list_jobs": (
-        "COMPARTMENT_OCID",
-        f"allow group <yours> to inspect data-science-jobs in compartment <its name>; {_FAMILY}",
-    ),
-    "get_job": ("", f"allow group <yours> to read data-science-jobs in compartment <its name>; {_FAMILY}"),
+    "list_jobs": ("COMPARTMENT_OCID", _science("inspect data-science-jobs")),
+    "get_job": ("", _science("read data-science-jobs")),
     "create_job": (
         "COMPARTMENT_OCID, PROJECT_OCID, SUBNET_OCID and LOG_GROUP_OCID",
         (
-            "allow group <yours> to manage data-science-family in compartment <its name>; with SUBNET_OCID: allow group"
-            " <yours> to use virtual-network-family in compartment <the subnet's>, and: allow service datascience to"
-            " use virtual-network-family in compartment <the subnet's>; with LOG_GROUP_OCID: allow group <yours> to"
-            " read log-groups in compartment <the log group's>"
+            f"{_allow(_MANAGE)}; with SUBNET_OCID: {_USE_NETWORK}, and: allow service datascience"
+            f" to {_NETWORK} in compartment <the subnet's>; with LOG_GROUP_OCID:"
+            f" {_READ_LOG_GROUPS}"
         ),
     ),
-    "delete_job": ("", f"allow group <yours> to manage data-science-jobs in compartment <its name>; {_FAMILY}"),
-    "list_job_runs": (
-        "COMPARTMENT_OCID",
-        f"allow group <yours> to inspect data-science-job-runs in compartment <its name>; {_FAMILY}",
-    ),
-    "get_job_run": ("", f"allow group <yours> to read data-science-job-runs in compartment <its name>; {_FAMILY}"),
-    "create_job_run": (
-        "PROJECT_OCID",
-        f"allow group <yours> to manage data-science-job-runs in compartment <its name>; {_FAMILY}",
-    ),
-    "cancel_job_run": ("", f"allow group <yours> to manage data-science-job-runs in compartment <its name>; {_FAMILY}"),
-    "get_subnet": (
-        "SUBNET_OCID",
-        (
-            "allow group <yours> to use virtual-network-family in compartment <the subnet's>; or set SUBNET_CIDR, and"
-            " nobody looks it up"
-        ),
-    ),
-    "get_bastion": ("BASTION_ID", f"allow group <yours> to use bastion {_IN_BASTION}"),
+    "delete_job": ("", _science("manage data-science-jobs")),
+    "list_job_runs": ("COMPARTMENT_OCID", _science("inspect data-science-job-runs")),
+    "get_job_run": ("", _science("read data-science-job-runs")),
+    "create_job_run": ("PROJECT_OCID", _science("manage data-science-job-runs")),
+    "cancel_job_run": ("", _science("manage data-science-job-runs")),
+    "get_subnet": ("SUBNET_OCID", f"{_USE_NETWORK}; or set SUBNET_CIDR, and nobody looks it up"),
+    "get_bastion": ("BASTION_ID", _USE_BASTION),
     "create_session": (
         "BASTION_ID",
-        (
-            f"allow group <yours> to use bastion {_IN_BASTION}, allow group <yours> to manage bastion-session"
-            f" {_IN_BASTION}, and: allow group <yours> to read virtual-network-family in compartment <the subnet's>"
-        ),
+        f"{_USE_BASTION}, {_SESSIONS}, and: {_READ_NETWORK}",
     ),
-    "get_session": ("", f"allow group <yours> to manage bastion-session {_IN_BASTION}"),
-    "list_sessions": ("BASTION_ID", f"allow group <yours> to manage bastion-session {_IN_BASTION}"),
-    "delete_session": ("", f"allow group <yours> to manage bastion-session {_IN_BASTION}"),
-    "search_logs": ("LOG_GROUP_OCID", "allow group <yours> to read log-content in compartment <the log group's>"),
+    "get_session": ("", _SESSIONS),
+    "list_sessions": ("BASTION_ID", _SESSIONS),
+    "delete_session": ("", _SESSIONS),
+    "search_logs": ("LOG_GROUP_OCID", _allow("read log-content", "the log group's")),
 }
-_ANY_POLICY = (
-    "check the OCID; or ask for the policies: allow group <yours> to manage data-science-family in compartment"
-    " <its name>, and: allow group <yours> to use virtual-network-family in compartment <its name>"
-)
+_ANY_POLICY = f"check the OCID; or ask for the policies: {_allow(_MANAGE)}, and: {_allow(_NETWORK)}"
 
 
 def _policy_advice(status: int, code: str, operation: str) -> str:

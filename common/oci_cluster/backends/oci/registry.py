@@ -35,12 +35,7 @@ _WORD = re.compile(r"[a-z0-9_.-]{1,40}")
 
 @dataclass(frozen=True)
 class Image:
-    """What the registry says of an image.
-
-    Attributes:
-        digest: Of what the tag is; empty where the registry does not tell it.
-        platforms: Such as ``linux/amd64``; empty where they cannot be told.
-    """
+    """What the registry says of an image: empty is what it does not tell."""
 
     digest: str
     platforms: tuple[str, ...]
@@ -48,6 +43,7 @@ class Image:
 
 def region_of(host: str) -> str:
     """Return the region of a registry of OCI, ``us-ashburn-1`` of ``iad.ocir.io``; empty of another registry."""
+    # Source: OCI's documentation of Container Registry: the region's name or key, and ocir.<region>.oci.<domain>.
     found = re.fullmatch(r"([a-z0-9-]+)\.ocir\.io|ocir\.([a-z0-9-]+)\.oci\.[a-z0-9.-]+", host)
     if not found:
         return ""
@@ -57,6 +53,11 @@ def region_of(host: str) -> str:
 def region_named(word: str) -> str:
     """Return the region that *word* names, by its key or its name: ``us-ashburn-1`` for ``IAD``."""
     return str(oci.regions.REGIONS_SHORT_NAMES.get(word.lower(), word.lower()))
+
+
+def key_of(region: str) -> str:
+    """Return the key of *region*, as names of images have it: ``iad`` for ``us-ashburn-1``."""
+    return next((key for key, name in oci.regions.REGIONS_SHORT_NAMES.items() if name == region), region)
 
 
 class Registry:
@@ -83,7 +84,8 @@ class Registry:
         if not parts:
             described = [self._config(repository, _mapping(manifest.get("config")).get("digest"))]
         platforms = dict.fromkeys(text for about in described if (text := _platform(about)))
-        return SimpleNamespace(data=Image(digest if _DIGEST.fullmatch(digest) else "", tuple(platforms)))
+        image = Image(digest if _DIGEST.fullmatch(digest) else "", tuple(platforms))
+        return SimpleNamespace(data=image, headers=answer.headers)
 
     def _config(self, repository: str, digest: object) -> Mapping[str, Any]:
         """Return an image's configuration, which says what it runs on."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from oci_cluster.backends.base import check_packages
 from oci_cluster.backends.code import code_of, digest_of
-from oci_cluster.backends.oci.settings import settings_of, tags_given
+from oci_cluster.backends.oci.settings import tags_given
 from oci_cluster.contract.cluster import Node, Plan
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.system.console import Say
@@ -45,20 +45,14 @@ _TAG_SETTINGS = ("FREEFORM_TAGS", "DEFINED_TAGS")
 MAX_ENVIRONMENT_CHARACTERS = 20_000
 
 
-def place(plan: Plan, root: Path, say: Say = lambda _: None) -> Plan:
+def place(plan: Plan, settings: Mapping[str, Any], root: Path, say: Say = lambda _: None) -> Plan:
     """Return *plan* with the whole environment of its nodes, and with where its Job will be; all of it is checked.
-
-    Args:
-        plan: The launch.
-        root: The checkout, which has the templates, and knows by its digest what it has pushed.
-        say: Is told what of the user's code goes, and which rule of the network its exposed ports need.
 
     Raises:
         UsageError: it asks for what is possible on one machine only.
         SettingsError: it cannot be sent.
     """
     check_options(plan)
-    settings = settings_of(plan, root)
     with tempfile.TemporaryDirectory() as scratch:
         code = code_of(plan, Path(scratch))
     for line in code.said:
@@ -84,8 +78,9 @@ def check_options(plan: Plan) -> None:
         UsageError: it does.
     """
     if plan.python:
-        msg = "--python works with the backend local only; nodes on OCI use the Python of their image; leave it out"
-        raise UsageError(msg)
+        raise UsageError(
+            "--python works with the backend local only; nodes on OCI use the Python of their image; leave it out"
+        )
     check_packages(plan)
 
 
@@ -112,11 +107,10 @@ def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str
     size = characters_of(environment)
     if size > MAX_ENVIRONMENT_CHARACTERS:
         longest = max(environment, key=lambda name: len(environment[name]))
-        msg = (
+        raise SettingsError(
             f"the nodes' environment has {size} characters, {MAX_ENVIRONMENT_CHARACTERS} at most; "
             f"{longest} is the longest: put what it holds into a file of your code"
         )
-        raise SettingsError(msg)
     return environment
 
 
@@ -214,8 +208,7 @@ def _render(root: Path, template: str, **values: Any) -> JSON:
     try:
         return dict(json.loads(rendered(root, template, **values)))
     except (ValueError, TypeError) as error:
-        msg = f"scripts/templates/{template} makes no JSON: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"scripts/templates/{template} makes no JSON: {error}") from error
 
 
 def rendered(root: Path, template: str, **values: Any) -> str:
@@ -230,8 +223,7 @@ def rendered(root: Path, template: str, **values: Any) -> str:
     try:
         return str(_templates(folder).get_template(template).render(values))
     except jinja2.TemplateError as error:
-        msg = f"scripts/templates/{template} cannot be used: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"scripts/templates/{template} cannot be used: {error}") from error
 
 
 def _later(created: str, seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,32 @@ JSON = dict[str, Any]
 #: First and last port of all.
 ALL_TCP = (1, 65535)
 _HTTPS = 443
+#: What our security list is called; by this it is found again.
+SECURITY_LIST = "oci-cluster"
+
+
+@dataclass(frozen=True)
+class SecurityList:
+    """A security list that is there."""
+
+    id: str
+    name: str
+    ingress: Sequence[JSON]
+    egress: Sequence[JSON]
+    etag: str = ""
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """The subnet, its security lists, and one of ours that it does not have yet."""
+
+    id: str
+    cidr: str
+    vcn: str
+    compartment: str
+    lists: Sequence[SecurityList]
+    unused: SecurityList | None = None
+    etag: str = ""
 
 
 def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:
@@ -51,17 +78,11 @@ def ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int,
         return node_ports({**own, "NODE_PORTS": ",".join(names)})
     except ValueError as error:
         said = ", ".join(f"{key}={text}" for key, text in own.items())
-        msg = f"{name}: {said}: {error}; ports are a number or first:last"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{name}: {said}: {error}; ports are a number or first:last") from error
 
 
 def security_rules(cidr: str, ports: Mapping[str, Sequence[tuple[int, int]]]) -> tuple[list[JSON], list[JSON]]:
-    """Return the rules for nodes in *cidr*, the subnet's addresses: those of ingress, and those of egress.
-
-    Args:
-        cidr: From where and to where nodes connect.
-        ports: Of each framework.
-    """
+    """Return the rules for nodes in *cidr*, the subnet's addresses, and *ports* of frameworks: ingress, and egress."""
     ingress, egress = [], []
     for ranges in ports.values():
         for first, last in ranges:

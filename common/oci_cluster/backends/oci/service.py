@@ -52,19 +52,14 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to ask.
-
-        Args:
-            environ: Says who asks, in oci-cli's own variables (``OCI_CLI_PROFILE``, ``OCI_CLI_AUTH``, ...).
-            is_stopped: Whether nothing more is wanted: a request that fails then is not repeated.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Prepare to ask as *environ* says, in oci-cli's variables. Once *is_stopped*, what fails is not repeated."""
         #: Says who asks; for other processes, too.
         self.environ = environ
         self._is_stopped = is_stopped
         self._is_cleaning_up = False
         self._is_known = False
+        #: By the SDK's class.
+        self.clients: dict[Any, Any] = {}
         self._clock = clock
         self._sleep = sleep
 
@@ -72,11 +67,7 @@ class Service:
 
     @cached_property
     def identity(self) -> tuple[dict[str, Any], Any]:
-        """The SDK's configuration and signer, by the rules of oci-cli.
-
-        Raises:
-            SettingsError: there is no usable identity; says what oci-cli would need.
-        """
+        """The SDK's configuration and signer, by the rules of oci-cli."""
         path = self.environ.get("OCI_CLI_CONFIG_FILE") or oci.config.DEFAULT_LOCATION
         profile = self.environ.get("OCI_CLI_PROFILE") or oci.config.DEFAULT_PROFILE
         kind = self.environ.get("OCI_CLI_AUTH") or "api_key"
@@ -91,8 +82,7 @@ class Service:
                 return {"region": region or signer.region}, signer
             if kind not in {"api_key", "security_token"}:
                 known = "api_key, security_token, instance_principal, resource_principal"
-                msg = f"OCI_CLI_AUTH is '{kind}'; known are {known}"
-                raise SettingsError(msg)
+                raise SettingsError(f"OCI_CLI_AUTH is '{kind}'; known are {known}")
             config = oci.config.from_file(path, profile)
             if region:
                 config["region"] = region
@@ -107,11 +97,10 @@ class Service:
         except (
             Exception
         ) as error:  # the SDK raises much: files, keys, its own errors, a metadata service that is not there
-            msg = (
+            raise SettingsError(
                 f"no identity for OCI: OCI_CLI_AUTH={kind}, profile {profile} of {path}: {_first_line(error)}; "
                 "make one: oci setup config (API key) or oci session authenticate (OCI_CLI_AUTH=security_token)"
-            )
-            raise SettingsError(msg) from error
+            ) from error
 
     @property
     def region(self) -> str:
@@ -120,8 +109,8 @@ class Service:
 
     def forget_identity(self) -> None:
         """Read who asks anew, when that is needed next: a session's token is renewed in its file."""
-        for name in ("identity", "data_science", "bastion", "_network", "log_search", "log_groups"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("identity", None)
+        self.clients.clear()
 
     def use_for_storage(self) -> None:
         """Have ``oci://`` URLs of this process opened with the same identity, and its requests repeated for a while."""
@@ -133,10 +122,10 @@ class Service:
             **({"signer": signer, "region": self.region} if signer else {}),
         )
 
-    @cached_property
+    @property
     def data_science(self) -> Any:
         """The client of Data Science."""
-        return self._client(oci.data_science.DataScienceClient)
+        return self.client_of(oci.data_science.DataScienceClient)
 
     @property
     def domain(self) -> str:
@@ -144,28 +133,26 @@ class Service:
         found = oci.regions.endpoint_for("bastion", region=self.region, service_endpoint_template="{secondLevelDomain}")
         return str(found)
 
-    @cached_property
+    @property
     def bastion(self) -> Any:
         """The client of Bastion."""
-        return self._client(oci.bastion.BastionClient)
+        return self.client_of(oci.bastion.BastionClient)
 
-    @cached_property
-    def _network(self) -> Any:
-        return self._client(oci.core.VirtualNetworkClient)
-
-    @cached_property
+    @property
     def log_search(self) -> Any:
         """OCI Logging's search."""
-        return self._client(oci.loggingsearch.LogSearchClient)
+        return self.client_of(oci.loggingsearch.LogSearchClient)
 
-    @cached_property
+    @property
     def log_groups(self) -> Any:
         """OCI Logging's groups and logs."""
-        return self._client(oci.logging.LoggingManagementClient)
+        return self.client_of(oci.logging.LoggingManagementClient)
 
     def client_of(self, kind: Any) -> Any:
-        """Return the client of another service, by the SDK's class."""
-        return self._client(kind)
+        """Return the client of a service, by the SDK's class."""
+        if kind not in self.clients:
+            self.clients[kind] = self._client(kind)
+        return self.clients[kind]
 
     def _client(self, kind: Any) -> Any:
         config, signer = self.identity
@@ -179,8 +166,9 @@ class Service:
                 **options,
             )
         except (oci.exceptions.ClientError, OSError, ValueError) as error:
-            msg = f"the key of this identity cannot be used ({config.get('key_file')}): {_first_line(error)}"
-            raise SettingsError(msg) from error
+            raise SettingsError(
+                f"the key of this identity cannot be used ({config.get('key_file')}): {_first_line(error)}"
+            ) from error
 
     # --- Asking --------------------------------------------------------------------------------------------
 
@@ -194,7 +182,7 @@ class Service:
         patience_s: float = PATIENCE_S,
         **kwargs: Any,
     ) -> Any:
-        """Return the service's response to *request*, repeated while it is busy, broken or silent.
+        """Return the service's response to *request*, repeated while it is busy, broken or silent, for *patience_s*.
 
         Args:
             what: What is wanted, for messages: ``create the Job``.
@@ -206,7 +194,7 @@ class Service:
             kwargs: Its named arguments. One with ``opc_retry_token`` is done once however often it is repeated.
 
         Raises:
-            ServiceError: refused, or not answered within *patience_s*.
+            ServiceError: refused, or not answered.
             StoppedError: it failed, and the launcher has been told to stop.
         """
         deadline = self._clock() + patience_s
@@ -251,14 +239,15 @@ class Service:
         page: dict[str, Any] = {}
         while True:
             response = self.call(what, request, *args, **kwargs, **page)
-            items += response.data
+            items += getattr(response.data, "items", response.data)
             if not response.has_next_page:
                 return items
             page = {"page": response.next_page}
 
     def subnet_cidr(self, subnet: str) -> str:
         """Return the addresses of the subnet that *subnet*, an OCID, names."""
-        response = self.call(f"look up SUBNET_OCID {subnet}", self._network.get_subnet, subnet)
+        network = self.client_of(oci.core.VirtualNetworkClient)
+        response = self.call(f"look up SUBNET_OCID {subnet}", network.get_subnet, subnet)
         return str(response.data.cidr_block)
 
 

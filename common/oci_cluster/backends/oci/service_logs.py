@@ -52,15 +52,8 @@ class ServiceLogs:
     ) -> None:
         """Copy to *directory*, which holds no logs yet, what the runs of *job* have left in the log group *group*.
 
-        Args:
-            jobs: The compartment's Jobs.
-            job: The cluster's, an OCID.
-            group: An OCID; the group may be of another compartment.
-            directory: Where ``<node>.log`` and ``<node>.times`` come.
-            follow: Whether :meth:`fetch` is called again and again: a line may wait then for earlier ones.
-            quiet_s: How long :meth:`drain` waits for a line that has not come.
-            clock: Monotonic seconds.
-            wall_clock: Unix seconds.
+        With *follow*, :meth:`fetch` is called again and again: a line may wait then for earlier ones. :meth:`drain`
+        waits for *quiet_s* for a line that has not come.
         """
         self.directory = directory
         self._jobs = jobs

@@ -9,11 +9,12 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.backends.oci.shapes import FLEXIBLE, is_flexible
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.names import ROLES
@@ -25,18 +26,20 @@ from oci_cluster.system.secret_values import PLAIN, secret_in
 STYLES = ("runs", "multinode")
 # What the service gives a run after its TTL, to end in order: the agent's own TTL comes first.
 _AFTER_TTL_S = 600
-_OCID = re.compile(r"ocid1\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
-_IMAGE = re.compile(
-    r"(?P<name>[a-z0-9.-]+(:\d+)?/[a-z0-9._/-]+:[A-Za-z0-9._-]{1,128})(@(?P<digest>sha256:[0-9a-f]{64}))?"
+OCID = re.compile(r"ocid1\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
+#: An image with a tag, and perhaps a digest.
+IMAGE_NAME = re.compile(
+    r"(?P<name>(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<path>[a-z0-9._/-]+):(?P<tag>[A-Za-z0-9._-]{1,128}))"
+    r"(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 # No word of ssh's own, and nothing that its configuration could take for a pattern.
 _JUMP = re.compile(
     r"((?P<user>[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})@)?"
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>\d{1,5}))?"
 )
+#: A place in a bucket, as ``WORK_DIR`` and ``STORAGE_MOUNTS`` name it.
+BUCKET = re.compile(r"oci://(?P<bucket>[^@/]+)@(?P<namespace>[^/]+)(/(?P<prefix>.*))?")
 _SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-# Source: OCI's documentation of Compute shapes: a shape whose cores and memory are chosen has this at its name's end.
-_FLEXIBLE = ".Flex"
 # What a flexible shape has where nobody has said it, by the end of the setting's name.
 _SIZES = {"OCPUS": 4, "MEMORY_GBS": 64}
 _MOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -117,11 +120,10 @@ def way_settings(given: Mapping[str, str]) -> Jump | str:
     if jump.host:
         return jump
     if not bastion:
-        msg = (
+        raise SettingsError(
             "nodes on OCI are reached through a bastion or a host of yours, and neither is set: set BASTION_ID to the"
             " OCID of a bastion (docs/oci.md, 'Reach a port of a node'), or SSH_JUMP to [user@]host[:port]"
         )
-        raise SettingsError(msg)
     return bastion
 
 
@@ -134,7 +136,7 @@ def _read_tags(read: SettingsReader) -> dict[str, Any]:
 
 def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
     default_runtime = math.ceil((ttl_s + _AFTER_TTL_S) / 60) if ttl_s else 0
-    image = _IMAGE.fullmatch(read.value("IMAGE", _image) or "")
+    image = IMAGE_NAME.fullmatch(read.value("IMAGE", _image) or "")
     return {
         "compartment": read.value("COMPARTMENT_OCID", _ocid),
         "project": read.value("PROJECT_OCID", _ocid),
@@ -235,17 +237,17 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
         key = what.lower()
         size = read.value(f"{prefix}{what}", _number, -1.0)
         machine[key] = 0
-        if shape.endswith(_FLEXIBLE):
+        if is_flexible(shape):
             machine[key] = size if size >= 0 else every.get(key) or default
             if size == 0:
                 read.problems.append(
                     f"{prefix}{what}: 0 is not possible for {shape}, whose size is chosen, as its name ends in "
-                    f"{_FLEXIBLE}; say how much, or leave it out for {every.get(key) or default}"
+                    f"{FLEXIBLE}; say how much, or leave it out for {every.get(key) or default}"
                 )
         elif size > 0:
             read.problems.append(
                 f"{prefix}{what}: {shape} has a size of its own; leave {prefix}{what} out, "
-                f"or choose a flexible {name}, whose name ends in {_FLEXIBLE}"
+                f"or choose a flexible {name}, whose name ends in {FLEXIBLE}"
             )
     return machine
 
@@ -253,17 +255,25 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
 # --- The form of single values --------------------------------------------------------------------------------------
 
 
-def _ocid(text: str) -> str:
-    if not _OCID.fullmatch(text):
-        msg = f"'{text}' is not an OCID such as ocid1.compartment.oc1..aaaa"
-        raise ValueError(msg)
-    return text
+def matching(pattern: re.Pattern[str], what: str) -> Callable[[str], str]:
+    """Return what parses a text that *pattern* matches; *what* says to people what it is to be."""
+
+    def parse(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(f"'{text}' is not {what}")
+        return text
+
+    return parse
+
+
+_ocid = matching(OCID, "an OCID such as ocid1.compartment.oc1..aaaa")
+_image = matching(IMAGE_NAME, "an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
+_shape = matching(_SHAPE, "a shape's name, such as VM.Standard.E4.Flex or VM.GPU.A10.1")
 
 
 def _bastion(text: str) -> str:
     if not _ocid(text).startswith("ocid1.bastion."):
-        msg = f"'{text}' is not the OCID of a bastion, which begins with ocid1.bastion."
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not the OCID of a bastion, which begins with ocid1.bastion.")
     return text
 
 
@@ -271,37 +281,20 @@ def _jump(text: str) -> Jump:
     found = _JUMP.fullmatch(text)
     port = int(found["port"] or 0) if found else 0
     if not found or port > 65535 or found["port"] in {"0", "00"}:
-        msg = f"'{text}' is not a host as for ssh, [user@]host[:port], such as me@jump.example.com"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a host as for ssh, [user@]host[:port], such as me@jump.example.com")
     return Jump(found["user"] or "", found["host"].strip("[]"), port)
-
-
-def _image(text: str) -> str:
-    if not _IMAGE.fullmatch(text):
-        msg = f"'{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1"
-        raise ValueError(msg)
-    return text
-
-
-def _shape(text: str) -> str:
-    if not _SHAPE.fullmatch(text):
-        msg = f"'{text}' is not a shape's name, such as VM.Standard.E4.Flex or VM.GPU.A10.1"
-        raise ValueError(msg)
-    return text
 
 
 def _number(text: str) -> float:
     number = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text) else -1
     if number < 0:
-        msg = f"'{text}' is not a number of 0 or more"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a number of 0 or more")
     return int(number) if number == int(number) else number
 
 
 def _style(text: str) -> str:
     if text not in STYLES:
-        msg = f"'{text}' is neither {' nor '.join(STYLES)}"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is neither {' nor '.join(STYLES)}")
     return text
 
 
@@ -310,19 +303,20 @@ def _mounts(text: str) -> list[dict[str, str]]:
     mounts: list[dict[str, str]] = []
     words = text.split()
     if len(words) > _MOST_MOUNTS:
-        msg = f"{len(words)} mounts are more than {_MOST_MOUNTS}, which is all that OCI allows; leave {words[-1]} out"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{len(words)} mounts are more than {_MOST_MOUNTS}, which is all that OCI allows; leave {words[-1]} out"
+        )
     for word in words:
         name, _, what = word.partition("=")
-        bucket = re.fullmatch(r"oci://(?P<bucket>[^@/]+)@(?P<namespace>[^/]+)(/(?P<prefix>.*))?", what)
+        bucket = BUCKET.fullmatch(what)
         fss = re.fullmatch(r"fss:(?P<target>ocid1\.[^:]+):(?P<export>ocid1\.[^:]+)", what)
         place = {"destinationDirectoryName": name, "destinationPath": "/mnt"}
         if not _MOUNT.fullmatch(name) or not (bucket or fss):
-            msg = f"'{word}' is neither <name>=oci://<bucket>@<namespace>/<prefix> nor <name>=fss:<target>:<export>"
-            raise ValueError(msg)
+            raise ValueError(
+                f"'{word}' is neither <name>=oci://<bucket>@<namespace>/<prefix> nor <name>=fss:<target>:<export>"
+            )
         if name in [mount["destinationDirectoryName"] for mount in mounts]:
-            msg = f"'{word}' is the second one called {name}; each needs a name of its own below /mnt"
-            raise ValueError(msg)
+            raise ValueError(f"'{word}' is the second one called {name}; each needs a name of its own below /mnt")
         if bucket:
             prefix = {"prefix": bucket["prefix"]} if bucket["prefix"] else {}
             what_it_is = {"namespace": bucket["namespace"], "bucket": bucket["bucket"], **prefix}
@@ -338,11 +332,9 @@ def _freeform_tags(text: str) -> dict[str, str]:
     tags = _pairs(text, "team=vision")
     for key, value in tags.items():
         if not isinstance(value, str):
-            msg = f"the value of {key} is no text; quote it"
-            raise ValueError(msg)
+            raise ValueError(f"the value of {key} is no text; quote it")
         if _OWN_TAG.fullmatch(key):
-            msg = f"{key} is a tag of ours, by which a cluster is found; choose another name"
-            raise ValueError(msg)
+            raise ValueError(f"{key} is a tag of ours, by which a cluster is found; choose another name")
         _check_tag(key, value)
     return tags
 
@@ -357,18 +349,15 @@ def _defined_tags(text: str) -> dict[str, dict[str, Any]]:
             continue
         namespace, dot, key = name.partition(".")
         if not (namespace and dot and key):
-            msg = f"'{name}' is not a namespace and a key, as in {form}"
-            raise ValueError(msg)
+            raise ValueError(f"'{name}' is not a namespace and a key, as in {form}")
         tags.setdefault(namespace, {})[key] = value
     flat = [(f"{namespace}.{key}", key, value) for namespace, keys in tags.items() for key, value in keys.items()]
     for name, key, value in flat:
         if not key or value is None or isinstance(value, (dict, list)):
-            msg = f"{name} has no plain value"
-            raise ValueError(msg)
+            raise ValueError(f"{name} has no plain value")
         _check_tag(key, str(value))
     if len(flat) > _MOST_DEFINED_TAGS:
-        msg = f"{len(flat)} tags are more than {_MOST_DEFINED_TAGS}, which is all that OCI allows"
-        raise ValueError(msg)
+        raise ValueError(f"{len(flat)} tags are more than {_MOST_DEFINED_TAGS}, which is all that OCI allows")
     return tags
 
 
@@ -378,22 +367,19 @@ def _pairs(text: str, form: str) -> dict[str, Any]:
         try:
             return dict(json.loads(text))
         except (ValueError, RecursionError) as error:
-            msg = f"it begins with {{ and is no JSON object: {error}"
-            raise ValueError(msg) from error
+            raise ValueError(f"it begins with {{ and is no JSON object: {error}") from error
     found = {}
     for word in shlex.split(text):
         key, equals, value = word.partition("=")
         if not equals or not key:
-            msg = f"'{word}' is not of the form {form}"
-            raise ValueError(msg)
+            raise ValueError(f"'{word}' is not of the form {form}")
         found[key] = value
     return found
 
 
 def _check_tag(key: str, value: str) -> None:
     if len(key) > _LONGEST_TAG_KEY or len(value) > _LONGEST_TAG:
-        msg = (
+        raise ValueError(
             f"{key[:_LONGEST_TAG_KEY]} has {len(key)} characters and a value of {len(value)}; OCI allows "
             f"{_LONGEST_TAG_KEY} and {_LONGEST_TAG}"
         )
-        raise ValueError(msg)

@@ -3,56 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oci_cluster.backends.oci.needed import Needed, lifecycle_rules, matching_rule, same_statement, statements
-from oci_cluster.backends.oci.security_rules import missing_rules
+from oci_cluster.backends.oci.needed import Needed, lifecycle_rules, matching_rule
+from oci_cluster.backends.oci.security_rules import SECURITY_LIST, SecurityList, Subnet, missing_rules
 
 JSON = dict[str, Any]
-#: What our security list is called; by this it is found again.
-SECURITY_LIST = "oci-cluster"
 #: In the words of a command: the OCID of the security list that the step before has made.
 NEW_LIST = "<OCID of the new security list>"
 # Source: OCI's documentation of security lists: "up to five security lists with a given subnet".
 _MOST_LISTS = 5
-_IN_COMPARTMENT = re.compile(r"(?<=\bin compartment )(?!id\s)(?P<path>[^\s]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy that is there; *compartment* is the OCID of its own."""
+    """Our policy, which is there."""
 
     id: str
-    name: str
-    compartment: str
     statements: tuple[str, ...]
-    etag: str = ""
-
-
-@dataclass(frozen=True)
-class SecurityList:
-    """A security list that is there."""
-
-    id: str
-    name: str
-    ingress: Sequence[JSON]
-    egress: Sequence[JSON]
-    etag: str = ""
-
-
-@dataclass(frozen=True)
-class Subnet:
-    """The subnet, its security lists, and one of ours that it does not have yet."""
-
-    id: str
-    cidr: str
-    vcn: str
-    compartment: str
-    lists: Sequence[SecurityList]
-    unused: SecurityList | None = None
     etag: str = ""
 
 
@@ -68,8 +38,10 @@ class Found:
         home_region: Where alone identity can be changed.
         has_people: Whether the group of people is there; None where it cannot be seen.
         nodes_rule: The matching rule of the dynamic group; empty where there is none, None where it cannot be seen.
-        policies: Those of all compartments in question.
-        paths: OCIDs of compartments by their paths from the root, in lower case.
+        has_runs: Whether by this rule the Job Runs are in it; None where its text does not tell.
+        lacking: The statements that are missing: no policy allows what they would.
+        unsure: The statements that are there, and that another one may deny.
+        policy: Ours; None where there is none.
         bucket: The OCID of the bucket's compartment; empty where there is none.
         lifecycle: The rules of its lifecycle policy; None where it has none.
         lifecycle_etag: The etag of that policy.
@@ -85,8 +57,10 @@ class Found:
     home_region: str
     has_people: bool | None = False
     nodes_rule: str | None = ""
-    policies: Sequence[Policy] = ()
-    paths: Mapping[str, str] = field(default_factory=dict)
+    has_runs: bool | None = False
+    lacking: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    policy: Policy | None = None
     bucket: str = ""
     lifecycle: Sequence[JSON] | None = None
     lifecycle_etag: str = ""
@@ -97,14 +71,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is missing.
-
-    Attributes:
-        item: What it is about.
-        lines: What it adds, for people.
-        command: The words of oci-cli that make it; empty where only a person can.
-        problem: Why only a person can, and what to do.
-    """
+    """One thing that is missing, what it adds, and the words of oci-cli that make it; else why only a person can."""
 
     item: str
     lines: tuple[str, ...] = ()
@@ -144,7 +111,7 @@ def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
     if found.nodes_rule == "":
         about = ("--name", needed.nodes, "--description", "Job Runs of clusters", "--matching-rule", rule)
         yield Step(item, (rule,), _iam(found, "dynamic-group", "create", *about))
-    elif found.nodes_rule is not None and not _is_in_rule(rule, found.nodes_rule):
+    elif found.nodes_rule and found.has_runs is False:
         problem = (
             f"{item} has another matching rule, {found.nodes_rule}, and other things may rely on it: set NODES_GROUP to"
             f" a name that is free, or have its rule say {rule}, too"
@@ -156,19 +123,11 @@ def _iam(found: Found, *words: str) -> tuple[str, ...]:
     return ("iam", *words, "--region", found.home_region)
 
 
-def _is_in_rule(rule: str, given: str) -> bool:
-    """Return whether whoever fulfils *rule* fulfils the rule *given*, as far as its text tells."""
-    one, other = same_statement(rule), same_statement(given)
-    return one == other or (re.match(r"any\s*\{", other) is not None and one in other)
-
-
 def _policy(needed: Needed, found: Found) -> Iterator[Step]:
-    there = {_plain(text, policy, found) for policy in found.policies for text in policy.statements}
-    lacking = [one.text for one in statements(needed) if same_statement(one.text) not in there]
+    lacking, own = found.lacking, found.policy
     if not lacking:
         return
     item = f"policy {needed.policy}"
-    own = next((p for p in found.policies if (p.name, p.compartment) == (needed.policy, found.tenancy)), None)
     if own is None:
         where = ("--compartment-id", found.tenancy, "--name", needed.policy, "--description", "Data Science clusters")
         yield Step(item, tuple(lacking), _iam(found, "policy", "create", *where, "--statements", json.dumps(lacking)))
@@ -177,19 +136,6 @@ def _policy(needed: Needed, found: Found) -> Iterator[Step]:
         # oci-cli wants a version together with statements; empty is the current one.
         words = ("--policy-id", own.id, "--statements", every, "--version-date", "", "--if-match", own.etag, "--force")
         yield Step(item, tuple(lacking), _iam(found, "policy", "update", *words))
-
-
-def _plain(text: str, policy: Policy, found: Found) -> str:
-    """Return a statement of *policy* as ours are written: with the OCID of its compartment."""
-
-    def with_id(match: re.Match[str]) -> str:
-        path = match["path"].strip("'").lower()
-        own = next((known for known, ocid in found.paths.items() if ocid == policy.compartment), "")
-        full = path if policy.compartment == found.tenancy else f"{own}:{path}"
-        ocid = found.paths.get(full) or (policy.compartment if own.rpartition(":")[2] == path else "")
-        return f"id {ocid}" if ocid else match.group()
-
-    return same_statement(_IN_COMPARTMENT.sub(with_id, " ".join(text.split())))
 
 
 # --- Storage, registry, logs ----------------------------------------------------------------------------------------

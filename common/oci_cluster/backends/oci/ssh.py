@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -15,11 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from oci_cluster.backends.oci import proxy_connect
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 from oci_cluster.system.guard import ProcessGuard
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.oci.bastion import Session
 
 # A Unix socket's path has 103 bytes at most on macOS, 107 on Linux; ssh's own options may not hold blanks and percents.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._-]{0,70}")
@@ -33,11 +38,7 @@ _LOOK_S = 0.05
 
 
 def program() -> str:
-    """Return the path of ssh.
-
-    Raises:
-        SettingsError: there is none on this machine.
-    """
+    """Return the path of ssh."""
     for name in ("ssh", "ssh-keygen"):
         if shutil.which(name) is None:
             msg = f"there is no {name} on this machine, by which nodes on OCI are reached; install OpenSSH's client"
@@ -63,20 +64,14 @@ def new_key(directory: Path) -> str:
     command = [str(shutil.which("ssh-keygen")), "-q", "-t", "ed25519", "-N", "", "-C", "oci-cluster"]
     done = subprocess.run([*command, "-f", directory / "key"], capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
-        msg = f"no key for ssh could be made in {directory}: {done.stderr.strip() or done.returncode}"
-        raise BackendError(msg)
+        raise BackendError(f"no key for ssh could be made in {directory}: {done.stderr.strip() or done.returncode}")
     return (directory / "key.pub").read_text(encoding="ascii").strip()
 
 
 def bastion_command(directory: Path, host: str, port: int, user: str, *, is_pinned: bool) -> list[str]:
-    """Return the ssh that reaches a bastion's *host*, with the key of *directory* alone.
+    """Return the ssh that reaches a bastion's *host* as *user*, a session, with the key of *directory* alone.
 
-    Args:
-        directory: Has ``key`` and, where the host's key *is_pinned*, ``known_hosts``; else the user's own list counts.
-        host: The bastion's.
-        port: Its own.
-        user: The session.
-        is_pinned: Whether OCI has said which key the host has.
+    Where OCI has said which key the host has, *is_pinned*, ``known_hosts`` there has it; else the user's list counts.
 
     Raises:
         SettingsError: the proxy of the environment is not one that ssh can be led through.
@@ -124,10 +119,9 @@ def _through_proxy(host: str, port: int) -> dict[str, str]:
         return {}
     if "://" in proxy and urlsplit(proxy).scheme != "http":
         where = f"{urlsplit(proxy).scheme}://{urlsplit(proxy).hostname}"
-        msg = (
+        raise SettingsError(
             f"HTTPS_PROXY is {where}, and ssh can be led through http:// alone; add {host} to NO_PROXY, or set SSH_JUMP"
         )
-        raise SettingsError(msg)
     words = [sys.executable, "-I", "-S", str(Path(proxy_connect.__file__).resolve()), host, str(port)]
     return {"ProxyCommand": shlex.join(words).replace("%", "%%"), "ProxyUseFdpass": "yes"}
 
@@ -142,6 +136,10 @@ class Tunnel:
             BackendError: it cannot be started.
         """
         self.path = path
+        #: When another one should take over, by the way's clock.
+        self.renew_at = math.inf
+        #: The bastion's session that it is connected by.
+        self.session: Session | None = None
         self._errors = path.with_suffix(".err")
         inside = f"[{address}]" if ":" in address else address
         program_path, *words = command
@@ -149,8 +147,7 @@ class Tunnel:
         try:
             self._pid = guard.start(forward, os.environ, str(self._errors))
         except OSError as error:
-            msg = f"ssh could not be started: {error}"
-            raise BackendError(msg) from error
+            raise BackendError(f"ssh could not be started: {error}") from error
         self._is_running = True
         self._lock = threading.Lock()
 
@@ -214,14 +211,7 @@ def is_about_host_key(said: str) -> bool:
 
 
 def refusal(said: str, where: str, advice: str, *, unknown_key: str = "") -> ClusterError:
-    """Return what to raise where ssh did not get to *where*.
-
-    Args:
-        said: What ssh has said of it.
-        where: A host.
-        advice: What to do, in most cases.
-        unknown_key: What to say where nobody has told the host's key, and ssh does not know it.
-    """
+    """Return what to raise where ssh did not get to *where*, by what it has *said*; *unknown_key* if none is known."""
     said = said or "ssh said nothing, and took too long"
     if is_about_host_key(said):
         wrong = f"{where} has another host key than it should have, so somebody else may answer in its place"

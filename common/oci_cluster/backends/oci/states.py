@@ -1,4 +1,4 @@
-"""What Data Science answers of Jobs and Job Runs, as clusters and states of nodes. Nobody is asked here.
+"""What Data Science answers of Jobs and Job Runs, as clusters and states of nodes.
 
 Whoever may write in the compartment can write tags: none of them is a name before it has been checked.
 """
@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.oci.refusals import run_advice
 from oci_cluster.backends.oci.requests import (
@@ -23,15 +23,22 @@ from oci_cluster.backends.oci.requests import (
     TAG_SIZE,
     TAG_STYLE,
 )
-from oci_cluster.backends.oci.seen import ENDED
 from oci_cluster.contract import told_work_dir
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
+from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
-from oci_cluster.contract.names import rank_of
+from oci_cluster.contract.names import exit_file, rank_of
+from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.values import parse_count, parse_name
-from oci_cluster.errors import ExitCode, SettingsError, UsageError
+from oci_cluster.errors import ClusterError, ExitCode, SettingsError, UsageError
 from oci_cluster.system.text import printable, seconds_since
 
+if TYPE_CHECKING:
+    from oci_cluster.backends.oci.jobs import Jobs
+
+ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
+# The groups that a Job with node groups has, by the roles of their nodes.
+_GROUPS = {"MAIN": "main", "WORKER": "worker", "PS": "ps"}
 _GONE = {"DELETING", "DELETED"}
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _NODE = re.compile(r"MAIN|(WORKER|PS)_[1-9][0-9]{0,5}")
@@ -107,14 +114,7 @@ def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
 
 
 def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Collection[str] = ()) -> Plan:
-    """Return what *cluster* was launched with, as its *job* tells.
-
-    Args:
-        cluster: What its tags tell.
-        job: The whole Job.
-        root: The checkout, which has the frameworks.
-        max_workers: More than these nobody has launched.
-        own: Work dirs of who reads.
+    """Return what *cluster* was launched with, as its whole *job* tells; *own* are work dirs of who reads.
 
     Raises:
         LostPlanError: the Job names a work dir that is not opened unasked.
@@ -134,13 +134,11 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Colle
         for name in ("WORKER_COUNT", "PS_COUNT")
     )
     if read.problems:
-        msg = f"{problem}: {printable('; '.join(read.problems))}"
-        raise UsageError(msg)
+        raise UsageError(f"{problem}: {printable('; '.join(read.problems))}")
     try:
         limits = limits_of(environment, root / framework)
     except SettingsError as error:
-        msg = f"{problem}: {printable(error)}"
-        raise UsageError(msg) from error
+        raise UsageError(f"{problem}: {printable(error)}") from error
     log_group = getattr(getattr(job, "job_log_configuration_details", None), "log_group_id", None)
     return Plan(
         name=cluster.name,
@@ -185,9 +183,7 @@ def node_of(run: Any) -> str:
 def states_of_runs(runs: Sequence[Any], created: Mapping[str, str]) -> list[NodeState]:
     """Return the states of nodes that are a run each, by rank: the last run of each is the node.
 
-    Args:
-        runs: All runs of the Job, as a list has them.
-        created: The runs that this launcher has created, by node. A list may not hold them yet: those have not ended.
+    A list may not hold yet what this launcher has *created*, by node: those have not ended.
     """
     latest = {name: run for run in sorted(runs, key=_age) if (name := node_of(run))}
     found = {name: _state_of(name, run) for name, run in latest.items()}
@@ -245,3 +241,48 @@ def _state_of(name: str, run: Any) -> NodeState:
         is_waiting=is_waiting,
         accepted=run.time_accepted.strftime(_TIME) if run.time_accepted else "",
     )
+
+
+# --- Nodes that share one run with node groups ----------------------------------------------------------------------
+
+
+def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeState]:
+    """Return the states of the nodes of *plan*: only their own files tell how each of them ended.
+
+    *whole* is the state of the *run* that they share. Of one that has failed, a list does not tell the groups.
+    """
+    if whole.state is State.FAILED and not hasattr(run, "node_group_details_list"):
+        run = jobs.run(run.id) or run
+    nodes = nodes_of_group(plan.node_names, whole, run)
+    if whole.exit_code is None or whole.never_started or whole.state is State.SUCCEEDED:
+        return nodes
+    cluster_dir = ClusterDir(plan.url, plan.launch_id, plan.launch_key)
+    return [_as_told(state, cluster_dir) for state in nodes]
+
+
+def nodes_of_group(names: Sequence[str], whole: NodeState, run: Any) -> list[NodeState]:
+    """Return the states of the nodes *names*, which share one run: the *whole* one's, and what groups tell."""
+    groups = {group.name: group for group in getattr(run, "node_group_details_list", None) or []}
+    failed = [group for group in groups.values() if group.lifecycle_state == "FAILED"]
+    told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]
+    details = "; ".join(filter(None, [whole.details, *told]))
+    found = []
+    for name in names:
+        group = groups.get(_GROUPS[name.partition("_")[0]])
+        state = replace(whole, node=name, details=details)
+        if whole.state is State.IN_PROGRESS and group is not None and group.lifecycle_state == "CREATING":
+            state = replace(state, state=State.ACCEPTED, is_waiting=True)
+        found.append(state)
+    return found
+
+
+def _as_told(state: NodeState, cluster_dir: ClusterDir) -> NodeState:
+    """Return *state* with the exit code that the node has left, where it has left one."""
+    with contextlib.suppress(ClusterError):
+        if (said := cluster_dir.read(exit_file(state.node))) is not None:
+            code = outcome_of(said).exit_code
+            # Main's 0 does not make a success of a run that the service calls failed; of one that was canceled when
+            # main had ended, because another node never started, it does.
+            if code or state.node != "MAIN" or state.state is State.CANCELED:
+                return replace(state, exit_code=code)
+    return state

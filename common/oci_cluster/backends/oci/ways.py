@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-import math
 import secrets
+import select
 import shutil
+import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,11 +20,10 @@ from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci import ssh
 from oci_cluster.backends.oci.bastion import Session, Sessions
 from oci_cluster.backends.oci.settings import Jump, way_settings
-from oci_cluster.backends.oci.ssh_way import Line, SshWay
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import config_file
-from oci_cluster.errors import BackendError, ClusterError
+from oci_cluster.errors import BackendError, ClusterError, StoppedError
 from oci_cluster.system.console import Say
 from oci_cluster.system.guard import ProcessGuard
 
@@ -35,11 +36,18 @@ _RENEW_BEFORE_S = 300.0
 # People tell that a session of OCI's which is ACTIVE takes its key some seconds later. Chosen, not measured.
 _KEY_WITHIN_S = 30.0
 
+# Between two looks at ssh; and, after a failure, between two tries at most.
+_LOOK_S, _LONGEST_PAUSE_S = 0.5, 60.0
+# How long a connection waits for a way that is being made again.
+_DIAL_S = 15.0
+# A connection to a port where nobody listens ends within a round trip to the node, or some.
+_PROVE_S = 1.0
+
 _GUARD = """
 import sys
 sys.path[0] = sys.argv.pop(1)
-from oci_cluster.backends.oci.way_guard import main
-main(sys.argv[1:])
+from oci_cluster.backends.oci.bastion import guard_main
+guard_main(sys.argv[1:])
 """
 
 
@@ -72,14 +80,7 @@ def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -
 
 
 def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker) -> SshWay:
-    """Return an open way to *port* of *address*.
-
-    Args:
-        chosen: A host of the user's, or the OCID of a bastion.
-        address: Of a node.
-        port: 1 to 65535.
-        whose: Of which cluster and launch, for the names of sessions.
-        asker: Who wants it.
+    """Return an open way to *port* of *address*, by what is *chosen*; sessions have *whose* in their names.
 
     Raises:
         ClusterError: as :func:`open_way`.
@@ -98,28 +99,181 @@ def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker
     return way
 
 
-class _SshLine:
-    """An ssh that is connected, and the session that it is connected by."""
+class SshWay:
+    """A way whose line is made again when it is lost, and replaced before its end; open connections stay on theirs."""
 
-    def __init__(self, tunnel: ssh.Tunnel, *, renew_at: float = math.inf, session: Session | None = None) -> None:
-        self.renew_at = renew_at
-        self.session = session
-        self.is_running = tunnel.is_running
-        self.dial = tunnel.dial
-        self.close = tunnel.close
+    address = ""
+
+    def __init__(self, say: Say, is_stopped: IsStopped, clock: Callable[[], float]) -> None:
+        """Have no line yet; :meth:`open` makes the first."""
+        self._say = say
+        self._is_told_to_stop = is_stopped
+        self._clock = clock
+        self._closing = threading.Event()
+        self._changed = threading.Condition()
+        self._line: ssh.Tunnel | None = None
+        self._retired: list[ssh.Tunnel] = []
+        self._failure: ClusterError | None = None
+        self._pause_s = _LOOK_S
+        self._next_try = 0.0
+        self._is_proven = False
+        self._thread = threading.Thread(target=self._tend, daemon=True)
+
+    def new_line(self, old: ssh.Tunnel | None) -> ssh.Tunnel:
+        """Return a new line, in the place of an *old* one that has ended, or soon will; None at first.
+
+        Raises:
+            StoppedError: none is wanted any more.
+        """
+        raise NotImplementedError
+
+    def end_of(self, line: ssh.Tunnel) -> None:
+        """End what was made for a *line* that is closed, while the way goes on."""
+
+    def end_rest(self, *, is_quiet: bool) -> None:
+        """End all that was made for lines; where not *is_quiet*, something may still be made."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Make the first line, and look after it from now on.
+
+        Raises:
+            ClusterError: as :meth:`new_line` raises; nothing is left.
+        """
+        try:
+            self._line = self.new_line(None)
+        except BaseException:
+            self.close()
+            raise
+        self._thread.start()
+
+    def is_unwanted(self) -> bool:
+        """Return whether the way is closed, or the launcher is told to stop."""
+        return self._closing.is_set() or self._is_told_to_stop()
+
+    def check_wanted(self) -> None:
+        """Raise StoppedError where no way is wanted any more."""
+        if self.is_unwanted():
+            raise StoppedError("stopped before the way to the node was ready")
+
+    # --- Connections
+
+    def dial(self) -> socket.socket:
+        """Return a new connection to the port.
+
+        Raises:
+            BackendError: nobody listens there, or the way to it is cut.
+            NotPermittedError: this person may not go there any more.
+        """
+        deadline = self._clock() + _DIAL_S
+        while not self._closing.is_set() and self._clock() < deadline:
+            with self._changed:
+                line, failure = self._line, self._failure
+            if line is not None:
+                try:
+                    connection = line.dial()
+                except OSError:
+                    if failure is not None:
+                        raise failure from None
+                else:
+                    self._prove(connection)
+                    return connection
+            with self._changed:  # ssh has just ended, and is started again
+                self._changed.wait(_LOOK_S)
+        raise BackendError(
+            "the way to the node is closed" if self._closing.is_set() else "the way to the node is cut; try again"
+        )
+
+    def _prove(self, connection: socket.socket) -> None:
+        """Raise where a first connection ends before anything was said: ssh takes it, whoever listens behind it."""
+        if self._is_proven:
+            return
+        readable = select.select([connection], [], [], _PROVE_S)[0]
+        if readable and not _has_bytes(connection):
+            connection.close()
+            raise BackendError(
+                "nobody listens on that port of the node, or a rule of its network keeps the connection out"
+            )
+        self._is_proven = True
+
+    # --- The line
+
+    def _tend(self) -> None:
+        while not self._closing.wait(_LOOK_S):
+            self.tend()
+
+    def tend(self) -> None:
+        """Look after the line once: make another one where it has ended, or soon will."""
+        for line in [line for line in self._retired if not line.is_running()]:
+            self._retired.remove(line)
+            self._end(line)
+        old, now = self._line, self._clock()
+        is_lost = old is None or not old.is_running()
+        if (not is_lost and old is not None and now < old.renew_at) or now < self._next_try:
+            return
+        try:
+            line = self.new_line(old)
+        except StoppedError:
+            return
+        except (ClusterError, OSError) as error:
+            self._failed(error if isinstance(error, ClusterError) else BackendError(str(error)), is_lost=is_lost)
+            return
+        with self._changed:
+            self._line, self._failure = line, None
+            self._changed.notify_all()
+        self._pause_s, self._next_try = _LOOK_S, 0.0
+        if is_lost:
+            self._say("the way to the node was cut, and is there again")
+            self._end(old)
+        elif old is not None:
+            self._retired.append(old)
+
+    def _failed(self, failure: ClusterError, *, is_lost: bool) -> None:
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._next_try = self._clock() + self._pause_s
+        is_new = self._failure is None or str(failure) != str(self._failure)
+        with self._changed:
+            # While there is a line still, connections get through.
+            self._failure = failure if is_lost else None
+            self._changed.notify_all()
+        if is_new:
+            self._say(f"{failure}; tried again in {self._pause_s:.0f} s")
+
+    def _end(self, line: ssh.Tunnel | None) -> None:
+        if line is None:
+            return
+        line.close()
+        try:
+            self.end_of(line)
+        except ClusterError as error:  # at the way's end it is tried once more
+            self._say(str(error))
+
+    def close(self) -> None:
+        """End ssh, and all that was made for it."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        if self._thread.is_alive():
+            # It gives up at its next look. A request may take longer, and then the guard ends what it makes.
+            self._thread.join(_DIAL_S)
+        for line in [*self._retired, self._line]:
+            if line is not None:
+                line.close()
+        self.end_rest(is_quiet=not self._thread.is_alive())
+
+
+def _has_bytes(connection: socket.socket) -> bool:
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
 
 
 class Place:
     """The private directory of one way, and the guard that ends what is left when this process is killed."""
 
     def __init__(self, environ: Mapping[str, str], address: str, port: int, *bastion: str) -> None:
-        """Make them, for ways to *port* of *address*.
-
-        Args:
-            environ: Says to the guard who asks OCI.
-            address: Of the node.
-            port: Of the node.
-            bastion: The OCID of a bastion, and the name of the sessions that the guard deletes.
+        """Make them, for ways to *port* of *address*; *bastion*: its OCID, and the sessions' name, for the guard.
 
         Raises:
             BackendError: no further process can be started.
@@ -132,8 +286,7 @@ class Place:
             self._guard = ProcessGuard(_GUARD, [root, str(self.directory), *bastion], environ)
         except OSError as error:
             shutil.rmtree(self.directory)
-            msg = f"no further process can be started on this machine: {error}"
-            raise BackendError(msg) from error
+            raise BackendError(f"no further process can be started on this machine: {error}") from error
 
     def tunnel(self, command: list[str]) -> ssh.Tunnel:
         """Start ssh by *command*; it ends with this process."""
@@ -156,16 +309,12 @@ class JumpWay(SshWay):
         self._jump = jump
         self._place = place
 
-    def new_line(self, old: Line | None) -> Line:  # noqa: ARG002 - one is as good as another
-        """Return a connected ssh.
-
-        Raises:
-            BackendError, NotPermittedError: ssh does not get there.
-        """
+    def new_line(self, old: ssh.Tunnel | None) -> ssh.Tunnel:  # noqa: ARG002 - one is as good as another
+        """Return a connected ssh."""
         jump = self._jump
         tunnel = self._place.tunnel(ssh.jump_command(jump.user, jump.host, jump.port))
         if tunnel.wait_until_open(self.is_unwanted):
-            return _SshLine(tunnel)
+            return tunnel
         tunnel.close()
         self.check_wanted()
         words = f"{f'-p {jump.port} ' if jump.port else ''}{f'{jump.user}@' if jump.user else ''}{jump.host}"
@@ -189,12 +338,8 @@ class BastionWay(SshWay):
         self._place = place
         self._public_key = ""
 
-    def new_line(self, old: Line | None) -> Line:
-        """Return a connected ssh: of a new session, or of the old one's where only ssh has ended.
-
-        Raises:
-            ClusterError: OCI refused, or ssh does not get there.
-        """
+    def new_line(self, old: ssh.Tunnel | None) -> ssh.Tunnel:
+        """Return a connected ssh: of a new session, or of the old one's where only ssh has ended."""
         place = self._place
         self._public_key = self._public_key or ssh.new_key(place.directory)
         session = self._session_of(old)
@@ -206,11 +351,12 @@ class BastionWay(SshWay):
             self._sessions.delete(session.id)
             raise
         life_s = session.ends_at - session.asked_at
-        return _SshLine(tunnel, renew_at=session.ends_at - min(_RENEW_BEFORE_S, life_s / 4), session=session)
+        tunnel.renew_at, tunnel.session = session.ends_at - min(_RENEW_BEFORE_S, life_s / 4), session
+        return tunnel
 
-    def _session_of(self, old: Line | None) -> Session | None:
+    def _session_of(self, old: ssh.Tunnel | None) -> Session | None:
         """Return the session of a line that has ended, where the session has not; from now on it is not that line's."""
-        if not isinstance(old, _SshLine) or old.is_running() or old.session is None or self._clock() >= old.renew_at:
+        if old is None or old.is_running() or old.session is None or self._clock() >= old.renew_at:
             return None
         session = old.session
         if not self._sessions.is_active(session.id):
@@ -248,13 +394,9 @@ class BastionWay(SshWay):
         )
         return ssh.refusal(said, session.host, advice, unknown_key=unknown)
 
-    def end_of(self, line: Line) -> None:
-        """Delete the session of *line*.
-
-        Raises:
-            ServiceError: it is still there.
-        """
-        if isinstance(line, _SshLine) and line.session is not None:
+    def end_of(self, line: ssh.Tunnel) -> None:
+        """Delete the session of *line*."""
+        if line.session is not None:
             self._sessions.delete(line.session.id)
 
     def end_rest(self, *, is_quiet: bool) -> None:
@@ -280,12 +422,10 @@ def address_of(node: str, told: Mapping[str, Any] | None) -> str:
         BackendError: it has told none yet; or what it has told is none.
     """
     if told is None:
-        msg = (
+        raise BackendError(
             f"{node} has not told its address yet: it has not started, or has just done so; try again later (status.sh)"
         )
-        raise BackendError(msg)
     try:
         return str(ipaddress.ip_address(str(told.get("address"))))
     except ValueError as error:
-        msg = f"{node} has told an address that is none: {error}"
-        raise BackendError(msg) from error
+        raise BackendError(f"{node} has told an address that is none: {error}") from error

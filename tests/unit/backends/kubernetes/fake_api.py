@@ -49,7 +49,8 @@ class FakeApi(httpx.BaseTransport):
                 made["spec"] = {**there["spec"], **body["spec"]}
             if "dryRun" not in query:
                 self.objects[path] = made
-            return made
+            # Controllers write at any time.
+            return {**made, "status": {"seen": len(self.sent)}} if "status" in made else made
         if request.method == "DELETE":
             return self.objects.pop(path, None)
         if path in self.objects:

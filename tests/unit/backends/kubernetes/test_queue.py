@@ -1,4 +1,4 @@
-"""Why a cluster waits: out of what Kueue 0.19 really says, and of what it might."""
+"""Why a cluster waits: out of what Kueue 0.19 really says, and of what it might; and the table of who waits."""
 
 from __future__ import annotations
 
@@ -128,6 +128,7 @@ def test_what_is_waited_for(message: str, said: str) -> None:
     ("message", "said"),
     [
         ("LocalQueue nix doesn't exist", "there is no LocalQueue nix; ask your administrator for its name"),
+        ("LocalQueue \x1b[2Jx not found", "there is no LocalQueue [2Jx; ask your administrator for its name"),
         ("ClusterQueue team-a doesn't exist", "there is no ClusterQueue team-a; tell your administrator"),
         ("ClusterQueue team-a is terminating or missing", "there is no ClusterQueue team-a; tell your administrator"),
         (
@@ -155,7 +156,7 @@ def test_what_is_waited_for(message: str, said: str) -> None:
         ),
         # One part that can never start is enough.
         (
-            f"{UNUSED}; {TOO_LARGE}",
+            f"{UNUSED.replace('a10', 'h100')}; {TOO_LARGE}",
             NEVER,
         ),
         (
@@ -220,11 +221,11 @@ def test_other_ends_are_told_too(reason: str, said: str) -> None:
 def test_a_job_that_kueue_makes_nothing_of_may_name_a_priority_that_is_not_there() -> None:
     """Kueue's log alone tells: whoever waits is told what to look for."""
     about: dict[str, Any] = {"creationTimestamp": "2026-11-23T22:59:40Z"}
-    assert queue.why_unseen({"metadata": about}, NOW) == (
+    assert queue.why({"metadata": about}, None, NOW) == (
         "Kueue has made nothing of it: Kueue does not work; ask your administrator"
     )
     named = {"metadata": {**about, "labels": {"kueue.x-k8s.io/priority-class": "gold"}}}
-    assert "there is no WorkloadPriorityClass gold (PRIORITY), or Kueue" in queue.why_unseen(named, NOW)
+    assert "there is no WorkloadPriorityClass gold (PRIORITY), or Kueue" in queue.why(named, None, NOW)
 
 
 def test_before_kueue_has_made_anything_the_age_is_the_jobs() -> None:
@@ -253,10 +254,7 @@ def test_a_state_is_that_of_the_conditions(conditions: list[tuple[str, str]], st
 
 
 def test_what_is_requested_is_that_of_all_nodes() -> None:
-    found = workload()
-    assert queue.nodes_of(found) == 4
-    assert queue.requests_of(found) == {GPU: "8", "memory": "4Gi", "cpu": "40m"}
-    assert queue.gpus_of(found) == {GPU: "8"}
+    assert queue.size_of(workload()) == (4, {GPU: "8", "memory": "4Gi", "cpu": "40m"})
 
 
 def test_what_lacks_all_is_no_failure() -> None:
@@ -264,8 +262,7 @@ def test_what_lacks_all_is_no_failure() -> None:
     assert line({"metadata": {}, "spec": None, "status": None}) == (
         "queued for an unknown time: Kueue has not looked at it yet"
     )
-    assert (queue.nodes_of({}), queue.requests_of({}), queue.since_of({})) == (0, {}, "")
-    assert queue.reason_of(workload(active=False)) == "it was deactivated, and does not start again"
+    assert (queue.size_of({}), queue.since_of({})) == ((0, {}), "")
 
 
 @pytest.mark.parametrize(
@@ -278,3 +275,65 @@ def test_what_lacks_all_is_no_failure() -> None:
 def test_one_that_is_deactivated_never_starts(conditions: list[dict[str, str]], said: str) -> None:
     """By an administrator, or by Kueue after so many tries."""
     assert queue.is_impossible({"spec": {"active": False}, "status": {"conditions": conditions}}).startswith(said)
+
+
+# --- The table of who waits -------------------------------------------------------------------------------------------
+
+
+def row(**changes: Any) -> dict[str, str]:
+    """Return what the table shows of a cluster, by the head of each column."""
+    found: dict[str, Any] = {
+        "cluster": "train",
+        "namespace": "a",
+        "team": "vision",
+        "queue": "lq",
+        "owner": "ada",
+        "state": "WAITING",
+        "place": 2,
+        "waiting": 5,
+        "nodes": 3,
+        "gpus": {"nvidia.com/gpu": "6"},
+        "priority": 10,
+        "priority_class": "low",
+        "since_s": 3.0,
+        "why": "no room",
+        "preempted": {"count": 0, "reason": "", "by": ""},
+        **changes,
+    }
+    (cells,) = queue.table([found])
+    return dict(zip(queue.HEAD, cells, strict=True))
+
+
+def test_a_row_has_what_is_known() -> None:
+    """A class by its name, and the place among those that wait."""
+    assert row() == {
+        "TEAM": "vision",
+        "QUEUE": "a/lq",
+        "CLUSTER": "train",
+        "OWNER": "ada",
+        "STATE": "WAITING",
+        "PLACE": "2 of 5",
+        "NODES": "3",
+        "GPUS": "6 nvidia.com/gpu",
+        "PRIORITY": "low",
+        "FOR": "3 s",
+        "WHY": "no room",
+    }
+
+
+def test_what_is_not_known_is_empty() -> None:
+    """A priority without a class is its number."""
+    found = row(team="", place=None, gpus={}, priority=None, priority_class="", since_s=None, why="")
+    assert (found["TEAM"], found["PLACE"], found["GPUS"], found["PRIORITY"]) == ("?", "", "", "")
+    assert (found["FOR"], found["WHY"]) == ("", "")
+    assert row(priority_class="")["PRIORITY"] == "10"
+
+
+@pytest.mark.parametrize(
+    ("count", "by", "said"),
+    [(1, "", "preempted once"), (2, "speech", "preempted 2 times, last by speech")],
+)
+def test_what_happened_before_stands_behind_the_reason(count: int, by: str, said: str) -> None:
+    before = {"count": count, "reason": "", "by": by}
+    assert row(preempted=before)["WHY"] == f"no room; {said}"
+    assert row(preempted=before, why="")["WHY"] == said

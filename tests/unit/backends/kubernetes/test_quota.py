@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from unit.backends.kubernetes.fake_api import KUEUE, FakeApi, forbidden
 
-from oci_cluster.backends.kubernetes import verbs
+from oci_cluster.backends.kubernetes import quota
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, UsageError
 from oci_cluster.system.screen import WHOLE, Screen
+from oci_cluster.system.text import now
 
 TABLE = """\
 priorities: {low: 1}
@@ -20,6 +21,7 @@ flavors: {a10: {}}
 teams:
   a: {quota: {a10: {gpus: 8, cpus: 1, memory: 1Gi}}}
 """
+JOB_UID = "kueue.x-k8s.io/job-uid"
 QUEUES = f"{KUEUE}/v1beta2/clusterqueues"
 Run = Callable[..., tuple[str, str]]
 
@@ -32,8 +34,8 @@ def api() -> FakeApi:
 @pytest.fixture
 def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Return what runs a verb, and returns what it has printed and said; ``table`` is the file's content."""
-    monkeypatch.setattr(verbs, "open_access", lambda _: None)
-    monkeypatch.setattr(verbs, "Service", lambda *_, **__: api.service())
+    monkeypatch.setattr(quota, "open_access", lambda _: None)
+    monkeypatch.setattr(quota, "Service", lambda *_, **__: api.service())
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str, table: str = TABLE, screen: Screen = WHOLE) -> tuple[str, str]:
@@ -42,7 +44,7 @@ def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         said: list[str] = []
         options = {word: [""] for word in words if word.startswith("--")}
         plain = [word for word in words if not word.startswith("--")]
-        assert verbs.run(plain[0], plain[1:], options, {}, verbs.Out(shown.append, said.append, screen)) == 0
+        assert quota.run(plain[0], plain[1:], options, {}, quota.Out(shown.append, said.append, screen)) == 0
         return "\n".join(shown), "\n".join(said)
 
     return run
@@ -69,6 +71,43 @@ def test_only_what_changes_is_sent(api: FakeApi, run: Run) -> None:
     assert (shown.splitlines()[0], said, api.sent) == ("~ ClusterQueue a changed", "1 changed", [f"PATCH {QUEUES}/a"])
 
 
+def test_a_change_is_told_with_its_place_and_so_is_another_order(api: FakeApi, run: Run) -> None:
+    """Flavors are tried in their order; what the API keeps for itself is no change."""
+    two = TABLE.replace("{a10: {}}", "{a10: {}, h100: {}}").replace(
+        "1Gi}", "1Gi}, h100: {gpus: 4, cpus: 1, memory: 1Gi}"
+    )
+    run("quota", "apply", "t.yaml", table=two)
+    there = api.objects[f"{QUEUES}/a"]
+    there["metadata"] |= {"resourceVersion": "7", "generation": 3, "managedFields": [{"manager": "x"}]}
+    there["status"] = {"reservingWorkloads": 1}
+    there["spec"] = dict(reversed(there["spec"].items()))
+    assert run("quota", "apply", "t.yaml", table=two)[0] == ""
+    other = two.replace("gpus: 4,", "gpus: 5, borrow: no,").replace("quota:", "lend: yes, quota:")
+    place = "spec.resourceGroups[0].flavors[h100].resources"
+    assert run("quota", "apply", "t.yaml", "--dry-run", table=other)[0].splitlines() == [
+        "~ ClusterQueue a changed",
+        f"    + {place}[cpu].borrowingLimit: 0",
+        f"    + {place}[memory].borrowingLimit: 0",
+        f"    + {place}[nvidia.com/gpu].borrowingLimit: 0",
+        f"    - {place}[nvidia.com/gpu].nominalQuota: 4",
+        f"    + {place}[nvidia.com/gpu].nominalQuota: 5",
+    ]
+    flavors = there["spec"]["resourceGroups"][0]["flavors"]
+    flavors.reverse()
+    shown = run("quota", "apply", "t.yaml", "--dry-run", table=two)[0].splitlines()
+    assert shown[0] == "~ ClusterQueue a changed"
+    assert "    + spec.resourceGroups[0].flavors[a10].name: a10" in shown
+
+
+def test_what_others_have_written_is_no_danger_to_a_terminal(api: FakeApi, run: Run) -> None:
+    run("quota", "apply", "t.yaml")
+    api.objects[f"{QUEUES}/a"]["spec"]["cohortName"] = "teams\x1b"  # what cannot be shown is a difference, too
+    assert "    - spec.cohortName: teams" in run("quota", "apply", "t.yaml")[0].splitlines()
+    api.objects[f"{QUEUES}/a"]["metadata"]["labels"]["oci-cluster-teams"] = "o\x1b[2J"
+    with pytest.raises(BackendError, match=r"whose name is 'o\[2J'; --force takes it over"):
+        run("quota", "apply", "t.yaml")
+
+
 def test_what_is_not_in_the_table_goes_with_prune_alone(api: FakeApi, run: Run) -> None:
     run("quota", "apply", "t.yaml")
     api.sent.clear()
@@ -76,7 +115,7 @@ def test_what_is_not_in_the_table_goes_with_prune_alone(api: FakeApi, run: Run) 
     shown, said = run("quota", "apply", "t.yaml", table=other)
     assert "! LocalQueue a/a kept\n! ClusterQueue a kept" in shown
     assert "--prune removes it" in said
-    assert not [line for line in api.sent if line.startswith("DELETE")]
+    assert not [line for line in api.sent if line.startswith("DELETE") or line.endswith("/a")]
     shown, said = run("quota", "apply", "t.yaml", "--prune", table=other)
     assert shown == "- LocalQueue a/a removed\n- ClusterQueue a removed"
     assert said.splitlines() == [
@@ -129,8 +168,10 @@ def test_each_manager_of_each_field_is_named(api: FakeApi, run: Run) -> None:
     api.refusals = {f"PATCH {QUEUES}/a": (409, "Conflict", said)}
     with pytest.raises(BackendError) as caught:
         run("quota", "apply", "t.yaml")
-    fields = ".spec.cohortName, .spec.preemption.withinClusterQueue"
-    assert f"  ClusterQueue a: {fields} is managed by 'bob'; --force takes it over" in str(caught.value)
+    told = str(caught.value).splitlines()[1]
+    assert told.startswith("  ClusterQueue a: Kubernetes refused PATCH")
+    assert 'conflicts with "bob"' in told
+    assert told.endswith(": .spec.cohortName .spec.preemption.withinClusterQueue; --force takes over what is named")
     assert api.sent == []
 
 
@@ -151,7 +192,7 @@ def test_what_a_webhook_refuses_is_told_by_its_object(api: FakeApi, run: Run) ->
 
 def test_an_api_that_fails_is_no_refusal_of_the_table(api: FakeApi, run: Run) -> None:
     api.refusals = {"resourceflavors/a10": (401, "Unauthorized", "who?")}
-    with pytest.raises(BackendError, match="your login is not known"):
+    with pytest.raises(BackendError, match=r"^Kubernetes refused .* your login is not known"):
         run("quota", "apply", "t.yaml")
 
 
@@ -233,19 +274,14 @@ def test_a_hold_says_what_it_means(busy: FakeApi, run: Run) -> None:
         run("quota", "hold", "b")
 
 
-def test_who_may_not_see_clusters_is_told_kueues_own_count(busy: FakeApi, run: Run) -> None:
-    busy.refusals = {f"GET {KUEUE}/v1beta2/workloads": forbidden("list", "workloads", "kueue.x-k8s.io")}
-    busy.objects[f"{QUEUES}/a"]["status"] = {"reservingWorkloads": 5, "pendingWorkloads": 6}
-    shown, _ = run("quota", "show")
-    assert shown.splitlines()[1].split()[:4] == ["a", "unknown", "5", "6"]
-
-
-def test_who_may_not_see_teams_is_told_so(busy: FakeApi, run: Run) -> None:
-    busy.refusals = {f"GET {QUEUES}": forbidden("list", "clusterqueues", "kueue.x-k8s.io")}
-    with pytest.raises(
-        NotPermittedError, match=r"you may not list clusterqueues\.kueue\.x-k8s\.io in this Kubernetes: that is"
-    ):
-        run("quota", "show")
+def test_who_may_not_see_teams_or_clusters_is_told_so(busy: FakeApi, run: Run) -> None:
+    for kind in ("clusterqueues", "workloads"):
+        busy.refusals = {f"GET {KUEUE}/v1beta2/{kind}": forbidden("list", kind, "kueue.x-k8s.io")}
+        told = rf"^you may not list {kind}\.kueue\.x-k8s\.io in this Kubernetes; docs/kueue.md has the rights; ask its"
+        for words in (["show"], ["hold", "a"]):
+            with pytest.raises(NotPermittedError, match=told):
+                run("quota", *words)
+    assert busy.sent == []
 
 
 def test_the_queue_has_those_that_run_and_then_those_that_wait_by_their_places(busy: FakeApi, run: Run) -> None:
@@ -292,7 +328,9 @@ def test_a_user_of_one_namespace_sees_that(busy: FakeApi, run: Run) -> None:
     shown, said = run("queue", "--json")
     assert (json.loads(shown), said) == ([], "only namespace mine is shown: you may not see the clusters of others")
     busy.refusals["namespaces/mine/workloads"] = forbidden("list", "workloads", "kueue.x-k8s.io")
-    with pytest.raises(NotPermittedError, match=r"you may not list workloads\.kueue\.x-k8s\.io in namespace mine; ask"):
+    with pytest.raises(
+        NotPermittedError, match=r"you may not list workloads\.kueue\.x-k8s\.io in this Kubernetes; docs"
+    ):
         run("queue")
 
 
@@ -305,14 +343,38 @@ def test_a_cluster_has_the_name_and_the_owner_of_its_job(busy: FakeApi, run: Run
     assert rows["mine"] == "ann[2J"
 
 
+def test_a_job_that_kueue_has_not_seen_is_a_row_too(busy: FakeApi, run: Run) -> None:
+    """But not one that runs without Kueue, none twice, and none that is over."""
+    busy.objects[f"{KUEUE}/v1beta2/namespaces/a/workloads/one"]["metadata"]["labels"] = {JOB_UID: "known"}
+    for name in ("new", "known", "over", "free"):
+        labels = {"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "gold"}
+        about = {"namespace": "a", "name": name, "uid": name, "labels": labels, "creationTimestamp": now()}
+        spec = {"suspend": name != "free", "parallelism": 3, "template": {}}
+        busy.objects[f"/apis/batch/v1/namespaces/a/jobs/{name}"] = {"metadata": about, "spec": spec}
+    over = {"conditions": [{"type": "Failed", "status": "True"}]}
+    busy.objects["/apis/batch/v1/namespaces/a/jobs/over"]["status"] = over
+    rows = {row["cluster"]: row for row in json.loads(run("queue", "a", "--json")[0])}
+    assert set(rows) == {"runs", "one", "two", "new"}
+    new = rows["new"]
+    assert [new[key] for key in ("state", "team", "nodes", "priority_class")] == ["WAITING", "a", 3, "gold"]
+    assert new["why"] == "Kueue has not seen it yet"
+    assert new["line"] in {f"queued {seconds} s: Kueue has not seen it yet" for seconds in range(20)}
+
+
+def test_a_team_whose_queue_nobody_sees_is_named_with_those_that_are(busy: FakeApi, run: Run) -> None:
+    assert {row["cluster"] for row in json.loads(run("queue", "a", "--json")[0])} == {"runs", "one", "two"}
+    with pytest.raises(UsageError, match="there is no team 'b' whose queue you can see; there is: a"):
+        run("queue", "b")
+
+
 def test_what_kubernetes_warns_of_is_passed_on(api: FakeApi, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     service = api.service()
     service.warnings = ["v1beta2 ends"]
-    monkeypatch.setattr(verbs, "Service", lambda *_, **__: service)
+    monkeypatch.setattr(quota, "Service", lambda *_, **__: service)
     assert run("quota", "show")[1] == "Kubernetes warns: v1beta2 ends"
 
 
 def test_a_table_that_is_wrong_is_told_before_anybody_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "open_access", lambda _: pytest.fail("nobody needs to be asked"))
+    monkeypatch.setattr(quota, "open_access", lambda _: pytest.fail("nobody needs to be asked"))
     with pytest.raises(SettingsError, match=r"1 thing is wrong in t\.yaml"):
         run("quota", "apply", "t.yaml", table=TABLE.replace("gpus: 8", "gpus: -8"))

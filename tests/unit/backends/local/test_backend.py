@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -186,6 +187,23 @@ def test_a_cluster_that_is_just_being_started_has_not_ended(root: Path, monkeypa
     with pytest.raises(BackendError, match="enough"):
         launch(LocalBackend(root), root)
     assert seen == [[NodeState("MAIN", State.ACCEPTED), NodeState("WORKER_1", State.ACCEPTED)]]
+
+
+def test_the_cluster_dir_in_a_work_dir_of_ones_own_is_private(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs, logs and reasons are nobody else's there either, whatever the umask; the folders above are as usual."""
+    monkeypatch.setattr(LocalBackend, "_start_runner", lambda *_: None)
+    work = tmp_path / "shared" / "work"
+    plan = make_plan(work_dir=f"file://{work}")
+    old = os.umask(0o022)
+    try:
+        keep(root, plan)
+        LocalBackend(root).start(plan, plan.nodes, lambda _: None)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((work / plan.cluster_id).stat().st_mode) == 0o700
+    assert stat.S_IMODE(work.stat().st_mode) == 0o755
 
 
 def test_a_cluster_that_has_ended_while_its_directory_was_away_was_started(

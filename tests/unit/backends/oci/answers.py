@@ -33,7 +33,7 @@ class Answers:
             found = found(*args, **kwargs) if callable(found) else found
             if isinstance(found, Exception):
                 raise found
-            return SimpleNamespace(data=found)
+            return SimpleNamespace(data=found, headers={})
 
         request.__name__ = name
         return request
@@ -43,7 +43,8 @@ class Answers:
         return request(*args, **kwargs)
 
     def all_pages(self, what: str, request: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.call(what, request, *args, **kwargs).data
+        found = self.call(what, request, *args, **kwargs).data
+        return getattr(found, "items", found)
 
     def names(self) -> list[str]:
         return [name for name, _, _ in self.calls]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import oci
 from unit.fake_data_science import COMPARTMENT, Response, refusal
 from unit.fake_oci import Launcher
 
@@ -51,8 +52,8 @@ class Logging:
         # How far the service's clock is ahead of this machine's.
         self.ahead_s = 0.0
         self.tells_time = True
-        launcher.service.__dict__["log_search"] = self
-        launcher.service.__dict__["log_groups"] = self
+        launcher.service.clients[oci.loggingsearch.LogSearchClient] = self
+        launcher.service.clients[oci.logging.LoggingManagementClient] = self
 
     def now(self) -> float:
         """Return Unix seconds by the service's clock."""

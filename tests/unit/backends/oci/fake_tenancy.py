@@ -11,9 +11,10 @@ import oci
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict
 from oci_cluster.backends.oci.check_places import needed_by
-from oci_cluster.backends.oci.looking import Tenancy
 from oci_cluster.backends.oci.needed import matching_rule, statements
 from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.tenancy import Tenancy
+from oci_cluster.errors import ExitCode
 
 ROOT, JOBS, NET = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..jobs", "ocid1.compartment.oc1..net"
 SUBNET, BUCKET = "ocid1.subnet.oc1.iad.s", "clusters"
@@ -36,7 +37,8 @@ def item(**fields: Any) -> SimpleNamespace:
 
 
 def refusal(status: int = 404, code: str = "NotAuthorizedOrNotFound") -> ServiceError:
-    return ServiceError("cannot look: no; ask", status=status, code=code)
+    code_of_exit = ExitCode.NOT_PERMITTED if status == 404 else ExitCode.UNAVAILABLE
+    return ServiceError("cannot look: no; ask", status=status, code=code, exit_code=code_of_exit)
 
 
 SILENT = refusal(503, "ServiceUnavailable")
@@ -52,6 +54,14 @@ def ingress(cidr: str = "10.0.0.0/24", **more: Any) -> Any:
 
 def egress(cidr: str = "0.0.0.0/0", **more: Any) -> Any:
     return core.EgressSecurityRule(**{"protocol": "6", "destination": cidr, "is_stateless": False, **more})
+
+
+# What setup.sh alone asks for.
+OF_SETUP = {
+    "list_region_subscriptions": [item(region_name="us-ashburn-1", is_home_region=True)],
+    "list_container_repositories": item(items=[item(display_name="training/dask", compartment_id=JOBS)]),
+    "get_object_lifecycle_policy": ServiceError("none", status=404, code="LifecyclePolicyNotFound"),
+}
 
 
 class World:
@@ -112,9 +122,14 @@ class World:
             "list_dynamic_groups": [self.group],
             "list_groups": [item(id="g", name="data-scientists"), item(id="a", name="Administrators")],
             "list_user_group_memberships": [item(group_id="a")],
-            "list_policies": lambda home: [item(statements=self.statements)] if home == ROOT else [],
+            "list_policies": lambda home: [self._policy()] if home == ROOT else [],
+            "get_policy": lambda _: self._policy(),
+            **OF_SETUP,
         }
         self.statements = [one.text for one in statements(needed_by(self.checked(), self.tenancy()))]
+
+    def _policy(self) -> SimpleNamespace:
+        return item(id="p", name="clusters", compartment_id=ROOT, statements=self.statements)
 
     def _compartment(self, ocid: str) -> Any:
         if not ocid.startswith("ocid1.compartment."):
@@ -177,7 +192,8 @@ class World:
         return SimpleNamespace(data=getattr(found, "data", found), headers={"etag": "e"})
 
     def all_pages(self, what: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        return list(self.call(what, request, *args, **kwargs).data)
+        found = self.call(what, request, *args, **kwargs).data
+        return list(getattr(found, "items", found))
 
 
 def fails(found: dict[str, Finding]) -> list[str]:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci import way_guard
-from oci_cluster.backends.oci.bastion import Sessions, host_keys
+from oci_cluster.backends.oci.bastion import Sessions, end_sessions, host_keys
 from oci_cluster.backends.oci.refusals import ServiceError, refused
 from oci_cluster.errors import BackendError, ExitCode, StoppedError
 
@@ -326,8 +325,8 @@ def test_a_guard_deletes_what_appears_late_too(bastion: Bastion, clock: Clock, m
             late = 1e9
             bastion.create_session({"displayName": sessions.name, "sessionTtlInSeconds": 1}, "late")
 
-    monkeypatch.setattr(way_guard, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
-    way_guard.end_sessions(sessions)
+    monkeypatch.setattr("oci_cluster.backends.oci.bastion.time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    end_sessions(sessions)
     assert bastion.states() == ["DELETED", "DELETED"]
     assert 1010 < clock.now < 1020
 
@@ -344,8 +343,8 @@ def test_a_guard_tries_again_while_oci_does_not_answer(
         if clock.now > 1060:
             bastion.deletion = None
 
-    monkeypatch.setattr(way_guard, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
-    way_guard.end_sessions(sessions)
+    monkeypatch.setattr("oci_cluster.backends.oci.bastion.time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    end_sessions(sessions)
     assert bastion.states() == ["DELETED"]
 
 

@@ -9,12 +9,13 @@ from unit.backends.oci.fake_tenancy import GIVEN, JOBS, ROOT, SILENT, World, fai
 
 from oci_cluster.backends.findings import Finding, Verdict
 from oci_cluster.backends.oci import (
+    check,
     check_access,
     check_image,
     check_network,
     check_places,
     check_room,
-    check_tenancy,
+    service,
 )
 from oci_cluster.backends.oci.needed import matching_rule
 from oci_cluster.errors import BackendError
@@ -143,14 +144,14 @@ def test_whose_rights_count_where_there_is_no_group(world: World) -> None:
 
 @pytest.fixture
 def whole(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(check_tenancy, "Service", lambda _: world)
+    monkeypatch.setattr(service, "Service", lambda _: world)
     for part in (check_image, check_room):  # which have tests of their own
         monkeypatch.setattr(part, "findings", lambda *_: iter(()))
     return world
 
 
 def looked(world: World, **given: str) -> dict[str, Finding]:
-    return {one.item: one for one in check_tenancy.findings(world.checked(**given))}
+    return {one.item: one for one in check.of_tenancy(world.checked(**given))}
 
 
 def test_the_whole_tenancy(whole: World) -> None:

@@ -12,10 +12,10 @@ from unit.fake_oci import Checkout
 from oci_cluster.backends.findings import Checked, Finding, Verdict
 from oci_cluster.backends.oci import check_image
 from oci_cluster.backends.oci.check_image import findings
-from oci_cluster.backends.oci.looking import Tenancy
-from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.needed import needed_of
 from oci_cluster.backends.oci.refusals import refused
 from oci_cluster.backends.oci.registry import Image
+from oci_cluster.backends.oci.tenancy import Tenancy
 from oci_cluster.images import records
 
 NAME = "iad.ocir.io/ns/team/plain:1"
@@ -40,7 +40,7 @@ class Shown:
             self.asked.append((host, repository, reference))
             if isinstance(self.found, Exception):
                 raise self.found
-            return SimpleNamespace(data=self.found)
+            return SimpleNamespace(data=self.found, headers={})
 
         return SimpleNamespace(image=image)
 

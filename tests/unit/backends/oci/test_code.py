@@ -13,6 +13,7 @@ from unit.fake_oci import Checkout, Launcher
 
 from oci_cluster.backends.code import Code, code_of
 from oci_cluster.backends.oci import requests as oci_requests
+from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.errors import SettingsError
@@ -133,7 +134,8 @@ def test_a_private_key_is_sent_by_who_says_so_alone(checkout: Checkout, folder: 
 def test_it_is_said_when_the_launch_is_placed(checkout: Checkout, folder: Path) -> None:
     """A dry run comes so far, too. What names files say cannot control a terminal."""
     said: list[str] = []
-    oci_requests.place(plan_of(checkout, folder, {"a\033[2J.py": KEY}), checkout.root, said.append)
+    plan = plan_of(checkout, folder, {"a\033[2J.py": KEY})
+    oci_requests.place(plan, settings_of(plan, checkout.root), checkout.root, said.append)
     assert len(said) == 2
     assert said[0].startswith(f"code in {folder}: 2 files with 48 bytes, ")
     assert said[1].startswith("warning: a[2J.py has what looks like a token of GitHub")

@@ -21,6 +21,7 @@ from unit.fake_oci import Checkout, with_environment
 
 from oci_cluster.backends.oci import requests as oci_requests
 from oci_cluster.backends.oci.dry_run import preview
+from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.redaction import redact
@@ -30,7 +31,8 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def dry_run(checkout: Checkout, plan: Plan, *, as_json: bool = False) -> str:
     """Return what --dry-run prints of a launch of *plan*."""
-    return preview(oci_requests.place(plan, checkout.root), checkout.root, as_json=as_json)
+    settings = settings_of(plan, checkout.root)
+    return preview(oci_requests.place(plan, settings, checkout.root), settings, checkout.root, as_json=as_json)
 
 
 @pytest.fixture
@@ -354,4 +356,4 @@ def test_a_template_that_was_spoiled_ends_a_launch_before_anybody_is_asked(
     for path in (checkout.root / "scripts" / "templates").glob("*.j2"):
         (templates / path.name).write_text("{ no JSON" if path.name == template else path.read_text())
     with pytest.raises(SettingsError, match=f"scripts/templates/{template} (makes no JSON|cannot be used): "):
-        oci_requests.place(checkout.plan(), tmp_path / "other")
+        oci_requests.place(checkout.plan(), settings_of(checkout.plan(), checkout.root), tmp_path / "other")

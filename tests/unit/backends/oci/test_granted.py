@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from oci_cluster.backends.oci.conditions import holds, parse_condition
-from oci_cluster.backends.oci.granted import Caller, Given, allowed, names_of, parse_statement
-from oci_cluster.backends.oci.looking import Ancestor
+from oci_cluster.backends.oci.granted import Caller, Given, allowed, holds, names_of, parse_condition, parse_statement
+from oci_cluster.backends.oci.tenancy import Ancestor
 
 ROOT, TEAM, JOBS, OTHER = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..team", "ocid1.compartment.oc1..j", "other"
 NODES = Caller("dynamic-group", frozenset({"cluster-runs"}), frozenset({"ocid1.dynamicgroup.oc1..d"}))

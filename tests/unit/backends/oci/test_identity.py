@@ -212,7 +212,7 @@ def test_clients_have_no_retries_of_their_own(account: Account, auth: str, monke
     assert isinstance(made["circuit_breaker_strategy"], NoCircuitBreakerStrategy)
     assert made["timeout"] == (10, 60)
     assert ("signer" in made) == (auth == "security_token")
-    assert isinstance(service._network, oci.core.VirtualNetworkClient)
+    assert isinstance(service.client_of(oci.core.VirtualNetworkClient), oci.core.VirtualNetworkClient)
     assert "us-ashburn-1" in service.data_science.base_client.endpoint
 
 

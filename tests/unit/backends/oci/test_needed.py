@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from oci_cluster.backends.oci.needed import Needed, at, lifecycle_rules, matching_rule, same_statement, statements
-from oci_cluster.backends.oci.needed_settings import needed_of, placed
+from oci_cluster.backends.oci.needed import (
+    Needed,
+    at,
+    lifecycle_rules,
+    matching_rule,
+    needed_of,
+    placed,
+    same_statement,
+    statements,
+)
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import SettingsError
 

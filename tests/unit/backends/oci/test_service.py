@@ -166,7 +166,7 @@ def test_a_list_has_all_its_pages(service: Service) -> None:
 def test_the_addresses_of_a_subnet_are_looked_up(service: Service) -> None:
     """By the network's own client."""
     request = Answers(Response(SimpleNamespace(cidr_block="10.0.0.0/24")))
-    service.__dict__["_network"] = SimpleNamespace(get_subnet=request)
+    service.clients[oci.core.VirtualNetworkClient] = SimpleNamespace(get_subnet=request)
     assert service.subnet_cidr("ocid1.subnet") == "10.0.0.0/24"
     assert request.calls == [("ocid1.subnet",)]
 

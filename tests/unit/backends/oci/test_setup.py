@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from oci_cluster.backends.oci import setup, setup_found
-from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, statements
-from oci_cluster.backends.oci.needed_settings import needed_of
+from oci_cluster.backends.oci.needed import Needed, lifecycle_rules, matching_rule, needed_of, statements
 from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.setup_steps import Found, Policy, Step
-from oci_cluster.backends.oci.setup_texts import difference
+from oci_cluster.backends.oci.setup import difference
+from oci_cluster.backends.oci.setup_steps import Found, Step
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, TimedOutError, UsageError
 
@@ -31,7 +30,7 @@ WHOLE = Found(
     home_region="home",
     has_people=True,
     nodes_rule=matching_rule(JOBS),
-    policies=[Policy("p", "clusters", TENANCY, tuple(one.text for one in statements(NEEDED)), "e")],
+    has_runs=True,
     bucket=JOBS,
     lifecycle=lifecycle_rules(NEEDED),
     repositories={"t/dask": JOBS},
@@ -47,6 +46,7 @@ class FakeService:
         self.environ = {"PATH": "/usr/bin:/bin"}
         self.region = "us-ashburn-1"
         self.identity = ({"tenancy": TENANCY}, None)
+        self.client_of = None
 
 
 class Tool:
@@ -99,19 +99,11 @@ def made(
 ) -> setup.Setup:
     """Return a setup that finds these, one after the other, and the last one from then on."""
     left = list(found)
-    home = "ocid1.compartment.oc1..logs"
 
-    class Finder:
-        def __init__(self, *_: Any) -> None:
-            pass
+    def look(_: Any, needed: Needed) -> tuple[Needed, Found]:
+        return needed, left.pop(0) if len(left) > 1 else left[0]
 
-        def found(self) -> Found:
-            return left.pop(0) if len(left) > 1 else left[0]
-
-        def log_group_home(self) -> str:
-            return home if "LOG_GROUP_OCID" in given else ""
-
-    monkeypatch.setattr(setup_found, "Finder", Finder)
+    monkeypatch.setattr(setup_found, "look", look)
     service: Any = FakeService()
     return setup.Setup(service, {**GIVEN, **given}, PROJECT_ROOT, ["dask"], (clock or Clock()).clock())
 
@@ -188,7 +180,7 @@ def test_who_may_not_look_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: Any) -> Any:
         raise ServiceError("cannot list policies: no (404 NotAuthorizedOrNotFound, request r); ask", exit_code=77)
 
-    monkeypatch.setattr(setup_found, "Finder", refuse)
+    monkeypatch.setattr(setup_found, "look", refuse)
     with pytest.raises(NotPermittedError, match=r"cannot list policies: .*give them what setup.sh --print prints"):
         one.look()
 
@@ -199,14 +191,9 @@ def test_other_failures_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: Any) -> Any:
         raise ServiceError("no answer")
 
-    monkeypatch.setattr(setup_found, "Finder", fail)
+    monkeypatch.setattr(setup_found, "look", fail)
     with pytest.raises(ServiceError, match=r"^no answer$"):
         one.look()
-
-
-def test_the_log_groups_own_compartment_is_in_the_statements(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed, _, _ = made([WHOLE], monkeypatch, LOG_GROUP_OCID="ocid1.loggroup.oc1..x").look()
-    assert needed.logs == "compartment id ocid1.compartment.oc1..logs"
 
 
 def test_a_port_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

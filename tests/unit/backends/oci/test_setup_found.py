@@ -9,10 +9,11 @@ from typing import Any
 import oci
 import pytest
 
-from oci_cluster.backends.oci.needed_settings import needed_of, places_of
+from oci_cluster.backends.oci.needed import needed_of
 from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.setup_found import Finder
+from oci_cluster.backends.oci.setup_found import look
 from oci_cluster.backends.oci.setup_steps import Found
+from oci_cluster.backends.oci.tenancy import Tenancy
 from oci_cluster.errors import SettingsError
 
 TENANCY, JOBS, IMAGES = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..jobs", "ocid1.compartment.oc1..images"
@@ -28,6 +29,7 @@ CLIENTS = {
     oci.core.VirtualNetworkClient,
     oci.object_storage.ObjectStorageClient,
     oci.artifacts.ArtifactsClient,
+    oci.logging.LoggingManagementClient,
 }
 
 
@@ -67,14 +69,10 @@ class Answers:
             "list_region_subscriptions": lambda _: answer(
                 [item(region_name="far", is_home_region=False), item(region_name="home", is_home_region=True)]
             ),
-            "list_groups": lambda *_, **__: [item(name="data-scientists")],
-            "list_dynamic_groups": lambda *_, **__: [item(matching_rule="rule")],
+            "list_groups": lambda *_, **__: [item(id="g", name="data-scientists")],
+            "list_dynamic_groups": lambda *_, **__: [item(id="d", name="cluster-runs", matching_rule="rule")],
             "list_policies": lambda home: [policy] if home == TENANCY else [item(lifecycle_state="DELETED")],
             "get_policy": lambda _: answer(item(**{**vars(policy), "statements": ["allow new"]}), "newer"),
-            "list_compartments": lambda *_, **__: [
-                item(id="c1", name="Top", compartment_id=TENANCY),
-                item(id="c2", name="in", compartment_id="c1"),
-            ],
             "get_bucket": lambda *_: answer(item(compartment_id="home")),
             "get_object_lifecycle_policy": lambda *_: answer(item(items=[kept]), "le"),
             "list_container_repositories": lambda *_, **__: answer(
@@ -86,7 +84,7 @@ class Answers:
             "list_security_lists": lambda *_, **__: [item(id="l1"), item(id="spare")],
             "get_security_list": lambda one: answer(lists[one], f"e-{one}"),
             "get_compartment": lambda one: answer(
-                item(compartment_id="ocid1.compartment.oc1..up" if one == JOBS else TENANCY)
+                item(name="x", compartment_id="ocid1.compartment.oc1..up" if one == JOBS else TENANCY)
             ),
         }
 
@@ -96,12 +94,8 @@ class Answers:
     def identity(self) -> tuple[dict[str, str], Any]:
         return self.config, self.signer
 
-    @property
-    def log_groups(self) -> Any:
-        return self.client_of(None)
-
     def client_of(self, kind: Any) -> Any:
-        assert kind is None or kind in CLIENTS
+        assert kind in CLIENTS
         base = oci.base_client.BaseClient.__new__(oci.base_client.BaseClient)  # it asks nobody
         mappings = (oci.core.models.core_type_mapping, oci.object_storage.models.object_storage_type_mapping)
         base.complex_type_mappings = {name: model for mapping in mappings for name, model in mapping.items()}
@@ -118,12 +112,13 @@ class Answers:
         ask.__name__ = name
         return ask
 
-    def call(self, _: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, _: str, request: Callable[..., Any], *args: Any, patience_s: float, **kwargs: Any) -> Any:
         return request(*args, **kwargs)
 
-    def all_pages(self, _: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+    def all_pages(self, _: str, request: Callable[..., Any], *args: Any, patience_s: float, **kwargs: Any) -> list[Any]:
         found = request(*args, **kwargs)
-        return list(found.data if hasattr(found, "data") else found)
+        found = getattr(found, "data", found)
+        return list(getattr(found, "items", found))
 
     def refuse(self, name: str, code: str) -> None:
         def refusal(*_: Any, **__: Any) -> Any:
@@ -135,15 +130,15 @@ class Answers:
 def find(answers: Answers, **given: str) -> Found:
     every = {**GIVEN, **given}
     service: Any = answers
-    return Finder(service, needed_of(every, ("dask",), "r"), places_of(every)).found()
+    return look(Tenancy(service, every), needed_of(every, ("dask",), "r"))[1]
 
 
 def test_what_there_is_is_found() -> None:
     found = find(Answers())
     assert (found.tenancy, found.namespace, found.has_people, found.nodes_rule) == (TENANCY, "ns", True, "rule")
-    assert [(one.statements, one.etag) for one in found.policies] == [(("allow new",), "newer")]
+    assert found.policy is not None
+    assert (found.policy.statements, found.policy.etag) == (("allow new",), "newer")
     assert found.home_region == "home"
-    assert found.paths == {"top": "c1", "top:in": "c2"}
     assert (found.bucket, found.lifecycle_etag, found.log_group) == ("home", "le", "lg")
     assert found.lifecycle == [
         {"name": "x", "action": "DELETE", "timeAmount": 1, "timeUnit": "DAYS", "isEnabled": True}
@@ -186,7 +181,7 @@ def test_groups_of_other_domains_and_what_is_not_wanted_are_not_asked_for() -> N
     answers = Answers()
     found = find(answers, PEOPLE_GROUP="d/p", NODES_GROUP="d/n", LOG_GROUP_NAME="none", SUBNET_OCID="")
     assert (found.has_people, found.nodes_rule, found.log_group, found.subnet) == (None, None, "", None)
-    assert not {"list_groups", "list_dynamic_groups", "list_log_groups", "get_subnet"} & set(answers.asked)
+    assert not {"list_groups", "list_log_groups", "get_subnet"} & set(answers.asked)
 
 
 def test_the_tenancy_is_found_without_a_configuration() -> None:
@@ -208,6 +203,5 @@ def test_a_work_dir_of_another_tenancy_is_refused() -> None:
 def test_a_log_group_that_is_given_has_a_home() -> None:
     service: Any = Answers()
     given = {**GIVEN, "LOG_GROUP_OCID": "ocid1.loggroup.oc1..x"}
-    needed = needed_of(given, ("dask",), "r")
-    assert Finder(service, needed, places_of(given)).log_group_home() == "logs-home"
-    assert Finder(service, needed, places_of(GIVEN)).log_group_home() == ""
+    needed, _ = look(Tenancy(service, given), needed_of(given, ("dask",), "r"))
+    assert needed.logs == "compartment id logs-home"

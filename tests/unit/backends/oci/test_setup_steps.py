@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, statements
-from oci_cluster.backends.oci.needed_settings import needed_of
-from oci_cluster.backends.oci.security_rules import security_rules
+from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, needed_of, statements
+from oci_cluster.backends.oci.security_rules import SecurityList, Subnet, security_rules
 from oci_cluster.backends.oci.setup_steps import (
     NEW_LIST,
     Found,
     Policy,
-    SecurityList,
     Step,
-    Subnet,
     rule_line,
     steps_of,
 )
@@ -31,7 +28,7 @@ TEXTS = tuple(one.text for one in statements(NEEDED))
 RULES = security_rules(CIDR, {"dask": [(9999, 9999), (8700, 8800)]})
 LISTS = [SecurityList("list1", "default", [], [], "e1")]
 SUBNET = Subnet("subnet", CIDR, "vcn", JOBS, LISTS, etag="e0")
-EMPTY = Found(tenancy=TENANCY, jobs=JOBS, images=JOBS, namespace="ns", home_region="home")
+EMPTY = Found(tenancy=TENANCY, jobs=JOBS, images=JOBS, namespace="ns", home_region="home", lacking=TEXTS)
 WHOLE = Found(
     tenancy=TENANCY,
     jobs=JOBS,
@@ -40,8 +37,8 @@ WHOLE = Found(
     home_region="home",
     has_people=True,
     nodes_rule=matching_rule(JOBS),
-    policies=[Policy("p", "clusters", TENANCY, TEXTS, "e")],
-    paths={"ds": JOBS},
+    has_runs=True,
+    policy=Policy("p", TEXTS, "e"),
     bucket=JOBS,
     lifecycle=lifecycle_rules(NEEDED),
     repositories={"t/dask": JOBS},
@@ -93,53 +90,26 @@ def test_what_cannot_be_seen_is_not_made() -> None:
 # --- Identity -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rule", "is_fine"),
-    [
-        (matching_rule(JOBS).replace(" = ", "  =  ").replace("all", "ALL"), True),
-        (f"any {{{matching_rule(JOBS)}, instance.compartment.id = 'x'}}", True),
-        (f"all {{{matching_rule(JOBS)}, resource.id = 'x'}}", False),
-        ("all {resource.type = 'datasciencejobrun'}", False),
-    ],
-)
-def test_a_dynamic_group_with_another_rule_is_left_alone(rule: str, *, is_fine: bool) -> None:
-    found = steps(replace(WHOLE, nodes_rule=rule))
-    assert [step.command for step in found] == ([] if is_fine else [()])
-    assert is_fine or f"has another matching rule, {rule}" in found[0].problem
+@pytest.mark.parametrize("has_runs", [True, None, False])
+def test_a_dynamic_group_with_another_rule_is_left_alone(*, has_runs: bool | None) -> None:
+    """Where the rule's text does not tell whether it is another one, that is shown, and all else is made."""
+    found = steps(replace(WHOLE, nodes_rule="theirs", has_runs=has_runs))
+    assert [step.command for step in found] == ([()] if has_runs is False else [])
+    assert has_runs is not False or "has another matching rule, theirs" in found[0].problem
 
 
 def test_statements_are_added_to_the_policy_and_none_is_taken_away() -> None:
     theirs = "allow group x to read metrics in tenancy"
-    (step,) = steps(replace(WHOLE, policies=[Policy("p", "clusters", TENANCY, (*TEXTS[2:], theirs), "etag")]))
+    (step,) = steps(replace(WHOLE, policy=Policy("p", (*TEXTS[2:], theirs), "etag"), lacking=TEXTS[:2]))
     assert step.lines == TEXTS[:2]
     assert word(step, "--statements") == [*TEXTS[2:], theirs, *TEXTS[:2]]
     assert word(step, "--if-match") == "etag"
 
 
-def test_a_policy_of_that_name_elsewhere_is_another_one() -> None:
-    (step,) = steps(replace(WHOLE, policies=[Policy("p", "clusters", JOBS, TEXTS[1:], "etag")]))
+def test_without_our_policy_there_will_be_one() -> None:
+    (step,) = steps(replace(WHOLE, policy=None, lacking=TEXTS[:1]))
     assert step.command[2] == "create"
     assert word(step, "--statements") == [TEXTS[0]]
-
-
-@pytest.mark.parametrize(
-    ("home", "path", "is_the_same"),
-    [
-        (TENANCY, "ds", True),
-        (TENANCY, "'DS'", True),
-        (TENANCY, "other", False),
-        (JOBS, "ds", True),
-        ("ocid1.compartment.oc1..top", "in", True),
-        ("ocid1.compartment.oc1..top", "ds", False),
-    ],
-)
-def test_a_compartment_may_be_named_in_a_statement(home: str, path: str, *, is_the_same: bool) -> None:
-    """By its path from the policy's own compartment, or by its own name in a policy of its own."""
-    named = tuple(text.replace(f"compartment id {JOBS}", f"compartment {path}") for text in TEXTS)
-    inner = JOBS if path == "in" else "ocid1.compartment.oc1..in"
-    paths = {"top": "ocid1.compartment.oc1..top", "top:in": inner, **({} if path == "in" else {"ds": JOBS})}
-    found = steps(replace(WHOLE, policies=[Policy("p", "x", home, named)], paths=paths))
-    assert (found == []) is is_the_same
 
 
 # --- Storage, registry ----------------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ import threading
 
 import pytest
 
-from oci_cluster.backends.oci.ssh_way import Line, SshWay
+from oci_cluster.backends.oci.ssh import Tunnel
+from oci_cluster.backends.oci.ways import SshWay
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, StoppedError
 
 
-class FakeLine:
+class FakeLine(Tunnel):
     """A line of a socket pair for each connection; *renew_at* is the way's."""
 
     def __init__(self, renew_at: float, *, answers: bool = True) -> None:
@@ -50,19 +51,19 @@ class FakeWay(SshWay):
         self.said: list[str] = []
         self.is_stopped = False
         self.coming: list[FakeLine | BaseException] = []
-        self.olds: list[Line | None] = []
-        self.ended: list[Line] = []
+        self.olds: list[Tunnel | None] = []
+        self.ended: list[Tunnel] = []
         self.rest: list[bool] = []
         super().__init__(self.said.append, lambda: self.is_stopped, lambda: self.now)
 
-    def new_line(self, old: Line | None) -> Line:
+    def new_line(self, old: Tunnel | None) -> Tunnel:
         self.olds.append(old)
         line = self.coming.pop(0)
         if isinstance(line, BaseException):
             raise line
         return line
 
-    def end_of(self, line: Line) -> None:
+    def end_of(self, line: Tunnel) -> None:
         self.ended.append(line)
 
     def end_rest(self, *, is_quiet: bool) -> None:

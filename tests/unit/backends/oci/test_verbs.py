@@ -21,7 +21,7 @@ from oci_cluster.backends.oci import service as oci_service
 from oci_cluster.backends.oci.backend import OciBackend
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.errors import BackendError, SettingsError, UsageError
-from oci_cluster.launcher import cli, logs, opening
+from oci_cluster.launcher import cli, launch, logs, opening
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system import process
 
@@ -72,12 +72,12 @@ class Desk:
         monkeypatch.setattr(Signals, "clock", clock)
         monkeypatch.setattr(Signals, "steps", self.steps, raising=False)
         monkeypatch.setattr(process, "Signals", Signals)
-        monkeypatch.setattr(cli, "PROJECT_ROOT", self.checkout.root)
-        monkeypatch.setattr(opening, "PROJECT_ROOT", self.checkout.root)
+        for module in (cli, launch, opening):
+            monkeypatch.setattr(module, "PROJECT_ROOT", self.checkout.root)
         monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
         for name in ("ensure_tools", "ensure_backend_tools"):  # this interpreter has what they would install
-            for module in (cli, opening):
-                monkeypatch.setattr(module, name, lambda *_: Path(sys.executable), raising=False)
+            for module in (launch, opening):
+                monkeypatch.setattr(module, name, lambda *_, **__: Path(sys.executable), raising=False)
         monkeypatch.setattr(oci_backend, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
         for kind, moved in ((OciBackend, {"clock": clock}), (Lifecycle, {"clock": clock, "sleep": clock.sleep})):
             defaults = {**(kind.__init__.__kwdefaults__ or {}), **moved}  # type: ignore[misc]

@@ -1,0 +1,392 @@
+"""Clusters and jobs as objects: launched, looked at, waited for and ended, by the code of the verbs."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import os
+import re
+import runpy
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oci_cluster.api.messages import Messages
+from oci_cluster.api.place import Place
+from oci_cluster.api.request import asked, line_of
+from oci_cluster.api.running import Bell, Running
+from oci_cluster.api.table import LiveTable, table_html
+from oci_cluster.contract.polling import poll_delays
+from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError, UsageError
+from oci_cluster.launcher.connecting import Connected
+from oci_cluster.launcher.follow import Follower
+from oci_cluster.launcher.launch import guarded, placed
+from oci_cluster.launcher.lifecycle import Lifecycle, started
+from oci_cluster.launcher.logs import Output, Shown, view_logs
+from oci_cluster.launcher.planning import make_plan
+from oci_cluster.launcher.ports import parse_port
+from oci_cluster.launcher.report import FAILED, GONE, outputs_of, overview, tell
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from oci_cluster.api.dask import DaskCluster
+    from oci_cluster.api.options import Options, PlaceOptions
+    from oci_cluster.backends.base import Backend
+    from oci_cluster.contract.cluster import Cluster as Launched
+
+# What a client of distributed asks of a cluster.
+_DASK = ("scheduler_address", "security", "dashboard_link", "loop")
+_NODE = re.compile(r"(MAIN|(?:WORKER|PS)_\d+)\b")
+
+
+class Cluster:
+    """One cluster: with an entry point it ends with that; without one it stays until it is ended.
+
+    It is launched by :meth:`up`, or by ``with``, which also ends it. One that this process has launched ends with this
+    process, whatever ends that, unless it is to be kept. Methods may be called by any thread.
+    """
+
+    def __init__(self, framework: str, workers: int, **options: Unpack[Options]) -> None:
+        """Note what is to be launched; nothing happens yet.
+
+        *framework* is a folder of the project: ``dask``, ``pytorch``, or your own. *workers* are beside main;
+        0: main alone, which computes. :class:`oci_cluster.api.options.Options` has each of *options*.
+        """
+        self.framework = framework
+        self._auth, self._keep = options.get("auth"), options.get("keep", False)
+        self._line = line_of(framework, workers, options)
+        self._settings = {name: str(value) for name, value in (options.get("settings") or {}).items()}
+        self._place = Place.of(options.get("backend", ""), options.get("project"), self._settings, self._auth)
+        self.backend, self.project = self._place.backend, self._place.root
+        self._table = LiveTable(self._line.value("--name", framework), framework, self.backend)
+        self._say = Messages(options.get("say"), self._table.show)
+        self._lock = threading.RLock()
+        self._cluster: Launched | None = None
+        self._running: Running | None = None
+        self._opened: tuple[Backend, Lifecycle] | None = None
+        self._connected: Connected | None = None
+        self._dask: DaskCluster | None = None
+
+    @classmethod
+    def find(cls, name: str = "", **options: Unpack[PlaceOptions]) -> Self:
+        """Return the cluster called *name*, whoever has launched it: the running one, else the latest.
+
+        Without a *name*, the only one that runs. This process does not end it, unless it is told to.
+        """
+        found = cls("", 0, keep=True, **options)
+        found._cluster = found._open()[1].choose(name)
+        found.framework = found._cluster.framework
+        return found
+
+    def up(self) -> Self:
+        """Launch it, and return when its nodes have been started; on any failure nothing of it is left."""
+        with self._lock:
+            if self._cluster is not None:
+                msg = f"{self.name} has been launched already; make another {type(self).__name__}(...)"
+                raise UsageError(msg)
+            self._table.begin()
+            backend = self._place.open()
+            try:
+                self._cluster = self._launch(backend)
+            finally:
+                if self._running is None:  # else the thread that follows it has the backend
+                    backend.close()
+        return self
+
+    def _launch(self, backend: Backend) -> Launched:
+        say, place, lifecycle = self._say, self._place, Lifecycle(backend, self._place.root, self._say)
+        request, most = asked(self._line, self._settings, place, say), backend.max_workers
+        environ = {**os.environ, **{name: text for name, text in place.own.items() if name in os.environ}}
+        plan = make_plan(request, environ, root=place.root, cwd=Path.cwd(), max_workers=most, say=say)
+        plan = backend.prepare(placed(plan, backend, lifecycle, say), say)
+        launch = guarded(plan, backend, lifecycle, say, is_followed=not self._keep, root=place.root, own=place.own)
+        with contextlib.ExitStack() as stack:
+            cluster, guard = stack.enter_context(launch)
+            say(started(backend, cluster, plan))
+            if not self._keep:
+                running = Running(backend, cluster, plan, say, self._table)
+                running.follow(guard, stack)
+                self._running = running
+        return cluster
+
+    def down(self, *, delete: bool = False) -> None:
+        """End it, and return when nothing of it runs; one that has ended, or was not launched, is as good.
+
+        With *delete* its logs and outputs are removed as well.
+        """
+        if self._dask is not None:
+            self._dask.disconnect()
+        if self._cluster is None:
+            return
+        with self._lock:
+            if (connected := self._connected) is not None:
+                self._connected = None
+                connected.close()
+                connected.backend.close()
+        with self._acting() as (_, lifecycle, cluster):
+            lifecycle.stop(cluster, reason="stopped by its program")
+        if self._running is not None:
+            self._running.wait_until_over()
+        if delete:
+            with self._acting() as (_, lifecycle, cluster):
+                lifecycle.stop(cluster, delete=True)
+
+    def __enter__(self) -> Self:
+        """Launch it, unless that is done."""
+        return self if self._cluster is not None else self.up()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End it; one that is to be kept only where something was raised."""
+        if kind is not None or not self._keep:
+            self.down()
+
+    def scale(self, workers: int | str) -> int:
+        """Have so many workers, or with ``+1`` and ``-1`` so many more or fewer; return how many there are then."""
+        with self._acting() as (_, lifecycle, cluster):
+            return lifecycle.scale(cluster, str(workers))
+
+    def wait_ready(self, timeout: float | None = None) -> Self:
+        """Return when all its nodes work together; raise what :meth:`wait` does where it has ended instead.
+
+        TimedOutError says that it is not ready after *timeout* seconds, and goes on; its own limits hold without.
+        """
+        cluster, running = self._launched(), self._running
+        if running is None:  # looked at as `launch.sh --detach --wait` does
+            (backend, _), bell = self._open(), self._watch(timeout, "is not ready")
+            plan = backend.load(cluster)  # in this thread, which from here on sees what its nodes tell
+            is_ready = Follower(backend, cluster, plan, say=self._say, signals=bell).until_ready() is None
+        else:
+            if not running.begun.wait(timeout):
+                raise self._too_late(timeout, "is not ready")
+            if running.unseen is not None:
+                raise running.unseen
+            is_ready = running.is_ready
+        if not is_ready:
+            self.wait()
+        return self
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return 0 when it has ended with success; raise TimedOutError where it goes on after *timeout* seconds.
+
+        StoppedError says that it was ended on purpose; ClusterFailedError has another exit code, the reason, and the
+        node that failed.
+        """
+        cluster, running = self._launched(), self._running
+        if running is None:
+            self._look_until_end(cluster, timeout)
+        elif not running.over.wait(timeout):
+            raise self._too_late(timeout, "has not ended")
+        elif running.failure is not None:
+            raise running.failure
+        found = self.details()
+        if found["state"] == GONE:
+            raise _failed(cluster, ExitCode.LOST, found)
+        code = int(found["exit_code"]) if running is None or running.code is None else running.code
+        if code:
+            raise _failed(cluster, code, found)
+        return code
+
+    def _look_until_end(self, cluster: Launched, timeout: float | None) -> None:
+        (backend, lifecycle), bell = self._open(), self._watch(timeout, "has not ended")
+        for delay in poll_delays(max(backend.poll_s, 1.0), first_s=backend.poll_s):
+            if not lifecycle.is_running(cluster):
+                return
+            bell.wait(delay)
+
+    def _watch(self, timeout: float | None, what: str) -> Bell:
+        """Return what a wait of at most *timeout* seconds waits with: it raises then that this cluster *what*."""
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+
+        def check() -> None:
+            if time.monotonic() > deadline:
+                raise self._too_late(timeout, what)
+
+        return Bell(check)
+
+    def _too_late(self, timeout: float | None, what: str) -> TimedOutError:
+        return TimedOutError(f"{self.name} {what} after {timeout:g} s, and goes on; wait again, or end it: down()")
+
+    @property
+    def name(self) -> str:
+        """Its name; before it is launched the one that was asked for."""
+        return self._line.value("--name") if self._cluster is None else self._cluster.name
+
+    def __repr__(self) -> str:
+        """Return what it is, without asking anybody."""
+        state = f"name={self.name!r}" if self._cluster is not None else "not launched"
+        return f"<{type(self).__name__} {self.framework} on {self.backend}: {state}>"
+
+    def status(self) -> str:
+        """Return ``IN_PROGRESS``, ``SUCCEEDED``, ``FAILED`` or ``STOPPED``, or what it waits for in a queue."""
+        with self._acting() as (backend, lifecycle, cluster):
+            return str(overview(backend, cluster, lifecycle.states(cluster))["state"])
+
+    def details(self) -> dict[str, Any]:
+        """Return all that is known of it: what ``status.sh --json`` prints."""
+        with self._acting() as (backend, lifecycle, cluster):
+            return tell(backend, cluster, lifecycle.states(cluster))
+
+    def logs(self, node: str = "", *, tail: int | None = None) -> str:
+        """Return what its nodes, or one *node*, have printed, in the order of time; of each the last *tail* lines."""
+        out = io.StringIO()
+        with self._acting() as (backend, _, _):
+            self._view(backend, Shown(node, tail), out)
+        return out.getvalue()
+
+    def follow(self, node: str = "", *, out: Output | None = None) -> None:
+        """Print what its nodes, or one *node*, print, to its end; an interrupt ends this, and not the cluster.
+
+        It goes to *out*, without that to stdout.
+        """
+        self._launched()
+        with contextlib.closing(self._place.open()) as backend:  # others must not wait until the cluster has ended
+            self._view(backend, Shown(node, follow=True), out or sys.stdout)
+
+    def _view(self, backend: Backend, shown: Shown, out: Output) -> None:
+        lifecycle, cluster = Lifecycle(backend, self._place.root, self._say), self._launched()
+        view_logs(backend, cluster, lifecycle.states, shown, out=out, signals=Bell(), say=self._say)
+
+    @property
+    def outputs(self) -> Path | str:
+        """Where its files are when it has ended: a folder of this machine, or a URL; empty where it left none."""
+        with self._acting() as (backend, _, cluster):
+            found = outputs_of(cluster, backend.load(cluster))
+        return Path(found) if found and "://" not in found else found
+
+    def url(self, port: str | int = "dashboard", node: str = "MAIN") -> str:
+        """Make a port of a node reachable on this machine until the cluster is ended; return the URL under which it is.
+
+        *port* is a name, a number, or ``HERE:THERE``, as ``connect.sh --port`` has it.
+        """
+        connected = self._connect()
+        return connected.url(node, parse_port(str(port), connected.known_ports()), check=True)
+
+    def client_files(self, target: Path) -> dict[str, str]:
+        """Write to *target*, a private folder, what a program here needs to take part; return its variables."""
+        return self._connect().client(target)
+
+    @contextlib.contextmanager
+    def client_environment(self) -> Iterator[dict[str, str]]:
+        """Let this process, and what it starts, take part until the block ends; yield the variables that say how."""
+        self.wait_ready()
+        # Tells the framework's modules, where they are imported already, that variables have changed.
+        module = self.project / self.framework / "client" / "imported.py"
+        with tempfile.TemporaryDirectory(prefix="oci-cluster-client-") as target:
+            variables = self.client_files(Path(target))
+            before = {name: os.environ.get(name) for name in variables}
+            _change_environment(variables, module)
+            try:
+                yield variables
+            finally:
+                _change_environment(before, module)
+
+    def _connect(self) -> Connected:
+        cluster = self._launched()
+        with self._lock:
+            if self._connected is None:
+                backend = self._place.open()  # of its own: connections are served by threads
+                self._connected = Connected(backend, cluster, backend.load(cluster), self._say, self._place.root)
+            return self._connected
+
+    @property
+    def dask(self) -> DaskCluster:
+        """It as ``distributed`` knows clusters: a :class:`distributed.deploy.Cluster`; waits until it is ready."""
+        from oci_cluster.api import dask  # noqa: PLC0415 - distributed need not be there
+
+        if self._dask is None:
+            self._dask = dask.connected(self)
+        return self._dask
+
+    def client(self) -> Any:
+        """Return a ``distributed.Client`` of it; waits until it is ready."""
+        return self.dask.get_client()
+
+    def adapt(self, minimum: int, maximum: int, **options: Any) -> Any:
+        """Have Dask decide how many workers there are, 1 or more, as long as this process lives.
+
+        Other *options* are those of ``distributed.deploy.Adaptive``.
+        """
+        return self.dask.adapt(minimum=minimum, maximum=maximum, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what ``Client(cluster)`` asks of a cluster."""
+        if name in _DASK and self.__dict__.get("framework") == "dask":
+            return getattr(self.dask, name)
+        msg = f"'{type(self).__name__}' object has no attribute '{name}'"
+        raise AttributeError(msg)
+
+    def __await__(self) -> Any:
+        """Be awaited by ``Client(cluster)``, which is what it does first."""
+        return self.dask.__await__()
+
+    async def close(self) -> None:
+        """End it: what ``client.shutdown()`` does."""
+        await self.dask.close_all()
+
+    def _repr_html_(self) -> str:
+        """Return a table of its nodes."""
+        if self._cluster is None:
+            return f"<code>{html.escape(repr(self))}</code>"
+        return table_html(self.details(), self._say.last)
+
+    def _launched(self) -> Launched:
+        if self._cluster is None:
+            msg = f"this {type(self).__name__} is not launched; call up()"
+            raise UsageError(msg)
+        return self._cluster
+
+    @contextlib.contextmanager
+    def _acting(self) -> Iterator[tuple[Backend, Lifecycle, Launched]]:
+        """Yield what one thread at a time acts through."""
+        cluster = self._launched()
+        with self._lock:
+            yield (*self._open(), cluster)
+
+    def _open(self) -> tuple[Backend, Lifecycle]:
+        """Return a backend of this object's own, and what acts there: the thread that follows it has another."""
+        if self._auth is not None:
+            self._auth.settings()  # raises where it has logged out
+        if self._opened is None:
+            backend = self._place.open()
+            self._opened = backend, Lifecycle(backend, self._place.root, self._say)
+        return self._opened
+
+
+class Job(Cluster):
+    """A script and the cluster that is made for it, and ends with it."""
+
+    def __init__(self, framework: str, workers: int, **options: Unpack[Options]) -> None:
+        """Note what is to be run, see :class:`Cluster`; ``entry`` or ``module`` must be among *options*."""
+        if not (options.get("entry") or options.get("module")):
+            msg = "a Job runs a script; name it: entry='train.py', or module='package.train'"
+            raise UsageError(msg)
+        super().__init__(framework, workers, **options)
+
+    submit, cancel = Cluster.up, Cluster.down
+
+
+def _failed(cluster: Launched, code: int, found: Mapping[str, Any]) -> ClusterFailedError | StoppedError:
+    reason = str(found.get("reason") or found.get("unreadable") or "nobody has told why")
+    if code == ExitCode.STOPPED and found["state"] != FAILED:
+        return StoppedError(f"{cluster.name} was ended: {reason}")
+    named = _NODE.match(reason)
+    failed = [node["node"] for node in found["nodes"] if node.get("exit_code") == code]
+    node = named[1] if named else (failed[0] if len(failed) == 1 else "")
+    msg = f"{cluster.name} ended with {code} ({reason}); what its nodes have printed: logs()"
+    return ClusterFailedError(msg, exit_code=code, reason=reason, node=node)
+
+
+def _change_environment(variables: Mapping[str, str | None], module: Path) -> None:
+    """Have *variables* in the environment, None: not there; then run a framework's *module*, where there is one."""
+    for name, text in variables.items():
+        os.environ.pop(name, None)
+        if text is not None:
+            os.environ[name] = text
+    if module.is_file():
+        runpy.run_path(str(module))

@@ -1,0 +1,132 @@
+"""Clusters that this process has launched and follows, each in a thread: what a terminal is for a launch of the script.
+
+Whoever forgets one has it ended with the interpreter, and is told. A process that is killed has a guard.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+
+from oci_cluster.api.messages import Messages
+from oci_cluster.api.table import LiveTable
+from oci_cluster.backends.base import Backend, LogsInPlace
+from oci_cluster.contract.cluster import Cluster, Plan
+from oci_cluster.errors import ClusterError
+from oci_cluster.launcher.follow import Follower, conclude
+from oci_cluster.launcher.guard import Guard
+from oci_cluster.launcher.logs import NoLogs
+from oci_cluster.system.console import LastingOutput
+
+# How long the thread of a cluster that has been ended may take to bring what it leaves.
+_LAST_S = 60.0
+
+
+class Bell:
+    """What a follower waits with; nobody stops it, as who wants the cluster's end asks the cluster."""
+
+    def __init__(self, on_round: Callable[[], object] = lambda: None) -> None:
+        """Call *on_round* before each wait."""
+        self.received: int | None = None
+        self._rung = threading.Event()
+        self._on_round = on_round
+
+    def wait(self, seconds: float) -> None:
+        """Wait *seconds*, less if the bell is rung."""
+        self._on_round()
+        self._rung.wait(seconds)
+        self._rung.clear()
+
+    def ring(self) -> None:
+        """End the wait."""
+        self._rung.set()
+
+
+class Running:
+    """One cluster that is followed to its end."""
+
+    def __init__(self, backend: Backend, cluster: Cluster, plan: Plan, say: Messages, table: LiveTable) -> None:
+        """Prepare to follow *cluster*, which runs on *backend*, and to show it in *table*."""
+        self.begun, self.over, self.is_ready = threading.Event(), threading.Event(), False
+        """Set when a wait for ready is over; and when it has ended, and what it leaves has been brought."""
+        self.code: int | None = None
+        """The exit code, when it has ended."""
+        self.failure: BaseException | None = None
+        """Why it could not be followed to its end."""
+        self.unseen: ClusterError | None = None
+        """Why nobody may see how far it is."""
+        self._backend, self._cluster, self._plan, self._say = backend, cluster, plan, say
+        self._bell, self._table = Bell(self._show), table
+
+    def follow(self, guard: Guard, launched: contextlib.ExitStack) -> None:
+        """Begin; *launched* is left when the cluster has ended, or cannot be followed."""
+        self._guard, self._launched = guard, launched.pop_all()
+        with _lock:
+            _followed[self] = os.getpid()
+        try:  # a daemon: the interpreter's end must not wait for a cluster that nobody ends
+            threading.Thread(target=self._run, name=f"oci_cluster {self._cluster.name}", daemon=True).start()
+        except BaseException:  # an interrupt, just now
+            _followed.pop(self, None)
+            with self._launched:
+                raise
+
+    def wait_until_over(self) -> None:
+        """Return when a cluster that has ended is known to have, and what it leaves has been brought."""
+        self._bell.ring()
+        self.over.wait()
+
+    def _show(self) -> None:
+        is_soon, is_last = not self.is_ready, self.over.is_set()
+        self._table.look(self._backend, self._cluster, self._say.last, is_soon=is_soon, is_last=is_last)
+
+    def _run(self) -> None:
+        with contextlib.closing(self._backend):
+            try:
+                with self._launched:
+                    self.code = self._to_the_end()
+            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+                self.failure = error
+                self._say(f"error: {self._cluster.name} could not be followed to its end: {error}")
+            with _lock:  # before anybody is told: who ends the program then has forgotten nothing
+                _followed.pop(self, None)
+            self.over.set()
+            self.begun.set()
+            self._bell.wait(0)  # once more, for what is shown
+
+    def _to_the_end(self) -> int:
+        self._backend.load(self._cluster)  # in this thread, which from here on sees what its nodes tell
+        follower = Follower(self._backend, self._cluster, self._plan, say=self._say, signals=self._bell)
+        code = None
+        try:
+            code = follower.until_ready()
+            self.is_ready = code is None
+        except ClusterError as error:
+            self.unseen = error
+        if self.is_ready or self.unseen:
+            self.begun.set()
+        if code is None:
+            logs = self._cluster.directory / "logs"
+            code = follower.run(NoLogs(logs, [], LastingOutput(lambda _: None)), LogsInPlace(logs))
+        return conclude(follower, code, self._say)
+
+    def end_at_exit(self) -> None:
+        """End the cluster of a program that ends: by its guard, as this interpreter can start no threads any more."""
+        self._say(f"ending {self._cluster.name}, which still runs; end clusters with down(), or keep them: keep=True")
+        self._guard.end_cluster("its program has ended")
+        self.over.wait(_LAST_S)
+
+
+_followed: dict[Running, int] = {}
+_lock = threading.Lock()
+
+
+@atexit.register
+def _end_the_forgotten() -> None:
+    """End what this process has launched and not ended; a fork of it has launched nothing."""
+    with _lock:
+        forgotten = [running for running, pid in _followed.items() if pid == os.getpid()]
+    for running in forgotten:
+        running.end_at_exit()

@@ -1,1 +1,0 @@
-"""The door for Python: clusters and jobs as objects. What they do is what the verbs do; no node imports it."""

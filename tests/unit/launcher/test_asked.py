@@ -1,0 +1,104 @@
+"""Work dirs that never answer: what `list`, `status` and `stop` do then."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from unit.fake_backend import plan_of
+from unit.launcher.door import Door
+
+from oci_cluster.contract.cluster import clusters_dir
+from oci_cluster.errors import StorageError
+from oci_cluster.launcher import cli
+from oci_cluster.launcher.asked import Asked
+from oci_cluster.system import local_files
+
+
+@pytest.fixture
+def silence() -> Iterator[threading.Event]:
+    """Yield what storage waits for; it comes when the test is over."""
+    silence = threading.Event()
+    yield silence
+    silence.set()
+
+
+@pytest.fixture(autouse=True)
+def stuck(silence: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the files of this machine below a folder ``stuck`` never answer."""
+
+    usual = local_files.read_regular
+
+    def read(path: str, start: int = 0, end: int | None = None) -> bytes:
+        if "/stuck/" in path:
+            silence.wait(240)
+        return usual(path, start, end)
+
+    monkeypatch.setattr(local_files, "read_regular", read)
+
+
+def stuck_cluster(door: Door, name: str = "stuck", launch_id: str = "aa" * 4) -> None:
+    door.backend.run(plan_of(clusters_dir(door.root), name, launch_id, work_dir="file:///stuck"))
+
+
+def test_a_list_shows_all_others_within_five_seconds(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
+    """However many do not answer; of these it shows what the backend says, and why no more."""
+    for number in range(5):
+        stuck_cluster(door, f"stuck-{number}", f"{number:08d}")
+    door.run("mine")
+    began = time.monotonic()
+    assert cli.run("list", ["--json"]) == 0
+    assert time.monotonic() - began < 5
+    *others, mine = json.loads(capsys.readouterr().out)
+    assert (mine["name"], mine["state"], "unreadable" in mine) == ("mine", "IN_PROGRESS", False)
+    assert len(others) == 5
+    for found in others:
+        assert (found["state"], found["nodes"][0]["state"]) == ("IN_PROGRESS", "IN_PROGRESS")
+        assert "its work dir does not answer" in found["unreadable"]
+
+
+def test_status_shows_what_the_backend_says(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
+    """And why there is no more."""
+    stuck_cluster(door)
+    began = time.monotonic()
+    assert cli.run("status", ["stuck"]) == 0
+    assert time.monotonic() - began < 5
+    assert "unreadable: its work dir does not answer: look at the disk" in capsys.readouterr().out
+
+
+def test_stop_has_the_backend_end_its_nodes(door: Door) -> None:
+    """As where the file that asks them cannot be written."""
+    stuck_cluster(door)
+    (cluster,) = door.backend.clusters
+    door.backend.on["end"] = lambda: door.backend.end_nodes(cluster)
+    assert cli.run("stop", ["stuck"]) == 0
+    assert door.backend.asked("end") == [("end", "MAIN", "WORKER_1", "WORKER_2")]
+
+
+def test_a_question_that_fails_says_why() -> None:
+    """What storage says is told apart from a bug of ours."""
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(StorageError, match=r"^no answer$"):
+        Asked(lambda: fail(StorageError("no answer"))).answer(time.monotonic() + 60)
+    with pytest.raises(RuntimeError, match="KeyError"):
+        Asked(lambda: fail(KeyError("x"))).answer(time.monotonic() + 60)
+
+
+def test_what_still_waits_holds_no_file_of_the_launchers(silence: threading.Event) -> None:
+    """Neither its terminal nor a lock: who reads what a script prints would wait for its end."""
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    ask = Asked(lambda: silence.wait(240))
+    ask.wait(0.5)
+    os.close(writer)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    with pytest.raises(StorageError):
+        ask.answer(time.monotonic())
