@@ -12,8 +12,9 @@ from pathlib import Path
 
 from harness import PATIENCE_S
 
-from oci_cluster.system.added_packages import _make, with_packages
-from oci_cluster.system.python_env import ensure_framework, own_pip
+from oci_cluster.system.added_packages import make_layer, with_packages
+from oci_cluster.system.installer import Uv
+from oci_cluster.system.python_env import ensure_framework, uv_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -40,12 +41,12 @@ def make_environment(directory: Path, checkout: Path) -> Path:
 
     dask = ensure_framework(CHECKOUT, CHECKOUT / "dask" / "env.yaml", say)
     seen = with_packages(CHECKOUT, dask, [], [CHECKOUT / "common" / "env-notebook.yaml"], say)
-    _make(directory, seen)
+    uv = Uv(uv_of(CHECKOUT, say), say)
+    make_layer(uv, directory, seen)
     (own,) = directory.glob("lib/python*/site-packages")
     (own / "_tools.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
     python = directory / "bin" / "python"
-    pip = [*own_pip(CHECKOUT, say), "--python", str(python)]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", str(checkout / "common")], check=True)
+    uv.install(directory, ["--no-deps", checkout / "common"])
     return python
 
 

@@ -90,7 +90,7 @@ def _prepare(words: Words) -> int:
 
 
 def _requirements(words: Words) -> int:
-    from oci_cluster.system.python_env import requirements
+    from oci_cluster.system.env_file import requirements
 
     print("\n".join(requirements(Path(words[0]))))
     return 0

@@ -111,7 +111,8 @@ def test_while_an_environment_is_made(project: Project, gate: Gate, tmp_path: Pa
     """The installer ends with all that it has started, and nobody takes what it has left for an environment."""
     other = with_own_environments(project, tmp_path / "other")
     uv = tmp_path / "uv"
-    uv.write_text('#!/bin/sh\ntrap "" TERM\nsleep 1000 &\necho $$ >"${GATE_FILE}"\nwait\n')
+    version = 'if [ "$1" = --version ]; then echo uv 99.0; exit; fi'
+    uv.write_text(f'#!/bin/sh\n{version}\ntrap "" TERM\nsleep 1000 &\necho $$ >"${{GATE_FILE}}"\nwait\n')
     uv.chmod(0o755)
     entry = other.write("entry.py", SLEEP)
     launch = other.launch("plain", "1", "--entry", entry, PATH=path_with_uv(tmp_path / "bin", uv), **gate.environ)

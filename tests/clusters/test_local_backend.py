@@ -303,21 +303,21 @@ def test_checkout_that_moved_still_works(project: Project, tmp_path: Path) -> No
     assert other.launch_plain(1, "print('moved')").wait() == 0
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
-def test_fresh_checkout_sets_itself_up(project: Project, tmp_path: Path, installer: str) -> None:
-    """Without .venv the first launch makes all that it needs, by uv where there is one; the next takes it."""
+@pytest.mark.parametrize("has_uv", [True, False], ids=["uv", "no uv"])
+def test_fresh_checkout_sets_itself_up(project: Project, tmp_path: Path, *, has_uv: bool) -> None:
+    """Without .venv the first launch makes all that it needs, by its own uv where there is none; the next takes it."""
     fresh = tmp_path / "fresh checkout"
     shutil.copytree(project.path, fresh, ignore=shutil.ignore_patterns(".venv"))
     (tmp_path / "scratch").mkdir()
     other = Project(fresh, tmp_path / "scratch")
-    path = path_with_uv(tmp_path / "bin", Path(sys.executable).with_name("uv") if installer == "uv" else None)
+    path = path_with_uv(tmp_path / "bin", Path(sys.executable).with_name("uv") if has_uv else None)
     entry = other.write("entry.py", "import locket, sys; print('made', sys.prefix)")
     for launch_is_first in (True, False):
         launch = other.launch("plain", "1", "--entry", entry, PATH=path)
         assert launch.wait() == 0
         assert f"made {fresh}/.venv/envs/plain" in launch.out
         assert ("first time only" in launch.err) == launch_is_first
-    assert (fresh / ".venv" / "bin" / "pip").exists() == (installer == "pip")
+    assert (fresh / ".venv" / "bin" / "uv").exists() != has_uv
     assert list(
         (fresh / ".venv" / "envs" / "plain").rglob("locket*/**/*.pyc")
     )  # compiled, whatever the environment says

@@ -43,10 +43,7 @@ SHARED = (
     "backends.told",
 )
 # A build's cache depends on these alone.
-INSTALL = (
-    *("errors", "system.console", "system.env_lock", "system.files", "system.no_pip", "system.pip_config"),
-    *("system.python_env", "system.venv"),
-)
+INSTALL = (*("errors", "system.console", "system.env_file", "system.installer", "system.no_pip", "system.pip_config"),)
 
 
 def imports(source: str, module: str) -> Iterator[str]:

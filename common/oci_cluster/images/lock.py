@@ -15,37 +15,29 @@ from pathlib import Path
 
 from oci_cluster.errors import BackendError, ClusterError
 from oci_cluster.system.console import say_to_stderr
-from oci_cluster.system.env_lock import IMAGE_LOCK, LOCK, head, lock_beside
-from oci_cluster.system.python_env import requirements
+from oci_cluster.system.env_file import head, lock_beside, requirements
 
 _OLDEST_PYTHON = "3.10"
 
 
-def write_locks(uv: str, folder: Path, common: Path) -> None:
-    """Lock what the ``env.yaml`` of *folder* lists, and what images have, which is that of *common* too.
-
-    The first takes the versions of the second, which must satisfy more.
+def write_lock(uv: str, path: Path, common: Path) -> None:
+    """Lock what the file *path* lists, or a folder's ``env.yaml``; with that of *common* where the folder has images.
 
     Raises:
         SettingsError: a file cannot be used.
         BackendError: uv failed; holds its words.
     """
-    own = requirements(folder / "env.yaml")
-    options: list[str] = []
-    if (folder / "Dockerfile").exists():
-        _write(uv, folder / IMAGE_LOCK, [*requirements(common / "env.yaml"), *own], [])
-        options = ["--constraint", str(folder / IMAGE_LOCK)]
-    _write(uv, folder / LOCK, own, options)
-
-
-def _write(uv: str, lock: Path, entries: Sequence[str], options: Sequence[str]) -> None:
+    env_file = path / "env.yaml" if path.is_dir() else path
+    lists, lock = [requirements(env_file)], lock_beside(env_file)
+    if (path / "Dockerfile").exists():
+        lists.append([*requirements(common / "env.yaml"), *lists[0]])
     command = [uv, "pip", "compile", "--quiet", "--universal", "--python-version", _OLDEST_PYTHON]
     # No annotations: who needs a package is in nobody's way, but the name of a temporary file would be.
     command += ["--generate-hashes", "--no-annotate", "--custom-compile-command", "make lock"]
-    command += [*options, "-", "--output-file", str(lock)]
+    command += ["-", "--output-file", str(lock)]
     try:
         done = subprocess.run(  # noqa: S603 - an argument list, no shell
-            command, input="\n".join(entries), capture_output=True, text=True, check=False
+            command, input="\n".join(lists[-1]), capture_output=True, text=True, check=False
         )
     except OSError as error:
         msg = f"'{uv}' cannot be run ({error.strerror}); install uv, or name yours: make lock UV=..."
@@ -53,7 +45,7 @@ def _write(uv: str, lock: Path, entries: Sequence[str], options: Sequence[str]) 
     if done.returncode:
         msg = f"uv cannot lock {lock}: {done.stderr.strip()}"
         raise BackendError(msg)
-    lock.write_text(head(entries) + lock.read_text(encoding="utf-8"), encoding="utf-8")
+    lock.write_text(head(*lists) + lock.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,11 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     common = Path(__file__).resolve().parents[2]
 
     def lock(name: str) -> None:
-        path = common.parent / name
-        if path.is_dir():
-            write_locks(uv, path, common)
-        else:
-            _write(uv, lock_beside(path), requirements(path), [])
+        write_lock(uv, common.parent / name, common)
         say(f"{name}: locked")
 
     try:

@@ -23,8 +23,14 @@ _UV_VARIABLES = {
     "find-links": ("UV_FIND_LINKS", ","),
     "trusted-host": ("UV_INSECURE_HOST", " "),
 }
-# PyTorch's own builds for CPUs. Source: https://pytorch.org/get-started/locally/
-TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+# Those that are one word, which may have a blank.
+_SAME = {
+    "cert": ("SSL_CERT_FILE",),
+    "client-cert": ("SSL_CLIENT_CERT",),
+    "proxy": ("HTTP_PROXY", "HTTPS_PROXY"),
+    "timeout": ("UV_HTTP_TIMEOUT",),
+    "default-timeout": ("UV_HTTP_TIMEOUT",),  # the same, as PIP_DEFAULT_TIMEOUT
+}
 _YES = {"1", "y", "yes", "t", "true", "on"}  # pip takes them all (distutils' strtobool)
 _SECTIONS = ("global", "install")  # the later wins
 
@@ -32,9 +38,7 @@ _SECTIONS = ("global", "install")  # the later wins
 def pip_settings(environ: Mapping[str, str], *, prefix: Path | None = None) -> dict[str, str]:
     """Return what pip's files and variables set for ``pip install``, by option name; variables win.
 
-    Args:
-        environ: The environment.
-        prefix: The Python environment whose own ``pip.conf`` counts; None: that of this program.
+    *prefix* is the Python environment whose own ``pip.conf`` counts; None: that of this program.
 
     Raises:
         SettingsError: a file is none of pip's; pip refuses it, too.
@@ -96,8 +100,8 @@ def uv_options(settings: Mapping[str, str], say: Say) -> tuple[list[str], dict[s
             variables[variable] = between.join(words)
     if "extra-index-url" in settings:  # pip takes the best version of all indexes, uv that of the first that has any
         variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
-    if "cert" in settings:
-        variables["SSL_CERT_FILE"] = settings["cert"]
+    for name in sorted(_SAME.keys() & settings.keys()):
+        variables |= dict.fromkeys(_SAME[name], settings[name])
     has_no_index = settings.get("no-index", "").lower() in _YES
     return ["--no-index"] if has_no_index else [], variables  # there is no variable for it
 
@@ -111,15 +115,3 @@ def _is_there(place: str) -> bool:
     """Return whether a URL, or a path of this machine, can be looked at; of other machines nothing is known."""
     path = unquote(urlsplit(place).path) if place.startswith("file:") else place
     return ("://" in place and path is place) or os.path.exists(path)  # noqa: PTH110 - never raises
-
-
-def torch_index(settings: Mapping[str, str], torch: str) -> str:
-    """Return the index that *torch*, the setting ``TORCH``, adds to pip's *settings*; empty where it adds none."""
-    is_wanted = torch == "cpu" and settings.get("no-index", "").lower() not in _YES
-    return TORCH_CPU_INDEX if is_wanted else ""
-
-
-def with_index(settings: Mapping[str, str], index: str) -> dict[str, str]:
-    """Return pip's *settings* with one more *index*, where there is one, beside those that the user has."""
-    both = f"{settings.get('extra-index-url', '')} {index}".strip()
-    return {**settings, "extra-index-url": both} if both else dict(settings)

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from unit.images.image import Image
 from unit.stub_engine import Checkout
-
-from oci_cluster.images import install as image_environment
+from unit.system.wheels import offline
 
 
 @pytest.fixture
@@ -31,8 +30,7 @@ def built(checkout: Checkout) -> Checkout:
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     """Return a place to build, on a base without conda."""
     found = Image(tmp_path)
-    configuration = {"no-index": "1", "find-links": str(found.wheels)}
-    monkeypatch.setattr(image_environment, "pip_settings", lambda _: configuration)
+    offline(monkeypatch, found.wheels)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     return found

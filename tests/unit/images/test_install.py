@@ -12,7 +12,7 @@ from unit.images.image import Image, wheel
 
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.images import install as image_environment
-from oci_cluster.images.install import check_conflicts, main, read_env_file
+from oci_cluster.images.install import main, read_env_file
 
 HOOK = """#!/bin/sh
 printf '%s\\n' "$*" >>"$2/called"
@@ -46,49 +46,6 @@ def test_what_is_no_environment_file_is_named(tmp_path: Path, text: str) -> None
         read_env_file(path)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "fits"),
-    [
-        ("a==1", "a==2", False),
-        ("a==1", "A>=1.5", False),
-        ("a<2", "a==2.0", False),
-        ("a_b==1", "a-b==2", False),
-        ("a==1", "a==1", True),
-        ("a==1.*", "a==1.5", True),
-        ("a==1.*", "a==2.5", False),
-        ("a==1", "b==2", True),
-        ("a==1", "a", True),
-        ("a>=3", "a<2", True),  # nobody pins: the installer finds it
-        ("torch==2.0", "torch==2.0+cpu", True),
-        ("torch==2.0+cu12", "torch==2.0+cpu", False),
-        ("a==1", 'a==2; python_version < "3"', True),
-        ("a==2.0rc1", "a>=1.0", True),
-        ("--index-url x", "a==1", True),
-        ("./a-1-py3-none-any.whl", "a==2", True),
-    ],
-)
-def test_versions_that_exclude_each_other_are_known_before_anything_is_fetched(
-    image: Image, one: str, other: str, *, fits: bool
-) -> None:
-    """Both requirements are named with their files, whichever comes first."""
-    files = [read_env_file(image.file(text, name=name)) for text, name in ((one, "mine"), (other, "theirs"))]
-    for pair in (files, files[::-1]):
-        if fits:
-            check_conflicts(pair)
-            continue
-        with pytest.raises(SettingsError) as caught:
-            check_conflicts(pair)
-        for text, name in ((one, "mine"), (other, "theirs")):
-            assert f"'{text}' ({image.place}/dask/{name}.yaml)" in str(caught.value)
-
-
-def test_such_versions_stop_before_anything_is_made(image: Image) -> None:
-    """The installer would only find out later, and knows no files."""
-    with pytest.raises(SettingsError, match=r"'one==1' \(.*/env.yaml\) and 'one==2' \(.*/extra.yaml\)"):
-        image.install(image.file("one==1"), image.file("one==2", name="extra"))
-    assert not image.directory.exists()
-
-
 # --- Without conda --------------------------------------------------------------------------------------------------
 
 
@@ -104,27 +61,24 @@ def test_all_files_are_installed_into_one_environment(image: Image) -> None:
 
 def test_options_in_a_list_are_options(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a requirements file: a place that only this file names."""
-    monkeypatch.setattr(image_environment, "pip_settings", lambda _: {"no-index": "1"})
+    monkeypatch.delenv("PIP_FIND_LINKS")
     image.install(image.file(f"--find-links {image.wheels}", "one==2"))
     assert image.packages == ["one==2"]
 
 
-@pytest.mark.parametrize("configuration", [{}, {"extra-index-url": "https://b.example"}])
-def test_no_index_hides_anothers_versions(
-    image: Image, configuration: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As with pip, wherever an index is named: a file of the user's may name one."""
-    monkeypatch.setattr(image_environment, "pip_settings", lambda _: configuration)
-    _, environ = image_environment._install_command(image.directory, image.said.append)
-    assert environ["UV_INDEX_STRATEGY"] == "unsafe-best-match"
-
-
-def test_a_conflict_through_dependencies_is_named_by_the_installer(image: Image) -> None:
-    """Both requirements are in its words; it is a wrong setting (78)."""
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ("needy==1", "one>=2", ("needy==1", "one<2", "one>=2")),
+        ("one==1", "one==2", ("one==1 and one==2",)),
+    ],
+)
+def test_a_conflict_is_named_by_the_installer(image: Image, one: str, other: str, words: tuple[str, ...]) -> None:
+    """Both requirements are in its words, and the files; it is a wrong setting (78)."""
     with pytest.raises(SettingsError) as caught:
-        image.install(image.file("needy==1"), image.file("one>=2", name="extra"))
-    for requirement in ("needy==1", "one<2", "one>=2"):
-        assert requirement in str(caught.value)
+        image.install(image.file(one), image.file(other, name="extra"))
+    for word in (*words, "dask/env.yaml, ", "dask/extra.yaml;"):
+        assert word in str(caught.value)
 
 
 def test_an_installer_that_fails_is_no_setting(image: Image) -> None:

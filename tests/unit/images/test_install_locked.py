@@ -10,7 +10,7 @@ import pytest
 from unit.images.image import Image, wheel
 
 from oci_cluster.errors import BackendError, SettingsError
-from oci_cluster.system.env_lock import IMAGE_LOCK, head
+from oci_cluster.system.env_file import head, lock_beside
 
 COMMON, OWN = ["two==1"], ["needy==1"]
 
@@ -29,7 +29,7 @@ def locked(
         path = image.wheels / f"{package.replace('==', '-')}-py3-none-any.whl"
         content = path.read_bytes() if path.exists() and package != wrong else b""
         lines.append(f"{package} \\\n    --hash=sha256:{hashlib.sha256(content).hexdigest()}\n")
-    files[1].with_name(IMAGE_LOCK).write_text(head([*COMMON, *own]) + "".join(lines))
+    lock_beside(files[1]).write_text(head(own, [*COMMON, *own]) + "".join(lines))
     return files
 
 
@@ -60,7 +60,7 @@ def test_what_is_added_replaces_nothing_that_is_locked(image: Image) -> None:
     wheel(image.wheels, "one", "1.5")
     with pytest.raises(SettingsError) as caught:
         image.install(*locked(image), image.file("one>=1.5", name="extra-env-1-my"))
-    for word in ("one>=1.5", "one==1", "What image-lock.txt locks is not replaced."):
+    for word in ("one>=1.5", "one==1", "extra-env-1-my.yaml; what a lock has is not replaced."):
         assert word in str(caught.value)
 
 
@@ -71,9 +71,7 @@ def test_another_list_has_no_lock(image: Image) -> None:
     wheel(image.wheels, "one", "1.5")
     image.install(*files)
     assert image.packages == ["hooked==1", "needy==1", "one==1.5", "two==1"]
-    assert any(
-        "env.yaml: image-lock.txt is not of this list, so versions are chosen anew" in said for said in image.said
-    )
+    assert any("env.yaml: env-lock.txt is not of this list, so versions are chosen anew" in said for said in image.said)
 
 
 def test_a_build_of_torch_that_is_not_locked_comes_beside_it(image: Image) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import BackendError
-from oci_cluster.images.lock import write_locks
+from oci_cluster.images.lock import write_lock
+from oci_cluster.system.env_file import head
 
 UV = f"""#!{sys.executable}
 import json, pathlib, sys
@@ -17,8 +18,7 @@ out = pathlib.Path(sys.argv[sys.argv.index("--output-file") + 1])
 wanted = sys.stdin.read().split("\\n")
 if "broken" in wanted:
     sys.exit("no solution found")
-options = sys.argv[sys.argv.index("--constraint") + 1 :][:1] if "--constraint" in sys.argv else []
-out.write_text("locked " + json.dumps([wanted, options]) + "\\n")
+out.write_text("locked " + json.dumps(wanted) + "\\n")
 """
 
 
@@ -36,34 +36,24 @@ def folder(path: Path, *packages: str) -> Path:
     return path
 
 
-def asked(lock: Path) -> list[list[str]]:
-    """Return what uv was asked to lock in *lock*, and with which constraint."""
-    last = lock.read_text().splitlines()[-1]
-    assert last.startswith("locked "), last
-    found: list[list[str]] = json.loads(last.removeprefix("locked "))
-    return found
-
-
-def test_an_environment_takes_the_versions_of_the_image(tmp_path: Path, uv: str) -> None:
-    """Images have the packages of `common`, too; so both agree where a framework has images."""
+def test_one_lock_is_for_this_machine_and_for_images(tmp_path: Path, uv: str) -> None:
+    """Images have the packages of `common`, too; so both have the same versions."""
     common, own = folder(tmp_path / "common", "fsspec"), folder(tmp_path / "own", "dask", "numpy")
     (own / "Dockerfile").touch()
-    write_locks(uv, own, common)
-    image, env = own / "image-lock.txt", own / "env-lock.txt"
-    assert asked(image) == [["fsspec", "dask", "numpy"], []]
-    assert asked(env) == [["dask", "numpy"], [str(image)]]
+    write_lock(uv, own, common)
+    both = ["fsspec", "dask", "numpy"]
+    assert (own / "env-lock.txt").read_text() == f"{head(['dask', 'numpy'], both)}locked {json.dumps(both)}\n"
 
 
-def test_a_framework_without_images_has_one_lock(tmp_path: Path, uv: str) -> None:
+def test_a_framework_without_images_needs_its_own_packages_alone(tmp_path: Path, uv: str) -> None:
     common, own = folder(tmp_path / "common", "fsspec"), folder(tmp_path / "own", "dask")
-    write_locks(uv, own, common)
-    assert asked(own / "env-lock.txt") == [["dask"], []]
-    assert not (own / "image-lock.txt").exists()
+    write_lock(uv, own, common)
+    assert (own / "env-lock.txt").read_text() == f'{head(["dask"])}locked ["dask"]\n'
 
 
 def test_what_uv_says_is_told(tmp_path: Path, uv: str) -> None:
     common, own = folder(tmp_path / "common", "fsspec"), folder(tmp_path / "own", "broken")
     with pytest.raises(BackendError, match=r"uv cannot lock .*env-lock.txt: no solution found"):
-        write_locks(uv, own, common)
+        write_lock(uv, own, common)
     with pytest.raises(BackendError, match=r"'/nowhere/uv' cannot be run .*make lock UV="):
-        write_locks("/nowhere/uv", own, common)
+        write_lock("/nowhere/uv", own, common)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -16,15 +17,20 @@ from oci_cluster.system.python_env import ensure_framework, ensure_tools, tools_
 STUB = """#!/bin/sh
 printf '%s' "$0" >>"$STUB_CALLS"
 printf ' %s' "$@" >>"$STUB_CALLS"
-for name in UV_DEFAULT_INDEX UV_INDEX UV_INDEX_STRATEGY SSL_CERT_FILE; do
+for name in UV_DEFAULT_INDEX UV_INDEX UV_INDEX_STRATEGY UV_TORCH_BACKEND SSL_CERT_FILE; do
   eval "value=\\${$name:-}"
   [ -z "$value" ] || printf ' %s=%s' "$name" "$value" >>"$STUB_CALLS"
+done
+for word; do
+  case "$word" in */wanted.txt | */versions.txt) printf ' <%s>' "$(tr '\\n' ' ' <"$word")" >>"$STUB_CALLS" ;; esac
 done
 echo >>"$STUB_CALLS"
 for last; do :; done
 case " $*" in
-  *" venv "*) mkdir -p "$last/bin" && cp "$STUB" "$last/bin/python" ;;
-  " -m pip "*" --version") exit "${STUB_NO_PIP:-0}" ;;
+  *" venv "*) mkdir -p "$last/bin" && cp "$STUB" "$last/bin/python" && echo "${STUB_VERSION:-3}" >"$last/pyvenv.cfg" ;;
+  " --version") echo "uv ${STUB_UV:-0.8.1} (of a test)" ;;
+  " -I -m pip "*" --version") exit "${STUB_NO_PIP:-0}" ;;
+  *requirements-install.txt) cp "$STUB" "${0%/*}/uv" && exit "${STUB_PIP_FAILS:-0}" ;;
   " -m ensurepip") ;;
   *" install "*) printf '%b' "$STUB_OUTPUT" && exit "${STUB_FAILS:-0}" ;;
   " -m oci_cluster requirements "*) exec "$STUB_PYTHON" "$@" ;;
@@ -49,6 +55,7 @@ class Checkout:
         package.symlink_to(Path(environment.__file__).parents[1])
         self.requirements = self.root / "common" / "requirements.txt"
         self.requirements.write_text("fsspec==1.0\n")
+        self.requirements.with_name("requirements-install.txt").write_text("uv==0.8.1\n")
         self.env_file.parent.mkdir()
         self.env_file.write_text(ENV_YAML)
         bin_dir = place / "bin"
@@ -67,20 +74,25 @@ class Checkout:
             self._monkeypatch.setenv(name, value)
 
     def calls(self) -> list[str]:
-        """Return the calls since the last time, with the checkout as ROOT and the stubs' folder as BIN."""
+        """Return the calls since the last time, with the checkout as ROOT and the stubs' folder as BIN.
+
+        Without those that ask for a version.
+        """
         if not self._calls.exists():
             return []
         text = self._calls.read_text()
         for path, name in ((self.root, "ROOT"), (self.root.parent / "bin", "BIN"), (self.root.parent / "kept", "KEPT")):
             text = text.replace(str(path), name)
         self._calls.unlink()
-        return text.splitlines()
+        text = re.sub(r"\S*/(wanted|versions)\.txt", r"\1", text)
+        return [line for line in text.splitlines() if not line.endswith("/uv --version")]
 
     def make_tools(self) -> None:
         """Be a checkout whose .venv is there; its interpreter knows env.yaml by heart."""
         python = tools_python(self.root)
         python.parent.mkdir(parents=True)
         shutil.copy(os.environ["STUB"], python)
+        (self.root / ".venv" / "pyvenv.cfg").touch()
         (self.root / ".venv" / f".tools-{environment._digest(self.requirements.read_bytes())}").touch()
         knows = self.root.parent / "knows"
         knows.write_text("#!/bin/sh\nprintf 'dask==1.0\\nbokeh==2.0\\n'\n")

@@ -1,30 +1,20 @@
-"""Packages that are added to a framework's environment, out of a folder of small wheels.
-
-What is said of pip is asked of the real pip, which takes seconds. The rest is done with an installer that unpacks.
-"""
+"""Packages that are added to a framework's environment by the real uv, out of a folder of small wheels."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
 import shutil
-import threading
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.system.wheels import environment, run, wheel
+from unit.system.wheels import environment, has, offline, run, wheel
 
 from oci_cluster.errors import BackendError, ClusterError, SettingsError
-from oci_cluster.system import added_packages, pip_config, python_env
 from oci_cluster.system.added_packages import with_packages
-from oci_cluster.system.env_lock import head, lock_beside
-
-pytestmark = pytest.mark.slow
+from oci_cluster.system.env_file import head, lock_beside
 
 
 class Place:
@@ -51,10 +41,6 @@ class Place:
     def add(self, *packages: str, files: tuple[Path, ...] = (), torch: str = "") -> Path:
         return with_packages(self.root, self.python, packages, files, self.said.append, torch=torch)
 
-    def names(self, python: Path) -> list[str]:
-        code = "import importlib.metadata as m; print(*sorted(d.name + '=' + d.version for d in m.distributions()))"
-        return run(python, "-I", "-c", code).split()
-
     def end(self) -> None:
         """Remove what a test has added: the base costs seconds, and is never changed."""
         for name in self.environments[1:]:
@@ -65,45 +51,15 @@ class Place:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Return such a checkout."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIP_CONFIG_FILE", os.devnull)
-        return Place(tmp_path_factory.mktemp("place"))
+    return Place(tmp_path_factory.mktemp("place"))
 
 
 @pytest.fixture
 def place(made: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """Return it, with nothing added; pip finds packages in its wheels alone."""
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(made.wheels))
-    # Whether .venv has a pip is asked elsewhere: each question costs half a second.
-    pip = [str(made.root / ".venv" / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    monkeypatch.setattr(added_packages, "own_pip", lambda *_: pip)
+    """Return it, with nothing added; uv finds packages in its wheels alone."""
+    offline(monkeypatch, made.wheels)
     yield made
     made.end()
-
-
-@pytest.fixture
-def unpacked(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Return it with an installer that unpacks the wheel of each name, and needs no process."""
-
-    def install(command: Sequence[str | Path], say: Callable[[str], None]) -> None:
-        words = [str(word) for word in command]
-        if "--compile" not in words:
-            return python_env.run_installer(command, say)  # venv
-        (packages,) = Path(words[words.index("--python") + 1]).parents[1].glob("lib/python*/site-packages")
-        for name in words[words.index("--compile") + 1 :]:
-            found = sorted(place.wheels.glob(f"{name.partition('==')[0]}-*.whl"))
-            if not found:
-                raise BackendError(f"pip failed:\nNo matching distribution found for {name}")
-            with zipfile.ZipFile(found[-1]) as archive:
-                archive.extractall(packages)
-        return None
-
-    monkeypatch.setattr(added_packages, "run_installer", install)
-    return place
 
 
 def test_packages_are_added_and_the_base_stays_as_it_is(place: Place) -> None:
@@ -113,8 +69,8 @@ def test_packages_are_added_and_the_base_stays_as_it_is(place: Place) -> None:
     """
     before = sorted(place.python.parents[1].rglob("*"))
     python = place.add("extra")
-    assert place.names(python) == ["base=1.0", "extra=3.0", "second=1.0", "tool=1.0"]
-    assert place.names(place.python) == ["base=1.0", "tool=1.0"]
+    assert has(python) == ["base=1.0", "extra=3.0", "second=1.0", "tool=1.0"]
+    assert has(place.python) == ["base=1.0", "tool=1.0"]
     assert sorted(place.python.parents[1].rglob("*")) == before
     where = run(python, "-c", "import base, extra; print(base.__file__, extra.__file__)").split(" /")
     assert "/envs/dask/" in where[0]
@@ -124,26 +80,26 @@ def test_packages_are_added_and_the_base_stays_as_it_is(place: Place) -> None:
     assert run(place.python.with_name("tool")) == str(place.python.parents[1])
 
 
-def test_the_same_packages_are_installed_once_and_others_apart(unpacked: Place) -> None:
+def test_the_same_packages_are_installed_once_and_others_apart(place: Place) -> None:
     """Two launches with different sets do not disturb each other; nor does one after env.yaml has changed."""
-    first = unpacked.add("second")
-    unpacked.said.clear()
-    assert (unpacked.add("second"), unpacked.said) == (first, [])
-    stamp = unpacked.python.parents[1] / ".made-1"
+    first = place.add("second")
+    place.said.clear()
+    assert (place.add("second"), place.said) == (first, [])
+    stamp = place.python.parents[1] / ".made-1"
     stamp.rename(stamp.with_name(".made-2"))
-    other = unpacked.add("second")
+    other = place.add("second")
     stamp.with_name(".made-2").rename(stamp)
-    assert (other != first, unpacked.names(first)) == (True, unpacked.names(other))
+    assert (other != first, has(first)) == (True, has(other))
 
 
-def test_a_file_adds_its_list(unpacked: Place, tmp_path: Path) -> None:
+def test_a_file_adds_its_list(place: Place, tmp_path: Path) -> None:
     """EXTRA_ENV; another content is another set."""
     path = tmp_path / "my.yaml"
     path.write_text("dependencies:\n  - pip:\n      - second==1.0\n")
-    assert "second=1.0" in unpacked.names(unpacked.add(files=(path,)))
+    assert "second=1.0" in has(place.add(files=(path,)))
     path.write_text("dependencies:\n  - pip:\n      - nothing\n")
     with pytest.raises(BackendError, match="nothing cannot be added"):
-        unpacked.add(files=(path,))
+        place.add(files=(path,))
 
 
 def locked(path: Path, wheels: Path, **hashes: str) -> Path:
@@ -162,19 +118,21 @@ def locked(path: Path, wheels: Path, **hashes: str) -> Path:
 def test_what_a_lock_has_is_installed_by_its_hashes(place: Place, tmp_path: Path) -> None:
     """But for what the framework's environment has, whose versions count. Another lock is another set."""
     python = place.add(files=(locked(tmp_path, place.wheels),))
-    assert place.names(python) == ["base=1.0", "extra=3.0", "second=1.0", "tool=1.0"]
-    with pytest.raises(BackendError, match="THESE PACKAGES DO NOT MATCH THE HASHES"):
+    assert has(python) == ["base=1.0", "extra=3.0", "second=1.0", "tool=1.0"]
+    with pytest.raises(BackendError, match="Hash mismatch for `second==1"):
         place.add(files=(locked(tmp_path, place.wheels, second="1" * 64),))
 
 
 @pytest.mark.parametrize(
     ("package", "kind", "why"),
     [
-        ("nothing", BackendError, "No matching distribution found for nothing"),
-        ("newer", SettingsError, "(constraint) base==1.0"),
+        ("nothing", BackendError, "nothing was not found in"),
+        ("second==7", BackendError, "there is no version of second==7"),
+        ("newer", SettingsError, "newer depend on base>=2 and base==1.0"),
+        ("not a name", SettingsError, "not a name"),
     ],
 )
-def test_what_cannot_be_added_is_refused_with_pips_reason(
+def test_what_cannot_be_added_is_refused_with_uvs_reason(
     place: Place, package: str, kind: type[ClusterError], why: str
 ) -> None:
     """Nothing of the base is replaced for it, and nothing is left of the attempt."""
@@ -189,13 +147,13 @@ def test_what_cannot_be_added_is_refused_with_pips_reason(
     assert place.environments == ["dask"]
 
 
-def test_an_attempt_that_was_killed_is_begun_anew(unpacked: Place) -> None:
+def test_an_attempt_that_was_killed_is_begun_anew(place: Place) -> None:
     """What is there without its stamp is worth nothing."""
-    python = unpacked.add("second")
+    python = place.add("second")
     (python.parents[1] / ".made").unlink()
     python.unlink()
-    assert unpacked.add("second") == python
-    assert "second=1.0" in unpacked.names(python)
+    assert place.add("second") == python
+    assert "second=1.0" in has(python)
 
 
 @pytest.mark.parametrize(
@@ -208,74 +166,31 @@ def test_an_attempt_that_was_killed_is_begun_anew(unpacked: Place) -> None:
     ],
 )
 def test_torchvision_of_another_build_than_torchs_is_refused(
-    monkeypatch: pytest.MonkeyPatch, torch: str, vision: str, *, is_well: bool
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: str, vision: str, *, is_well: bool
 ) -> None:
-    """Its operators would be missing as soon as it is imported."""
-    monkeypatch.setattr(added_packages, "_versions", lambda _: {"torch": torch, "torchvision": vision})
+    """Its operators would be missing as soon as it is imported: it is seen before, and nothing is left."""
+    wheel(tmp_path, "torch", torch)
+    wheel(tmp_path, "torchvision", vision, needs=("torch==2.13.0",))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     if is_well:
-        added_packages._check_torch(Path("python"), "")
+        assert {f"torch={torch}", f"torchvision={vision}"} <= {*has(place.add("torch", "torchvision"))}
         return
     with pytest.raises(BackendError, match=f"torchvision {re.escape(vision)} is not of the same build as torch"):
-        added_packages._check_torch(Path("python"), "")
+        place.add("torch", "torchvision")
+    assert place.environments == ["dask"]
 
 
-def test_a_build_that_does_not_fit_leaves_nothing(unpacked: Place) -> None:
-    """It is seen before anything is started."""
-    wheel(unpacked.wheels, "torch", "2.13.0+cpu")
-    wheel(unpacked.wheels, "torchvision", "0.28.0", needs=("torch==2.13.0",))
-    with pytest.raises(BackendError, match="must come from one index: TORCH=cpu names"):
-        unpacked.add("torch", "torchvision")
-    with pytest.raises(BackendError, match="which TORCH=cpu names, did not answer or does not have it"):
-        unpacked.add("torch", "torchvision", torch="cpu")
-    assert unpacked.environments == ["dask"]
-
-
-def test_pytorchs_index_is_named_to_pip(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TORCH=cpu: beside the user's own settings, and not where these want no index."""
-    called: list[str] = []
-    monkeypatch.setattr(added_packages, "run_installer", lambda command, _: called.append(" ".join(map(str, command))))
-    for no_index in ("1", ""):
-        monkeypatch.setenv("PIP_NO_INDEX", no_index)
-        added_packages._install(place.root, place.python, place.python, ["second"], place.said.append, torch="cpu")
-    assert [" --extra-index-url https://download.pytorch.org/whl/cpu " in command for command in called] == [
-        False,
-        True,
-    ]
-
-
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the folder of an index on this machine, which is in the place of PyTorch's."""
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    (tmp_path / "whl").mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.delenv("PIP_NO_INDEX")
-    monkeypatch.setenv("PIP_INDEX_URL", f"{url}/simple")  # which has nothing
-    monkeypatch.setattr(pip_config, "TORCH_CPU_INDEX", f"{url}/whl")
-    yield tmp_path / "whl"
-    server.shutdown()
-    server.server_close()
-
-
-def test_torch_and_what_goes_with_it_come_from_pytorchs_index(
-    place: Place, index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over HTTP, by the real pip: the framework's torch, and torchvision that is added to it."""
-    for folder, label in ((place.wheels, ""), (index, "+cpu")):
-        wheel(folder / "torch" if label else folder, "torch", f"2.13.0{label}")
-        wheel(folder / "torchvision" if label else folder, "torchvision", f"0.28.0{label}", needs=("torch==2.13.0",))
-    env_file = place.root / "mine" / "env.yaml"
-    env_file.parent.mkdir()
-    env_file.write_text("dependencies:\n  - pip:\n      - torch==2.13.0\n")
-    monkeypatch.setattr(python_env, "ensure_tools", lambda *_: place.root / ".venv" / "bin" / "python")
-    monkeypatch.setattr(python_env.shutil, "which", lambda _: None)  # no uv
-    python = python_env.ensure_framework(place.root, env_file, place.said.append, "cpu")
-    assert place.names(python) == ["torch=2.13.0+cpu"]
-    added = with_packages(place.root, python, ["torchvision"], [], place.said.append, torch="cpu")
-    assert place.names(added) == ["torch=2.13.0+cpu", "torchvision=0.28.0+cpu"]
+def test_an_option_of_a_file_is_in_no_arguments(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL of an index may hold a password, and everybody on the machine sees arguments."""
+    seen = tmp_path / "seen"
+    uv = tmp_path / "uv"
+    uv.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>"{seen}"\nexec "{shutil.which("uv")}" "$@"\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    file = tmp_path / "my.yaml"
+    file.write_text(
+        "dependencies:\n  - pip:\n      - --extra-index-url http://ada:secret@127.0.0.1:9\n      - second\n"
+    )
+    assert "second=1.0" in has(place.add(files=(file,)))
+    assert "--requirement" in seen.read_text()
+    assert "secret" not in seen.read_text()

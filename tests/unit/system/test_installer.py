@@ -15,8 +15,8 @@ import pytest
 from unit.system.fake_checkout import LOCKED, Checkout
 
 from oci_cluster.errors import BackendError
-from oci_cluster.system import python_env as environment
-from oci_cluster.system.python_env import run_installer
+from oci_cluster.system import installer as environment
+from oci_cluster.system.installer import run_installer
 
 
 def test_an_installer_ends_with_what_waits_for_it(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_installer_is_given_pips_configuration(checkout: Checkout) -> None:
     checkout.set(PIP_INDEX_URL="https://a/simple", PIP_CERT="/ca.pem")
     checkout.tools()
     assert checkout.calls()[-1] == (
-        f"BIN/uv pip install --python ROOT/.venv/bin/python --compile-bytecode {LOCKED}"
+        f"BIN/uv pip install --python ROOT/.venv/bin/python {LOCKED}"
         " UV_DEFAULT_INDEX=https://a/simple SSL_CERT_FILE=/ca.pem"
     )
 
@@ -80,24 +80,8 @@ def test_a_folder_of_packages_that_is_gone_is_told_and_left_out(checkout: Checko
     """pip warns of it; uv would fail."""
     checkout.set(PIP_FIND_LINKS="/no/such/wheels")
     checkout.tools()
-    assert checkout.calls()[-1] == f"BIN/uv pip install --python ROOT/.venv/bin/python --compile-bytecode {LOCKED}"
+    assert checkout.calls()[-1] == f"BIN/uv pip install --python ROOT/.venv/bin/python {LOCKED}"
     assert "pip's find-links names '/no/such/wheels', which is not there: left out" in checkout.said
-
-
-@pytest.mark.parametrize("has_pip", [True, False])
-def test_the_settings_are_those_of_the_pip_that_there_is(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, has_pip: bool
-) -> None:
-    """A .venv that uv made has no pip: then the interpreter that made it knows the user's configuration."""
-    monkeypatch.delenv("PIP_CONFIG_FILE")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "host"))
-    for prefix in (tmp_path / "host", checkout.root / ".venv"):
-        prefix.mkdir()
-        (prefix / "pip.conf").write_text(f"[global]\nindex-url = https://{prefix.name.strip('.')}\n")
-    if has_pip:
-        (checkout.root / ".venv" / "lib" / "python3.11" / "site-packages" / "pip").mkdir(parents=True)
-    checkout.tools()
-    assert f" UV_DEFAULT_INDEX=https://{'venv' if has_pip else 'host'}" in checkout.calls()[-1]
 
 
 def test_nothing_of_this_changes_the_environment(checkout: Checkout) -> None:

@@ -39,7 +39,14 @@ def silent(text: str) -> None:
         *(({"no-index": word}, ["--no-index"], {}) for word in ("1", "true", "True", "yes")),
         *(({"no-index": word}, [], {}) for word in ("0", "false", "no", "")),
         ({"cert": "/etc/my ca.pem"}, [], {"SSL_CERT_FILE": "/etc/my ca.pem"}),
-        ({"timeout": "60", "user": "true", "client-cert": "x"}, [], {}),
+        (
+            {"client-cert": "/my key.pem", "timeout": "60"},
+            [],
+            {"SSL_CLIENT_CERT": "/my key.pem", "UV_HTTP_TIMEOUT": "60"},
+        ),
+        ({"default-timeout": "60"}, [], {"UV_HTTP_TIMEOUT": "60"}),
+        ({"proxy": "http://p:1"}, [], {"HTTP_PROXY": "http://p:1", "HTTPS_PROXY": "http://p:1"}),
+        ({"user": "true", "retries": "3"}, [], {}),
         (
             {"no-index": "1", "find-links": "/tmp", "index-url": "https://i", "cert": "/c"},
             ["--no-index"],

@@ -13,7 +13,7 @@ from oci_cluster.errors import BackendError
 HOOK = """#!/bin/sh
 printf '%s' "$0" >>"$STUB_CALLS"
 printf ' %s' "$@" >>"$STUB_CALLS"
-for name in UV_DEFAULT_INDEX UV_INDEX UV_INDEX_STRATEGY SSL_CERT_FILE; do
+for name in UV_DEFAULT_INDEX UV_COMPILE_BYTECODE SSL_CERT_FILE; do
   eval "value=\\${$name:-}"
   [ -z "$value" ] || printf ' %s=%s' "$name" "$value" >>"$STUB_CALLS"
 done
@@ -47,8 +47,8 @@ def test_a_post_install_script_is_run_when_all_else_is_installed(prepared: Check
     environ = "UV_DEFAULT_INDEX=https://index.example/simple SSL_CERT_FILE=/my ca"
     hook = "ROOT/dask/post-install.sh ROOT/.venv/envs/dask/bin/python KEPT/oci-cluster/dask"
     assert prepared.calls()[-2:] == [
-        f"{install} --compile-bytecode dask==1.0 bokeh==2.0 {environ}",
-        f"{hook} {install} --compile-bytecode {environ}",
+        f"{install} --requirement wanted {environ} <dask==1.0 bokeh==2.0 >",
+        f"{hook} {install} {environ.replace(' ', ' UV_COMPILE_BYTECODE=1 ', 1)}",
     ]
     assert (prepared.root.parent / "kept" / "oci-cluster" / "dask").is_dir()
 
@@ -62,23 +62,11 @@ def test_what_a_user_without_a_home_has_built_is_kept_in_the_checkout(prepared: 
     assert "/dask/bin/python ROOT/.venv/cache/dask " in prepared.calls()[-1]
 
 
-def test_a_post_install_script_gets_pip_where_there_is_no_uv(without_uv: Checkout) -> None:
-    """The command is the one that has just installed the list."""
-    without_uv.make_tools()
-    post_install(without_uv)
-    without_uv.framework()
-    pip = "ROOT/.venv/bin/python -m pip --disable-pip-version-check --no-input"
-    assert without_uv.calls()[-1] == (
-        "ROOT/dask/post-install.sh ROOT/.venv/envs/dask/bin/python KEPT/oci-cluster/dask"
-        f" {pip} --python ROOT/.venv/envs/dask/bin/python install --compile"
-    )
-
-
 def test_a_post_install_script_can_install(prepared: Checkout) -> None:
     """What follows its first two arguments is a command that takes packages."""
     post_install(prepared, '#!/bin/sh\nshift 2\nexec "$@" extra==1\n')
     prepared.framework()
-    install = "BIN/uv pip install --python ROOT/.venv/envs/dask/bin/python --compile-bytecode"
+    install = "BIN/uv pip install --python ROOT/.venv/envs/dask/bin/python"
     assert prepared.calls()[-1] == f"{install} extra==1"
 
 

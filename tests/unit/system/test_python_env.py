@@ -25,20 +25,42 @@ def test_the_launchers_environment_is_made_with_uv(checkout: Checkout) -> None:
         checkout.root / ".venv" / "bin" / "python",
         [
             "BIN/uv venv --quiet --allow-existing --python BIN/host-python ROOT/.venv",
-            f"BIN/uv pip install --python ROOT/.venv/bin/python --compile-bytecode {LOCKED}",
+            f"BIN/uv pip install --python ROOT/.venv/bin/python {LOCKED}",
         ],
     )
 
 
-def test_the_launchers_environment_is_made_without_uv(without_uv: Checkout) -> None:
-    """Without uv the interpreter's venv and pip do the same."""
+PIP = "ROOT/.venv/bin/python -I -m pip --disable-pip-version-check --no-input"
+OWN_UV = f"{PIP} install --require-hashes --requirement ROOT/common/requirements-install.txt"
+
+
+def test_uv_is_installed_where_there_is_none(without_uv: Checkout) -> None:
+    """Into .venv, by its hash, with the pip that the interpreter's venv brings; once."""
     without_uv.tools()
-    pip = "ROOT/.venv/bin/python -m pip --disable-pip-version-check --no-input"
     assert without_uv.calls() == [
         "BIN/host-python -m venv ROOT/.venv",
-        f"{pip} --version",
-        f"{pip} --python ROOT/.venv/bin/python install --compile {LOCKED}",
+        f"{PIP} --version",
+        OWN_UV,
+        f"ROOT/.venv/bin/uv pip install --python ROOT/.venv/bin/python {LOCKED}",
     ]
+    without_uv.framework()
+    assert not [call for call in without_uv.calls() if " -m pip " in call]
+
+
+@pytest.mark.parametrize(("version", "is_taken"), [("0.8.0", True), ("1.0.0", True), ("0.7.22", False), ("?", False)])
+def test_a_uv_on_path_is_taken_that_is_new_enough(checkout: Checkout, version: str, *, is_taken: bool) -> None:
+    """Another does not know all that is asked of it: then the locked one does it."""
+    checkout.set(STUB_UV=version)
+    checkout.tools()
+    calls = checkout.calls()
+    assert (OWN_UV in calls, calls[-1].startswith("BIN/uv ")) == (not is_taken, is_taken)
+
+
+def test_where_uv_cannot_be_installed_the_way_out_is_named(without_uv: Checkout) -> None:
+    """As on a machine whose folder of wheels has none."""
+    without_uv.set(STUB_PIP_FAILS="1")
+    with pytest.raises(BackendError, match=r"put uv 0\.8 or newer on PATH"):
+        without_uv.tools()
 
 
 def test_pip_is_added_to_a_venv_that_has_none(without_uv: Checkout) -> None:
@@ -167,7 +189,7 @@ def test_the_packages_for_oci_are_added_once(checkout: Checkout, oci_requirement
     checkout.said.clear()
     python = environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append)
     assert python == tools_python(checkout.root)
-    assert checkout.calls()[-1] == f"BIN/uv pip install --python ROOT/.venv/bin/python --compile-bytecode {LOCKED_OCI}"
+    assert checkout.calls()[-1] == f"BIN/uv pip install --python ROOT/.venv/bin/python {LOCKED_OCI}"
     assert checkout.said[0] == "installing what the backend oci needs (first time only)"
     checkout.said.clear()
     assert environment.ensure_backend_tools(checkout.root, "oci", checkout.said.append) == python

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.python_env import read_env_file, requirements
+from oci_cluster.system.env_file import read_env_file, requirements
 from oci_cluster.system.requirements_file import entries_of
 
 
@@ -53,8 +53,8 @@ def test_what_no_other_machine_has_is_refused(tmp_path: Path, line: str, said: s
 
 
 def test_it_is_as_good_as_an_environment_file(tmp_path: Path) -> None:
-    """Options are two words there, as of a `pip:` list."""
+    """Options are lines, as of a `pip:` list."""
     file = listed(tmp_path, "pandas\n--find-links https://example.com\n")
     assert read_env_file(file).pip == ["pandas", "--find-links https://example.com"]
-    assert requirements(file) == ["pandas", "--find-links", "https://example.com"]
+    assert requirements(file) == ["pandas", "--find-links https://example.com"]
     assert requirements(listed(tmp_path, "# nothing\n")) == []

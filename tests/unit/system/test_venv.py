@@ -36,7 +36,7 @@ def test_nothing_is_installed_into_the_users_venv(checkout: Checkout) -> None:
     assert python == checkout.root / ".venv-clusters" / "bin" / "python"
     assert checkout.calls() == [
         "BIN/uv venv --quiet --allow-existing --python BIN/host-python ROOT/.venv-clusters",
-        f"BIN/uv pip install --python ROOT/.venv-clusters/bin/python --compile-bytecode {LOCKED}",
+        f"BIN/uv pip install --python ROOT/.venv-clusters/bin/python {LOCKED}",
     ]
     assert checkout.said[0] == "making .venv-clusters for the launcher (first time only)"
     assert [path.name for path in (checkout.root / ".venv").iterdir()] == ["pyvenv.cfg"]

@@ -1,11 +1,14 @@
-"""Wheels of a few bytes, and an environment that has some: what real pip installs without a network."""
+"""Wheels of a few bytes, and an environment that has some: what real uv installs without a network."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
 
 
 def wheel(
@@ -32,18 +35,37 @@ def wheel(
     return path
 
 
+UV = Path(sys.executable).with_name("uv")
+
+
 def environment(root: Path, wheels: Path, *packages: str) -> Path:
     """Make an environment in *root* as a framework's first launch does, with *packages*; return its interpreter."""
     tools = root / ".venv" / "bin" / "python"
     tools.parent.mkdir(parents=True)
-    tools.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')  # where pip is
+    tools.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')  # where YAML's parser is
     tools.chmod(0o755)
     python = root / ".venv" / "envs" / "dask" / "bin" / "python"
-    run(sys.executable, "-m", "venv", "--without-pip", python.parents[1])
-    pip = ["-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--find-links", wheels]
-    run(tools, *pip, *packages)
+    run(UV, "venv", "--quiet", "--python", sys.executable, python.parents[1])
+    run(UV, "pip", "install", "--quiet", "--python", python, "--no-index", "--find-links", wheels, *packages)
     (python.parents[1] / ".made-1").touch()
     return python
+
+
+def has(python: Path) -> list[str]:
+    """Return what the environment of *python* has: ``name=version``, sorted."""
+    code = "import importlib.metadata as m; print(*sorted(d.name + '=' + d.version for d in m.distributions()))"
+    return run(python, "-I", "-c", code).split()
+
+
+def offline(monkeypatch: pytest.MonkeyPatch, wheels: Path) -> None:
+    """Have a uv on PATH, and packages in *wheels* alone, whatever this machine tells pip and uv."""
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{UV.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("UV_CACHE_DIR", str(wheels.parent / "uv-cache"))
 
 
 def run(*command: str | Path) -> str:

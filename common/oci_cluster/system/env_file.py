@@ -1,0 +1,176 @@
+"""Environment files, which list what an environment has, and their locks: versions and hashes of all that follows.
+
+``make lock`` writes a lock beside ``env.yaml``. It counts for exactly the ``pip:`` lists that it was made of, on every
+system and Python: a list that was changed is resolved anew, and nothing of it is checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oci_cluster.errors import SettingsError
+from oci_cluster.system.console import Say
+
+_HEAD = "# Of the pip lists with the sha256"
+# What a venv has by itself: these two, with or without a version. Not python-dateutil.
+_INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
+_BLOCK = re.compile(r"^([A-Za-z0-9._-]+)==.*\n(?:[ \t].*\n)*", re.MULTILINE)
+_PIN = re.compile(r"[^;=]*==[^=*;]+(;|$)")
+_TORCH = re.compile(r"torch==[0-9.]+")
+# torch, and what only some builds of it bring: PyPI's for Linux needs NVIDIA's libraries, the one for CPUs has none.
+_HASHES_OF_TORCH = re.compile(r"^((?:torch|triton|nvidia-[^=]*|cuda-[^=]*)==[^\\\n]*)\\\n(?:[ \t].*\n)*", re.MULTILINE)
+_OTHER_TORCH = (
+    "torch may be another build than the lock's: its hash, and those of what it alone brings, are not checked; "
+    "all others are"
+)
+
+
+@dataclass(frozen=True)
+class EnvFile:
+    """A conda environment file."""
+
+    path: Path
+    conda: Sequence[str]
+    pip: Sequence[str]
+    channels: Sequence[str]
+
+
+def read_env_file(path: Path) -> EnvFile:
+    """Return what the environment file *path*, or a ``requirements.txt``, asks for.
+
+    Raises:
+        SettingsError: it is not one.
+    """
+    if path.suffix == ".txt":
+        from oci_cluster.system.requirements_file import entries_of  # noqa: PLC0415 - no image has it, nor such a file
+
+        return EnvFile(path, [], entries_of(path), [])
+    import yaml  # noqa: PLC0415 - only there once .venv is
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        dependencies = list(content["dependencies"])
+        channels = [str(channel) for channel in content.get("channels") or []]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        msg = f"{path} is not a conda environment file with a 'dependencies' list: {error!r}"
+        raise SettingsError(msg) from error
+    lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
+    conda = [part for part in dependencies if isinstance(part, str)]
+    return EnvFile(path, conda, [str(entry) for entries in lists for entry in entries], channels)
+
+
+def requirements(env_file: Path) -> list[str]:
+    """Return the ``pip:`` list of a conda environment file, in lines of a requirements file.
+
+    Raises:
+        SettingsError: the file is not one, or asks for conda packages that a venv cannot have.
+    """
+    file = read_env_file(env_file)
+    other = [entry for entry in file.conda if not _INTERPRETER.fullmatch(entry)]
+    if other or not (file.pip or env_file.suffix == ".txt"):  # a .txt that lists nothing asks for nothing
+        reason = f"asks for conda packages ({', '.join(other)})" if other else "has no 'pip:' list"
+        msg = f"{env_file} {reason}; a local cluster has pip packages only: list them under 'pip:', or use --python"
+        raise SettingsError(msg)
+    return [*file.pip]
+
+
+def lock_beside(env_file: Path) -> Path:
+    """Return where the lock of *env_file* is: beside it."""
+    return env_file.with_name(f"{env_file.stem}-lock.txt")
+
+
+def head(*lists: Sequence[str]) -> str:
+    """Return the first line of a lock that counts for each of the *lists*."""
+    return f"{_HEAD} {' '.join(map(_digest, lists))}\n"
+
+
+def _digest(entries: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps([*entries]).encode()).hexdigest()
+
+
+def is_lock_of(lock: Path, entries: Sequence[str]) -> bool:
+    """Return whether the file *lock* is there, and counts for exactly *entries*."""
+    try:
+        with lock.open(encoding="utf-8") as file:
+            first = file.readline()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return first.startswith(_HEAD) and _digest(entries) in first.split()
+
+
+def uv_words(
+    entries: Sequence[str],
+    env_file: Path,
+    scratch: Path,
+    say: Say,
+    settings: Mapping[str, str],
+    *,
+    torch: str = "",
+    added: Sequence[str] = (),
+) -> list[str]:
+    """Return how uv is told to install *entries*, by the lock beside *env_file*; what is not checked is said.
+
+    uv reads files in *scratch*. pip's *settings*, and *torch*, the setting ``TORCH``, may name another build of torch
+    than PyPI's, of which no hash is known. What is *added* is in no lock, and gets its versions of what both need.
+    """
+    lock, pins = env_file.with_name("env-lock.txt"), cpu_pins(entries) if torch else []
+    words = asked_for([*entries, *added, *pins], scratch)
+    if not is_lock_of(lock, entries):
+        why = f"{lock.name} is not of this list" if lock.exists() else f"there is no {lock.name} beside it"
+        what = f"{env_file.parent.name}/{env_file.name}: {why}, so versions are chosen anew, and hashes are not checked"
+        say(f"  {what}; `make lock` locks them")
+        return words
+    text = lock.read_text(encoding="utf-8")
+    is_other = bool(pins) or (pins_torch(entries) and names_torch(settings))
+    if is_other:
+        say(f"  {_OTHER_TORCH}")
+        text = _HASHES_OF_TORCH.sub(r"\1\n", text)
+    versions = scratch / "versions.txt"
+    versions.write_text(text, encoding="utf-8")
+    # A constraint's hash is checked in any case. That all have one can be asked for where each entry is pinned.
+    is_whole = not is_other and not added and all(map(_PIN.match, entries))
+    return [*words, "--constraint", str(versions), *(["--require-hashes"] if is_whole else [])]
+
+
+def locked_beside(locks: Sequence[Path], names: Iterable[str]) -> str:
+    """Return what *locks* have, each package by the first that has it, but for those of *names*."""
+    there, text = {_normal(name) for name in names}, ""
+    for lock in locks:
+        blocks = [match for match in _BLOCK.finditer(lock.read_text("utf-8")) if _normal(match[1]) not in there]
+        there |= {_normal(match[1]) for match in blocks}
+        text += "".join(match[0] for match in blocks)
+    return text
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def asked_for(entries: Sequence[str], scratch: Path) -> list[str]:
+    """Return how uv is told to install *entries*: by a file, for an option may hold a password."""
+    (scratch / "wanted.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
+    # What uv ignores in a file.
+    options = [word for entry in entries if entry.startswith(("--pre", "--trusted-host")) for word in entry.split()]
+    return ["--requirement", str(scratch / "wanted.txt"), *options]
+
+
+def cpu_pins(entries: Sequence[str]) -> list[str]:
+    """Return what makes the torch that *entries* pin PyTorch's build for CPUs, and nothing else; [] without torch."""
+    # Elsewhere than on Linux every build is one for CPUs, and is not called so.
+    return [f"{entry}+cpu" for entry in entries if _TORCH.fullmatch(entry) and sys.platform == "linux"]
+
+
+def pins_torch(entries: Sequence[str]) -> bool:
+    """Return whether *entries* pin a version of torch."""
+    return any(map(_TORCH.fullmatch, entries))
+
+
+def names_torch(settings: Mapping[str, str]) -> bool:
+    """Return whether pip's *settings* name a place besides PyPI, or its mirror, which may have a torch of its own."""
+    return not settings.keys().isdisjoint({"extra-index-url", "find-links"})
