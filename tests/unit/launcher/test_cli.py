@@ -130,7 +130,7 @@ def test_an_interpreter_that_does_not_run_is_named(door: Door, monkeypatch: pyte
     python.parent.mkdir(parents=True)
     python.write_text("no program")
     python.chmod(0o755)
-    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_: python)
+    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_, **__: python)
     with pytest.raises(BackendError, match=f"^{python} cannot be run: Exec format error; remove {tmp_path}/venv: "):
         cli.run("list", ["--backend", "cloud"])
 
