@@ -25,7 +25,7 @@ from oci_cluster.system.installer import Uv, run_installer
 from oci_cluster.system.no_pip import put_into
 from oci_cluster.system.venv import own_venv
 
-# The first whose UV_TORCH_BACKEND is no preview. Tried with it: locks as constraints, hashes, all that is here.
+# The first whose UV_TORCH_BACKEND is no preview. Tried with it: that, and locks as constraints with hashes.
 _OLDEST_UV = (0, 8)
 
 
