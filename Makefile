@@ -25,7 +25,7 @@ $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 include scripts/clusters.mk # build push pull-check pin-base size
 
 # tests/ is a folder: without .PHONY make calls such a target "up to date".
-.PHONY: help test test-all test-nightly test-quick test-unit test-scripts test-clusters test-kubernetes lint format lock audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage clean
+.PHONY: help test test-all test-nightly test-quick test-unit test-scripts test-clusters test-kubernetes lint format lock wheel audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^clusters-help/ {sub(/^clusters-/, "", $$1); printf "  %-16s %s\n", $$1, $$2}' scripts/clusters.mk $(firstword $(MAKEFILE_LIST))
@@ -70,7 +70,7 @@ format: $(python_tools) ## let the formatters rewrite what they can
 	$(run) ruff format $(python_files)
 	.venv/bin/shfmt -i 2 -ci -w $(shell_files)
 
-lock: $(python_tools) ## lock requirements*.in and every framework's env.yaml again, with uv; npm does package.json
+lock: $(python_tools) # besides what clusters.mk says: lock requirements*.in and every framework's env.yaml again, with uv; npm does package.json
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' common/requirements-oci.in --output-file common/requirements-oci.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
@@ -93,6 +93,9 @@ lock: $(python_tools) ## lock requirements*.in and every framework's env.yaml ag
 	  --custom-compile-command 'make lock' requirements-audit.in --output-file requirements-audit.txt
 	PYTHONPATH=common .venv/bin/python -m oci_cluster.images.lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml))) \
 	  common/env-notebook.yaml $(wildcard scripts/sessions/*/env.yaml)
+
+wheel: ## write a release into dist/: one file, which new.sh --from, update.sh and pip take
+	@PYTHONPATH=common $(PYTHON) -m oci_cluster.project.wheel dist
 
 audit: $(python_tools) $(audit_tools) ## look all that is locked up in osv.dev, the database of known vulnerabilities
 	.venv/bin/python tests/audit.py .venv/audit/bin/pip-audit $(OSV_URL)

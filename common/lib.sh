@@ -16,8 +16,15 @@ die() {
 # usage: the script's header comment is its help; there is no other.
 usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
 
-# version: the release, or the commit, that this checkout is of.
+# version: the release and build of this project's wheel; of a checkout the release, or the commit.
 version() {
+  local wheel
+  for wheel in "$(dirname "${BASH_SOURCE[0]}")"/../vendor/oci_cluster-*.whl; do
+    [[ -e "${wheel}" ]] || break
+    wheel="${wheel##*/oci_cluster-}"
+    printf '%s\n' "${wheel%-py3-none-any.whl}"
+    return
+  done
   git -C "$(dirname "${BASH_SOURCE[0]}")" describe --tags --always --dirty 2>/dev/null || printf 'unknown: no git here\n'
 }
 
@@ -92,12 +99,10 @@ own_venv() {
   printf '%s\n' "${venv}"
 }
 
-# exec_cluster VERB...: become python -m oci_cluster, with the launcher's own Python where it is made already. In the
-# place of this shell, so that its signals are Python's.
-exec_cluster() {
-  local lib_dir python status=0
-  lib_dir="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-  python="$(own_venv "${lib_dir}/..")/bin/python"
+# find_python ROOT: set `python` to the launcher's own, where it is made already, else to the one that makes it.
+find_python() {
+  local status=0
+  python="$(own_venv "$1")/bin/python"
   if [[ ! -x "${python}" ]]; then
     python="$(setting PYTHON python3)" || exit
     "${python}" -c 'import sys; sys.exit(1 if sys.version_info < (3, 10) else 0)' 2>/dev/null || status=$?
@@ -107,6 +112,33 @@ exec_cluster() {
       *) die 78 "'${python}' is not a Python of 3.10 or newer; install one, or name it: PYTHON=/path/to/python3 ${0##*/} ..." ;;
     esac
   fi
+}
+
+# unpack_wheel FOLDER: unpack the wheel of a project, where one is that common/.unpacked does not name; a checkout has none.
+unpack_wheel() {
+  local folder="$1" python="" first="" status=0
+  set -- "${folder}"/vendor/oci_cluster-*.whl
+  [[ -e "$1" ]] || return 0
+  [[ ! -f "${folder}/common/.unpacked" ]] || IFS= read -r first <"${folder}/common/.unpacked" || :
+  [[ $# -gt 1 || "${first}" != "${1##*/}" ]] || return 0
+  find_python "${folder}"
+  # -I: what is in the user's folder supplies no module.
+  CLUSTER_PROGRAM="${0##*/}" "${python}" -I -c 'import sys
+sys.path.insert(0, sys.argv[1])
+try: from oci_cluster.project.unpack import main
+except ImportError: sys.exit(99)
+sys.exit(main(sys.argv[2]))' "$1" "${folder}" || status=$?
+  [[ "${status}" -ne 99 ]] || die 78 "$1 is no wheel that can be read; bring it back from git"
+  [[ "${status}" -eq 0 ]] || exit "${status}"
+}
+
+# exec_cluster VERB...: become python -m oci_cluster, with the launcher's own Python where it is made already. In the
+# place of this shell, so that its signals are Python's.
+exec_cluster() {
+  local lib_dir python=""
+  lib_dir="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+  unpack_wheel "${lib_dir%/*}"
+  find_python "${lib_dir}/.."
   # $$: the shell that stays, in whose place Python ends its cluster when that is killed.
   export CLUSTER_SHELL="$$" CLUSTER_PROGRAM="${0##*/}" PYTHONPATH="${lib_dir}${PYTHONPATH:+:${PYTHONPATH}}"
   # Python looks for modules where it starts. The folder that the user happens to be in must not supply any; relative

@@ -6,7 +6,7 @@ clusters_default_goal := $(.DEFAULT_GOAL)
 
 # Those that images can be built of: your own folders may have a Dockerfile, too.
 clusters_frameworks := $(filter $(patsubst %/start-master.sh,%,$(wildcard */start-master.sh)),$(patsubst %/Dockerfile,%,$(wildcard */Dockerfile)))
-clusters_all := build push pull-check pin-base size $(clusters_frameworks:%=build-%) $(clusters_frameworks:%=push-%)
+clusters_all := build push pull-check pin-base size lock $(clusters_frameworks:%=build-%) $(clusters_frameworks:%=push-%)
 # The targets of the Makefiles that have been read so far, this one apart; those with a variable in their names are not seen.
 clusters_theirs := $(shell awk -F : '/^[A-Za-z0-9_.%\/ -]+:/ && !/^[^:]*:+=/ {print $$1}' $(filter-out %clusters.mk,$(MAKEFILE_LIST)))
 clusters_ours := $(filter-out $(clusters_theirs),$(clusters_all))
@@ -35,6 +35,10 @@ clusters-pin-base: ## print the base image by the digest that its registry has n
 
 clusters-size: ## print the layers of the images
 	@./scripts/images.sh size
+
+clusters-lock: ## lock every framework's env.yaml again, with uv; UV=/path/to/uv
+	@bash -Eeuo pipefail -c '. common/lib.sh; unpack_wheel .; find_python .; \
+	  cd common; exec "$${python}" -m oci_cluster.images.lock "$$@"' lock "$(or $(UV),uv)" $(clusters_frameworks)
 
 $(clusters_frameworks:%=clusters-build-%): clusters-build-%:
 	@./scripts/images.sh build $* $(clusters_to_push)

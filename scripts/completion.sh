@@ -28,6 +28,7 @@ main() {
     -h | --help) usage && exit 0 ;;
     *) usage_error "expected nothing, got '$1'" ;;
   esac
+  unpack_wheel "${root}"
   for path in "${root}"/scripts/*.sh; do
     names+=("${path##*/}")
   done

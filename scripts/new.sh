@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
-# Usage: new.sh <framework...> <dir> [--code DIR --entry FILE] [--backend NAME] [--dry-run]
+# Usage: new.sh <framework...> <dir> [--code DIR --entry FILE] [--backend NAME] [--from SOURCE] [--dry-run]
 #
-# Put the templates into a project of yours, which may be new: the folders of the frameworks, common/, scripts/, and a
-# Makefile, settings and a README. There `make build push` and ./scripts/launch.sh work as here, on your own code.
+# Put the templates into a project of yours, which may be new: the folders of the frameworks, scripts/, a Makefile, settings,
+# a README, and all else as one file, vendor/oci_cluster-VERSION.whl, which scripts unpack into files that git ignores. There
+# `make build push` and ./scripts/launch.sh work as here, on your own code.
 #
 # What is there already is never overwritten. A Makefile of yours gets one line, `include scripts/clusters.mk`; where it has
 # a target of the same name as one of ours, yours counts, and ours is clusters-build, clusters-push. Lines are added to a
-# .gitignore, and to a config.env where it lacks what you name here. What is added is shown. If a file of ours would take the
-# place of another one, nothing is changed, and all such files are named.
+# .gitignore and a .gitattributes, and to a config.env where it lacks what you name here. What is added is shown. If a file
+# of ours would take the place of another one, nothing is changed, and all such files are named; but what you have edited in
+# a framework's folder stays.
 #
-# .launch-templates there says which version this is, with a hash for each file. ./scripts/update.sh there takes a newer
-# version and keeps your changes. To add a framework later, run this again with the same folder.
+# ./scripts/update.sh there takes a newer version and keeps your changes. To add a framework later, run this again with the
+# same folder.
 #
-#   <framework>     folders of this checkout with start scripts: dask, horovod, pytorch, ray, tensorflow
+#   <framework>     folders with start scripts: dask, horovod, pytorch, ray, tensorflow
 #   <dir>           the project's folder; it is made where it is missing
 #   --code DIR      the folder of your code in the project, such as src: written into its config.env
 #   --entry FILE    the script in it that a launch runs, such as train.py: written there, too
 #   --backend NAME  where nodes run, written there too: local (default), docker, oci or kubernetes
+#   --from SOURCE   the templates: a checkout, a wheel that `make wheel` has made, or an URL of git with #REF.
+#                   Default: what this script belongs to
 #   --dry-run       show what would be put there, and change nothing
 #   --version       the release or the commit that this is
 #   -h, --help      this text
@@ -25,6 +29,7 @@
 #   new.sh dask pytorch ~/digits
 #   new.sh dask ~/digits --code src --entry train.py
 #   new.sh ray ~/digits                          adds a framework
+#   new.sh ray . --from ~/launch-templates       the same, in the project
 #
 # An interrupted run is completed by the next one.
 #

@@ -46,6 +46,7 @@ if [[ ${#frameworks[@]} -eq 0 ]]; then
     frameworks+=("${file##*/}")
   done
 fi
+unpack_wheel "${root}"
 for framework in ${frameworks[@]+"${frameworks[@]}"}; do
   [[ -f "${root}/scripts/templates/smoke/with_${framework}.py" ]] ||
     usage_error "there is no scripts/templates/smoke/with_${framework}.py; write one, or name other frameworks"

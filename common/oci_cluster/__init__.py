@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         UsageError,
     )
 
+__version__ = "0.1.0"
+
 _AUTH = ("ConfigProfile", "InstancePrincipal", "Kubeconfig", "ResourcePrincipal", "SessionToken", "Token")
 _ERRORS = (
     *("BackendError", "ClusterError", "ClusterFailedError", "LostError", "NotPermittedError", "SettingsError"),

@@ -137,26 +137,29 @@ def takes_a_newer_version(own: Own, launched: Project) -> Path:
     with (newer / "dask" / "start-worker.sh").open("a") as script:
         script.write("# a line of the newer version\n")
     insert(newer / "dask" / "start-master.sh", 'echo "the newer start script"')
-    (newer / "common" / "more.sh").write_text("# more\n")
+    (newer / "scripts" / "more.sh").write_text("# more\n")
+    insert(newer / "common" / "start-lib.sh", "# newer", behind="# shellcheck shell=bash")
     (newer / "dask" / "client" / "address.env").unlink()
+    was = next((own.root / "vendor").iterdir()).name
     before = own.run("git", "status", "--short").stdout
     shown = own.run("./scripts/update.sh", newer, "--dry-run").stdout
     assert "merged    dask/start-worker.sh" in shown
     assert own.run("git", "status", "--short").stdout == before == ""
     own.run("./scripts/update.sh", newer)
     assert own.run("git", "status", "--short").stdout.splitlines() == [
-        " M .launch-templates",
-        " M .launch-templates.base.tar.gz",
         " D dask/client/address.env",
         " M dask/start-master.sh",
         " M dask/start-worker.sh",
-        "?? common/more.sh",
+        f" D vendor/{was}",
+        "?? scripts/more.sh",
+        f"?? vendor/{next((own.root / 'vendor').iterdir()).name}",
     ]
     assert "my own remark" in (own.root / "dask/example/train.py").read_text()
     launch = launched.launch("dask", "1", "--env", "NOTE", NOTE="version 2")
     assert launch.wait() == 0, launch.err
     for line in ("doubled 42 by version 2", "WORKER_1 | my own start script", "MAIN     | the newer start script"):
         assert line in launch.out
+    assert "# newer" in (own.root / "common" / "start-lib.sh").read_text()
     own.run("git", "add", ".")
     own.run("git", "commit", "--quiet", "-m", "newer")
     assert "nothing to change" in own.run("./scripts/update.sh", newer).stderr
@@ -173,9 +176,7 @@ def names_a_conflict(own: Own, newer: Path) -> None:
     assert "these need you: dask/start-worker.sh" in done.stderr
     text = (own.root / "dask" / "start-worker.sh").read_text()
     assert '<<<<<<< your project\necho "my own start script"\n=======\necho "their start script"\n>>>>>>>' in text
-    assert own.run("git", "status", "--short").stdout.splitlines() == [
-        " M .launch-templates",
-        " M .launch-templates.base.tar.gz",
+    assert [line for line in own.run("git", "status", "--short").stdout.splitlines() if "vendor/" not in line] == [
         " M dask/start-worker.sh",
     ]
 
@@ -196,13 +197,42 @@ def test_an_empty_folder_on_a_machine_without_git(tmp_path: Path) -> None:
     done = own.run("./scripts/smoke.sh", "dask")
     assert done.stdout.startswith("dask: clusters run here; ")
     newer = own.newer("newer version")
-    (newer / "common" / "more.sh").write_text("# more\n")
-    assert own.run("./scripts/update.sh", newer).stdout == "added     common/more.sh\n"
+    (newer / "scripts" / "more.sh").write_text("# more\n")
+    assert own.run("./scripts/update.sh", newer).stdout == "added     scripts/more.sh\n"
     assert "nothing to change" in own.run("./scripts/update.sh", newer).stderr
 
 
+def test_a_clone_launches_as_its_user_has_edited_it(own: Own) -> None:
+    """Of what git has, a template of the user's among it; two launches at once unpack the rest."""
+    own.root.mkdir()
+    own.new()
+    own.run("git", "init", "--quiet")
+    own.lend_environment()
+    own.run("./scripts/list.sh")
+    smoke = own.root / "scripts" / "templates" / "smoke" / "with_dask.py"
+    smoke.write_text(smoke.read_text() + 'print("my own smoke", flush=True)\n')
+    own.run("git", "add", ".")
+    own.run("git", "add", "--force", smoke)
+    own.run("git", "commit", "--quiet", "-m", "mine")
+    clone = own.place / "work" / "clone"
+    own.run("git", "clone", "--quiet", own.root, clone)
+    assert not (clone / "common" / "oci_cluster").exists()
+    (clone / ".venv").symlink_to(CHECKOUT / ".venv")
+    words = ["./scripts/launch.sh", "dask", "1", "--code", "scripts/templates/smoke", "--entry", "with_dask.py"]
+    running = [
+        subprocess.Popen([*words, "--name", f"c{n}"], cwd=clone, env=own.environ, stdout=subprocess.PIPE, text=True)
+        for n in range(2)
+    ]
+    ended = [(one.communicate(timeout=300)[0], one.returncode) for one in running]
+    assert [("my own smoke" in out, code) for out, code in ended] == [(True, 0), (True, 0)], ended
+    assert own.run("git", "status", "--short", cwd=clone).stdout == ""
+    own.run("./scripts/update.sh", own.newer("newer version"), cwd=clone)
+    own.run("./scripts/list.sh", cwd=clone)
+    assert "my own smoke" in (clone / "scripts/templates/smoke/with_dask.py").read_text()
+
+
 def test_a_copy_that_was_made_by_hand(own: Own) -> None:
-    """`cp -r dask common scripts Makefile`, as docs/projects.md has it, runs, and takes a newer version."""
+    """`cp -r dask common scripts Makefile`, as docs/projects.md has it, runs; with new.sh it takes newer versions."""
     own.root.mkdir()
     folders = [CHECKOUT / name for name in ("dask", "common", "scripts", "Makefile")]
     own.run("cp", "-r", *folders, own.root)
@@ -210,10 +240,12 @@ def test_a_copy_that_was_made_by_hand(own: Own) -> None:
     assert own.run("./scripts/smoke.sh").stdout.startswith("dask: clusters run here; ")
     assert "./scripts/images.sh build dask" in own.run("make", "-n", "build").stdout
     insert(own.root / "dask" / "start-worker.sh", 'echo "my own start script"')
+    said = own.run(CHECKOUT / "scripts" / "new.sh", "dask", own.root).stderr
+    assert "these are yours, and stay as they are: dask/start-worker.sh\n" in said
     newer = own.newer("newer version")
     with (newer / "dask" / "start-worker.sh").open("a") as script:
         script.write("# a line of the newer version\n")
-    done = own.run("./scripts/update.sh", newer, "--base", CHECKOUT)
+    done = own.run("./scripts/update.sh", newer)
     assert "merged    dask/start-worker.sh\n" in done.stdout
     text = (own.root / "dask" / "start-worker.sh").read_text()
     assert "my own start script" in text

@@ -45,6 +45,22 @@ make_mine() { "${PROJECT}/scripts/new.sh" dask "${mine}" >/dev/null 2>&1; }
   assert_regex "${stderr}" "these need you: dask/start-worker.sh"
 }
 
+@test "the wheel: --version names it, a second one and one that cannot be read are named" {
+  local wheel
+  make_mine
+  wheel="$(printf '%s\n' "${mine}"/vendor/*)"
+  run -0 --separate-stderr "${mine}/scripts/list.sh" --version
+  assert_equal "oci_cluster-${output}-py3-none-any.whl" "${wheel##*/}"
+  assert [ ! -e "${mine}/common/oci_cluster" ]
+  cp "${wheel}" "${mine}/vendor/oci_cluster-9-0_1-py3-none-any.whl"
+  run -78 --separate-stderr "${mine}/scripts/list.sh"
+  assert_regex "${stderr}" "^list.sh: error: .*/vendor has oci_cluster-0.* and oci_cluster-9-0_1-py3-none-any.whl; remove"
+  rm "${mine}/vendor/oci_cluster-9-0_1-py3-none-any.whl"
+  printf 'version https://git-lfs.github.com/spec/v1\n' >"${wheel}"
+  run -78 --separate-stderr "${mine}/scripts/list.sh"
+  assert_equal "${stderr}" "list.sh: error: ${wheel} is no wheel that can be read; bring it back from git"
+}
+
 # A launch that notes its words, prints what is given, and ends as is given.
 stub_launch() { # code, text
   own "${PROJECT}/scripts/launch.sh"
@@ -128,4 +144,14 @@ make_there() { # target...
   rm -r "${mine}/dask"
   make_there size
   assert_output "images size"
+}
+
+@test "make: lock writes the locks of a project anew, with the uv that is given" {
+  make_mine
+  # shellcheck disable=SC2016 # the text of a script
+  printf '#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\ncat >"$1"\n' >uv
+  chmod +x uv
+  run -0 --separate-stderr make --no-print-directory -C "${mine}" lock UV="${PWD}/uv"
+  assert_equal "${stderr}" "lock: dask: locked"
+  assert grep -qxF "$(sed -n 's/^ *- \(dask==\)/\1/p' "${ROOT}/dask/env.yaml")" "${mine}/dask/env-lock.txt"
 }

@@ -34,7 +34,10 @@ BESIDES = {
         *("backends.base", "backends.findings", "backends.open_backend", "backends.known_backends"),
         "backends.check_of",
     ),
-    "api": ("backends.base", "backends.open_backend", "backends.known_backends"),
+    "api": (
+        *("backends.base", "backends.open_backend", "backends.known_backends"),
+        *("project.unpack.unpack", "project.wheel.vendored"),
+    ),
 }
 # What several backends need.
 SHARED = (

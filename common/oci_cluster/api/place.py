@@ -18,6 +18,9 @@ from oci_cluster.backends import known_backends, open_backend
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.config import given_settings
 from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.project.unpack import unpack
+from oci_cluster.project.wheel import vendored
+from oci_cluster.system.console import program, say_to_stderr
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # oci:// URLs of a process are opened by one identity: that which was given first.
@@ -38,6 +41,7 @@ class Place:
     def of(cls, backend: str, project: str | Path | None, settings: Mapping[str, str], auth: Auth | None) -> Place:
         """Return the place that these words name, or raise UsageError or SettingsError: what is wrong with them."""
         root = find_project(project, Path.cwd(), os.environ)
+        unpack(root, say_to_stderr(program()))
         check_same_contract(root)
         name = backend or settings.get("BACKEND") or given_settings(root, os.environ).get("BACKEND") or "local"
         if name not in (known := known_backends()):
@@ -68,7 +72,7 @@ class Place:
 
 
 def find_project(project: str | Path | None, cwd: Path, environ: Mapping[str, str]) -> Path:
-    """Return the checkout with frameworks, scripts and templates: the one that is named, else around *cwd*.
+    """Return the checkout or project with frameworks, scripts and templates: the one that is named, else around *cwd*.
 
     Else the one that this package is in, or was installed from. Raises SettingsError where there is none.
     """
@@ -90,17 +94,19 @@ def find_project(project: str | Path | None, cwd: Path, environ: Mapping[str, st
 
 
 def _is_checkout(path: Path) -> bool:
+    if (path / "common" / "lib.sh").is_file() and vendored(path):
+        return True  # a project, whose wheel has the rest
     return (path / "common" / "oci_cluster" / "errors.py").is_file() and (path / "scripts" / "backends").is_dir()
 
 
 def _installed_from() -> list[Path]:
-    """Return the checkout whose ``common`` this package was installed from, as installers record it (PEP 610)."""
+    """Return around what this package was installed from, as installers record it (PEP 610), a checkout may be."""
     try:
         text = importlib.metadata.distribution("oci-cluster").read_text("direct_url.json") or "{}"
         url = urlsplit(str(json.loads(text).get("url", "")))
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
         return []
-    return [Path(unquote(url.path)).parent] if url.scheme == "file" else []
+    return [*Path(unquote(url.path)).parents[:2]] if url.scheme == "file" else []
 
 
 def check_same_contract(root: Path) -> None:

@@ -98,8 +98,8 @@ def read_update(words: Sequence[str]) -> CommandLine:
         UsageError: something is wrong with them.
     """
     line = parse("update", words)
-    if "" in line.words:  # "$VERSION" that is not set: it must not mean where the last one came from
+    if "" in line.words:  # "$VERSION" that is not set
         raise usage("expected a version, got an empty word")
-    if len(line.words) > 2:
-        raise usage(f"expected VERSION [REF], got {len(line.words)} words")
+    if len(line.words) not in {1, 2}:
+        raise usage(f"expected SOURCE [REF], got {len(line.words)} words")
     return line

@@ -44,8 +44,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "queue": ("--json",),
     "setup": ("--apply", "--print", "--tfvars"),
     "from-ads": ("--code=", "--output=", "--merge", "--force", "--dry-run"),
-    "new": ("--code=", "--entry=", "--dry-run"),
-    "update": ("--base=", "--dry-run"),
+    "new": ("--code=", "--entry=", "--from=", "--dry-run"),
+    "update": ("--dry-run",),
 }
 
 

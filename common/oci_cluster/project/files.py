@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-import posixpath
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.files import not_writable
-from oci_cluster.system.text import printable
+from oci_cluster.system.files import not_writable, write_whole
 
 # git's own words for the kinds of files that there are.
 PLAIN, EXECUTABLE, LINK = "100644", "100755", "120000"
@@ -20,102 +20,51 @@ PLAIN, EXECUTABLE, LINK = "100644", "100755", "120000"
 # What tools and builds make again, in folders that are copied. ``extra-env-*``, too, are lent to builds.
 _RUBBISH_NAMES = frozenset({"__pycache__", "node_modules", "Dockerfile.dockerignore"})
 _RUBBISH_ENDS = (".pyc", "~", ".orig", ".rej", ".swp")
-_KEPT_HIDDEN = frozenset({".dockerignore", ".gitattributes"})
 
 
 @dataclass(frozen=True)
 class File:
-    """One file.
-
-    Attributes:
-        content: Its bytes; of a link, where it leads.
-        mode: `PLAIN`, `EXECUTABLE` or `LINK`.
-    """
+    """One file: its bytes, of a link where it leads; `PLAIN`, `EXECUTABLE` or `LINK`."""
 
     content: bytes
     mode: str = PLAIN
 
     @property
-    def digest(self) -> str:
-        """The SHA-256 of the content, in hex digits."""
-        return hashlib.sha256(self.content).hexdigest()
-
-    @property
-    def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
-        return self.mode == LINK
-
-    @property
     def is_text(self) -> bool:
         """Whether it has lines, for git's own reason: no zero byte. A link has none."""
-        return not self.is_link and b"\0" not in self.content
+        return self.mode != LINK and b"\0" not in self.content
+
+    @property
+    def plain(self) -> bytes:
+        """The content, with the ends of lines that Linux has where all are those of Windows."""
+        return self.content.replace(b"\r\n", b"\n") if self.is_crlf else self.content
+
+    @property
+    def is_crlf(self) -> bool:
+        """Whether every line ends with CR LF: where some do, these are content."""
+        return self.is_text and b"\r\n" in self.content and self.content.count(b"\r\n") == self.content.count(b"\n")
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the content, in hex digits, whatever its lines end with."""
+        return hashlib.sha256(self.plain).hexdigest()
 
 
 Files = Mapping[str, File]
 """Files by their path from the root, with / between the parts."""
 
 
-def check_name(name: str) -> str:
-    """Return *name*, a path that came from elsewhere, if it stays in the folder that it is joined to.
-
-    Raises:
-        ValueError: it is absolute, leads out, is not in its shortest form, or is in a git's own folder.
-    """
+def is_inside(name: str) -> bool:
+    """Return whether *name*, a path that came from elsewhere, stays in the folder that it is joined to."""
     parts = name.split("/")
     is_clean = bool(name) and "\0" not in name and "\\" not in name and not {"", ".", ".."} & set(parts)
-    if not is_clean or any(part.lower() == ".git" for part in parts):
-        msg = f"'{printable(name)}' is no path inside a project"
-        raise ValueError(msg)
-    return name
+    return is_clean and ".git" not in (part.lower() for part in parts)
 
 
-def check_link(name: str, target: str) -> None:
-    """Check that the link *name* leads to a place in its own folder's root.
-
-    Raises:
-        ValueError: it leads out.
-    """
-    end = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
-    if not target or target.startswith("/") or end == ".." or end.startswith("../"):
-        msg = f"the link '{printable(name)}' leads out of its folder, to '{printable(target)}'"
-        raise ValueError(msg)
-
-
-def check_files(files: Files) -> None:
-    """Check what came from elsewhere: each path, each link, and that no file stands where another needs a folder.
-
-    Raises:
-        ValueError: names the first that is wrong.
-    """
-    for name, file in files.items():
-        check_name(name)
-        if file.is_link:
-            check_link(name, os.fsdecode(file.content))
-            _check_way(name, os.fsdecode(file.content), files)
-        for parent in parents(name):
-            if parent in files:
-                msg = f"'{printable(parent)}' is a file, and the folder of '{printable(name)}'"
-                raise ValueError(msg)
-
-
-def _check_way(name: str, target: str, files: Files) -> None:
-    """Raise ValueError where the link *name* gets to its *target* by way of another link: that leads anywhere."""
-    place = name.split("/")[:-1]
-    for part in target.split("/")[:-1]:
-        if part == "..":
-            place.pop()
-        elif part not in {"", "."}:
-            place.append(part)
-        by_way_of = files.get("/".join(place))
-        if by_way_of is not None and by_way_of.is_link:
-            msg = f"the link '{printable(name)}' leads by way of another one, '{printable('/'.join(place))}'"
-            raise ValueError(msg)
-
-
-def parents(name: str) -> list[str]:
-    """Return the folders that *name* is in, the innermost first."""
-    parts = name.split("/")[:-1]
-    return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+def is_rubbish(name: str) -> bool:
+    """Return whether a file or folder of this name is made by tools, and is no part of a version."""
+    lent = name.startswith("extra-env-") and name.endswith(".yaml")
+    return name.startswith(".") or lent or name in _RUBBISH_NAMES or name.endswith(_RUBBISH_ENDS)
 
 
 def read_file(path: Path) -> File | None:
@@ -144,66 +93,84 @@ def read_folder(root: Path, places: Iterable[str]) -> dict[str, File]:
     """Return the files of *root* at *places*: files, and folders with all that is in them but what tools make.
 
     Raises:
-        SettingsError: something is neither file, folder nor link, cannot be read, or leads out of *root*.
+        SettingsError: something is neither file nor folder, or cannot be read.
     """
     files: dict[str, File] = {}
     for place in places:
-        start = root / place
-        if not start.is_dir() or start.is_symlink():
-            if file := read_file(start):
-                files[place] = file
-            continue
-        for folder, folders, names in os.walk(start):
-            here = Path(folder)
-            links = [name for name in folders if (here / name).is_symlink()]
-            folders[:] = [name for name in folders if name not in links and not is_rubbish(name)]
-            for name in [*names, *links]:
-                if not is_rubbish(name) and (file := read_file(here / name)):
-                    files[(here / name).relative_to(root).as_posix()] = file
-    try:
-        check_files(files)
-    except ValueError as error:
-        msg = f"{root}: {error}; correct it there"
-        raise SettingsError(msg) from error
+        paths = [root / place]
+        for folder, folders, names in os.walk(root / place) if not paths[0].is_symlink() else ():
+            folders[:] = [name for name in folders if not is_rubbish(name)]
+            here, links = Path(folder), [name for name in folders if Path(folder, name).is_symlink()]
+            paths += [here / name for name in [*names, *links] if not is_rubbish(name)]
+        for path in paths[1:] if paths[0].is_dir() and not paths[0].is_symlink() else paths:
+            file = read_file(path)
+            if file and file.mode == LINK:
+                msg = f"{path} is a link, which no project gets; put a file in its place"
+                raise SettingsError(msg)
+            if file:
+                files[path.relative_to(root).as_posix()] = file
     return files
 
 
-def is_rubbish(name: str) -> bool:
-    """Return whether a file or folder of this name is made by tools, and is no part of a version."""
-    hidden = name.startswith(".") and name not in _KEPT_HIDDEN
-    lent = name.startswith("extra-env-") and name.endswith(".yaml")
-    return hidden or lent or name in _RUBBISH_NAMES or name.endswith(_RUBBISH_ENDS)
+# --- Changes of a project ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Be the only one that changes *folder*; wait for who does.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        msg = f"{folder} cannot be opened: {error.strerror}; allow reading it"
+        raise SettingsError(msg) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_way(root: Path, name: str) -> None:
-    """Check that *name* can be written below *root*: each folder on the way is one, and none is a link.
+    """Check that *name* can be written below *root*: each folder on the way is one that is writable, and no link.
 
     Raises:
         SettingsError: a file or a link is in the way: what is written would be somewhere else.
+        NotPermittedError: a folder cannot be written.
     """
-    for parent in parents(name):
-        path = root / parent
-        if path.is_symlink():
-            msg = f"{path} is a link, and a folder of the templates belongs there; put a folder in its place"
-            raise SettingsError(msg)
-        if path.exists() and not path.is_dir():
-            msg = f"{path} is a file, and a folder of the templates belongs there; rename it"
-            raise SettingsError(msg)
+    for path in reversed((root / name).parents):
+        if path != root and path.is_relative_to(root):
+            if path.is_symlink():
+                msg = f"{path} is a link, and a folder of the templates belongs there; put a folder in its place"
+                raise SettingsError(msg)
+            if path.exists() and not path.is_dir():
+                msg = f"{path} is a file, and a folder of the templates belongs there; rename it"
+                raise SettingsError(msg)
+    there = next(path for path in (root / name).parents if path.is_dir())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise not_writable(there, PermissionError(13, "Permission denied"))
 
 
-def put(path: Path, file: File, like: Path | None = None) -> None:
-    """Make the file *path*, in a folder that is there, where nothing is; *like* is a file whose permissions it gets.
+def put(root: Path, name: str, file: File | None) -> None:
+    """Make the file *name* of *root* be *file*, with the permissions that are there; None: remove it.
 
     Raises:
-        BackendError, NotPermittedError: it cannot be written.
+        BackendError, NotPermittedError: it cannot be written; the old one is as it was.
     """
+    path = root / name
     try:
-        if file.is_link:
-            path.symlink_to(os.fsdecode(file.content))
+        if file is None:
+            path.unlink(missing_ok=True)
+            for parent in path.parents[: name.count("/")]:
+                if not any(parent.iterdir()):
+                    parent.rmdir()
             return
-        path.write_bytes(file.content)
-        readable = stat.S_IMODE((like or path).stat().st_mode) & 0o666
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = stat.S_IMODE(path.stat().st_mode) & 0o666 if path.exists() else 0o666
         # Whoever may read it may execute it, as git has it.
-        path.chmod(readable | (readable & 0o444) >> 2 if file.mode == EXECUTABLE else readable)
+        write_whole(path, file.content, mode=mode | (mode & 0o444) >> 2 if file.mode == EXECUTABLE else mode)
     except OSError as error:
         raise not_writable(path, error) from error

@@ -9,178 +9,107 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 
-from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.errors import BackendError
 from oci_cluster.project.files import File
 from oci_cluster.system.text import printable
 
-YOURS = "your project"
-"""What stands behind the first mark of a conflict."""
-
-
-class Result(Enum):
-    """What has become of a file; the values are the words that people see."""
-
-    SAME = "unchanged"
-    KEPT = "kept"
-    ADDED = "added"
-    UPDATED = "updated"
-    REMOVED = "removed"
-    MERGED = "merged"
-    CONFLICT = "CONFLICT"
+YOURS, THEIRS = "your project", "the newer version"
+"""What stands behind the marks of a conflict."""
+CONFLICT = "CONFLICT"
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What a project has after a merge.
+    """What a project has after a merge: *result* is the word that people see, *why* what it does not say.
 
-    Attributes:
-        file: The file; None where there is none.
-        result: What was done.
-        why: For people, where the result does not say all.
-        beside: What the newer version has, where it could not be brought into the file.
+    *beside* is what the newer version has, where it could not be brought into the file.
     """
 
     file: File | None
-    result: Result
+    result: str = ""
     why: str = ""
     beside: File | None = None
 
 
-MergeText = Callable[[bytes, bytes, bytes], tuple[bytes, bool]]
-"""From what came, the project's and the newer text to one, and whether it holds marks of a conflict."""
-
-
-def merge(base: File | None, ours: File | None, theirs: File | None, merge_text: MergeText) -> Merged:
+def merge(base: File | None, ours: File | None, theirs: File | None) -> Merged:
     """Return what becomes of a file that came as *base*, is *ours* in the project, and *theirs* in the newer version.
 
     None is no file. Nothing of the project's own is ever given up: what cannot be brought together is in the file with
     marks, or as a second file beside it.
 
     Raises:
-        BackendError, SettingsError: what *merge_text* raises.
+        BackendError: git failed.
     """
-    if theirs is None or ours is None:
-        return _of_missing(base, ours, theirs)
-    if same(ours, theirs) or (base and same(base, theirs)):
-        return Merged(ours, Result.SAME)
-    if base and same(base, ours):
-        return Merged(_with_our_ends(base, ours, theirs), Result.UPDATED)
-    if not (ours.is_text and theirs.is_text and (base is None or base.is_text)):
-        if ours.is_link == theirs.is_link and ours.content == theirs.content:  # another mode alone
-            return Merged(replace(ours, mode=_mode(base, ours, theirs)), Result.UPDATED)
-        why = "it is no text, and has changed here and there" if base else "it is there, and is another"
-        return Merged(ours, Result.CONFLICT, why, theirs)
-    return _of_texts(base or File(b"", theirs.mode), ours, theirs, merge_text)
-
-
-def _of_missing(base: File | None, ours: File | None, theirs: File | None) -> Merged:
+    if same(ours, theirs) or same(base, theirs):
+        return Merged(ours)
     if theirs is None:
-        if ours is None or base is None:
-            return Merged(ours, Result.SAME)
-        if same(base, ours):
-            return Merged(None, Result.REMOVED)
-        return Merged(ours, Result.CONFLICT, "the newer version has removed it, you have changed it; it stays")
-    if base is None:
-        return Merged(theirs, Result.ADDED)
-    if same(base, theirs):
-        return Merged(None, Result.SAME)
-    return Merged(None, Result.KEPT, "you have removed it, and the newer version has changed it; it stays removed")
+        changed = Merged(ours, CONFLICT, "the newer version has removed it, you have changed it; it stays")
+        return Merged(None, "removed") if same(base, ours) else changed
+    if ours is None:
+        kept = "you have removed it, and the newer version has changed it; it stays removed"
+        return Merged(theirs, "added") if base is None else Merged(None, "kept", kept)
+    if same(base, ours):
+        return Merged(_with_ends(theirs, base, ours, theirs), "updated")
+    if not (ours.is_text and theirs.is_text and (base is None or base.is_text)):
+        why = "it is no text, and has changed here and there" if base else "it is there, and is another"
+        return Merged(ours, CONFLICT, why, theirs)
+    return _of_texts(base or File(b"", theirs.mode), ours, theirs)
 
 
-def _of_texts(base: File, ours: File, theirs: File, merge_text: MergeText) -> Merged:
-    texts = [plain_ends(file.content) for file in (base, ours, theirs)]
-    content, is_marked = texts[1], False
-    if texts[0] == texts[1]:
-        content = texts[2]
-    elif texts[2] not in (texts[0], texts[1]):
-        content, is_marked = merge_text(*texts)
-    if _ends(base, ours, theirs):
-        content = content.replace(b"\n", b"\r\n")
-    merged = File(content, _mode(base, ours, theirs))
-    if is_marked:
-        return Merged(merged, Result.CONFLICT, "look for the lines that begin with <<<<<<<")
-    return Merged(merged, Result.SAME if merged == ours else Result.MERGED)
-
-
-def same(one: File, other: File) -> bool:
+def same(one: File | None, other: File | None) -> bool:
     """Return whether two files are the same but for the ends of their lines."""
-    if one.mode != other.mode:
-        return False
-    return one.content == other.content or (
-        one.is_text and other.is_text and plain_ends(one.content) == plain_ends(other.content)
-    )
+    if one is None or other is None:
+        return one is other
+    return one.mode == other.mode and one.plain == other.plain
 
 
-def _mode(base: File | None, ours: File, theirs: File) -> str:
-    return theirs.mode if base and base.mode == ours.mode else ours.mode
+def _of_texts(base: File, ours: File, theirs: File) -> Merged:
+    content, is_marked = ours.plain, False
+    if base.plain == ours.plain:
+        content = theirs.plain
+    elif theirs.plain not in (base.plain, ours.plain):
+        merged = _merge_lines(base.plain, ours.plain, theirs.plain)
+        if merged is None:
+            return Merged(ours, CONFLICT, "git, which merges lines, is not installed", theirs)
+        content, is_marked = merged
+    mode = theirs.mode if base.mode == ours.mode else ours.mode
+    file = _with_ends(File(content, mode), base, ours, theirs)
+    if is_marked:
+        return Merged(file, CONFLICT, "look for the lines that begin with <<<<<<<")
+    return Merged(file, "" if file == ours else "merged")
 
 
-def _with_our_ends(base: File, ours: File, theirs: File) -> File:
-    if theirs.is_text and ours.is_text and base.is_text and _ends(base, ours, theirs) != _is_crlf(theirs.content):
-        plain = plain_ends(theirs.content)
-        return replace(theirs, content=plain.replace(b"\n", b"\r\n") if _ends(base, ours, theirs) else plain)
-    return theirs
+def _with_ends(file: File, base: File | None, ours: File, theirs: File) -> File:
+    """Return *file* with lines that end as the project's do, or as the newer version has made them end."""
+    is_crlf = theirs.is_crlf if base and base.is_crlf == ours.is_crlf else ours.is_crlf
+    return replace(file, content=file.plain.replace(b"\n", b"\r\n") if is_crlf else file.plain)
 
 
-def _ends(base: File, ours: File, theirs: File) -> bool:
-    """Return whether the lines of the merged file end as those of Windows do."""
-    was, here, there = (_is_crlf(file.content) for file in (base, ours, theirs))
-    return there if was == here else here
+def _merge_lines(base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, bool] | None:
+    """Return what git makes of three texts, and whether it has marks of a conflict; None where there is no git."""
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = [Path(scratch, name) for name in ("ours", "base", "theirs")]
+        for path, content in zip(paths, (ours, base, theirs), strict=True):
+            path.write_bytes(content)
+        labels = [word for name in (YOURS, "as it came", THEIRS) for word in ("-L", name)]
+        # Of the user's own configuration nothing counts: marks in another style would not be found again.
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": scratch}
+        command = ["git", "merge-file", "-p", *labels, *map(str, paths)]
+        try:
+            done = subprocess.run(command, cwd=scratch, env=environ, capture_output=True, check=False)  # noqa: S603
+        except FileNotFoundError:
+            return None
+    if not 0 <= done.returncode < 128:
+        said = printable(done.stderr.decode(errors="replace").strip())
+        msg = f"git merge-file failed: {said}; nothing was changed"
+        raise BackendError(msg)
+    return done.stdout, done.returncode > 0
 
 
-def _is_crlf(content: bytes) -> bool:
-    """Return whether every line of *content* ends with CR LF: where some do, these are content."""
-    return b"\r\n" in content and content.count(b"\r\n") == content.count(b"\n")
-
-
-def plain_ends(content: bytes) -> bytes:
-    """Return *content* with the ends of lines that Linux has, where all are those of Windows."""
-    return content.replace(b"\r\n", b"\n") if _is_crlf(content) else content
-
-
-def git_merge(label: str) -> MergeText:
-    """Return what merges texts with git; *label* names the newer version in the marks.
-
-    Raises, when it is called:
-        SettingsError: git is not installed.
-        BackendError: it failed.
-    """
-
-    def merge_text(base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, bool]:
-        with tempfile.TemporaryDirectory() as scratch:
-            paths = [Path(scratch, name) for name in ("ours", "base", "theirs")]
-            for path, content in zip(paths, (ours, base, theirs), strict=True):
-                path.write_bytes(content)
-            labels = [word for name in (YOURS, "as it came", label) for word in ("-L", name)]
-            # Of the user's own configuration nothing counts: marks in another style would not be found again.
-            environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-            environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": scratch}
-            try:
-                done = subprocess.run(  # noqa: S603
-                    ["git", "merge-file", "-p", *labels, *map(str, paths)],  # noqa: S607
-                    cwd=scratch,
-                    env=environ,
-                    capture_output=True,
-                    check=False,
-                )
-            except FileNotFoundError as error:
-                msg = "git is not installed, and files that you have changed are merged with it; install git"
-                raise SettingsError(msg) from error
-        if not 0 <= done.returncode < 128:
-            msg = (
-                f"git merge-file failed: {printable(done.stderr.decode(errors='replace').strip())}; nothing was changed"
-            )
-            raise BackendError(msg)
-        return done.stdout, done.returncode > 0
-
-    return merge_text
-
-
-def is_marked(file: File) -> bool:
-    """Return whether *file* still holds the marks of a conflict that `git_merge` has left there."""
-    return file.is_text and f"<<<<<<< {YOURS}".encode() in (line.rstrip(b"\r") for line in file.content.split(b"\n"))
+def is_marked(file: File | None) -> bool:
+    """Return whether *file* still holds the marks of a conflict that `merge` has left there."""
+    return file is not None and file.is_text and f"<<<<<<< {YOURS}".encode() in file.plain.split(b"\n")

@@ -16,6 +16,7 @@ from oci_cluster.api import place as module
 from oci_cluster.api.auth import ConfigProfile
 from oci_cluster.api.place import Place, check_same_contract, find_project
 from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.project.wheel import pack, read_checkout
 
 ROOT = PACKAGE.parents[1]
 
@@ -71,6 +72,23 @@ def test_a_package_that_is_not_installed_is_of_no_checkout(tmp_path: Path, monke
     monkeypatch.setattr(module, "_PACKAGE", Path("/site-packages/oci_cluster"))
     with pytest.raises(SettingsError, match="there is no checkout"):
         find_project(None, tmp_path, {})
+
+
+def test_a_project_with_a_wheel_is_one_and_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the package was installed from that wheel; the package that asks must be the same."""
+    files = {
+        name: file for name, file in read_checkout(ROOT).items() if name.startswith(("common/", "scripts/backends/"))
+    }
+    name, content = pack(files, [])
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "vendor" / name).write_bytes(content)
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "lib.sh").touch()
+    place = Place.of("local", tmp_path, {}, None)
+    assert place.root == tmp_path
+    assert (tmp_path / "scripts/backends/local.env").is_file()
+    installed_from(monkeypatch, (tmp_path / "vendor" / name).as_uri())
+    assert find_project(None, Path("/"), {}) == tmp_path
 
 
 @pytest.mark.parametrize("what", ["changed", "missing", "more"])

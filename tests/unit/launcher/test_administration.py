@@ -109,7 +109,7 @@ def test_what_is_needed_is_printed_to_who_has_no_identity(
         ("new", ["dask", "p", "--code", "src"], "--code src needs the script in it that is run: --entry FILE"),
         ("new", ["dask", "p", "--force"], "unknown option '--force'"),
         ("update", [""], "expected a version, got an empty word"),
-        ("update", ["a", "b", "c"], "expected VERSION [REF], got 3 words"),
+        ("update", ["a", "b", "c"], "expected SOURCE [REF], got 3 words"),
         ("update", ["a", "--backend", "oci"], "unknown option '--backend'"),
     ],
 )
@@ -127,5 +127,5 @@ def test_new_and_update_are_what_the_door_opens(
     assert door.main(["new", "dask", "my project", "--backend=docker"]) == 0
     assert "new    dask/  " in capsys.readouterr().out
     assert (tmp_path / "my project" / "config.env").read_text().endswith("BACKEND=docker\n")
-    assert door.main(["update"]) == 78  # this checkout has no record of its own
-    assert "has no .launch-templates" in capsys.readouterr().err
+    assert door.main(["update", "."]) == 78  # this checkout has no wheel of its own
+    assert "has no vendor/oci_cluster-*.whl" in capsys.readouterr().err

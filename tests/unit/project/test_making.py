@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from unit.project.user_project import ROOT, UserProject, write
+from unit.project.user_project import ROOT, TRAIN, KilledError, UserProject, edited, git, killed_after, write
 
 from oci_cluster.contract.config import read_settings_file
 from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
 from oci_cluster.project import making
-from oci_cluster.project.record import COPY, RECORD, read_copy, read_record
-from oci_cluster.project.sources import open_folder
+from oci_cluster.project.wheel import frameworks_of, pack, read_checkout, read_wheel, unpacked_to
 
 
 def test_a_new_project_has_what_it_needs_and_nothing_else(project: UserProject) -> None:
     assert project.new("dask", code="src", entry="train.py") == 0
     assert set(project.everything()) == {
-        *(".dockerignore", ".gitignore", RECORD, COPY, "Makefile", "README.md", "config.env", "config.env.example"),
-        *("common/.gitattributes", "common/LICENSE", "common/lib.sh"),
-        *("dask/.gitattributes", "dask/example/train.py", "dask/start-master.sh"),
-        *("scripts/.gitattributes", "scripts/clusters.mk", "scripts/launch.sh", "scripts/update.sh"),
+        *(".dockerignore", ".gitattributes", ".gitignore", "Makefile", "README.md", "config.env", "config.env.example"),
+        *("common/lib.sh", f"vendor/{project.wheel.name}"),
+        *("dask/env-lock.txt", "dask/example/train.py", "dask/start-master.sh", "dask/start-worker.sh"),
+        *("scripts/clusters.mk", "scripts/launch.sh", "scripts/new.sh", "scripts/update.sh"),
     }
     assert read_settings_file(project.root / "config.env") == {"CODE_DIR": "src", "ENTRY_POINT": "train.py"}
     assert os.access(project.root / "scripts" / "launch.sh", os.X_OK)
     assert not os.access(project.root / "common" / "lib.sh", os.X_OK)
+    assert "/dask/** text=auto eol=lf\n" in project.text(".gitattributes")
     assert project.said == [
         f"{project.root} has what it needs; next: cd 'my project' && ./scripts/smoke.sh dask",
     ]
-    folders = ("new    common/  3 files", "new    dask/  3 files", "new    scripts/  4 files")
-    assert project.shown[:4] == [*folders, "new    .dockerignore"]
-
-
-def test_the_record_says_which_version_it_is_with_a_hash_for_each_file(project: UserProject) -> None:
-    project.new("dask", "ray")
-    record = read_record(project.root)
-    assert record is not None
-    assert (record.frameworks, record.origin) == (["dask", "ray"], str(project.checkout))
-    assert record.files["common/LICENSE"].source == "LICENSE"
-    assert set(record.files) == set(project.everything()) - {RECORD, COPY, "Makefile", ".gitignore", "config.env"}
-    assert set(read_copy(project.root, record)) == set(record.files)
+    assert project.shown[:4] == [
+        *("new    common/  1 file", "new    dask/  4 files", "new    scripts/  4 files", "new    vendor/  1 file"),
+    ]
 
 
 def test_a_second_run_changes_nothing(project: UserProject) -> None:
@@ -98,7 +90,7 @@ def test_lines_end_as_the_others_of_the_file_do(project: UserProject) -> None:
 def test_a_file_of_the_same_name_stops_all_before_anything_is_done(project: UserProject) -> None:
     """All such files are named."""
     project.yours("scripts/launch.sh", "mine\n")
-    project.yours("dask/start-master.sh", "mine too\n")
+    project.yours("dask/start-master.sh", "mine too\n")  # alone no framework
     before = project.everything()
     with pytest.raises(SettingsError, match=r"other files .*: dask/start-master.sh, scripts/launch.sh; rename yours"):
         project.new()
@@ -113,12 +105,22 @@ def test_many_files_in_the_way_are_counted(project: UserProject) -> None:
         project.new()
 
 
-def test_a_copy_that_somebody_made_by_hand_is_taken_over(project: UserProject) -> None:
-    project.yours("common/lib.sh", (project.checkout / "common/lib.sh").read_bytes())
+def test_an_edit_in_the_folder_of_a_framework_that_is_there_stays(project: UserProject) -> None:
+    """Of a copy that somebody made by hand, or of an older form; the next update merges it."""
+    shutil.copytree(project.checkout, project.root, ignore=shutil.ignore_patterns("ray"))
+    project.yours("dask/example/train.py", edited(TRAIN, 3, "mine"))
+    project.yours(".launch-templates", "{}")
+    with pytest.raises(
+        SettingsError, match=r"remove common/, scripts/ and .launch-templates\*, and run this again with"
+    ):
+        project.new()
+    (project.root / ".launch-templates").unlink()
     assert project.new() == 0
-    record = read_record(project.root)
-    assert record is not None
-    assert "common/lib.sh" in record.files
+    assert "these are yours, and stay as they are: dask/example/train.py" in project.said
+    project.next_version()
+    project.ours("dask/example/train.py", edited(TRAIN, 20, "newer"))
+    assert project.update() == 0
+    assert project.text("dask/example/train.py") == edited(edited(TRAIN, 3, "mine"), 20, "newer")
 
 
 @pytest.mark.parametrize("name", ["common", "scripts", "dask"])
@@ -167,14 +169,32 @@ def test_a_framework_is_added_later(project: UserProject) -> None:
     project.new("dask")
     project.yours("dask/example/train.py", "mine\n")
     (project.root / "README.md").unlink()
+    (project.root / "dask/start-worker.sh").unlink()
     assert project.new("ray") == 0
-    record = read_record(project.root)
-    assert record is not None
-    assert record.frameworks == ["dask", "ray"]
     assert project.text("dask/example/train.py") == "mine\n"
     assert (project.root / "ray" / "start-master.sh").exists()
     assert not (project.root / "README.md").exists()
-    assert set(read_copy(project.root, record)) == set(record.files)
+    assert not (project.root / "dask/start-worker.sh").exists()
+    assert frameworks_of(read_wheel(project.wheel)) == ["dask", "ray"]
+    assert len([*(project.root / "vendor").iterdir()]) == 1
+    assert "/ray/** text=auto eol=lf" in project.text(".gitattributes")
+
+
+def test_in_a_project_a_framework_comes_from_a_source_that_has_it(project: UserProject) -> None:
+    project.new("dask")
+    words = {"checkout": project.root, "cwd": project.root, "show": print, "say": print}
+    with pytest.raises(
+        UsageError, match=r"unknown framework 'ray'; .*my project has: dask; name a version that has it: -"
+    ):
+        making.run(["ray", "."], {}, **words)
+    assert making.run(["ray", "."], {"--from": ["../templates v1"]}, **words) == 0
+    assert (project.root / "ray" / "start-master.sh").exists()
+    assert making.run(["dask", "../another"], {}, **words) == 0  # with its locks
+    assert (project.place / "another/dask/env-lock.txt").read_text() == "lock of dask\n"
+    name, content = pack(read_checkout(project.checkout), ["dask", "ray"], with_locks=True)
+    write(project.place / name, content)
+    assert making.run(["ray", "../third"], {"--from": [f"../{name}"]}, **words) == 0
+    assert (project.place / "third/ray/env-lock.txt").exists()
 
 
 def test_a_framework_of_another_version_is_not_added(project: UserProject) -> None:
@@ -182,15 +202,34 @@ def test_a_framework_of_another_version_is_not_added(project: UserProject) -> No
     project.next_version()
     project.ours("common/lib.sh", "newer\n")
     with pytest.raises(
-        SettingsError, match=r"bring it up to date first: cd '.*my project' && ./scripts/update.sh '.*v2'"
+        SettingsError, match=r"another version, 0.1.0-0_\w{12}; bring it up to date first: its scripts/u"
     ):
         project.new("ray")
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 15])
+@pytest.mark.parametrize("later", [False, True])
+def test_an_interrupted_run_is_completed_by_the_next(
+    project: UserProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int, *, later: bool
+) -> None:
+    """Nothing differs from a project that was made at once; also where a framework is added."""
+    (tmp_path / "x").mkdir()
+    whole = UserProject(tmp_path / "x")
+    whole.new("dask", *(["ray"] if later else []))
+    if later:
+        project.new("dask")
+    with monkeypatch.context() as patch:
+        killed_after(count if not later else count % 6, patch)
+        with pytest.raises(KilledError):
+            project.new("ray" if later else "dask")
+    assert project.new("ray" if later else "dask") == 0
+    assert project.everything() == whole.everything()
 
 
 def test_a_dry_run_changes_nothing(project: UserProject) -> None:
     assert project.new(dry_run="") == 0
     assert not project.root.exists()
-    assert "new    common/lib.sh" in project.shown
+    assert {"new    common/lib.sh", "new    dask/example/train.py"} <= set(project.shown)
     project.yours("scripts/launch.sh", "mine\n")
     with pytest.raises(SettingsError):
         project.new(dry_run="")
@@ -207,7 +246,7 @@ def test_an_environment_of_the_projects_own_is_told_of(project: UserProject) -> 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["spark", "x"], "unknown framework 'spark'; this checkout has: dask, ray"),
+        (["spark", "x"], "unknown framework 'spark'; .*templates v1 has: dask, ray; name a version"),
         (["dask", "templates v1/ray"], "is a folder of the templates; name your project behind"),
         (["dask", "templates v1/scripts/x"], "is a folder of the templates"),
         (["dask", "templates v1"], "is, or holds, the templates themselves"),
@@ -255,27 +294,21 @@ def test_a_folder_that_cannot_be_made_is_named(project: UserProject, monkeypatch
 # --- What this checkout itself puts there -----------------------------------------------------------------------------
 
 
-def test_this_checkout_puts_nothing_of_its_tests_linters_and_ci_into_a_project(tmp_path: Path) -> None:
-    frameworks = ["dask", "horovod", "pytorch", "ray", "tensorflow"]
-    words = [*frameworks, str(tmp_path / "p")]
+@pytest.mark.parametrize("framework", ["dask", "horovod", "pytorch", "ray", "tensorflow"])
+def test_a_project_of_this_checkout_is_small(tmp_path: Path, framework: str) -> None:
+    """What git has: the framework's own folder, 27 files with a wheel of a megabyte; of Dask 50 files, and 1.5 MB."""
+    words = [framework, str(tmp_path / "p")]
     assert making.run(words, {}, checkout=ROOT, cwd=tmp_path, show=lambda _: None, say=lambda _: None) == 0
-    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == sorted(
-        [
-            *(*frameworks, "common", "scripts", ".dockerignore", ".gitignore", RECORD, COPY, "Makefile", "README.md"),
-            *("config.env", "config.env.example"),
-        ]
-    )
-    names = {path.relative_to(tmp_path / "p").as_posix() for path in (tmp_path / "p").rglob("*")}
-    assert {"scripts/smoke.sh", "scripts/update.sh", "scripts/launch.sh", "scripts/clusters.mk"} <= names
-    assert not {"scripts/new.sh", "scripts/dev-setup.sh", "scripts/templates/project"} & names
-    assert {f"scripts/templates/smoke/with_{name}.py" for name in frameworks} <= names
-    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
-
-
-def test_a_project_is_a_version_too(project: UserProject) -> None:
-    """What was made of a version has its name, so that a project can be brought up to date with another one's list."""
-    project.new("dask")
-    (project.root / "scripts/templates/project").mkdir(parents=True)
-    list_file = project.root / "scripts/templates/project/contents.txt"
-    list_file.write_bytes((project.checkout / "scripts/templates/project/contents.txt").read_bytes())
-    assert open_folder(project.root).name == "unknown"
+    git(tmp_path / "p", "init", "--quiet")
+    git(tmp_path / "p", "add", ".")
+    names = git(tmp_path / "p", "ls-files", "-z").rstrip("\0").split("\0")
+    sizes = {name: (tmp_path / "p" / name).stat().st_size for name in names}
+    others = {name: size for name, size in sizes.items() if not name.startswith(f"{framework}/")}
+    assert (len(others), sum(others.values()) <= 1.25 * 2**20) == (27, True), others
+    assert framework != "dask" or (len(sizes) <= 50 and sum(sizes.values()) <= 1.5 * 2**20)
+    wheel = next(name for name in names if name.startswith("vendor/"))
+    packed = read_wheel(tmp_path / "p" / wheel)
+    wanted = {"common/LICENSE", "common/env-notebook-lock.txt", f"scripts/templates/smoke/with_{framework}.py"}
+    assert wanted <= {unpacked_to(name) for name in packed}
+    refused = (".pyc", f"{framework}/env-lock.txt", "dev-setup.sh")
+    assert not [name for name in packed if name.endswith(refused) or "tests" in name]

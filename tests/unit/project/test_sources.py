@@ -1,10 +1,10 @@
-"""Where versions come from; what is hostile there is refused, and nothing is written for it."""
+"""Where versions come from; what is hostile there is refused, and nothing is run or written for it."""
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
+import stat
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +12,12 @@ import pytest
 from unit.project.user_project import UserProject, git, write
 
 from oci_cluster.errors import BackendError, SettingsError, UsageError
-from oci_cluster.project import sources
-from oci_cluster.project.contents import LIST
-from oci_cluster.project.record import read_record
-from oci_cluster.project.sources import open_archive, open_folder, open_source
+from oci_cluster.project import wheel
+from oci_cluster.project.sources import open_folder, open_source
+from oci_cluster.project.wheel import pack, read_checkout, read_wheel
+
+LIB = "common/lib.sh"
+DATA = "oci_cluster-0.1.0.data/data/share/oci-cluster"
 
 
 @pytest.fixture
@@ -26,82 +28,52 @@ def repository(project: UserProject) -> Path:
     git(project.checkout, "commit", "--quiet", "-m", "one")
     git(project.checkout, "tag", "v1")
     git(project.checkout, "checkout", "--quiet", "-b", "next")
-    project.ours("common/lib.sh", "next\n")
+    project.ours(LIB, "next\n")
     git(project.checkout, "commit", "--quiet", "-am", "two")
     git(project.checkout, "checkout", "--quiet", "main")
     return project.checkout
 
 
-def test_a_folder_is_taken_as_it_is_with_gits_name_for_it(project: UserProject, repository: Path) -> None:
-    version = open_folder(repository)
-    assert (version.name, version.commit) == ("v1", git(repository, "rev-parse", "HEAD").strip())
-    project.ours("common/lib.sh", "edited\n")
-    version = open_folder(repository)
-    assert (version.name, version.commit) == ("v1-dirty", "")
-    assert version.files["common/lib.sh"].content == b"edited\n"
-
-
-@pytest.mark.parametrize("setting", ["core.fsmonitor", "filter.x.clean", "core.sshCommand", "remote.origin.uploadpack"])
-def test_a_folder_runs_nothing_that_its_git_is_configured_to(
-    project: UserProject, repository: Path, setting: str
-) -> None:
-    """To look at what somebody has sent is to run nothing of it."""
-    script = write(project.place / "hostile", f'#!/bin/sh\ntouch "{project.place}/run"\n', 0o755)
-    git(repository, "config", "extensions.partialClone", "origin")
-    git(repository, "config", "remote.origin.url", "ssh://nobody@localhost/x")
-    git(repository, "config", setting, str(script))
-    project.ours(".gitattributes", "* filter=x\n")
-    project.ours("common/lib.sh", "edited\n")
-    assert open_folder(repository).name == "v1-dirty"
-    tree = git(repository, "rev-parse", "HEAD^{tree}").strip()
-    (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
-    open_folder(repository)
-    assert not (project.place / "run").exists()
-
-
-def test_a_folder_that_is_in_somebody_elses_git_has_no_name_of_that(project: UserProject, tmp_path: Path) -> None:
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "x")
-    assert open_folder(project.checkout).name == "unknown"
-
-
-def test_a_folder_is_read_without_git(project: UserProject, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_taken_as_it_is_without_git(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/none")
-    assert open_folder(repository).name == "unknown"
+    project.ours(LIB, "edited\n")
+    files = open_source(project.checkout.name, "", project.place)
+    assert files[LIB].content == b"edited\n"
+    assert not [name for name in files if "__pycache__" in name or "extra-env" in name or "dev-setup" in name]
     with pytest.raises(SettingsError, match=r"git is not installed, and .* at v1 needs it; install git, or give"):
-        open_source(str(repository), "v1", project.place)
+        open_source(str(project.checkout), "v1", project.place)
 
 
 @pytest.mark.parametrize("form", ["folder", "folder#ref", "url", "url#ref"])
-def test_git_brings_a_ref(project: UserProject, repository: Path, form: str) -> None:
-    """Whatever is checked out; the folder may have blanks in its name."""
-    text = repository.as_uri() if "url" in form else repository.name
-    words = (f"{text}#next", "") if "#" in form else (text, "next")
-    version = open_source(*words, project.place)
-    assert version.files["common/lib.sh"].content == b"next\n"
-    assert (version.name, version.commit) == ("next", git(repository, "rev-parse", "next").strip())
-    assert open_source(text, version.commit, project.place).name == version.commit[:12]
-
-
-def test_an_url_without_a_ref_is_its_default_branch(project: UserProject, repository: Path) -> None:
-    version = open_source(repository.as_uri(), "", project.place)
-    assert version.commit == git(repository, "rev-parse", "main").strip()
-    assert version.origin == repository.as_uri()
-
-
-def test_a_hooks_variables_name_no_other_repository(
-    project: UserProject, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_git_brings_a_ref(project: UserProject, repository: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is checked out, also for a hook of git; the folder may have blanks in its name."""
     monkeypatch.setenv("GIT_DIR", "/none")
     monkeypatch.setenv("GIT_INDEX_FILE", "/none/index")
-    assert open_source(str(repository), "next", project.place).name == "next"
+    text = repository.as_uri() if "url" in form else repository.name
+    words = (f"{text}#next", "") if "#" in form else (text, "next")
+    files = open_source(*words, project.place)
+    assert files[LIB].content == b"next\n"
+    assert files["scripts/launch.sh"].mode == "100755"
+    assert open_source(repository.as_uri(), "", project.place)[LIB].content.startswith(b"lib 0\n")
+
+
+def test_nothing_is_run_that_a_repository_is_configured_to(project: UserProject, repository: Path) -> None:
+    """To look at what somebody has sent is to run nothing of it."""
+    script = write(project.place / "hostile", f'#!/bin/sh\ntouch "{project.place}/run"\n', 0o755)
+    write(repository / ".git/hooks/post-checkout", script.read_bytes(), 0o755)
+    for setting in ("core.fsmonitor", "filter.x.clean", "filter.x.smudge", "core.sshCommand"):
+        git(repository, "config", setting, str(script))
+    project.ours(".gitattributes", "* filter=x\n")
+    open_folder(repository)
+    open_source(repository.as_uri(), "next", project.place)
+    assert not (project.place / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("text", "ref", "why"),
     [
-        ("nothing", "", "'nothing' is neither a folder, nor an archive, nor an URL of git; give one of these"),
-        ("templates v1/LICENSE", "v1", "an archive has no refs, got 'v1'"),
+        ("nothing", "", "'nothing' is neither a folder, nor a wheel, nor an URL of git; give one of these"),
+        ("templates v1/LICENSE", "v1", "'v1' is no branch, tag or commit; a wheel has none"),
         ("templates v1", "--upload-pack=x", "'--upload-pack=x' is no branch, tag or commit"),
         ("https://h/r#v1", "v2", "the ref is given twice: 'v1' and 'v2'"),
         ("--upload-pack=x", "", "is neither a folder"),
@@ -133,170 +105,141 @@ def test_a_ref_that_is_not_there_is_named_without_a_password(project: UserProjec
     assert "secret" not in str(caught.value)
 
 
-# --- Archives ---------------------------------------------------------------------------------------------------------
-
-
-def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes], mode: str = "w") -> Path:
-    with tarfile.open(path, mode) as tar:
-        for entry, content in entries:
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content) if content else None)
-    return path
-
-
-def entry(
-    name: str, content: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = ""
-) -> tuple[tarfile.TarInfo, bytes]:
-    found = tarfile.TarInfo(name)
-    found.type, found.linkname = kind, link
-    return found, content
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-@pytest.mark.parametrize("top", ["", "templates-1.2/", "./"])
-def test_an_archive_may_be_compressed_and_have_all_in_one_folder(project: UserProject, mode: str, top: str) -> None:
-    path = project.place / "templates-1.2.tar.gz"
-    with tarfile.open(path, mode) as tar:
-        tar.add(project.checkout, arcname=top or ".")
-    version = open_source(path.name, "", project.place)
-    assert (version.name, version.commit, version.origin) == ("templates-1.2", "", str(path))
-    assert version.files["scripts/launch.sh"].mode == "100755"
-    project.new("dask")
-    project.ours("common/lib.sh", "newer\n")
-    assert project.update(path.name) == 0
-    assert project.text("common/lib.sh") != "newer\n"
-    record = read_record(project.root)
-    assert record is not None
-    assert record.origin == str(path)
-
-
-def test_an_archive_of_git_knows_its_commit(project: UserProject, repository: Path) -> None:
-    git(repository, "archive", "--prefix=t/", "--output", str(project.place / "t.tar"), "next")
-    version = open_source("t.tar", "", project.place)
-    assert version.commit == git(repository, "rev-parse", "next").strip()
-
-
-HOSTILE: dict[str, tuple[list[tuple[tarfile.TarInfo, bytes]], str]] = {
-    "absolute": ([entry("/tmp/x")], "'/tmp/x' is no path inside a project"),
-    "above": ([entry("../x")], "'../x' is no path inside a project"),
-    "above, later": ([entry("common/../../x")], "is no path inside a project"),
-    "hooks": ([entry(".git/hooks/post-checkout")], "is no path inside a project"),
-    "hooks, on macOS": ([entry("common/.GIT/config")], "is no path inside a project"),
-    "backslash": ([entry("common\\..\\x")], "is no path inside a project"),
-    "a link out": ([entry("common/a", b"", tarfile.SYMTYPE, "../../x")], "the link 'common/a' leads out"),
-    "an absolute link": ([entry("a", b"", tarfile.SYMTYPE, "/etc")], "the link 'a' leads out of its folder, to '/etc'"),
-    "a link to nothing": ([entry("a", b"", tarfile.SYMTYPE, "")], "the link 'a' leads out"),
-    "through a link": ([entry("a", b"", tarfile.SYMTYPE, "common"), entry("a/b")], "'a' is a file, and the folder of"),
-    "a file as folder": ([entry("a"), entry("a/b")], "'a' is a file, and the folder of 'a/b'"),
-    "twice": ([entry("a"), entry("a")], "'a' is there twice"),
-    "a hard link": ([entry("a", b"", tarfile.LNKTYPE, "common/lib.sh")], "'a' is neither a file, a folder nor a"),
-    "a device": ([entry("a", b"", tarfile.CHRTYPE)], "'a' is neither a file"),
-    "a pipe": ([entry("a", b"", tarfile.FIFOTYPE)], "'a' is neither a file"),
-}
-
-
-@pytest.mark.parametrize(("entries", "why"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_archive_is_refused_as_a_whole(
-    project: UserProject, entries: list[tuple[tarfile.TarInfo, bytes]], why: str
-) -> None:
-    project.new("dask")
-    before = project.everything()
-    listed = entry(LIST, (project.checkout / LIST).read_bytes())
-    path = archive(project.place / "x.tar", listed, *entries)
-    with pytest.raises(SettingsError, match="cannot be used as an archive: ") as caught:
-        project.update(str(path))
-    assert why in str(caught.value)
-    assert project.everything() == before
-
-
-@pytest.mark.parametrize("goal", ["../x", "/x", ".git/hooks/", "a/../../x", "a//b"])
-def test_a_hostile_list_names_nothing_outside(project: UserProject, goal: str) -> None:
-    project.new("dask")
-    project.next_version()
-    project.ours(LIST, f"common/\nLICENSE -> {goal}\n")
-    with pytest.raises(SettingsError, match=r"contents.txt:2: '.*' is no path inside a project; if that"):
-        project.update()
-
-
-@pytest.mark.parametrize("goal", [".envrc", ".github/workflows/x.yml", ".venv/bin/python", "Makefile", "src/train.py"])
-def test_a_hostile_list_writes_where_templates_are_alone(project: UserProject, goal: str) -> None:
-    """A shell, a workflow or an interpreter of the user's would run it."""
-    project.new("dask")
-    project.next_version()
-    for line in (f"LICENSE -> {goal}", f"? LICENSE -> {goal}"):
-        project.ours(LIST, f"common/\n{line}\n")
-        with pytest.raises(SettingsError, match=f"contents.txt:2: '{goal}' is in none of common/, scripts/"):
-            project.update()
-
-
-def test_a_link_by_way_of_a_link_is_refused(project: UserProject) -> None:
-    """Each of them stays inside; where they lead together is another matter."""
-    first = entry("common/a/b", b"", tarfile.SYMTYPE, link="../../scripts")
-    second = entry("common/c", b"", tarfile.SYMTYPE, link="a/b/../../x")
-    path = archive(project.place / "x.tar", first, second)
-    with pytest.raises(SettingsError, match="the link 'common/c' leads by way of another one, 'common/a/b'"):
-        open_archive(path)
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_a_name_that_is_as_long_as_memory_is_not_read(
-    project: UserProject, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """Compressed, an archive of it is small."""
-    monkeypatch.setattr(sources, "_MAX_TAR_BYTES", 1 << 20)
-    path = archive(project.place / "x.tar", entry("a/" * 600_000 + "a"), mode=mode)
-    with pytest.raises(SettingsError, match="it goes on after 1 MiB"):
-        open_archive(path)
-
-
-def test_an_archive_that_is_too_large_is_refused(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what it says that it holds, before that is read."""
-    path = archive(project.place / "x.tar", entry("a", b"12345"), entry("b"))
-    monkeypatch.setattr(sources, "_MAX_BYTES", 5)
-    with pytest.raises(SettingsError, match="more than 0 MiB or 20000 files"):
-        open_archive(path)
-    monkeypatch.setattr(sources, "_MAX_BYTES", 50)
-    monkeypatch.setattr(sources, "_MAX_FILES", 1)
-    with pytest.raises(SettingsError, match="or 1 files"):
-        open_archive(path)
-
-
-@pytest.mark.parametrize(
-    "spoil", [lambda _: b"no archive", lambda content: content[:100], lambda content: content[:400]], ids=[0, 1, 2]
-)
-@pytest.mark.parametrize("mode", ["w:gz", "w:xz"])
-def test_an_archive_that_is_broken_is_named(project: UserProject, spoil: Callable[[bytes], bytes], mode: str) -> None:
-    path = project.place / "x.tar.gz"
-    with tarfile.open(path, mode) as tar:
-        tar.add(project.checkout, arcname=".")
-    path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(SettingsError, match="cannot be used as an archive"):
-        open_archive(path)
-
-
-def test_what_is_no_checkout_of_templates_is_named(project: UserProject) -> None:
-    (project.place / "other").mkdir()
-    with pytest.raises(SettingsError, match=r"other has no scripts/templates/project/contents.txt; name a checkout"):
-        open_folder(project.place / "other")
-    with pytest.raises(SettingsError, match=r"x.tar has no scripts/templates/project/contents.txt"):
-        open_archive(archive(project.place / "x.tar", entry("a")))
-
-
-def test_links_of_a_folder_do_not_lead_out(project: UserProject) -> None:
-    (project.checkout / "common" / "a").symlink_to("/etc/passwd")
-    with pytest.raises(SettingsError, match="the link 'common/a' leads out of its folder, to '/etc/passwd'; corr"):
+@pytest.mark.parametrize("place", ["common/a", "scripts/templates/more", "ray"])
+def test_a_link_is_not_followed_out_of_a_checkout(project: UserProject, place: str) -> None:
+    """What it leads to may be a key of whoever takes the version."""
+    write(project.place / "mine/start-master.sh", "mine")
+    path = project.checkout / place
+    if path.is_dir():
+        path.rename(project.place / "ray")
+    path.symlink_to(project.place / "mine")
+    with pytest.raises(SettingsError, match=f"{place} is a link, which no project gets; put a file in its place"):
         open_folder(project.checkout)
 
 
-def test_links_to_folders_are_links(project: UserProject) -> None:
-    (project.checkout / "common" / "a").symlink_to("../dask")
-    assert open_folder(project.checkout).files["common/a"].content == b"../dask"
+def test_what_is_no_checkout_or_cannot_be_read_is_named(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project.place / "other").mkdir()
+    with pytest.raises(SettingsError, match=r"other has no common/pyproject.toml; name a checkout"):
+        open_folder(project.place / "other")
 
-
-def test_what_cannot_be_read_is_named(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(SettingsError, match="cannot be read: Permission denied; allow reading it"):
         open_folder(project.checkout)
+
+
+# --- Wheels -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_project_is_a_version_as_long_as_its_locks_are_as_they_came(project: UserProject) -> None:
+    """Its wheel has no room for them; alone it is none."""
+    project.new("dask")
+    files = open_folder(project.root)
+    assert files == {
+        name: file for name, file in read_checkout(project.checkout).items() if not name.startswith("ray/")
+    }
+    project.yours("dask/env-lock.txt", "mine\n")
+    with pytest.raises(SettingsError, match=r"has not dask/env-lock.txt, nor is it beside it"):
+        open_folder(project.root)
+    project.wheel.rename(project.place / project.wheel.name)
+    name = next(project.place.glob("*.whl")).name
+    with pytest.raises(SettingsError, match=r"has not dask/env-lock.txt, nor is it beside it; name a checkout, or"):
+        open_source(name, "", project.place)
+
+
+HOSTILE: dict[str, tuple[list[tuple[str, int]], str]] = {
+    "absolute": ([("/tmp/x", 0o100644)], "'/tmp/x' is there twice, is no file, or leads out"),
+    "above": ([("../x", 0o100644)], "'../x' is"),
+    "above, later": ([(f"{DATA}/../../../../x", 0o100644)], "or leads out"),
+    "hooks": ([(f"{DATA}/.git/hooks/post-checkout", 0o100644)], "or leads out"),
+    "hooks, on macOS": ([(f"{DATA}/common/.GIT/config", 0o100644)], "or leads out"),
+    "backslash": ([(f"{DATA}/common\\..\\x", 0o100644)], "or leads out"),
+    "a link": ([(f"{DATA}/common/a", 0o120777)], "a' is there twice, is no file, or leads out"),
+    "a folder": ([(f"{DATA}/common/a/", 0o040755)], "is no file"),
+    "a device": ([(f"{DATA}/common/a", 0o020644)], "is no file"),
+    "twice": ([(f"{DATA}/a", 0o100644), (f"{DATA}/a", 0o100644)], "is there twice"),
+    "a file as folder": ([(f"{DATA}/a", 0o100644), (f"{DATA}/a/b", 0o100644)], "'a/b' is in a folder that is a file"),
+    "elsewhere": ([("x.pth", 0o100644)], "'x.pth' is no place in a wheel of ours"),
+    "scripts of pip": ([("oci_cluster-0.1.0.data/scripts/x", 0o100644)], "is no place in a wheel"),
+}
+
+
+@pytest.mark.parametrize(("entries", "why"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_hostile_wheel_is_refused_as_a_whole(project: UserProject, entries: list[tuple[str, int]], why: str) -> None:
+    project.new("dask")
+    before = project.everything()
+    files = read_checkout(project.checkout)
+    name, content = pack(files, ["dask"], with_locks=True)
+    path = write(project.place / name, content)
+    with zipfile.ZipFile(path, "a") as archive:
+        for member, mode in entries:
+            entry = zipfile.ZipInfo(member)
+            entry.external_attr = mode << 16
+            archive.writestr(entry, b"x")
+    with pytest.raises(SettingsError, match="cannot be used as a wheel of the templates: ") as caught:
+        project.update(path.name)
+    assert why in str(caught.value)
+    assert project.everything() == before
+
+
+def test_a_wheel_writes_where_templates_are_alone(project: UserProject) -> None:
+    """A shell, a workflow or an interpreter of the user's would run what stands elsewhere."""
+    project.new("dask")
+    files = dict(read_checkout(project.checkout))
+    names = (".envrc", ".github/workflows/x.yml", ".venv/bin/python", "Makefile", "src/train.py", "dask/.envrc")
+    for name in (*names, "scripts/x/y.sh", "scripts/.envrc", "vendor/x.whl", "spark/start-master.sh", "ray/mine"):
+        files[name] = files["LICENSE"]
+    files["common/lib.sh"] = files["LICENSE"]
+    name, content = pack(files, ["dask", "spark"], with_locks=True)
+    write(project.place / name, content)
+    before = project.everything()
+    assert project.update(name) == 0
+    after = project.everything()
+    assert {name for name in {*before, *after} if before.get(name) != after.get(name)} == {
+        *("common/lib.sh", *(name for name in {*before, *after} if name.startswith("vendor/"))),
+    }
+    project.unpack()
+    assert not {"scripts/x", "common/x"} & {
+        path.relative_to(project.root).as_posix() for path in project.root.rglob("*")
+    }
+
+
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
+    "none": lambda _: b"no wheel",
+    "cut": lambda content: content[:900],
+    "damaged": lambda content: content[:300] + bytes(400) + content[700:],
+    "a pointer of git-lfs": lambda _: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_a_wheel_that_is_broken_is_named(project: UserProject, spoil: Callable[[bytes], bytes]) -> None:
+    name, content = pack(read_checkout(project.checkout), ["dask"])
+    path = write(project.place / name, spoil(content))
+    with pytest.raises(SettingsError, match="cannot be used as a wheel of the templates"):
+        read_wheel(path)
+    with pytest.raises(SettingsError, match="its name is not oci_cluster-VERSION-0_BUILD-"):
+        read_wheel(write(project.place / "x.whl", content))
+
+
+def test_a_wheel_that_is_too_large_is_refused(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what it says that it holds, before that is read."""
+    name, content = pack(read_checkout(project.checkout), ["dask"])
+    path = write(project.place / name, content)
+    for limit in ("_MAX_BYTES", "_MAX_FILES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(wheel, limit, 5)
+            with pytest.raises(SettingsError, match=r"more than .* MiB or .* files"):
+                read_wheel(path)
+
+
+def test_bits_of_a_wheel_are_those_of_files(project: UserProject) -> None:
+    name, content = pack(read_checkout(project.checkout), ["dask"])
+    with zipfile.ZipFile(write(project.place / name, content)) as archive:
+        modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
+    assert all(stat.S_ISREG(mode) for mode in modes.values())
+    assert modes[f"{DATA}/scripts/launch.sh"] & stat.S_IXUSR
+    assert not modes[f"{DATA}/common/lib.sh"] & stat.S_IXUSR

@@ -6,12 +6,18 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from oci_cluster.project import making, updating
-from oci_cluster.project.files import read_file
+import pytest
 
+from oci_cluster.project import files, making, updating
+from oci_cluster.project.files import read_file
+from oci_cluster.project.unpack import unpack
+from oci_cluster.project.wheel import vendored
+
+files_write_whole = files.write_whole
 ROOT = Path(__file__).resolve().parents[3]
 LINES = [f"line {number}" for number in range(1, 31)]
 TRAIN = "\n".join([*LINES, ""])
+TEMPLATE = "scripts/templates/kubernetes.yaml.j2"
 
 
 class UserProject:
@@ -23,18 +29,20 @@ class UserProject:
         self.place = place
         self.shown: list[str] = []
         self.said: list[str] = []
-        for name in ("contents.txt", "gitattributes", "gitignore", "Makefile", "README.md"):
-            self.ours(f"scripts/templates/project/{name}", (ROOT / "scripts/templates/project" / name).read_text())
-        for name in ("new.sh", "update.sh", "launch.sh"):
+        real = [f"scripts/templates/project/{name}" for name in ("gitattributes", "gitignore", "Makefile", "README.md")]
+        for name in ("common/pyproject.toml", "common/oci_cluster/__init__.py", *real):
+            self.ours(name, (ROOT / name).read_text())
+        for name in ("new.sh", "update.sh", "launch.sh", "dev-setup.sh"):
             self.ours(f"scripts/{name}", f"{name}\n", mode=0o755)
-        self.ours("scripts/clusters.mk", "clusters\n")
         self.ours("common/lib.sh", "".join(f"lib {number}\n" for number in range(20)))
         self.ours("common/__pycache__/lib.pyc", "never")
         self.ours("dask/extra-env-1-my.yaml", "never")
         for framework in ("dask", "ray"):
-            self.ours(f"{framework}/start-master.sh", f"start {framework}\n" + TRAIN, mode=0o755)
+            for script in ("start-master.sh", "start-worker.sh"):
+                self.ours(f"{framework}/{script}", f"start {framework}\n" + TRAIN, mode=0o755)
             self.ours(f"{framework}/example/train.py", TRAIN)
-        for name in ("LICENSE", "config.env.example", ".dockerignore"):
+            self.ours(f"{framework}/env-lock.txt", f"lock of {framework}\n")
+        for name in ("LICENSE", "config.env.example", ".dockerignore", "scripts/clusters.mk", TEMPLATE):
             self.ours(name, f"{name}\n")
 
     def ours(self, name: str, text: str | bytes, mode: int = 0o644) -> Path:
@@ -49,14 +57,9 @@ class UserProject:
         """Run new.sh; an option without a value is given as an empty text."""
         self.shown, self.said = [], []
         given = {f"--{name.replace('_', '-')}": [value] if value else [] for name, value in options.items()}
-        return making.run(
-            [*(frameworks or ["dask"]), self.root.name],
-            given,
-            checkout=self.checkout,
-            cwd=self.place,
-            show=self.shown.append,
-            say=self.said.append,
-        )
+        words = [*(frameworks or ["dask"]), self.root.name]
+        more = {"show": self.shown.append, "say": self.said.append}
+        return making.run(words, given, checkout=self.checkout, cwd=self.place, **more)
 
     def next_version(self) -> Path:
         """Go on with a copy of the checkout, as a newer version that is edited next; return where it is."""
@@ -66,18 +69,24 @@ class UserProject:
         self.checkout = newer
         return newer
 
-    def update(self, *words: str, **options: str) -> int:
+    def update(self, *words: str, dry_run: bool = False) -> int:
         """Run update.sh, to the newest checkout where nothing else is named."""
         self.shown, self.said = [], []
-        given = {f"--{name.replace('_', '-')}": [value] if value else [] for name, value in options.items()}
-        return updating.run(
-            list(words) or [str(self.checkout)],
-            given,
-            root=self.root,
-            cwd=self.place,
-            show=self.shown.append,
-            say=self.said.append,
-        )
+        given: dict[str, list[str]] = {"--dry-run": []} if dry_run else {}
+        more = {"show": self.shown.append, "say": self.said.append}
+        return updating.run(list(words) or [str(self.checkout)], given, root=self.root, cwd=self.place, **more)
+
+    def unpack(self) -> None:
+        """Unpack the wheel, as the first script does."""
+        self.said = []
+        unpack(self.root, self.said.append)
+
+    @property
+    def wheel(self) -> Path:
+        """The wheel of the project."""
+        found = vendored(self.root)
+        assert found
+        return found
 
     def text(self, name: str) -> str:
         """Return a file of the project."""
@@ -105,6 +114,23 @@ def git(root: Path, *words: str) -> str:
     identity = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "init.defaultBranch=main"]
     command = ["git", "-C", str(root), *identity, *words]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+
+
+class KilledError(Exception):
+    """What a test has instead of SIGKILL."""
+
+
+def killed_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the write of the file with this number, from 0, end the process."""
+    left = [count]
+
+    def write_whole(path: Path, content: bytes, *, mode: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KilledError
+        files_write_whole(path, content, mode=mode)
+
+    monkeypatch.setattr(files, "write_whole", write_whole)
 
 
 def edited(text: str, number: int, line: str) -> str:

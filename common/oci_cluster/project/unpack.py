@@ -1,0 +1,92 @@
+"""Unpacks the wheel of a project in place, before a script runs: imported from the wheel itself, standard library only.
+
+What is unpacked is in no git: ``common/.unpacked`` lists it. A file there that is not what the list says is the user's.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from oci_cluster.errors import ClusterError
+from oci_cluster.project.files import File, alone, check_way, is_inside, put, read_file
+from oci_cluster.project.wheel import read_wheel, unpacked_to, vendored
+from oci_cluster.system.console import Say, program, say_to_stderr
+from oci_cluster.system.files import not_writable
+
+LIST = "common/.unpacked"
+_IGNORED = ("common/.gitignore", "scripts/.gitignore")
+
+
+def unpack(root: Path, say: Say) -> None:
+    """Unpack the wheel of the project *root*, unless that is done, or there is none.
+
+    Raises:
+        SettingsError: there are two, it is none of ours, or something is in the way.
+        BackendError, NotPermittedError: something cannot be written.
+    """
+    wheel = vendored(root)
+    if wheel is None or _listed(root)[0] == wheel.name:
+        return
+    check_way(root, LIST)
+    try:
+        (root / "common").mkdir(exist_ok=True)
+    except OSError as error:
+        raise not_writable(root / "common", error) from error
+    with alone(root / "common"):
+        first, known = _listed(root)
+        if first != wheel.name:  # nobody has done it meanwhile
+            _unpack(root, wheel, known, say)
+
+
+def _unpack(root: Path, wheel: Path, known: dict[str, set[str]], say: Say) -> None:
+    files = {goal: file for name, file in read_wheel(wheel).items() if (goal := unpacked_to(name))}
+    ours = [name.removeprefix("scripts") for name in sorted(files) if name.startswith("scripts/")]
+    texts = ("# Unpacked from vendor/: git has the wheel.\n/*\n!/lib.sh\n", "\n".join(["/.gitignore", *ours, ""]))
+    files = {**dict(zip(_IGNORED, (File(text.encode()) for text in texts), strict=True)), **files}
+    for name in {*files, *known}:
+        check_way(root, name)
+    # An interrupted run leaves files of either wheel, and none that is the user's.
+    put(root, LIST, _list("unfinished", [*known.items(), *((name, {file.digest}) for name, file in files.items())]))
+    for name, file in files.items():
+        there = read_file(root / name)
+        if there is None or (there.digest in known.get(name, ()) and there != file):
+            put(root, name, file)
+        elif there.digest != file.digest:
+            say(f"{name} is not what {wheel.name} has: yours counts; remove it to have the newer one")
+    for name in known.keys() - files.keys():
+        if (there := read_file(root / name)) and there.digest in known[name]:
+            put(root, name, None)
+    put(root, LIST, _list(wheel.name, [(name, {file.digest}) for name, file in files.items()]))
+
+
+def _list(first: str, lines: list[tuple[str, set[str]]]) -> File:
+    text = [f"{digest}  {name}" for name, digests in sorted(lines) for digest in sorted(digests)]
+    return File("\n".join([first, *text, ""]).encode())
+
+
+def _listed(root: Path) -> tuple[str, dict[str, set[str]]]:
+    """Return whose list there is, and the digests that each file in it may have."""
+    found: dict[str, set[str]] = {}
+    file = read_file(root / LIST)
+    first, *lines = file.content.decode(errors="replace").splitlines() if file and file.content else [""]
+    for line in lines:
+        digest, _, name = line.partition("  ")
+        if is_inside(name) and (name in _IGNORED or unpacked_to(name) == name):
+            found.setdefault(name, set()).add(digest)
+    return first, found
+
+
+def main(root: str) -> int:
+    """Unpack the wheel of the project *root*; return the exit code of the script that asks."""
+    say = say_to_stderr(program())
+    try:
+        unpack(Path(root).resolve(), say)
+    except ClusterError as error:
+        say(f"error: {error}")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
