@@ -71,8 +71,7 @@ __all__ = [  # noqa: RUF022 - what people look for first
 def __getattr__(name: str) -> Any:
     """Return what the Python API has under *name* (PEP 562)."""
     if name not in _PLACES:
-        msg = f"module 'oci_cluster' has no attribute '{name}'"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'oci_cluster' has no attribute '{name}'")
     return getattr(importlib.import_module(f"oci_cluster.{_PLACES[name]}"), name)
 
 

@@ -91,8 +91,9 @@ class ElasticJob:
         try:
             driver.wait_for_available_slots(first_np)
         except TimeoutException as error:
-            msg = f"{first_np} ranks are to start (MIN_NP), and there are fewer slots: {error}"
-            raise TimedOutError(msg) from error
+            raise TimedOutError(
+                f"{first_np} ranks are to start (MIN_NP), and there are fewer slots: {error}"
+            ) from error
         driver.start(first_np, self._create_worker)
         results = driver.get_results()
         driver.stop()
@@ -101,8 +102,9 @@ class ElasticJob:
         if cause := first_failure(endings):
             raise RankError(cause, str(cause))
         if results.error_message or not endings or any(ending.exit_code for ending in endings):
-            msg = results.error_message or f"Horovod gave the job up with fewer than {min_np} ranks left (MIN_NP)"
-            raise LostError(msg)
+            raise LostError(
+                results.error_message or f"Horovod gave the job up with fewer than {min_np} ranks left (MIN_NP)"
+            )
 
     def _create_worker(self, slot: SlotInfo, events: Sequence[threading.Event]) -> tuple[int, float]:
         """Run a rank to its end; Horovod calls this in a thread of its own, and sets one of *events* to end it."""

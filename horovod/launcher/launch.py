@@ -40,8 +40,7 @@ class Launcher:
         try:
             self._main = read_node(self._nodes_dir / "MAIN")
         except (OSError, ValueError) as error:
-            msg = f"NODES_DIR has no file of MAIN that can be used: {error}"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"NODES_DIR has no file of MAIN that can be used: {error}") from error
         self._workers = Workers(options)
         self._rendezvous = Rendezvous(os.environ["NODE_ADDRESS"], options.rendezvous_port, self._addresses)
         self._unwanted = Unwanted()
@@ -96,14 +95,12 @@ class Launcher:
             if not missing:
                 return nodes
             if (gone := sorted(known - problems.keys())) and not self._options.is_elastic:
-                msg = f"lost before all nodes were there: {', '.join(gone)}; see its log"
-                raise LostError(msg)
+                raise LostError(f"lost before all nodes were there: {', '.join(gone)}; see its log")
             known |= problems.keys()
             if time.monotonic() >= deadline:
                 why = ", ".join(f"{name} ({problems[name]})" if name in problems else name for name in missing)
                 if not 0 < self._options.min_np <= sum(node.slots for node in nodes):
-                    msg = f"not ready after {timeout_s:g} s (TIMEOUT): missing {why}"
-                    raise TimedOutError(msg)
+                    raise TimedOutError(f"not ready after {timeout_s:g} s (TIMEOUT): missing {why}")
                 log(f"starting after {timeout_s:g} s (TIMEOUT) without {why}")
                 return nodes
             await asyncio.sleep(_POLL_S)

@@ -64,15 +64,13 @@ class Node:
 def read_node(path: Path) -> Node:
     """Return the node that the file *path* tells of; a ValueError says what is wrong with it."""
     if not _NAME.fullmatch(path.name):
-        msg = f"'{path.name}' is no node's name"
-        raise ValueError(msg)
+        raise ValueError(f"'{path.name}' is no node's name")
     fields = dict(line.partition("=")[::2] for line in path.read_text(errors="replace").splitlines())
     key = fields.get("fact_ssh_public_key" if path.name == "MAIN" else "fact_ssh_host_key", "")
     slots = fields.get("fact_slots", "")
     for text, form, what in ((key, _KEY, "Ed25519 key"), (slots, _SLOTS, "number of slots")):
         if not form.fullmatch(text):
-            msg = f"{path.name} has published no {what}"
-            raise ValueError(msg)
+            raise ValueError(f"{path.name} has published no {what}")
     return Node(path.name, str(ipaddress.ip_address(fields.get("address", ""))), key, int(slots))
 
 

@@ -83,8 +83,7 @@ def check_binding(framework: str) -> None:
         built = metadata.distribution("horovod").locate_file("horovod/metadata.json")
         versions = json.loads(Path(str(built)).read_text())
     except (metadata.PackageNotFoundError, OSError, ValueError) as error:
-        msg = f"this environment has no Horovod that can be used: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"this environment has no Horovod that can be used: {error}") from error
     if framework not in FRAMEWORKS or framework not in versions:
         there = ", ".join(name for name in FRAMEWORKS if name in versions) or "nothing"
         msg = f"HOROVOD_FRAMEWORK is {framework}, and this environment's Horovod was built for {there}"

@@ -56,8 +56,7 @@ def checked_environ(fields: Mapping[str, str]) -> dict[str, str]:
     """Return *fields*, if they are what a rank may be told; else a ValueError."""
     for name, value in fields.items():
         if not _VARIABLE.fullmatch(f"{name}={value}"):
-            msg = f"a rank is not told {name[:50]!r}"
-            raise ValueError(msg)
+            raise ValueError(f"a rank is not told {name[:50]!r}")
     return dict(fields)
 
 

@@ -38,8 +38,7 @@ class _DataUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ANSWERS:
-            msg = f"{module[:50]}.{name[:50]} is not what ranks send"
-            raise pickle.UnpicklingError(msg)
+            raise pickle.UnpicklingError(f"{module[:50]}.{name[:50]} is not what ranks send")
         return super().find_class(module, name)
 
 

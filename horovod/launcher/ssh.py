@@ -56,8 +56,7 @@ class Server:
                     process.stderr.write(printed)
                 process.exit(code)
             else:
-                msg = f"main wants '{process.command}' to be run"
-                raise ValueError(msg)
+                raise ValueError(f"main wants '{process.command}' to be run")
         except (ValueError, asyncssh.Error) as error:
             log(f"refused: {error}")
             process.exit(2)
@@ -99,8 +98,9 @@ async def serve(options: Options) -> None:
         raise SettingsError(str(error)) from error
     except OSError as error:
         where = f"{address} port {options.ssh_port}"
-        msg = f"the ssh server cannot listen on {where}: {error.strerror}; choose another port: SSH_PORT=..."
-        raise SettingsError(msg) from error
+        raise SettingsError(
+            f"the ssh server cannot listen on {where}: {error.strerror}; choose another port: SSH_PORT=..."
+        ) from error
     await told.wait()
     await server.end()
 

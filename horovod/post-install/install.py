@@ -78,24 +78,25 @@ def version_of(*packages: str) -> str:
 def check_compiler(compiler: str) -> None:
     found = shutil.which(compiler)
     if found is None:
-        msg = (
+        raise InstallError(
+            78,
             f"no C++ compiler: '{compiler}' is not on PATH, and Horovod {HOROVOD} has to be compiled; install one "
-            "(Debian, Ubuntu: apt-get install g++; Oracle Linux, Fedora: dnf install gcc-c++), or name yours: CXX=..."
+            "(Debian, Ubuntu: apt-get install g++; Oracle Linux, Fedora: dnf install gcc-c++), or name yours: CXX=...",
         )
-        raise InstallError(78, msg)
     command = [found, "-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
     done = call(command, input="#include <concepts>\n", capture_output=True, check=False)
     if done.returncode:
         first = done.stderr.strip().partition("\n")[0]
-        msg = f"'{compiler}' cannot compile C++20, as g++ 10 and newer can: {first}; name another: CXX=..."
-        raise InstallError(78, msg)
+        raise InstallError(
+            78, f"'{compiler}' cannot compile C++20, as g++ 10 and newer can: {first}; name another: CXX=..."
+        )
     headers = Path(sysconfig.get_paths()["include"])
     if not (headers / "Python.h").exists():
-        msg = (
+        raise InstallError(
+            78,
             f"{sys.executable} has no C headers ({headers / 'Python.h'}), and Horovod {HOROVOD} has to be compiled; "
-            "install them (Debian, Ubuntu: apt-get install python3-dev), or use another Python: PYTHON=..."
+            "install them (Debian, Ubuntu: apt-get install python3-dev), or use another Python: PYTHON=...",
         )
-        raise InstallError(78, msg)
 
 
 def job_count() -> int:
@@ -177,8 +178,9 @@ def check_import(module: str) -> None:
     """Import *module* in a Python of its own: what does not load must not be kept."""
     done = call([sys.executable, "-I", "-c", f"import {module}"], cwd="/", capture_output=True, check=False)
     if done.returncode:
-        msg = f"Horovod was built, and {module} cannot be imported: {done.stderr.strip().rpartition(chr(10))[2]}"
-        raise InstallError(69, msg)
+        raise InstallError(
+            69, f"Horovod was built, and {module} cannot be imported: {done.stderr.strip().rpartition(chr(10))[2]}"
+        )
 
 
 def install_horovod(cache: Path, install: list[str]) -> None:

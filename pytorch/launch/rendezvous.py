@@ -95,8 +95,9 @@ class SignedBackend(C10dRendezvousBackend):
     def _opened(self, signed: bytes) -> bytes:
         mac, state = signed[: self._signing.digest_size], signed[self._signing.digest_size :]
         if not hmac.compare_digest(mac, self._mac(state)):
-            msg = "the rendezvous holds a state that this launch has not signed: others write to main's store"
-            raise RendezvousStateError(msg)
+            raise RendezvousStateError(
+                "the rendezvous holds a state that this launch has not signed: others write to main's store"
+            )
         return state
 
 
@@ -186,8 +187,7 @@ class OrderedRendezvous(RendezvousHandler):
 
     def _check_open(self) -> None:
         if self._has_success():
-            msg = "another node has ended well, and comes to no other attempt"
-            raise RendezvousClosedError(msg)
+            raise RendezvousClosedError("another node has ended well, and comes to no other attempt")
 
     def part(self) -> None:
         """Leave after a success, main last: nodes that find their store gone fill the log with warnings."""

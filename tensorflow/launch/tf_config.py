@@ -66,8 +66,7 @@ def ports_of(addresses: Mapping[str, Sequence[str]], first: str) -> dict[str, li
     starts again with others. Tasks that share an address have one port after the other.
     """
     if not re.fullmatch("[1-9][0-9]{0,9}", first):
-        msg = f"TASK_PORT: expected a port, got '{first}'"
-        raise ValueError(msg)
+        raise ValueError(f"TASK_PORT: expected a port, got '{first}'")
     main = loopback_number(next(iter(addresses.values()))[0])
     at_address: Counter[str] = Counter()
     ports: dict[str, list[int]] = {}
@@ -97,22 +96,18 @@ def task_of(environ: Mapping[str, str], addresses: Mapping[str, Sequence[str]]) 
     mode, text = environ["MODE"], environ["ROLE_INDEX"]
     jobs = JOBS if "ps" in addresses else JOBS_WITHOUT_PS
     if mode not in JOBS:
-        msg = f"MODE: expected MAIN, WORKER or PS, got '{mode}'"
-        raise ValueError(msg)
+        raise ValueError(f"MODE: expected MAIN, WORKER or PS, got '{mode}'")
     if not re.fullmatch("[0-9]{1,9}", text):
-        msg = f"ROLE_INDEX: expected a whole number, got '{text}'"
-        raise ValueError(msg)
+        raise ValueError(f"ROLE_INDEX: expected a whole number, got '{text}'")
     if mode not in jobs:
-        msg = "PS_ADDRESSES: this node is a parameter server, and there are none"
-        raise ValueError(msg)
+        raise ValueError("PS_ADDRESSES: this node is a parameter server, and there are none")
     job, index = jobs[mode], int(text)
     if mode == "WORKER" and jobs["MAIN"] == "worker":
         index += 1  # behind main
     address = addresses[job][index] if index < len(addresses[job]) else ""
     if address != environ["NODE_ADDRESS"]:
         # The others would wait for it for ever.
-        msg = f"{job} {index} (ROLE_INDEX) has address '{address}', this node has {environ['NODE_ADDRESS']}"
-        raise ValueError(msg)
+        raise ValueError(f"{job} {index} (ROLE_INDEX) has address '{address}', this node has {environ['NODE_ADDRESS']}")
     return job, index
 
 
@@ -123,14 +118,16 @@ def check_port(port: int, environ: Mapping[str, str]) -> None:
     """
     first, node = int(environ["TASK_PORT"]), environ["NODE_NAME"]
     if not 1 <= port <= 65535:
-        msg = f"TASK_PORT {first} leaves no port for {node}: {port} is none; choose another: --env TASK_PORT=12345"
-        raise ValueError(msg)
+        raise ValueError(
+            f"TASK_PORT {first} leaves no port for {node}: {port} is none; choose another: --env TASK_PORT=12345"
+        )
     try:
         socket.create_server(("", port)).close()
     except OSError as error:
         why = os.strerror(error.errno or 0)
-        msg = f"port {port} of {node}: {why}; end what has it, or choose another: --env TASK_PORT={first + 100}"
-        raise ValueError(msg) from error
+        raise ValueError(
+            f"port {port} of {node}: {why}; end what has it, or choose another: --env TASK_PORT={first + 100}"
+        ) from error
 
 
 if __name__ == "__main__":

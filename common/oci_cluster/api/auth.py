@@ -99,17 +99,16 @@ class Token(Auth):
     def __post_init__(self) -> None:
         """Raise SettingsError where it would be sent without encryption, or is none."""
         if not self.server.startswith("https://"):
-            msg = f"server='{self.server}': a token is sent to https:// only; name the API server so"
-            raise SettingsError(msg)
+            raise SettingsError(f"server='{self.server}': a token is sent to https:// only; name the API server so")
         if not self.token or not (self.token.isascii() and self.token.isprintable()):
-            msg = "token=: it is empty, or has characters that no token has; get one: kubectl create token NAME"
-            raise SettingsError(msg)
+            raise SettingsError(
+                "token=: it is empty, or has characters that no token has; get one: kubectl create token NAME"
+            )
 
     def settings(self) -> dict[str, str]:
         """Return it in names that no environment and no ``config.env`` has; what is a secret goes nowhere else."""
         if not self.token:
-            msg = f"you have logged out of {self.server}; make another Token(...)"
-            raise NotPermittedError(msg)
+            raise NotPermittedError(f"you have logged out of {self.server}; make another Token(...)")
         own = {"kubernetes.server": self.server, "kubernetes.token": self.token, "kubernetes.ca": self._authority()}
         return {**own, "NAMESPACE": self.namespace}
 
@@ -119,8 +118,7 @@ class Token(Auth):
         try:
             return Path(self.ca).expanduser().read_text()
         except OSError as error:
-            msg = f"ca='{self.ca}': {error.strerror}; name a PEM file, or give its text"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"ca='{self.ca}': {error.strerror}; name a PEM file, or give its text") from error
 
     def logout(self) -> None:
         """Forget the token: nothing more is asked with this object. Clusters that run are followed to their end."""

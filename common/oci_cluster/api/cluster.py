@@ -88,8 +88,7 @@ class Cluster:
         """Launch it, and return when its nodes have been started; on any failure nothing of it is left."""
         with self._lock:
             if self._cluster is not None:
-                msg = f"{self.name} has been launched already; make another {type(self).__name__}(...)"
-                raise UsageError(msg)
+                raise UsageError(f"{self.name} has been launched already; make another {type(self).__name__}(...)")
             self._table.begin()
             backend = self._place.open()
             try:
@@ -318,8 +317,7 @@ class Cluster:
         """Return what ``Client(cluster)`` asks of a cluster."""
         if name in _DASK and self.__dict__.get("framework") == "dask":
             return getattr(self.dask, name)
-        msg = f"'{type(self).__name__}' object has no attribute '{name}'"
-        raise AttributeError(msg)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __await__(self) -> Any:
         """Be awaited by ``Client(cluster)``, which is what it does first."""
@@ -337,8 +335,7 @@ class Cluster:
 
     def _launched(self) -> Launched:
         if self._cluster is None:
-            msg = f"this {type(self).__name__} is not launched; call up()"
-            raise UsageError(msg)
+            raise UsageError(f"this {type(self).__name__} is not launched; call up()")
         return self._cluster
 
     @contextlib.contextmanager
@@ -364,8 +361,7 @@ class Job(Cluster):
     def __init__(self, framework: str, workers: int, **options: Unpack[Options]) -> None:
         """Note what is to be run, see :class:`Cluster`; ``entry`` or ``module`` must be among *options*."""
         if not (options.get("entry") or options.get("module")):
-            msg = "a Job runs a script; name it: entry='train.py', or module='package.train'"
-            raise UsageError(msg)
+            raise UsageError("a Job runs a script; name it: entry='train.py', or module='package.train'")
         super().__init__(framework, workers, **options)
 
     submit, cancel = Cluster.up, Cluster.down

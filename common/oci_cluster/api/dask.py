@@ -23,8 +23,7 @@ try:
     from distributed.security import Security
 except ModuleNotFoundError as error:
     advice = "install it: python -m pip install distributed"
-    msg = f"this Python has no {error.name}, which talks to Dask clusters; {advice}"
-    raise SettingsError(msg) from error
+    raise SettingsError(f"this Python has no {error.name}, which talks to Dask clusters; {advice}") from error
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -80,8 +79,7 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
     def adapt(self, Adaptive: Any = NodesAdaptive, **options: Any) -> Any:  # noqa: N803 - distributed's
         """Have Dask decide how many workers there are; see ``distributed.deploy.Cluster.adapt``."""
         if (minimum := options.get("minimum", 1)) < 1:
-            msg = f"minimum={minimum}: a cluster ends without workers; keep 1 at least"
-            raise UsageError(msg)
+            raise UsageError(f"minimum={minimum}: a cluster ends without workers; keep 1 at least")
         return super().adapt(Adaptive, **{"minimum": 1, **options})
 
     def scale(self, n: int) -> Any:
@@ -121,15 +119,15 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
 def connected(cluster: Cluster) -> DaskCluster:
     """Return *cluster* as ``distributed`` knows clusters, when it is ready."""
     if cluster.framework != "dask":
-        msg = f"{cluster!r} has no scheduler of Dask's; only clusters of dask have clients"
-        raise UsageError(msg)
+        raise UsageError(f"{cluster!r} has no scheduler of Dask's; only clusters of dask have clients")
     cluster.wait_ready()
     address, security = connection_of(cluster)
     try:
         return DaskCluster(cluster, address, security, _worker_nodes(cluster))
     except OSError as error:
-        msg = f"the scheduler of {cluster.name}, {address}, does not answer ({error}); see what it says: logs('MAIN')"
-        raise BackendError(msg) from error
+        raise BackendError(
+            f"the scheduler of {cluster.name}, {address}, does not answer ({error}); see what it says: logs('MAIN')"
+        ) from error
 
 
 def connection_of(cluster: Cluster) -> tuple[str, Security]:

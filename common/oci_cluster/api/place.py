@@ -45,17 +45,16 @@ class Place:
         check_same_contract(root)
         name = backend or settings.get("BACKEND") or given_settings(root, os.environ).get("BACKEND") or "local"
         if name not in (known := known_backends()):
-            msg = f"unknown backend '{name}'; there is: {' '.join(known)}"
-            raise UsageError(msg)
+            raise UsageError(f"unknown backend '{name}'; there is: {' '.join(known)}")
         if auth is not None and auth.backend != name:
-            msg = f"{type(auth).__name__} is for the backend {auth.backend}, and not for {name}; leave auth= out"
-            raise UsageError(msg)
+            raise UsageError(
+                f"{type(auth).__name__} is for the backend {auth.backend}, and not for {name}; leave auth= out"
+            )
         if missing := missing_here(_packages_of(name)):
-            msg = (
+            raise SettingsError(
                 f"the backend {name} needs packages that this Python lacks: {', '.join(missing)}; "
                 f"install them: python -m pip install '{root}/common[{name}]'"
             )
-            raise SettingsError(msg)
         return cls(root, name, {**settings, **(auth.settings() if auth is not None else {})})
 
     @property
@@ -80,17 +79,15 @@ def find_project(project: str | Path | None, cwd: Path, environ: Mapping[str, st
         root = (cwd / Path(named).expanduser()).resolve()
         if not _is_checkout(root):
             why = "it lacks common/oci_cluster or scripts; name one: project="
-            msg = f"{root} is not a checkout of this project: {why}"
-            raise SettingsError(msg)
+            raise SettingsError(f"{root} is not a checkout of this project: {why}")
         return root
     for path in (cwd.resolve(), *cwd.resolve().parents, _PACKAGE.parents[1], *_installed_from()):
         if _is_checkout(path):
             return path
-    msg = (
+    raise SettingsError(
         f"there is no checkout of this project around {cwd}, nor where this package was installed from; "
         "name one: Cluster(..., project=PATH), or OCI_CLUSTER_PROJECT=PATH"
     )
-    raise SettingsError(msg)
 
 
 def _is_checkout(path: Path) -> bool:
@@ -117,11 +114,10 @@ def check_same_contract(root: Path) -> None:
     names = sorted({path.name for place in (mine, theirs) for path in place.glob("*.py")})
     _, differing, missing = filecmp.cmpfiles(mine, theirs, names, shallow=False)
     if differing or missing:
-        msg = (
+        raise SettingsError(
             f"the package in {_PACKAGE} is of another version than {root}, whose nodes it would launch; "
             f"install it again: python -m pip install {root}/common"
         )
-        raise SettingsError(msg)
 
 
 def _packages_of(backend: str) -> list[str]:
@@ -143,6 +139,5 @@ def _claim_identity(identity: dict[str, str]) -> None:
     with _identity_lock:
         if _identity and _identity[0] != identity:
             why = "a bucket is opened by one identity; use a process for each"
-            msg = f"this process asks OCI with other settings already (OCI_CLI_...), and {why}"
-            raise SettingsError(msg)
+            raise SettingsError(f"this process asks OCI with other settings already (OCI_CLI_...), and {why}")
         _identity[:] = [identity]

@@ -28,8 +28,7 @@ _NOTEBOOK = ("nbconvert", "ipykernel")
 def line_of(framework: str, workers: int, options: Options) -> CommandLine:
     """Return the words of ``launch.sh`` for *options*; raise TypeError where there is no such option."""
     if unknown := sorted({*options} - {*Options.__annotations__}):
-        msg = f"Cluster and Job take no {', '.join(unknown)}; see help(oci_cluster.Cluster)"
-        raise TypeError(msg)
+        raise TypeError(f"Cluster and Job take no {', '.join(unknown)}; see help(oci_cluster.Cluster)")
     given: Mapping[str, Any] = options
     pairs = [(f"--{name.replace('_', '-')}", given.get(name)) for name in _PLAIN]
     pairs += [
@@ -74,8 +73,7 @@ def _check_settings(framework: str, settings: Mapping[str, str], place: Place) -
             why = f"is no setting of {framework} on {place.backend}; a variable of the nodes is given with env="
         else:
             continue
-        msg = f"settings: {name} {why}"
-        raise UsageError(msg)
+        raise UsageError(f"settings: {name} {why}")
 
 
 def _own_python(framework: str, entry: str, place: Place, say: Say) -> str:

@@ -29,11 +29,10 @@ def check_packages(plan: Plan) -> None:
     """
     if plan.packages:
         listed = ", ".join(plan.packages)
-        msg = (
+        raise UsageError(
             f"--with works with the backend local only; images have their packages from their build: list {listed} "
             f"in a file requirements.txt, then make build-{plan.framework} EXTRA_ENV=requirements.txt (docs/images.md)"
         )
-        raise UsageError(msg)
 
 
 def port_is_free(address: str, port: int) -> bool:
@@ -125,8 +124,7 @@ class DirectWay:
         try:
             return socket.create_connection((host, port), timeout=_DIAL_S)
         except OSError as error:
-            msg = f"nobody listens on {host}:{port} ({error.strerror or error})"
-            raise BackendError(msg) from error
+            raise BackendError(f"nobody listens on {host}:{port} ({error.strerror or error})") from error
 
     def close(self) -> None:
         """Do nothing."""

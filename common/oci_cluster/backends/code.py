@@ -106,8 +106,9 @@ def _check_entry(plan: Plan, folder: Path, files: CodeFiles) -> None:
     for name in places:
         if name and (folder / name).is_file() and (why := files.why_left_out(name)):
             what = f"ENTRY_MODULE {module}" if module else f"ENTRY_POINT {entry}"
-            msg = f"{what} would not be sent to the nodes: {why}; change that line, or give the file another name"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"{what} would not be sent to the nodes: {why}; change that line, or give the file another name"
+            )
 
 
 def _summary(folder: Path, files: CodeFiles, archive: Path) -> Iterator[str]:

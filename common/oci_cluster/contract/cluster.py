@@ -171,8 +171,7 @@ class Plan:
         try:
             found = json.loads(read_kept(directory / FILE))
             if not isinstance(found, dict) or not {"name", "launch_id", "cluster_id", "created"} <= set(found):
-                msg = "not what launch.sh writes"
-                raise ValueError(msg)
+                raise ValueError("not what launch.sh writes")
             seconds_since(str(found["created"]))  # else no list that has it could be shown
             nodes = [node["environment"] for node in found.get("nodes", [])]
             environment = {str(name): str(text) for name, text in found.get("environment", {}).items()}
@@ -190,11 +189,9 @@ class Plan:
                 placed=dict(found.get("placed", {})),
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SettingsError) as error:
-            msg = f"{directory / FILE} does not tell what was launched: {error}"
-            raise LostPlanError(msg) from error
+            raise LostPlanError(f"{directory / FILE} does not tell what was launched: {error}") from error
         if found["cluster_id"] != plan.cluster_id:
-            msg = f"{directory / FILE} does not tell what was launched: not what launch.sh writes"
-            raise LostPlanError(msg)
+            raise LostPlanError(f"{directory / FILE} does not tell what was launched: not what launch.sh writes")
         return plan
 
 
@@ -357,8 +354,9 @@ def kept_clusters(root: Path, backend: str, mark: str) -> list[Cluster]:
     except FileNotFoundError:
         return []
     except OSError as error:  # nobody may take this for "nothing runs"
-        msg = f"{place} cannot be read: {error.strerror}; it is another user's: work in a checkout of your own"
-        raise NotPermittedError(msg) from error
+        raise NotPermittedError(
+            f"{place} cannot be read: {error.strerror}; it is another user's: work in a checkout of your own"
+        ) from error
     found = []
     for path in paths:
         try:

@@ -93,8 +93,7 @@ class ClusterDir:
         try:
             ask = held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE)).ask
         except ValueError as error:
-            msg = f"WORK_DIR {error}"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"WORK_DIR {error}") from error
         return MainFiles(ask), path
 
     def create(self) -> None:
@@ -152,11 +151,10 @@ class ClusterDir:
             self.unusable[name] = why
             return None
         if fields.get("schema") != SCHEMA:
-            msg = (
+            raise SettingsError(
                 f"{self.url}/{name} has schema {str(fields.get('schema'))[:64]!r}, this node knows {SCHEMA};"
                 " run the same version on every node and launcher"
             )
-            raise SettingsError(msg)
         return fields
 
     def is_there(self, name: str) -> bool:
@@ -266,8 +264,7 @@ class ClusterDir:
         try:
             return self._ask(name, request)
         except FileNotFoundError as error:  # no bucket, or a cluster dir whose storage has gone away
-            msg = f"{self.url}: {error}"
-            raise StorageError(msg) from error
+            raise StorageError(f"{self.url}: {error}") from error
 
     def _ask(self, name: str, request: Callable[[str], T]) -> T:
         path = f"{self._path}/{name}" if name else self._path
@@ -288,11 +285,11 @@ class ClusterDir:
             if isinstance(error, ClusterError) and error.exit_code == ExitCode.NOT_PERMITTED:
                 raise NotPermittedError(str(error)) from error  # a backend that tells files: it has named the right
             if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
-                msg = f"{self.url}/{name}: {error}; allow this node to write there, or set another WORK_DIR"
-                raise NotPermittedError(msg) from error
+                raise NotPermittedError(
+                    f"{self.url}/{name}: {error}; allow this node to write there, or set another WORK_DIR"
+                ) from error
             self._is_connection_lost = self.url.partition("://")[0] in _CONNECTED
-            msg = f"{self.url}/{name}: {type(error).__name__}: {error}"
-            raise StorageError(msg) from error
+            raise StorageError(f"{self.url}/{name}: {type(error).__name__}: {error}") from error
 
 
 def _base_name(entry: Mapping[str, Any]) -> str:
@@ -301,12 +298,10 @@ def _base_name(entry: Mapping[str, Any]) -> str:
 
 def _object(body: bytes) -> dict[str, Any]:
     if len(body) > MAX_BYTES:
-        msg = f"larger than {MAX_BYTES} bytes"
-        raise ValueError(msg)
+        raise ValueError(f"larger than {MAX_BYTES} bytes")
     fields = json.loads(body)
     if not isinstance(fields, dict):
-        msg = "not a JSON object"
-        raise ValueError(msg)
+        raise ValueError("not a JSON object")
     return fields
 
 
@@ -331,11 +326,9 @@ def _open(url: str, patience_s: float | None, **options: bool) -> tuple[Any, str
             return oci_storage.open_files(url, patience_s)
         file_system, path = fsspec.url_to_fs(url, **options)
     except (ImportError, ValueError) as error:
-        msg = f"WORK_DIR {url}: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"WORK_DIR {url}: {error}") from error
     except OSError as error:  # some file systems (ftp) connect here
-        msg = f"{url}: {type(error).__name__}: {error}"
-        raise StorageError(msg) from error
+        raise StorageError(f"{url}: {type(error).__name__}: {error}") from error
     if "file" in (file_system.protocol if isinstance(file_system.protocol, tuple) else (file_system.protocol,)):
         return LocalFiles(), path
     if protocol == "ftp":

@@ -56,8 +56,7 @@ def read_settings_file(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} cannot be read: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{path} cannot be read: {error}") from error
     for number, line in enumerate(lines, start=1):
         if plain := _PLAIN.fullmatch(line):
             values[plain[1]] = plain[2]
@@ -68,16 +67,14 @@ def read_settings_file(path: Path) -> dict[str, str]:
             before = _BEFORE_COMMENT.match(line)
             words = shlex.split(before[0] if before else line)
         except ValueError as error:
-            msg = f"{path}:{number}: {error}: {_shown(line)}"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"{path}:{number}: {error}: {_shown(line)}") from error
         if not words:
             continue
         if len(words) > 1 and words[0] == "export":  # a file for shells, too
             del words[0]
         key, equals, value = words[0].partition("=")
         if len(words) > 1 or not equals or not _VARIABLE.fullmatch(key):
-            msg = f"{path}:{number}: expected KEY=VALUE (quote a value with spaces), got: {_shown(line)}"
-            raise SettingsError(msg)
+            raise SettingsError(f"{path}:{number}: expected KEY=VALUE (quote a value with spaces), got: {_shown(line)}")
         values[key] = value
     return values
 
@@ -136,8 +133,7 @@ class SettingsReader:
             return default
         try:
             if not text:
-                msg = "is not set"
-                raise ValueError(msg)
+                raise ValueError("is not set")
             return parse(text)
         except ValueError as error:
             self.problems.append(f"{name}: {error}" if text else f"{name} {error}")
@@ -160,8 +156,7 @@ def framework_dir(name: str, root: Path = PROJECT_ROOT) -> Path:
     """Return the folder of framework *name*."""
     known = sorted(path.parent.name for path in root.glob("*/start-master.sh"))
     if name not in known:
-        msg = f"unknown framework '{name}'; this checkout has: {', '.join(known) or 'none'}"
-        raise ValueError(msg)
+        raise ValueError(f"unknown framework '{name}'; this checkout has: {', '.join(known) or 'none'}")
     return root / name
 
 

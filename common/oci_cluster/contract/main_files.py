@@ -111,8 +111,9 @@ def rest_bytes(lengths: bytes, max_header: int, max_body: int) -> int:
 def check_name(name: str) -> str:
     """Return *name* if a file can have it: there are no folders."""
     if not _NAME.fullmatch(name):
-        msg = f"{name[:300]!r} cannot be the name of a file in the memory of main: a work dir of main:// has no folders"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{name[:300]!r} cannot be the name of a file in the memory of main: a work dir of main:// has no folders"
+        )
     return name
 
 
@@ -201,8 +202,9 @@ class RemoteFiles:
     def ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
         """Return the answer to a *request*, see :data:`Ask`."""
         if len(body) > MAX_FILE:
-            msg = f"{len(body)} bytes are more than a file in the memory of main can have ({MAX_FILE})"
-            raise RequestFailedError(msg, is_passing=False)
+            raise RequestFailedError(
+                f"{len(body)} bytes are more than a file in the memory of main can have ({MAX_FILE})", is_passing=False
+            )
         until = self._clock() + self._request_s
         try:
             connection = self._connection or self._connect()
@@ -221,8 +223,7 @@ class RemoteFiles:
             return answer, content
         if said in _ERRORS:
             raise _ERRORS[said](request.get("name", ""))
-        msg = f"main at {self._where} refuses: {str(said)[:300]}"
-        raise RequestFailedError(msg, is_passing=False)
+        raise RequestFailedError(f"main at {self._where} refuses: {str(said)[:300]}", is_passing=False)
 
     @property
     def _where(self) -> str:

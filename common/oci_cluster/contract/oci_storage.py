@@ -280,8 +280,10 @@ class OciFiles:
             # What connections raise has many bases: those of the SDK, requests, urllib3, ssl and the system.
             except Exception as error:
                 if isinstance(error, OSError) or type(error).__module__.startswith(("oci.", "urllib3", "requests")):
-                    msg = f"no answer from Object Storage to {operation}: {_first_line(error)}; {_PASSING_ADVICE}"
-                    raise RequestFailedError(msg, is_passing=True) from error
+                    raise RequestFailedError(
+                        f"no answer from Object Storage to {operation}: {_first_line(error)}; {_PASSING_ADVICE}",
+                        is_passing=True,
+                    ) from error
                 raise
 
         return self._repeats.call(request)
@@ -335,8 +337,7 @@ def _content(response: Any) -> bytes:
     body = bytes(response.data.content)
     told = response.headers.get("content-length")
     if told is not None and len(body) != int(told):
-        msg = f"the answer has {len(body)} bytes of {told}"
-        raise ConnectionError(msg)
+        raise ConnectionError(f"the answer has {len(body)} bytes of {told}")
     return body
 
 

@@ -31,5 +31,6 @@ def checked(url: str, own: Collection[str], what: str) -> str:
     """
     if "::" not in url and (_BUCKET.fullmatch(url) or url.rstrip("/") in {one.rstrip("/") for one in own}):
         return url
-    msg = f"{what} tells of a WORK_DIR that is not opened unasked: {printable(url)}; if it is yours, set WORK_DIR to it"
-    raise LostPlanError(msg)
+    raise LostPlanError(
+        f"{what} tells of a WORK_DIR that is not opened unasked: {printable(url)}; if it is yours, set WORK_DIR to it"
+    )

@@ -74,8 +74,9 @@ def parse_place(url: str) -> tuple[str, int]:
     """Return host and port of main in a work dir in its memory."""
     found = _PLACE.fullmatch(url)
     if found is None or not 0 < int(found["port"]) < 65536:
-        msg = f"'{url}' is not main://HOST:PORT, with a name or an address of main and a port from 1 to 65535"
-        raise ValueError(msg)
+        raise ValueError(
+            f"'{url}' is not main://HOST:PORT, with a name or an address of main and a port from 1 to 65535"
+        )
     return found["host"].strip("[]"), int(found["port"])
 
 
@@ -83,8 +84,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds that *text* names: ``90``, ``90s``, ``1.5m``, ``2h`` or ``1d``."""
     match = _DURATION.fullmatch(text.strip())
     if not match:
-        msg = f"'{text}' is not a duration; write seconds, or a number with s, m, h or d, such as 90s or 2h"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a duration; write seconds, or a number with s, m, h or d, such as 90s or 2h")
     return float(match[1]) * _UNIT_S[match[2]]
 
 
@@ -93,15 +93,13 @@ def parse_time(text: str) -> float:
     try:
         return float(moment(text.strip()))
     except (ValueError, OverflowError) as error:
-        msg = f"'{text}' is not a time such as 2026-01-31T23:59:59Z"
-        raise ValueError(msg) from error
+        raise ValueError(f"'{text}' is not a time such as 2026-01-31T23:59:59Z") from error
 
 
 def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int:
     """Return *text* as a whole number of *minimum* to *maximum*."""
     if not re.fullmatch(r"-?\d{1,18}", text.strip()) or not minimum <= int(text) <= maximum:
-        msg = f"'{text}' is not a whole number from {minimum} to {maximum}"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a whole number from {minimum} to {maximum}")
     return int(text)
 
 
@@ -112,8 +110,7 @@ def parse_gpus(text: str) -> int | str:
     try:
         return parse_count(text, maximum=1000)
     except ValueError as error:
-        msg = f"{error}, nor auto nor all"
-        raise ValueError(msg) from error
+        raise ValueError(f"{error}, nor auto nor all") from error
 
 
 def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
@@ -121,8 +118,7 @@ def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
     first, colon, last = text.strip().partition(":")
     least, most = (parse_count(part, maximum=maximum) if colon else -1 for part in (first, last))
     if not 0 <= least <= most:
-        msg = f"'{text}' is not two numbers, the smaller first, such as 1:10"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not two numbers, the smaller first, such as 1:10")
     return least, most
 
 
@@ -130,19 +126,16 @@ def parse_ports(text: str) -> tuple[int, ...]:
     """Return the ports that *text* names, blanks or commas between."""
     found = tuple(parse_count(word, minimum=1, maximum=65535) for word in text.replace(",", " ").split())
     if twice := [port for number, port in enumerate(found) if port in found[:number]]:
-        msg = f"{twice[0]} stands there twice"
-        raise ValueError(msg)
+        raise ValueError(f"{twice[0]} stands there twice")
     return found
 
 
 def parse_module(text: str) -> str:
     """Return *text* if it names a module, as ``python -m`` takes it."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", text):
-        msg = f"'{text}' is not the name of a module, such as package.train"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not the name of a module, such as package.train")
     if text.endswith(".py"):
-        msg = f"'{text}' is a file's name; a module is named without .py: {text.removesuffix('.py')}"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is a file's name; a module is named without .py: {text.removesuffix('.py')}")
     return text
 
 
@@ -150,8 +143,7 @@ def parse_files(text: str) -> list[Path]:
     """Return the files that *text* names, blanks between, relative to the working directory."""
     found = [Path(word).expanduser() for word in shlex.split(text)]
     if missing := [str(path) for path in found if not path.is_file()]:
-        msg = f"there is no file {', '.join(missing)} in {Path.cwd()}"
-        raise ValueError(msg)
+        raise ValueError(f"there is no file {', '.join(missing)} in {Path.cwd()}")
     return found
 
 
@@ -166,8 +158,7 @@ def parse_folders(text: str) -> list[str]:
     for word in text.split(","):
         path = PurePosixPath(word.strip())
         if path.is_absolute() or ".." in path.parts or not path.parts:
-            msg = f"'{word.strip()}' is not a folder inside the code, such as checkpoints"
-            raise ValueError(msg)
+            raise ValueError(f"'{word.strip()}' is not a folder inside the code, such as checkpoints")
         found.append(str(path))
     return list(dict.fromkeys(found))
 
@@ -189,8 +180,7 @@ def parse_profiled(text: str) -> list[str]:
     names = text.replace(",", " ").split()
     for name in names if names != ["ALL"] else []:
         if not is_node(name):
-            msg = f"'{name}' is no node: MAIN, WORKER_1, ..., or ALL"
-            raise ValueError(msg)
+            raise ValueError(f"'{name}' is no node: MAIN, WORKER_1, ..., or ALL")
     return names
 
 
@@ -209,20 +199,17 @@ def parse_named_args(text: str) -> list[str]:
         for word in shlex.split(text):
             key, equals, value = word.partition("=")
             if not equals or not key:
-                msg = f"'{word}' is not of the form k=v"
-                raise ValueError(msg)
+                raise ValueError(f"'{word}' is not of the form k=v")
             pairs.append((_plain(key), _plain(value)))
     return [part for key, value in pairs for part in (f"--{key}", value)]
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        msg = f"{json.dumps(value)} is not a string or a number; quote it"
-        raise ValueError(msg)
+        raise ValueError(f"{json.dumps(value)} is not a string or a number; quote it")
     text = str(value)
     if "\0" in text:
-        msg = f"{text!r} holds a NUL character"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} holds a NUL character")
     return text
 
 

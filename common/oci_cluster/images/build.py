@@ -90,8 +90,7 @@ def default_base(dockerfile: Path) -> str:
     """Return the base image that *dockerfile* names, as all do."""
     found = _BASE.search(dockerfile.read_text())
     if found is None:
-        msg = f"{dockerfile} has no line 'ARG BASE_IMAGE=...'; name the base: BASE_IMAGE=..."
-        raise SettingsError(msg)
+        raise SettingsError(f"{dockerfile} has no line 'ARG BASE_IMAGE=...'; name the base: BASE_IMAGE=...")
     return found[1]
 
 
@@ -111,21 +110,18 @@ def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build:
     """
     there = with_dockerfile(client.root)
     if missing := [name for name in frameworks if name not in there]:
-        msg = f"there is no {missing[0]}/Dockerfile; there is one of: {', '.join(there) or 'none'}"
-        raise SettingsError(msg)
+        raise SettingsError(f"there is no {missing[0]}/Dockerfile; there is one of: {', '.join(there) or 'none'}")
     if push and not choices.registry:
-        msg = (
+        raise SettingsError(
             "REGISTRY is not set: where are images pushed to? make build push "
             "REGISTRY=<region>.ocir.io/<namespace>/<folder>, or a line in config.env"
         )
-        raise SettingsError(msg)
     place = client.engine.place()
     if build and place and place.is_dir() and (free := shutil.disk_usage(place).free) < _DISK_BYTES:
-        msg = (
+        raise BackendError(
             f"{place}, where {client.program} keeps images, has {free / 1e9:.1f} GB free, "
             f"{_DISK_BYTES / 1e9:.0f} GB are needed; make room: {client.program} system prune"
         )
-        raise BackendError(msg)
     if push:
         registry.check_login(choices, client.environ)
 

@@ -53,10 +53,9 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
     def inside(text: str) -> str:
         path = Path(text).expanduser().resolve()
         if not path.exists() or not path.is_relative_to(root.resolve()):
-            msg = (
+            raise ValueError(
                 f"'{text}' is outside {root}, and a build sees nothing else; copy it there, or name a folder in {root}"
             )
-            raise ValueError(msg)
         return str(path.relative_to(root.resolve()))
 
     choices = Choices(
@@ -109,13 +108,11 @@ def _git(root: Path, *arguments: str) -> str:
 
 def _registry(text: str) -> str:
     if not _REPOSITORY.fullmatch(text.rstrip("/")):
-        msg = f"'{text}' is not a registry such as iad.ocir.io/mynamespace/training"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a registry such as iad.ocir.io/mynamespace/training")
     return text.rstrip("/")
 
 
 def _tag(text: str) -> str:
     if not _TAG.fullmatch(text):
-        msg = f"'{text}' is not a tag: letters, digits, _ . - and 128 of them at most"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a tag: letters, digits, _ . - and 128 of them at most")
     return text

@@ -105,8 +105,7 @@ def _install_with_uv(uv: Uv, directory: Path, files: Sequence[EnvFile], say: Say
             uv.install(directory, words)
         except SettingsError as error:
             asking = ", ".join(str(file.path) for file in files)
-            msg = f"{error}\nAsked for by {asking}; what a lock has is not replaced."
-            raise SettingsError(msg) from error
+            raise SettingsError(f"{error}\nAsked for by {asking}; what a lock has is not replaced.") from error
 
 
 def _check_without_conda(files: Sequence[EnvFile]) -> None:
@@ -127,12 +126,11 @@ def _check_without_conda(files: Sequence[EnvFile]) -> None:
                     is_so = False
                 problems += [] if is_so else [f"{file.path} asks for '{entry}', this base has Python {version}"]
     if problems:
-        msg = (
+        raise SettingsError(
             f"{'; '.join(problems)}. This base image has none of {', '.join(_CONDAS)}: "
             "list PyPI's packages under 'pip:', "
             "or choose a BASE_IMAGE that has conda, or that has the Python which the file asks for"
         )
-        raise SettingsError(msg)
 
 
 def _install_with_conda(conda: str, directory: Path, files: Sequence[EnvFile], say: Say, torch: str) -> None:

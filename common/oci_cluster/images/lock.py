@@ -40,11 +40,11 @@ def write_lock(uv: str, path: Path, common: Path) -> None:
             command, input="\n".join(lists[-1]), capture_output=True, text=True, check=False
         )
     except OSError as error:
-        msg = f"'{uv}' cannot be run ({error.strerror}); install uv, or name yours: make lock UV=..."
-        raise BackendError(msg) from error
+        raise BackendError(
+            f"'{uv}' cannot be run ({error.strerror}); install uv, or name yours: make lock UV=..."
+        ) from error
     if done.returncode:
-        msg = f"uv cannot lock {lock}: {done.stderr.strip()}"
-        raise BackendError(msg)
+        raise BackendError(f"uv cannot lock {lock}: {done.stderr.strip()}")
     lock.write_text(head(*lists) + lock.read_text(encoding="utf-8"), encoding="utf-8")
 
 

@@ -47,8 +47,7 @@ def of_built(framework: str, root: Path) -> dict[str, str]:
     """
     if record := read(framework, root):
         return record
-    msg = f"no image of {framework} has been built here; make build-{framework}"
-    raise SettingsError(msg)
+    raise SettingsError(f"no image of {framework} has been built here; make build-{framework}")
 
 
 def platform_of(record: Mapping[str, str]) -> str:

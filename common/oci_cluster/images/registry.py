@@ -34,11 +34,10 @@ def check_login(choices: Choices, environ: Mapping[str, str]) -> None:
         urllib.request.urlopen(f"https://{host}/v2/", timeout=10).close()
     except urllib.error.HTTPError as error:
         if error.code in {401, 403}:
-            msg = (
+            raise NotPermittedError(
                 f"not logged in to {host}: {choices.engine} login {host} "
                 "(OCI: the password is an auth token, docs/images.md)"
-            )
-            raise NotPermittedError(msg) from error
+            ) from error
     except OSError:
         return  # the engine may reach it where this machine does not: the push itself will tell
 
@@ -79,8 +78,7 @@ def _built(framework: str, name: str, root: Path) -> dict[str, str]:
     record = records.read(framework, root)
     if record is None or record["image"] != name:
         last = f"; the last one was {record['image']}" if record else ""
-        msg = f"{name} has not been built here{last}; make build-{framework}"
-        raise SettingsError(msg)
+        raise SettingsError(f"{name} has not been built here{last}; make build-{framework}")
     return record
 
 
@@ -112,8 +110,7 @@ def _reference(client: Client, image: str, done: str) -> str:
         # podman writes a name of Docker Hub out: docker.io/library/python.
         if repository in {name, name.removeprefix("docker.io/library/")} and _DIGEST.fullmatch(digest):
             return str(reference)
-    msg = f"{client.program} does not tell the digest of {image}, which was {done}; it has {listed}"
-    raise BackendError(msg)
+    raise BackendError(f"{client.program} does not tell the digest of {image}, which was {done}; it has {listed}")
 
 
 def pinned_base(client: Client, base: str) -> str:
@@ -124,8 +121,9 @@ def pinned_base(client: Client, base: str) -> str:
         BackendError: its registry does not have it, or does not answer.
     """
     if "@" in base:
-        msg = f"BASE_IMAGE={base} names a digest already; to renew it, make pin-base BASE_IMAGE=<name>:<tag>"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"BASE_IMAGE={base} names a digest already; to renew it, make pin-base BASE_IMAGE=<name>:<tag>"
+        )
     client.ask("pull", "--quiet", base)
     return f"# {base}, as its registry had it at {now()}\nBASE_IMAGE={_reference(client, base, 'pulled')}"
 
@@ -143,14 +141,12 @@ def pull_check(client: Client, frameworks: Sequence[str]) -> None:
 def _pull_check(client: Client, framework: str) -> None:
     record = records.of_built(framework, client.root)
     if not record["digest"]:
-        msg = f"{record['image']} has not been pushed; make push-{framework}"
-        raise SettingsError(msg)
+        raise SettingsError(f"{record['image']} has not been pushed; make push-{framework}")
     reference = f"{record['image'].rpartition(':')[0]}@{record['digest']}"
     client.ask("pull", "--quiet", reference)
     pulled = client.ask("image", "inspect", "--format", "{{.Id}}", reference)
     if pulled.removeprefix("sha256:") != record["id"].removeprefix("sha256:"):
-        msg = f"{reference} is {pulled}, built here was {record['id']}; make push-{framework}"
-        raise BackendError(msg)
+        raise BackendError(f"{reference} is {pulled}, built here was {record['id']}; make push-{framework}")
     proof = ["python", "-I", "-c", "import ocifs"]
     client.ask("run", "--rm", "--pull", "never", "--network", "none", reference, *proof)
     client.say(f"{framework}: {reference} can be pulled, and starts")

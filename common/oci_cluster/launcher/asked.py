@@ -61,8 +61,9 @@ class Asked:
         # One that waits for a disk ends when that answers; whoever has this process's children then sees to it.
         os.waitpid(self._child, 0 if self._is_told else os.WNOHANG)
         if not self._is_told:
-            msg = "its work dir does not answer: look at the disk or the service behind it, then ask again"
-            raise StorageError(msg)
+            raise StorageError(
+                "its work dir does not answer: look at the disk or the service behind it, then ask again"
+            )
         told = json.loads(self._body or b'{"bug": "it was killed"}')
         if "bug" in told:
             raise RuntimeError(told["bug"])

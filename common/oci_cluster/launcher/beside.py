@@ -49,18 +49,17 @@ def variables_beside(line: CommandLine, kind: Kind) -> dict[str, str]:
 def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: Plan) -> dict[str, str]:
     """Return what a Client() of Dask needs on another node to reach *cluster*."""
     if not (backend.is_this_machine and backend.is_free_to_ask and _is_here(plan)):
-        msg = (
+        raise UsageError(
             f"--in {cluster.name}: nodes of another cluster do not reach a scheduler on {backend.name}; "
             f"run the notebook on main instead: session.sh jupyter --workers N, or on your machine: "
             f"connect.sh {cluster.name} --python"
         )
-        raise UsageError(msg)
     if plan.framework != "dask" or "DASHBOARD_PORT" not in plan.limits.ports:
-        msg = f"--in {cluster.name}: Client() connects to clusters of Dask, and this one is of {plan.framework}"
-        raise UsageError(msg)
+        raise UsageError(
+            f"--in {cluster.name}: Client() connects to clusters of Dask, and this one is of {plan.framework}"
+        )
     if not lifecycle.is_running(cluster):
-        msg = f"--in {cluster.name}: it has ended; list.sh shows the clusters that run"
-        raise UsageError(msg)
+        raise UsageError(f"--in {cluster.name}: it has ended; list.sh shows the clusters that run")
     connected = Connected(backend, cluster, plan, say_to_stderr(program()))
     try:
         host, port = connected.connections.reach("MAIN", plan.limits.ports["DASHBOARD_PORT"])
@@ -95,5 +94,4 @@ def _outputs(cluster: Cluster, plan: Plan, *, is_running: bool) -> str:
     except ClusterError:  # this machine does not read its work dir
         pass
     why = "they come here when it has ended" if is_running else "it has left none"
-    msg = f"--in {cluster.name}: there are no outputs to show: {why}"
-    raise UsageError(msg)
+    raise UsageError(f"--in {cluster.name}: there are no outputs to show: {why}")

@@ -86,8 +86,7 @@ def _defaults(root: Path) -> list[str]:
     """Return the words of a command line that has none: the first framework of the checkout *root*, and its workers."""
     frameworks = sorted(path.parent.name for path in root.glob("*/start-master.sh"))
     if not frameworks:
-        msg = f"there is no framework in {root}; a framework is a folder with start-master.sh"
-        raise UsageError(msg)
+        raise UsageError(f"there is no framework in {root}; a framework is a folder with start-master.sh")
     return [frameworks[0], _WORKERS]
 
 

@@ -31,10 +31,9 @@ def client_port(plan: Plan, folder: Path) -> int:
     names = framework_words(folder, "CLIENT_PORT")
     if not names or names[0] not in plan.limits.ports:
         others = ", ".join(sorted(path.parents[1].name for path in folder.parent.glob("*/client/address.env")))
-        msg = (
+        raise UsageError(
             f"no program outside connects to {plan.framework}; --python is for frameworks with a CLIENT_PORT: {others}"
         )
-        raise UsageError(msg)
     return plan.limits.ports[names[0]]
 
 
@@ -105,7 +104,8 @@ def _certificate(cluster: Cluster, plan: Plan, reach: Reach) -> tuple[str, str]:
     cluster_dir = ClusterDir(url, cluster.launch_id, plan.launch_key)
     pair: Mapping[str, object] | None = cluster_dir.read(CERTIFICATE, any_life=True)
     if pair is None:
-        msg = f"{cluster.name} has no certificate yet; wait until it is ready: scripts/status.sh {cluster.name}"
-        raise BackendError(msg)
+        raise BackendError(
+            f"{cluster.name} has no certificate yet; wait until it is ready: scripts/status.sh {cluster.name}"
+        )
     passphrase = cluster_dir.key_for("certificate").hex().encode()
     return str(pair.get("certificate")), decrypted(str(pair.get("key")), passphrase)

@@ -84,11 +84,10 @@ class Connected:
         try:
             return path.read_text()
         except FileNotFoundError:
-            msg = (
+            raise UsageError(
                 f"the token of {self.cluster.name} is kept where it was launched, and there is no {path}: "
                 "run connect.sh there, or bring that file here"
-            )
-            raise UsageError(msg) from None
+            ) from None
 
     def known_ports(self) -> dict[str, int]:
         """Return main's ports by their names."""
@@ -143,10 +142,9 @@ class Connected:
         with contextlib.closing(self.backend.way(self.cluster, self.plan, node, port, self.say)) as way:
             host, _, _ = way.address.rpartition(":")
         if host and not is_of_this_user(host, port):
-            msg = (
+            raise BackendError(
                 f"it is not this user's process that listens on port {port} of {host}; SESSION_PORT names another port"
             )
-            raise BackendError(msg)
 
     def _facts(self) -> dict[str, str]:
         try:
@@ -161,8 +159,7 @@ def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None
     """Raise BackendError where nobody answers, or where a session's port answers that does not know its token."""
     status = check_reachable(host, port, probe)
     if is_session and status in {401, 403}:
-        msg = f"what answers there is not this session: it refuses the session's token ({status})"
-        raise BackendError(msg)
+        raise BackendError(f"what answers there is not this session: it refuses the session's token ({status})")
 
 
 def connect(line: CommandLine) -> int:
@@ -211,8 +208,7 @@ def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: 
         why = f": {state.details}" if state.details else ""
         if signals is None:
             command = f"scripts/status.sh {cluster.name}"
-            msg = f"{node} of {cluster.name} has not started yet{why}; {command} says what it waits for"
-            raise UsageError(msg)
+            raise UsageError(f"{node} of {cluster.name} has not started yet{why}; {command} says what it waits for")
         _stop_if_told(signals)
         line = f"waiting for {node} of {cluster.name} to start{why}"
         if line != told:
@@ -224,12 +220,10 @@ def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: 
 def _running(lifecycle: Lifecycle, cluster: Cluster, node: str) -> NodeState:
     states = {state.node: state for state in lifecycle.states(cluster)}
     if node not in states:
-        msg = f"{cluster.name} has no node '{node}'; it has {', '.join(states)}"
-        raise UsageError(msg)
+        raise UsageError(f"{cluster.name} has no node '{node}'; it has {', '.join(states)}")
     if not states[node].is_running:
         what = f"{node} of {cluster.name}" if lifecycle.is_running(cluster) else cluster.name
-        msg = f"{what} has ended: nothing of it can be reached; scripts/list.sh shows the clusters that run"
-        raise UsageError(msg)
+        raise UsageError(f"{what} has ended: nothing of it can be reached; scripts/list.sh shows the clusters that run")
     return states[node]
 
 
@@ -274,8 +268,9 @@ def _usual(connected: Connected, known: dict[str, int]) -> str:
         return connected.kind.name
     if "dashboard" in known:
         return "dashboard"
-    msg = f"which port? --port NAME or --port NUMBER; {connected.cluster.name} has: {', '.join(known) or 'none'}"
-    raise UsageError(msg)
+    raise UsageError(
+        f"which port? --port NAME or --port NUMBER; {connected.cluster.name} has: {', '.join(known) or 'none'}"
+    )
 
 
 def open_in_browser(url: str, page: Path) -> None:
@@ -288,8 +283,7 @@ def open_in_browser(url: str, page: Path) -> None:
 
 def _stop_if_told(signals: Signals) -> None:
     if signals.received is not None:
-        msg = "stopped"
-        raise StoppedError(msg)
+        raise StoppedError("stopped")
 
 
 def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say, look_s: float) -> None:

@@ -42,8 +42,7 @@ class Forwarder:
             self._server = _Server(way, port, say)
         except OSError as error:
             why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            msg = f"port {port} of this machine {why}; choose another: --port OTHER:{port}"
-            raise UsageError(msg) from error
+            raise UsageError(f"port {port} of this machine {why}; choose another: --port OTHER:{port}") from error
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
 
@@ -229,8 +228,7 @@ def check_reachable(host: str, port: int, path: str) -> int:
             if not client.sock.recv(1):
                 raise ConnectionResetError(errno.ECONNRESET, "the connection was closed at once")
     except (OSError, http.client.HTTPException) as error:
-        msg = f"nobody answers there ({error})"
-        raise BackendError(msg) from error
+        raise BackendError(f"nobody answers there ({error})") from error
     else:
         return 0
     finally:

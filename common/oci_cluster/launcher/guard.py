@@ -88,8 +88,9 @@ def _readable(own: Mapping[str, str]) -> int:
     """Return a file descriptor from which *own* can be read."""
     content = json.dumps(dict(own)).encode()
     if len(content) > _MOST_BYTES:
-        msg = f"settings: they have {len(content)} bytes, {_MOST_BYTES} at most; put the longest into config.env"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"settings: they have {len(content)} bytes, {_MOST_BYTES} at most; put the longest into config.env"
+        )
     reader, writer = os.pipe()
     os.write(writer, content)
     os.close(writer)

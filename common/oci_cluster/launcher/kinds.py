@@ -51,22 +51,20 @@ def read_kind(root: Path, name: str) -> Kind:
         SettingsError: its ``session.env`` cannot be used.
     """
     if name not in (known := known_kinds(root)):
-        msg = f"unknown kind of session '{name}'; this checkout has: {', '.join(known) or 'none'}"
-        raise UsageError(msg)
+        raise UsageError(f"unknown kind of session '{name}'; this checkout has: {', '.join(known) or 'none'}")
     folder = root / "scripts" / "sessions" / name
     found = read_settings_file(folder / FILE)
     url, command = found.get("SESSION_URL", ""), found.get("SESSION_COMMAND", "")
     try:
         port = parse_count(found.get("SESSION_PORT", ""), minimum=1, maximum=65535)
     except ValueError as error:
-        msg = f"{folder / FILE}: SESSION_PORT: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{folder / FILE}: SESSION_PORT: {error}") from error
     if bool(url) == bool(command):
-        msg = f"{folder / FILE}: expected one of SESSION_URL and SESSION_COMMAND: how a person reaches the session"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{folder / FILE}: expected one of SESSION_URL and SESSION_COMMAND: how a person reaches the session"
+        )
     beside = found.get("SESSION_IN", "")
     if beside not in {"", *BESIDE}:
-        msg = f"{folder / FILE}: SESSION_IN: '{beside}' is none of {', '.join(BESIDE)}"
-        raise SettingsError(msg)
+        raise SettingsError(f"{folder / FILE}: SESSION_IN: '{beside}' is none of {', '.join(BESIDE)}")
     settings = {key: text for key, text in found.items() if key not in _OF_KINDS}
     return Kind(name, folder, port, url, command, found.get("SESSION_PROBE", ""), beside, settings)

@@ -187,8 +187,7 @@ def _run(
             print(told, flush=True)
         except BrokenPipeError as error:
             discard(sys.stdout)
-            msg = "the reader of the output has gone"
-            raise StoppedError(msg, exit_code=128 + signal.SIGPIPE) from error
+            raise StoppedError("the reader of the output has gone", exit_code=128 + signal.SIGPIPE) from error
     return 0
 
 

@@ -84,8 +84,9 @@ class Lifecycle:
     def check_name(self, name: str) -> None:
         """Raise where a cluster called *name* runs."""
         if self._running(self._backend.find(name)):
-            msg = f"a cluster named '{name}' is running; choose another --name, or end it: {self._stop_command(name)}"
-            raise UsageError(msg)
+            raise UsageError(
+                f"a cluster named '{name}' is running; choose another --name, or end it: {self._stop_command(name)}"
+            )
 
     def _one_at_a_time(self) -> AbstractContextManager[object]:
         if not self._backend.is_this_machine:
@@ -138,15 +139,13 @@ class Lifecycle:
             if len(running) == 1:
                 return running[0]
             names = ", ".join(cluster.name for cluster in running) or "none"
-            msg = f"which cluster? running: {names}; scripts/list.sh --all shows those that have ended"
-            raise UsageError(msg)
+            raise UsageError(f"which cluster? running: {names}; scripts/list.sh --all shows those that have ended")
         fitting = [cluster for cluster in running if cluster.name == name] or [
             cluster for cluster in clusters if name in {cluster.name, cluster.cluster_id}
         ]
         if not fitting:
             known = ", ".join(dict.fromkeys(cluster.name for cluster in clusters)) or "none"
-            msg = f"there is no cluster '{name}'; known: {known}"
-            raise UsageError(msg)
+            raise UsageError(f"there is no cluster '{name}'; known: {known}")
         return fitting[-1]
 
     def choose_orphan(self, cluster_id: str) -> Cluster:
@@ -223,8 +222,7 @@ class Lifecycle:
             patience_s = self._patience_s(plan.limits) + self._backend.end_timeout_s
             if left := self._wait_for_end(cluster, patience_s, set(ended)):
                 command = self._stop_command(cluster.name)
-                msg = f"{', '.join(sorted(left))} did not end; end the whole cluster: {command}"
-                raise BackendError(msg)
+                raise BackendError(f"{', '.join(sorted(left))} did not end; end the whole cluster: {command}")
         return wanted
 
     def resize(self, cluster: Cluster, count: int, ended: Sequence[str]) -> list[str]:
@@ -264,8 +262,7 @@ class Lifecycle:
         self._end_by_force(cluster, added, self._patience_s(plan.limits))
         if not others:  # they have been taken away; else who follows the cluster takes all away
             self._backend.remove(cluster, self._say)
-        msg = f"{cluster.name} has ended meanwhile; launch it again: scripts/launch.sh"
-        raise UsageError(msg)
+        raise UsageError(f"{cluster.name} has ended meanwhile; launch it again: scripts/launch.sh")
 
     # --- End -----------------------------------------------------------------------------------------------
 
@@ -324,8 +321,7 @@ class Lifecycle:
             nodes = self._wait_for_end(cluster, patience_s)
         if nodes:
             names = ", ".join(sorted(nodes))
-            msg = f"{names} of {cluster.name} did not end; try again: {self._stop_command(cluster.name)}"
-            raise BackendError(msg)
+            raise BackendError(f"{names} of {cluster.name} did not end; try again: {self._stop_command(cluster.name)}")
 
     def _patience_s(self, limits: Limits) -> float:
         return limits.grace_period_s + self._backend.end_margin_s
@@ -363,13 +359,11 @@ def _scalable(backend: Backend, cluster: Cluster) -> tuple[Plan, list[NodeState]
         UsageError: it does not, or cannot.
     """
     if why := backend.why_fixed(cluster):
-        msg = f"{cluster.name} {why}"
-        raise UsageError(msg)
+        raise UsageError(f"{cluster.name} {why}")
     plan = backend.load(cluster)
     states = backend.states([cluster])[cluster.launch_id]
     if not any_running(states):
-        msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
-        raise UsageError(msg)
+        raise UsageError(f"{cluster.name} has ended; launch it again: scripts/launch.sh")
     return plan, states
 
 

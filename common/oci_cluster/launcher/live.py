@@ -76,8 +76,7 @@ def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterat
     finally:
         _remove(line, name, say)
     if code == ExitCode.STOPPED:
-        msg = f"{name} was stopped, and is removed"
-        raise StoppedError(msg)
+        raise StoppedError(f"{name} was stopped, and is removed")
     lines = [_LINE.search(text) for text in heard.text.splitlines()]
     proofs = [found for found in lines if found]
     for found in proofs:

@@ -299,8 +299,7 @@ def view_logs(
     """
     nodes = [state.node for state in states(cluster)]
     if shown.node and shown.node not in nodes:
-        msg = f"{cluster.name} has no node '{shown.node}'; it has {', '.join(nodes)}"
-        raise UsageError(msg)
+        raise UsageError(f"{cluster.name} has no node '{shown.node}'; it has {', '.join(nodes)}")
     nodes = [shown.node] if shown.node else nodes
     tail = None
     if shown.lines is not None:

@@ -85,5 +85,4 @@ def continue_in(python: Path) -> None:
         os.execv(python, [str(python), "-m", "oci_cluster", *sys.argv[1:]])  # noqa: S606 - our own interpreter
     except OSError as error:
         advice = f"remove {python.parents[1]}: the next launch makes it anew"
-        msg = f"{python} cannot be run: {error.strerror}; {advice}"
-        raise BackendError(msg) from error
+        raise BackendError(f"{python} cannot be run: {error.strerror}; {advice}") from error

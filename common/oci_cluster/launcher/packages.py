@@ -31,17 +31,15 @@ def packages_of(texts: Sequence[str], python: str) -> tuple[str, ...]:
     packages = tuple(dict.fromkeys(package for word in words for package in _listed(word)))
     for word in packages:
         if not _REQUIREMENT.fullmatch(word) or _FILE.fullmatch(word):
-            msg = (
+            raise UsageError(
                 f"--with '{word}' is not a package as pip names it, such as pandas or 'pandas>=2,<3'; "
                 "a folder of yours is given with --code"
             )
-            raise UsageError(msg)
     if packages and python:
-        msg = (
+        raise UsageError(
             f"--with adds to the framework's own environment, not to --python {python}; "
             f"install them there: python -m pip install {shlex.join(packages)}"
         )
-        raise UsageError(msg)
     return packages
 
 
@@ -54,6 +52,5 @@ def _listed(word: str) -> list[str]:
     entries = entries_of(path)
     if option := next((entry for entry in entries if entry.startswith("-")), ""):
         instead = f"set EXTRA_ENV={shlex.quote(str(path))} instead"
-        msg = f"--with {path}: '{option}' is an option of pip's, and no package; {instead}"
-        raise UsageError(msg)
+        raise UsageError(f"--with {path}: '{option}' is an option of pip's, and no package; {instead}")
     return entries

@@ -267,8 +267,7 @@ def _worker_counts(
     except ValueError as error:
         raise UsageError(str(error)) from error
     if bounds and not bounds[0] <= workers <= bounds[1]:
-        msg = f"workers: {workers} is not within ADAPT={text}; begin with {bounds[0]} to {bounds[1]}"
-        raise UsageError(msg)
+        raise UsageError(f"workers: {workers} is not within ADAPT={text}; begin with {bounds[0]} to {bounds[1]}")
     return workers, bounds
 
 
@@ -331,15 +330,13 @@ def scaled_workers(text: str, now: int, *, minimum: int, maximum: int) -> int:
     try:
         number = parse_count(text.removeprefix(sign))
     except ValueError:
-        msg = f"'{text}' is not a number of workers; write 4, +1 or -1"
-        raise UsageError(msg) from None
+        raise UsageError(f"'{text}' is not a number of workers; write 4, +1 or -1") from None
     wanted = now + number if sign == "+" else now - number if sign == "-" else number
     if not minimum <= wanted <= maximum:
-        msg = (
+        raise UsageError(
             f"{wanted} workers are not possible; choose {minimum} to {maximum} ({now} now); "
             "MIN_WORKERS sets the minimum"
         )
-        raise UsageError(msg)
     return wanted
 
 
@@ -347,8 +344,7 @@ def _workers(text: str, backend: str, maximum: int) -> int:
     try:
         return parse_count(text, maximum=maximum)
     except ValueError as error:
-        msg = f"workers: {error}, which is what the {backend} backend takes; try 3"
-        raise ValueError(msg) from error
+        raise ValueError(f"workers: {error}, which is what the {backend} backend takes; try 3") from error
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -357,19 +353,16 @@ def _pair(text: str) -> tuple[str, str]:
         msg = f"--env '{name}{'=...' if equals else ''}' is not NAME=VALUE"  # the value may be a secret
         raise ValueError(msg)
     if name in DECIDED:
-        msg = f"--env {name} is decided by the launch itself; leave it out"
-        raise ValueError(msg)
+        raise ValueError(f"--env {name} is decided by the launch itself; leave it out")
     if name in FLAG_ONLY:
-        msg = f"--env {name} is not accepted; use {FLAGS[name]} instead"
-        raise ValueError(msg)
+        raise ValueError(f"--env {name} is not accepted; use {FLAGS[name]} instead")
     return name, value
 
 
 def _cluster_name(text: str) -> str:
     """Return *text*, if it is a valid name also with the launch id added, and short enough for a table."""
     if len(text) > _LONGEST_NAME:
-        msg = f"'{text}' has {len(text)} characters, {_LONGEST_NAME} at most"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' has {len(text)} characters, {_LONGEST_NAME} at most")
     return parse_name(text)
 
 

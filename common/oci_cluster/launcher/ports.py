@@ -46,8 +46,9 @@ def parse_port(text: str, known: Mapping[str, int]) -> Port:
         number = parse_count(there, minimum=1, maximum=65535)
     except ValueError as error:
         names = ", ".join(sorted(known)) or "none"
-        msg = f"--port {text}: {error}; a port is a name of this cluster ({names}), a number, or 8888:6006, yours first"
-        raise UsageError(msg) from error
+        raise UsageError(
+            f"--port {text}: {error}; a port is a name of this cluster ({names}), a number, or 8888:6006, yours first"
+        ) from error
     return Port(number, local, next((name for name, port in known.items() if port == number), ""))
 
 

@@ -75,15 +75,14 @@ class _Session:
         """Refuse what this kind has no use for."""
         line, kind = self.line, self.kind
         if line.has("--in") and not kind.beside:
-            msg = f"--in: a session of {kind.name} is not beside a cluster; connect.sh reaches the ports of one"
-            raise UsageError(msg)
+            raise UsageError(
+                f"--in: a session of {kind.name} is not beside a cluster; connect.sh reaches the ports of one"
+            )
         if line.has("--key") and not _is_ssh(kind):
-            msg = f"--key is for sessions of ssh; {kind.name} is reached by a token: leave it out"
-            raise UsageError(msg)
+            raise UsageError(f"--key is for sessions of ssh; {kind.name} is reached by a token: leave it out")
         if line.has("--open") and (not kind.url or line.has("--detach")):
             why = "no browser opens it" if not kind.url else "with --detach nobody waits for it: connect.sh NAME --open"
-            msg = f"--open: {kind.name}: {why}"
-            raise UsageError(msg)
+            raise UsageError(f"--open: {kind.name}: {why}")
 
     def plan(self, line: CommandLine, backend: Backend) -> Plan:
         """Return the plan of the session, which the policy allows."""
@@ -140,8 +139,9 @@ class _Session:
         defaults = framework_defaults(framework_dir(plan.framework, PROJECT_ROOT))
         runs_on_all = defaults.get("ENTRY_ON") == "all" or defaults.get("GANG") == "1"
         if runs_on_all and len(plan.nodes) > 1:
-            msg = f"--workers: a session of {plan.framework} is main alone; workers are for --framework dask"
-            raise UsageError(msg)
+            raise UsageError(
+                f"--workers: a session of {plan.framework} is main alone; workers are for --framework dask"
+            )
 
     @contextlib.contextmanager
     def attend(self, cluster: Cluster, plan: Plan) -> Iterator[Callable[[], None]]:
@@ -173,8 +173,9 @@ def public_keys(files: list[str]) -> list[str]:
     home = Path("~/.ssh").expanduser()
     paths = [Path(file).expanduser() for file in files] or sorted(home.glob("id_*.pub"))
     if not paths:
-        msg = f"there is no {_PUBLIC_KEYS}; make a key with ssh-keygen -t ed25519, or name one: --key FILE.pub"
-        raise UsageError(msg)
+        raise UsageError(
+            f"there is no {_PUBLIC_KEYS}; make a key with ssh-keygen -t ed25519, or name one: --key FILE.pub"
+        )
     return [_public_key(path) for path in paths]
 
 
@@ -182,14 +183,13 @@ def _public_key(path: Path) -> str:
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
-        msg = (
+        raise UsageError(
             f"--key {path} cannot be read: {error.strerror}; name the file with your public key, such as id_ed25519.pub"
-        )
-        raise UsageError(msg) from error
+        ) from error
     if "PRIVATE KEY" in text:
-        msg = f"--key {path} is a private key, which stays with you; name the public one: {path}.pub"
-        raise UsageError(msg)
+        raise UsageError(f"--key {path} is a private key, which stays with you; name the public one: {path}.pub")
     if not (found := _PUBLIC_KEY.fullmatch(text.strip())):
-        msg = f"--key {path} holds no single public key as ssh-keygen writes it, such as 'ssh-ed25519 AAAA... me@here'"
-        raise UsageError(msg)
+        raise UsageError(
+            f"--key {path} holds no single public key as ssh-keygen writes it, such as 'ssh-ed25519 AAAA... me@here'"
+        )
     return found[1]

@@ -20,15 +20,13 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 def _number(text: str) -> float:
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text):
-        msg = f"'{text}' is not a number"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a number")
     return float(text)
 
 
 def _size(text: str) -> float:
     if not (found := _SIZE.fullmatch(text)):
-        msg = f"'{text}' is not a size such as 4g"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a size such as 4g")
     return float(found[1]) * _UNITS[found[2].lower()]
 
 
@@ -65,13 +63,13 @@ def check_policy(plan: Plan, root: Path) -> None:
     path = root / "scripts" / "sessions" / FILE
     policy = {name: text for name, text in read_settings_file(path).items() if text} if path.exists() else {}
     if unknown := sorted(set(policy) - {*_LARGEST, "ALLOWED_SHAPES", "ASK"}):
-        msg = f"{path}: {', '.join(unknown)} is no rule; the rules are {', '.join(_LARGEST)}, ALLOWED_SHAPES and ASK"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{path}: {', '.join(unknown)} is no rule; the rules are {', '.join(_LARGEST)}, ALLOWED_SHAPES and ASK"
+        )
     given = {**plan.settings, **plan.environment}
     if found := [*_too_large(policy, given, path), *_other_shapes(policy, given)]:
         ask = policy.get("ASK") or f"whoever keeps {path}"
-        msg = f"the policy of sessions does not allow this: {'; '.join(found)}; for more ask {ask}"
-        raise NotPermittedError(msg)
+        raise NotPermittedError(f"the policy of sessions does not allow this: {'; '.join(found)}; for more ask {ask}")
 
 
 def _too_large(policy: Mapping[str, str], given: Mapping[str, str], path: Path) -> Iterator[str]:
@@ -81,8 +79,7 @@ def _too_large(policy: Mapping[str, str], given: Mapping[str, str], path: Path) 
         try:
             limit = parse(limit_text)
         except ValueError as error:
-            msg = f"{path}: {rule}: {error}"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"{path}: {rule}: {error}") from error
         for name in names:
             if name not in given:  # another backend's
                 continue

@@ -34,8 +34,7 @@ def _number(text: str, minimum: int) -> None:
 def _range(text: str) -> None:
     first, _, last = text.partition(":")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        msg = f"'{text}' is not two numbers, the smaller first, such as 8700:8800"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not two numbers, the smaller first, such as 8700:8800")
 
 
 # The words in capitals that stand in SETTING_VALUES for many values.
@@ -61,11 +60,9 @@ def check_form(form: str, text: str) -> None:
         for word in named:
             _FORMS[word](text)
     except ValueError as error:
-        msg = f"{error}, nor {' nor '.join(literal)}" if literal else str(error)
-        raise ValueError(msg) from error
+        raise ValueError(f"{error}, nor {' nor '.join(literal)}" if literal else str(error)) from error
     if not named:
-        msg = f"'{text}' is not one of {', '.join(literal)}"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not one of {', '.join(literal)}")
 
 
 @dataclass(frozen=True)

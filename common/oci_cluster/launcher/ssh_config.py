@@ -29,11 +29,10 @@ def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str,
     """
     key, user = facts.get("ssh_host_key", ""), facts.get("ssh_user", "")
     if not _HOST_KEY.fullmatch(key) or not _USER.fullmatch(user):
-        msg = (
+        raise BackendError(
             f"{cluster.name} has not told the key of its host, by which ssh knows it: wait until it is ready; "
             f"scripts/status.sh {cluster.name} shows ssh_host_key then"
         )
-        raise BackendError(msg)
     directory = cluster.directory / "ssh"
     config = {
         "HostName": host,

@@ -29,8 +29,7 @@ def find_interpreter(text: str, cwd: Path) -> Path:
         path = Path(shutil.which(text) or path)  # python3.11, as a shell finds it
     path = path / "bin" / "python" if path.is_dir() else path
     if not os.access(path, os.X_OK):
-        msg = f"--python {text} is not an executable; give a Python interpreter, or an environment's folder"
-        raise ValueError(msg)
+        raise ValueError(f"--python {text} is not an executable; give a Python interpreter, or an environment's folder")
     # -I: what lies in this folder is none of its modules.
     asked = [str(path), "-I", "-c", "print('a Python')"]
     try:
@@ -40,8 +39,9 @@ def find_interpreter(text: str, cwd: Path) -> Path:
         answer = str(error)
     if answer != "a Python\n":
         said = printable(answer) or "it does not answer as one"
-        msg = f"--python {text} is not a Python that can be run: {said}; give one, or an environment's folder"
-        raise ValueError(msg)
+        raise ValueError(
+            f"--python {text} is not a Python that can be run: {said}; give one, or an environment's folder"
+        )
     return path.absolute()  # not resolved: a venv's python is a link that must stay one
 
 

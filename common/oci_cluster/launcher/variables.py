@@ -44,8 +44,9 @@ def _with_value(text: str, environ: Mapping[str, str]) -> str:
     if not _NAME.fullmatch(text):  # NAME=VALUE; what is neither is refused where pairs are checked
         return text
     if text not in environ:
-        msg = f"--env {text}: there is no {text} in your environment; set and export it, or write {text}=VALUE"
-        raise UsageError(msg)
+        raise UsageError(
+            f"--env {text}: there is no {text} in your environment; set and export it, or write {text}=VALUE"
+        )
     return f"{text}={environ[text]}"
 
 
@@ -53,12 +54,10 @@ def _read_file(path: Path) -> dict[str, str]:
     try:
         values = read_settings_file(path)
     except SettingsError as error:
-        msg = f"--env-file: {error}"
-        raise UsageError(msg) from error
+        raise UsageError(f"--env-file: {error}") from error
     for name in values:
         if name in DECIDED or name in FLAG_ONLY:
             why = f"is not accepted; use {FLAGS[name]}" if name in FLAG_ONLY else "is decided by the launch itself"
             advice = "" if name in FLAG_ONLY else "; leave it out"
-            msg = f"--env-file {path}: {name} {why}{advice}"
-            raise UsageError(msg)
+            raise UsageError(f"--env-file {path}: {name} {why}{advice}")
     return values

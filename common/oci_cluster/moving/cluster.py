@@ -36,14 +36,14 @@ def convert_cluster(found: Conversion, cluster: Field, display_name: Field | Non
     """
     outer = found.open(cluster, "kind", "apiVersion", "spec")
     if "kind" not in outer or "spec" not in outer:
-        msg = f"{cluster.where}: a cluster of ADS's has kind, the framework, and spec; give the YAML of ads opctl run"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{cluster.where}: a cluster of ADS's has kind, the framework, and spec; give the YAML of ads opctl run"
+        )
     found.framework = printable(outer["kind"].text().strip().lower(), 100)
     try:
         framework_dir(found.framework)
     except ValueError as error:
-        msg = f"{outer['kind'].where}: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{outer['kind'].where}: {error}") from error
     fields = found.open(outer["spec"], "name", "image", "workDir", "ephemeral", "config", "certificate", *_ROLES)
     roles = {role: found.open(fields[role], "name", "image", "replicas", "config") for role in _ROLES if role in fields}
     _take_name(found, fields.get("name"), display_name)
@@ -147,8 +147,7 @@ def _count(replicas: Field | None) -> int:
     try:
         return parse_count(replicas.text())
     except ValueError as error:
-        msg = f"{replicas.where}: {printable(error)}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{replicas.where}: {printable(error)}") from error
 
 
 def _configured(found: Conversion, config: Field) -> list[tuple[Field, str, str]]:

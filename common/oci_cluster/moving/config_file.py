@@ -48,8 +48,9 @@ class ConfigFile:
         try:
             write_whole(self.path.resolve(), self.after, mode=_MODE)
         except OSError as error:
-            msg = f"{self.path} cannot be written: {error.strerror}; allow it, or name another folder with --output"
-            raise NotPermittedError(msg) from error
+            raise NotPermittedError(
+                f"{self.path} cannot be written: {error.strerror}; allow it, or name another folder with --output"
+            ) from error
 
 
 def config_file(folder: Path, settings: Mapping[str, str], source: str, *, is_merged: bool) -> ConfigFile:
@@ -68,8 +69,7 @@ def config_file(folder: Path, settings: Mapping[str, str], source: str, *, is_me
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else None
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} cannot be read: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{path} cannot be read: {error}") from error
     if before is None or not is_merged:
         return ConfigFile(path, before, _text(settings, f"Made of {source} by from-ads.sh"))
     there = read_settings_file(path)

@@ -79,24 +79,21 @@ def read_yaml(path: Path) -> Field:
         with path.open("rb") as file:
             body = file.read(_MOST_BYTES + 1)
         if len(body) > _MOST_BYTES:
-            msg = (
+            raise SettingsError(
                 f"{path} has more than {_MOST_BYTES} bytes: no description of a cluster; give the YAML of ads opctl run"
             )
-            raise SettingsError(msg)
         root = yaml.compose(body.decode("utf-8"), Loader=yaml.SafeLoader)
         if root is None:
-            msg = f"{path} is empty; give the YAML of ads opctl run"
-            raise SettingsError(msg)
+            raise SettingsError(f"{path} is empty; give the YAML of ads opctl run")
         return _Reader().field(root, "", 0)
     except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror}; give the YAML of ads opctl run"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{path} cannot be read: {error.strerror}; give the YAML of ads opctl run") from error
     except RecursionError as error:
-        msg = f"{path}: fields are deeper than {_DEEPEST} in one another; give the YAML of ads opctl run"
-        raise SettingsError(msg) from error
+        raise SettingsError(
+            f"{path}: fields are deeper than {_DEEPEST} in one another; give the YAML of ads opctl run"
+        ) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        msg = f"{path} is no YAML: {printable(' '.join(str(error).split()), 300)}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{path} is no YAML: {printable(' '.join(str(error).split()), 300)}") from error
 
 
 class _Reader:
@@ -122,8 +119,9 @@ class _Reader:
         self._count += 1
         if self._count > _MOST_FIELDS or depth > _DEEPEST:
             limit = f"{_DEEPEST} fields in one another" if depth > _DEEPEST else f"{_MOST_FIELDS} fields"
-            msg = f"line {line}: more than {limit}: no description of a cluster; give the YAML of ads opctl run"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"line {line}: more than {limit}: no description of a cluster; give the YAML of ads opctl run"
+            )
         return line
 
     def _fields(self, node: Any, path: str, depth: int) -> dict[str, Field]:
@@ -137,12 +135,10 @@ class _Reader:
                 continue
             line = int(key.start_mark.line) + 1
             if not isinstance(key, yaml.ScalarNode):
-                msg = f"line {line}: the name of a field is a text"
-                raise SettingsError(msg)
+                raise SettingsError(f"line {line}: the name of a field is a text")
             name = printable(key.value, 100)
             if name in own:
-                msg = f"line {line}: {path or 'the file'} has {name} twice; keep one of them"
-                raise SettingsError(msg)
+                raise SettingsError(f"line {line}: {path or 'the file'} has {name} twice; keep one of them")
             is_empty = isinstance(value, yaml.ScalarNode) and value.tag == "tag:yaml.org,2002:null"
             found = None if is_empty else self.field(value, f"{path}.{name}" if path else name, depth + 1)
             own[name] = found and Field(found.path, line, found.value)
@@ -156,8 +152,7 @@ class _Reader:
         if isinstance(node, yaml.MappingNode):
             return self._fields(node, path, depth)
         if not isinstance(node, yaml.SequenceNode):
-            msg = f"line {line}: what is merged with << is a field with fields of its own"
-            raise SettingsError(msg)
+            raise SettingsError(f"line {line}: what is merged with << is a field with fields of its own")
         found: dict[str, Field] = {}
         for item in node.value:
             found = {**self._merged(item, path, depth + 1), **found}

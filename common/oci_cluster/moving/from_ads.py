@@ -53,8 +53,7 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
     """
     folder = asked.output or root
     if not folder.is_dir():
-        msg = f"--output {folder} is not a folder; name a checkout, or a project with scripts/launch.sh"
-        raise UsageError(msg)
+        raise UsageError(f"--output {folder} is not a folder; name a checkout, or a project with scripts/launch.sh")
     found = convert(asked)
     _tell(found, asked.yaml.name, say)
     file = config_file(folder, found.settings, printable(asked.yaml.name, 100), is_merged=asked.merge)
@@ -84,14 +83,12 @@ def convert(asked: Asked) -> Conversion:
     if "kind" not in top or top["kind"].text() != "distributed":
         kind = top["kind"].text() if "kind" in top else ""
         where = top["kind"].where if "kind" in top else "line 1, kind"
-        msg = (
+        raise SettingsError(
             f"{where}: expected kind: distributed, of ads opctl run, got '{printable(kind, 100)}'; ads.jobs is not read"
         )
-        raise SettingsError(msg)
     parts = found.open(top["spec"], "infrastructure", "cluster", "runtime") if "spec" in top else {}
     if "cluster" not in parts:
-        msg = f"{asked.yaml.name} has no spec.cluster; give the YAML of ads opctl run"
-        raise SettingsError(msg)
+        raise SettingsError(f"{asked.yaml.name} has no spec.cluster; give the YAML of ads opctl run")
     if "infrastructure" in parts:
         convert_infrastructure(found, parts["infrastructure"])
     built = build_choices(asked.yaml.parent)
@@ -126,10 +123,9 @@ def _write(file: ConfigFile, asked: Asked, say: Say) -> None:
         return
     if file.before is not None and not (asked.merge or asked.force):
         say(f"what would change in {file.path}:\n{file.difference()}")
-        msg = (
+        raise SettingsError(
             f"{file.path} is there, and stays as it is; --merge adds what it lacks, --force replaces it by these lines"
         )
-        raise SettingsError(msg)
     if file.before is not None:
         say(f"changed in {file.path}:\n{file.difference()}")
     file.write()

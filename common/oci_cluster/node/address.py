@@ -48,8 +48,7 @@ def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str
         wanted = "this node does not have exactly one IPv4 address that is not loopback"
     if len(fitting) != 1:
         seen = ", ".join(f"{name} {' '.join(found)}" for name, found in interfaces.items() if found) or "none"
-        msg = f"{wanted}; seen: {seen}; set SUBNET_CIDR to the nodes' subnet, or NODE_ADDRESS"
-        raise SettingsError(msg)
+        raise SettingsError(f"{wanted}; seen: {seen}; set SUBNET_CIDR to the nodes' subnet, or NODE_ADDRESS")
     return str(fitting[0])
 
 
@@ -88,5 +87,4 @@ def interface_of(address: str) -> str:
         ):
             return name
     seen = ", ".join(f"{name} {text}" for name, text, _ in found) or "none"
-    msg = f"no network interface of this node has NODE_ADDRESS {address}; seen: {seen}"
-    raise SettingsError(msg)
+    raise SettingsError(f"no network interface of this node has NODE_ADDRESS {address}; seen: {seen}")

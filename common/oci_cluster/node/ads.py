@@ -140,8 +140,9 @@ class _Found:
         git = get("OCI__RUNTIME_GIT_BRANCH", ""), get("OCI__RUNTIME_GIT_COMMIT", "")
         uri = ads_names.code_uri(kind, get("OCI__RUNTIME_URI", ""), *git)
         if kind and not uri and not get("CODE_URI"):
-            msg = f"OCI__RUNTIME_TYPE '{kind}' is neither git nor remote, or OCI__RUNTIME_URI is not set; set CODE_URI"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"OCI__RUNTIME_TYPE '{kind}' is neither git nor remote, or OCI__RUNTIME_URI is not set; set CODE_URI"
+            )
         if not uri or get("CODE_URI"):
             return
         for name, reason in (

@@ -131,8 +131,9 @@ class Agent:
         try:
             path.mkdir(mode=0o700)
         except FileExistsError:
-            msg = f"{path} is there already, and not this node's; set TMPDIR to a folder where you alone may write"
-            raise SettingsError(msg) from None
+            raise SettingsError(
+                f"{path} is there already, and not this node's; set TMPDIR to a folder where you alone may write"
+            ) from None
 
     def _create_cluster_dir(self) -> bool:
         self._pulse.cluster_dir.create()
@@ -148,8 +149,9 @@ class Agent:
         late_s = pulse.wall_clock() - settings.start_by
         if late_s <= 0 or any(pulse.read(name) is not None for name in (config_file("MAIN"), LIFE)):
             return
-        msg = f"{settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
-        raise TimedOutError(msg)
+        raise TimedOutError(
+            f"{settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
+        )
 
     def _find_address(self) -> str:
         settings = self._settings
@@ -171,12 +173,10 @@ class Agent:
         if settings.code_uri:
             self._pulse.wait_for("the code", self._fetch_code)
         if not settings.code_dir.is_dir():
-            msg = f"CODE_DIR {settings.code_dir} is not a directory"
-            raise SettingsError(msg)
+            raise SettingsError(f"CODE_DIR {settings.code_dir} is not a directory")
         # Whether a module is there, Python itself knows best: it may be an installed one.
         if settings.entry_point and settings.ephemeral and not (settings.code_dir / settings.entry_point).is_file():
-            msg = f"ENTRY_POINT {settings.entry_point} is not a file in CODE_DIR {settings.code_dir}"
-            raise SettingsError(msg)
+            raise SettingsError(f"ENTRY_POINT {settings.entry_point} is not a file in CODE_DIR {settings.code_dir}")
 
     def _fetch_code(self) -> bool:
         """Return whether the code is there; without storage's answer, until TIMEOUT."""
@@ -202,8 +202,9 @@ class Agent:
 
         self._pulse.wait_for("the outputs of the life before", has_ended)
         if code := code_of():
-            msg = f"the outputs of the life before cannot be brought back: {describe(code)}; the log says why"
-            raise StorageError(msg)
+            raise StorageError(
+                f"the outputs of the life before cannot be brought back: {describe(code)}; the log says why"
+            )
 
     def _make_uploads(self, children: Children) -> Uploads | None:
         """Return the uploads of outputs, if the cluster dir is elsewhere and keeps them."""

@@ -52,11 +52,9 @@ def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeou
         target.mkdir(parents=True, exist_ok=True)
         is_empty = not any(target.iterdir())
     except OSError as error:
-        msg = f"CODE_DIR {target} cannot hold the code: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"CODE_DIR {target} cannot hold the code: {error}") from error
     if not is_empty:
-        msg = f"CODE_DIR {target} is not empty; fetched code needs a directory of its own"
-        raise SettingsError(msg)
+        raise SettingsError(f"CODE_DIR {target} is not empty; fetched code needs a directory of its own")
     with tempfile.TemporaryDirectory(dir=target, prefix=".fetched-") as scratch:
         fetched = Path(scratch) / "code"
         if tar := _TAR_URI.fullmatch(uri):
@@ -66,11 +64,10 @@ def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeou
         elif folder := _FOLDER_URI.fullmatch(uri):
             _fetch_folder(folder["url"], fetched)
         else:
-            msg = (
+            raise SettingsError(
                 f"CODE_URI '{uri}' is neither <URL of a tar>#sha256=<64 hex digits> nor git+<URL>@<ref>"
                 " nor folder+<URL of a folder>"
             )
-            raise SettingsError(msg)
         for path in fetched.iterdir():
             path.rename(target / path.name)
 
@@ -100,8 +97,7 @@ def _fetch_folder(url: str, target: Path) -> None:
         if _copy_folder(fs, path, target):
             return
         if fs.info(path)["type"] != "file":
-            msg = f"{path} has no files"
-            raise FileNotFoundError(msg)
+            raise FileNotFoundError(f"{path} has no files")
         fs.get_file(path, str(target / _base_name(path)))
 
 
@@ -124,8 +120,7 @@ def _copy_folder(fs: Any, path: str, target: Path) -> int:
 def _base_name(path: str) -> str:
     name = path.rpartition("/")[2]
     if name in {"", ".", ".."} or "\0" in name:
-        msg = f"CODE_URI: {path!r} cannot be the name of a file; give it another name there"
-        raise SettingsError(msg)
+        raise SettingsError(f"CODE_URI: {path!r} cannot be the name of a file; give it another name there")
     return name
 
 
@@ -139,14 +134,12 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
             raise _too_large(path)
     found = _sha256(archive)
     if found != digest:
-        msg = f"CODE_URI {url} has sha256 {found}, expected {digest}; upload it again or correct the URI"
-        raise SettingsError(msg)
+        raise SettingsError(f"CODE_URI {url} has sha256 {found}, expected {digest}; upload it again or correct the URI")
     target.mkdir()
     try:
         unpack(archive, target)
     except (ArchiveError, OSError) as error:
-        msg = f"CODE_URI {url} cannot be unpacked: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"CODE_URI {url} cannot be unpacked: {error}") from error
 
 
 def _sha256(file: Path) -> str:

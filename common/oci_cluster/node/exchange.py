@@ -133,11 +133,10 @@ class Exchange:
             listener.listen(1024)
         except OSError as error:
             listener.close()
-            msg = (
+            raise StorageError(
                 f"main cannot listen on {address} port {port} for the other nodes: {error.strerror};"
                 " end what has that port, or set another one in WORK_DIR"
-            )
-            raise StorageError(msg) from error
+            ) from error
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, listener)
 

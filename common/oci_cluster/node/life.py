@@ -90,8 +90,9 @@ class LedLife:
         if life is None:  # somebody has removed or damaged it
             self._is_told = False
         elif life.id != self._id:
-            msg = f"interrupted: another main has begun life {life.number} of this launch; this one gives way"
-            raise LifeInterruptedError(msg)
+            raise LifeInterruptedError(
+                f"interrupted: another main has begun life {life.number} of this launch; this one gives way"
+            )
 
 
 class Arrival:

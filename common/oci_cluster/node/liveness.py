@@ -42,8 +42,7 @@ class MainWatch:
         """Take note of main's *heartbeat*; see :meth:`Silence.observe` for the arguments."""
         silent_s = self._silence.observe(heartbeat, moment, answered=answered)
         if silent_s > self._timeout_s:
-            msg = f"main lost: no heartbeat for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {self._timeout_s:g} s)"
-            raise LostError(msg)
+            raise LostError(f"main lost: no heartbeat for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {self._timeout_s:g} s)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -322,8 +322,9 @@ class Main:
             if pulse.left_s <= 0:
                 missing, seen = ", ".join(self._nodes.missing), ", ".join(self._nodes.seen)
                 what = f"missing: {missing}" if missing else f"nodes seen: {seen or 'none'}"
-                msg = f"the cluster was not ready within {self._settings.timeout_s:g} s (TIMEOUT); {what}"
-                raise TimedOutError(msg)
+                raise TimedOutError(
+                    f"the cluster was not ready within {self._settings.timeout_s:g} s (TIMEOUT); {what}"
+                )
         elif not isinstance(pulse.ask(lambda: pulse.cluster_dir.publish(READY, facts=facts)), NoAnswer):
             log.info("ready after %.1f s", pulse.clock() - pulse.started_at)
             pulse.phase = "ready"

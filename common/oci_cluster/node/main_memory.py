@@ -51,8 +51,7 @@ class MainMemory:
                 self._files.clear()
                 self._bytes = 0
             elif what != "nothing":
-                msg = f"main does not know what {str(what)[:64]!r} is; run the same version on every node"
-                raise ValueError(msg)
+                raise ValueError(f"main does not know what {str(what)[:64]!r} is; run the same version on every node")
         return {}, b""
 
     def _write(self, name: str, body: bytes, *, is_new: bool) -> None:
@@ -62,11 +61,11 @@ class MainMemory:
         total = self._bytes + len(body) - len(before[0] if before else b"")
         count = len(self._files) + (before is None)
         if len(body) > MAX_FILE or total > self._most_bytes or count > self._most_files:
-            msg = (
+            raise RequestFailedError(
                 f"no room for {name}, {len(body)} bytes, in the memory of main: {count} files and {total} bytes;"
-                f" {self._most_files} files, {self._most_bytes} bytes, and {MAX_FILE} in one file are the limits"
+                f" {self._most_files} files, {self._most_bytes} bytes, and {MAX_FILE} in one file are the limits",
+                is_passing=False,
             )
-            raise RequestFailedError(msg, is_passing=False)
         self._version += 1
         self._files[name] = (body, self._version)
         self._bytes = total

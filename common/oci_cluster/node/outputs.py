@@ -336,8 +336,9 @@ def _is_inside(name: str) -> bool:
 def _check_room(target: Path, wanted: Mapping[str, list[State]]) -> None:
     needed = sum(max((size for size, _ in found), default=0) for found in wanted.values())
     if needed > (free := shutil.disk_usage(target).free):
-        msg = f"outputs of the life before have {needed} bytes, and {target} has room for {free}; give it more"
-        raise StorageError(msg)
+        raise StorageError(
+            f"outputs of the life before have {needed} bytes, and {target} has room for {free}; give it more"
+        )
 
 
 def _bring(cluster_dir: ClusterDir, source: str, path: Path, found: list[State]) -> State | None:

@@ -68,8 +68,9 @@ def claim_rank(
             cluster_dir.create()
             if settings.interruptible and not cluster_dir.life and not _enter_life(cluster_dir, arrival):
                 if clock() >= give_up_at:
-                    msg = f"no main has begun a life within {settings.timeout_s:g} s (TIMEOUT) in {cluster_dir.url}"
-                    raise TimedOutError(msg)
+                    raise TimedOutError(
+                        f"no main has begun a life within {settings.timeout_s:g} s (TIMEOUT) in {cluster_dir.url}"
+                    )
                 sleep(delay)
                 continue
             rank = _claim(cluster_dir, settings, ranks, holder)

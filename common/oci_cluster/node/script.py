@@ -63,12 +63,10 @@ def checked_address(config: Mapping[str, Any], node: str) -> str:
     text = str(config.get("address"))
     try:
         if "%" in text:  # the scope of an IPv6 address: any text at all, and of no meaning on another node
-            msg = f"{text!r} has a scope"
-            raise ValueError(msg)
+            raise ValueError(f"{text!r} has a scope")
         return str(ipaddress.ip_address(text))
     except ValueError as error:
-        msg = f"{config_file(node)} holds no usable address: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{config_file(node)} holds no usable address: {error}") from error
 
 
 class NodesDir:
@@ -148,8 +146,7 @@ class Script:
             while (code := self._children.code(pid)) is None:
                 self._pulse.obey()
                 if (left_s := self._pulse.left_s) <= 0:
-                    msg = f"{name} did not end within {self._settings.timeout_s:g} s (TIMEOUT)"
-                    raise TimedOutError(msg)
+                    raise TimedOutError(f"{name} did not end within {self._settings.timeout_s:g} s (TIMEOUT)")
                 self._pulse.wait(min(1.0, left_s))
         finally:
             self._end_child(pid, self._pulse.wait)
@@ -182,8 +179,9 @@ class Script:
         while (code := self._children.code(pid)) is None:
             self._pulse.wait(1.0)
         if code:
-            msg = f"the key of the launch's certificate cannot be opened: {describe(code)}; the log says why"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"the key of the launch's certificate cannot be opened: {describe(code)}; the log says why"
+            )
 
     def hand_members(self, nodes: Sequence[str]) -> None:
         """Tell main's script the nodes that have not left, one a line."""
@@ -294,8 +292,7 @@ class Script:
         try:
             pid = self._children.start(command, environ=environ, cwd=self._working_dir(), output=output, errors=_STDERR)
         except OSError as error:
-            msg = f"{command[0]} cannot be started: {error}"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"{command[0]} cannot be started: {error}") from error
         log.debug("started=%s pid=%d", command[0], pid)
         return pid
 

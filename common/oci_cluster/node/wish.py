@@ -105,9 +105,7 @@ def parse_wish(text: str, minimum: int, maximum: int) -> dict[str, Any]:
         elif name == "idle" and is_worker(value):
             idle.append(value)
         else:
-            msg = f"line '{printable(line, 80)}' is neither workers=NUMBER nor idle=WORKER_<rank>"
-            raise ValueError(msg)
+            raise ValueError(f"line '{printable(line, 80)}' is neither workers=NUMBER nor idle=WORKER_<rank>")
     if workers is None:
-        msg = "it has no line workers=NUMBER"
-        raise ValueError(msg)
+        raise ValueError("it has no line workers=NUMBER")
     return {"workers": workers, "idle": idle[:_MOST_IDLE]}

@@ -151,8 +151,10 @@ class Worker:
         if self._pulse.cluster_dir.is_at_main:
             return  # who does not answer there is main
         if outages.error is not None and outages.duration_s > self._settings.timeout_s:
-            msg = f"no answer for {self._settings.timeout_s:g} s (TIMEOUT): {outages.error}"
-            raise StorageError(msg, exit_code=outages.error.exit_code)
+            raise StorageError(
+                f"no answer for {self._settings.timeout_s:g} s (TIMEOUT): {outages.error}",
+                exit_code=outages.error.exit_code,
+            )
 
     def _main_is_silent(self, silent_s: float) -> None:
         """Give up a main that does not answer, or wait for its next life."""

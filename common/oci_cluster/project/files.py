@@ -82,11 +82,9 @@ def read_file(path: Path) -> File | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror}; allow reading it"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{path} cannot be read: {error.strerror}; allow reading it") from error
     kind = "a folder" if stat.S_ISDIR(found.st_mode) else "neither a file nor a link"
-    msg = f"{path} is {kind}, where a file of the templates belongs; rename it"
-    raise SettingsError(msg)
+    raise SettingsError(f"{path} is {kind}, where a file of the templates belongs; rename it")
 
 
 def read_folder(root: Path, places: Iterable[str]) -> dict[str, File]:
@@ -105,8 +103,7 @@ def read_folder(root: Path, places: Iterable[str]) -> dict[str, File]:
         for path in paths[1:] if paths[0].is_dir() and not paths[0].is_symlink() else paths:
             file = read_file(path)
             if file and file.mode == LINK:
-                msg = f"{path} is a link, which no project gets; put a file in its place"
-                raise SettingsError(msg)
+                raise SettingsError(f"{path} is a link, which no project gets; put a file in its place")
             if file:
                 files[path.relative_to(root).as_posix()] = file
     return files
@@ -125,8 +122,7 @@ def alone(folder: Path) -> Iterator[None]:
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        msg = f"{folder} cannot be opened: {error.strerror}; allow reading it"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{folder} cannot be opened: {error.strerror}; allow reading it") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -144,11 +140,11 @@ def check_way(root: Path, name: str) -> None:
     for path in reversed((root / name).parents):
         if path != root and path.is_relative_to(root):
             if path.is_symlink():
-                msg = f"{path} is a link, and a folder of the templates belongs there; put a folder in its place"
-                raise SettingsError(msg)
+                raise SettingsError(
+                    f"{path} is a link, and a folder of the templates belongs there; put a folder in its place"
+                )
             if path.exists() and not path.is_dir():
-                msg = f"{path} is a file, and a folder of the templates belongs there; rename it"
-                raise SettingsError(msg)
+                raise SettingsError(f"{path} is a file, and a folder of the templates belongs there; rename it")
     there = next(path for path in (root / name).parents if path.is_dir())
     if not os.access(there, os.W_OK | os.X_OK):
         raise not_writable(there, PermissionError(13, "Permission denied"))

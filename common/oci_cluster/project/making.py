@@ -63,8 +63,9 @@ def run(
     *names, folder = words
     if unknown := [name for name in names if name not in frameworks_of(files)]:
         there = ", ".join(frameworks_of(files))
-        msg = f"unknown framework '{printable(unknown[0])}'; {source} has: {there}; name a version that has it: --from"
-        raise UsageError(msg)
+        raise UsageError(
+            f"unknown framework '{printable(unknown[0])}'; {source} has: {there}; name a version that has it: --from"
+        )
     root = _root(folder, checkout, cwd)
     changes = _plan(root, names, files, wanted, say)  # all checks before the first effect
     _show(changes, show, in_full=is_dry)
@@ -77,8 +78,7 @@ def run(
     with alone(root):
         for name, (before, after) in changes.items():
             if read_file(root / name) != before:
-                msg = f"{root / name} has changed just now; run this again"
-                raise SettingsError(msg)
+                raise SettingsError(f"{root / name} has changed just now; run this again")
             if name.startswith(f"{FOLDER}/"):
                 # Last: where a run is interrupted, the next one finds what it has left, and goes on.
                 replace_wheel(root, vendored(root), Path(name).name, after.content)
@@ -97,14 +97,13 @@ def _root(folder: str, checkout: Path, cwd: Path) -> Path:
     is_project = vendored(checkout) is not None
     for place in ("common", "scripts", *(path.parent.name for path in checkout.glob("*/start-master.sh"))):
         if root.is_relative_to(checkout / place):
-            msg = f"'{printable(folder)}' is a folder of the templates; name your project behind the frameworks"
-            raise UsageError(msg)
+            raise UsageError(
+                f"'{printable(folder)}' is a folder of the templates; name your project behind the frameworks"
+            )
     if (root == checkout and not is_project) or (root != checkout and checkout.is_relative_to(root)):
-        msg = f"{root} is, or holds, the templates themselves; name another folder for your project"
-        raise UsageError(msg)
+        raise UsageError(f"{root} is, or holds, the templates themselves; name another folder for your project")
     if root.exists() and not root.is_dir():
-        msg = f"{root} is a file; name a folder, which may be new"
-        raise UsageError(msg)
+        raise UsageError(f"{root} is a file; name a folder, which may be new")
     return root
 
 
@@ -113,24 +112,23 @@ def _settings(options: Mapping[str, str]) -> dict[str, str]:
     for option in ("--code", "--entry"):
         text = options.get(option, ".")
         if text.startswith(("/", "~")) or os.path.normpath(text).startswith("..") or not text.isprintable():
-            msg = f"{option} '{printable(text)}' is no path inside the project; images hold nothing else"
-            raise UsageError(msg)
+            raise UsageError(f"{option} '{printable(text)}' is no path inside the project; images hold nothing else")
     return {setting: options[option] for option, setting in names.items() if option in options}
 
 
 def _plan(root: Path, names: Sequence[str], files: Files, wanted: Mapping[str, str], say: Say) -> Changes:
     """Return what is to be changed in the project *root*, checked; say what people should know of it."""
     if (root / ".launch-templates").exists():
-        msg = (
+        raise SettingsError(
             f"{root} is of the form that all was copied to; remove common/, scripts/ and .launch-templates*, and run "
             "this again with all its frameworks: what you have edited in their folders stays"
         )
-        raise SettingsError(msg)
     wheel = vendored(root)
     has = frameworks_of(read_wheel(wheel)) if wheel else []
     if wheel and pack(files, has)[0] != wheel.name:
-        msg = f"{root} has another version, {version_of(wheel)}; bring it up to date first: its scripts/update.sh"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{root} has another version, {version_of(wheel)}; bring it up to date first: its scripts/update.sh"
+        )
     frameworks = sorted({*has, *names})
     if wheel:  # what the project has had is its own: edited, or removed
         new = {name: file for name, file in files.items() if name.partition("/")[0] in set(names) - set(has)}
@@ -179,8 +177,7 @@ def _new_files(root: Path, files: Files, say: Say) -> Changes:
             (own if is_framework else in_the_way).append(printable(name))
     if in_the_way:
         listed = ", ".join(in_the_way[:10]) + (f" and {len(in_the_way) - 10} more" if in_the_way[10:] else "")
-        msg = f"{root} has other files of these names, and none is overwritten: {listed}; rename yours"
-        raise SettingsError(msg)
+        raise SettingsError(f"{root} has other files of these names, and none is overwritten: {listed}; rename yours")
     if own:
         say(f"these are yours, and stay as they are: {', '.join(own)}")
     return changes
@@ -210,8 +207,7 @@ def _additions(root: Path, files: Files, frameworks: Sequence[str], wanted: Mapp
     for name, text in wanted.items():
         if settings.get(name, text) != text:
             said = f"sets {name} to '{printable(settings[name])}', not '{text}'"
-            msg = f"{root / 'config.env'} {said}; change it there, or leave it out here"
-            raise SettingsError(msg)
+            raise SettingsError(f"{root / 'config.env'} {said}; change it there, or leave it out here")
     lines = [f"{name}={shlex.quote(text)}" for name, text in wanted.items() if name not in settings]
     if not os.path.lexists(root / "config.env"):
         lines = [_HEADER, *lines]
@@ -228,8 +224,9 @@ def _own(root: Path, name: str, lines: Sequence[str]) -> File:
     """
     if (root / name).is_symlink():
         listed = " ".join(line for line in lines if line)
-        msg = f"{root / name} is a link, through which nothing is written; put there what is missing: {listed}"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{root / name} is a link, through which nothing is written; put there what is missing: {listed}"
+        )
     return read_file(root / name) or File(b"")
 
 

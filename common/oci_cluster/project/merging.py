@@ -105,8 +105,7 @@ def _merge_lines(base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, bool] 
             return None
     if not 0 <= done.returncode < 128:
         said = printable(done.stderr.decode(errors="replace").strip())
-        msg = f"git merge-file failed: {said}; nothing was changed"
-        raise BackendError(msg)
+        raise BackendError(f"git merge-file failed: {said}; nothing was changed")
     return done.stdout, done.returncode > 0
 
 

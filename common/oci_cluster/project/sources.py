@@ -41,21 +41,18 @@ def open_source(text: str, ref: str, cwd: Path) -> dict[str, File]:
     path = cwd / Path(text).expanduser()
     if not path.exists() and "#" in text:
         if ref:
-            msg = f"the ref is given twice: '{text.rpartition('#')[2]}' and '{ref}'"
-            raise UsageError(msg)
+            raise UsageError(f"the ref is given twice: '{text.rpartition('#')[2]}' and '{ref}'")
         text, _, ref = text.rpartition("#")
         path = cwd / Path(text).expanduser()
     if ref.startswith("-") or (ref and path.is_file()):
-        msg = f"'{ref}' is no branch, tag or commit; a wheel has none"
-        raise UsageError(msg)
+        raise UsageError(f"'{ref}' is no branch, tag or commit; a wheel has none")
     if path.is_dir():
         # By its path it would be cloned with hard links, and without --depth.
         return _of_git(path.resolve().as_uri(), ref) if ref else open_folder(path.resolve())
     if path.is_file():
         return _with_locks(read_wheel(path), path.resolve().parent.parent, path)
     if not _URL.fullmatch(text):
-        msg = f"'{printable(text)}' is neither a folder, nor a wheel, nor an URL of git; give one of these"
-        raise UsageError(msg)
+        raise UsageError(f"'{printable(text)}' is neither a folder, nor a wheel, nor an URL of git; give one of these")
     return _of_git(text, ref or "HEAD")
 
 
@@ -70,8 +67,9 @@ def _with_locks(files: dict[str, File], root: Path, wheel: Path) -> dict[str, Fi
     for digest, name in locks_of(files):
         lock = read_file(root / name)
         if lock is None or lock.digest != digest:
-            msg = f"{wheel} has not {printable(name)}, nor is it beside it; name a checkout, or a wheel of `make wheel`"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"{wheel} has not {printable(name)}, nor is it beside it; name a checkout, or a wheel of `make wheel`"
+            )
         files[name] = lock
     return {name: file for name, file in files.items() if name != LOCKS}
 
@@ -86,8 +84,9 @@ def locks_of(files: Files) -> list[tuple[str, str]]:
 def _of_git(url: str, ref: str) -> dict[str, File]:
     """Return the version *ref* of the repository *url*."""
     if not shutil.which("git"):
-        msg = f"git is not installed, and {redact(url)} at {ref} needs it; install git, or give a folder or a wheel"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"git is not installed, and {redact(url)} at {ref} needs it; install git, or give a folder or a wheel"
+        )
     with tempfile.TemporaryDirectory() as scratch:
         bare, tree = ["--git-dir", f"{scratch}/bare"], Path(scratch, "tree")
         tree.mkdir()
@@ -112,5 +111,6 @@ def _must(words: Sequence[str], url: str) -> None:
     done = subprocess.run(["git", *words], env=environ, capture_output=True, text=True, check=False)  # noqa: S603, S607
     if done.returncode:
         said = printable(redact(done.stderr.strip().rpartition("\n")[2])) or f"git ended with {done.returncode}"
-        msg = f"{redact(url)}: {said}; name an URL and a ref that git can fetch, or give a folder or a wheel"
-        raise BackendError(msg)
+        raise BackendError(
+            f"{redact(url)}: {said}; name an URL and a ref that git can fetch, or give a folder or a wheel"
+        )

@@ -63,14 +63,16 @@ def run(
     with alone(root):
         wheel = vendored(root)
         if wheel is None:
-            msg = f"{root} has no {FOLDER}/oci_cluster-*.whl, so nobody knows what it came from; run new.sh on it first"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"{root} has no {FOLDER}/oci_cluster-*.whl, so nobody knows what it came from; run new.sh on it first"
+            )
         base = read_wheel(wheel)
         theirs = open_source(words[0], "".join(words[1:]), cwd)
         frameworks = frameworks_of(base)
         if missing := set(frameworks) - set(frameworks_of(theirs)):
-            msg = f"{words[0]} lacks {', '.join(sorted(missing))}, which {root} has; name a version with all of them"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"{words[0]} lacks {', '.join(sorted(missing))}, which {root} has; name a version with all of them"
+            )
         plan = _planned(root, base, theirs, frameworks)
         name, content = pack(theirs, frameworks)
         for line in plan.lines:
@@ -93,8 +95,10 @@ def _planned(root: Path, base: Files, theirs: Files, frameworks: Sequence[str]) 
         check_way(root, name)
         ours[name] = read_file(root / name)
     if marked := [printable(name) for name in names if is_marked(ours[name])]:
-        msg = f"marks of a conflict are still in {', '.join(marked)}; edit these files, and run this again"
-        raise ClusterError(msg, exit_code=ExitCode.FAILED)
+        raise ClusterError(
+            f"marks of a conflict are still in {', '.join(marked)}; edit these files, and run this again",
+            exit_code=ExitCode.FAILED,
+        )
     for name in names:
         newer = theirs.get(name)
         was = _lock(locks[name], ours[name], newer) if name in locks else base.get(name)

@@ -68,8 +68,9 @@ def read_checkout(root: Path) -> dict[str, File]:
         SettingsError: it is no checkout of the templates, or one cannot be read.
     """
     if not (root / _PYPROJECT).is_file():
-        msg = f"{root} has no {_PYPROJECT}; name a checkout of the templates, a wheel of one, or a git URL and a ref"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{root} has no {_PYPROJECT}; name a checkout of the templates, a wheel of one, or a git URL and a ref"
+        )
     tops = frameworks_of([path.relative_to(root).as_posix() for path in root.glob("*/start-master.sh")])
     files = read_folder(root, [*_PLACES, *tops])
     return {name: file for name, file in files.items() if name != "scripts/dev-setup.sh"}
@@ -142,28 +143,23 @@ def read_wheel(path: Path) -> dict[str, File]:
     files: dict[str, File] = {}
     try:
         if not _NAME.fullmatch(path.name):
-            msg = "its name is not oci_cluster-VERSION-0_BUILD-py3-none-any.whl"
-            raise ValueError(msg)
+            raise ValueError("its name is not oci_cluster-VERSION-0_BUILD-py3-none-any.whl")
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
             if sum(entry.file_size for entry in entries) > _MAX_BYTES or len(entries) > _MAX_FILES:
-                msg = f"more than {_MAX_BYTES >> 20} MiB or {_MAX_FILES} files"
-                raise ValueError(msg)
+                raise ValueError(f"more than {_MAX_BYTES >> 20} MiB or {_MAX_FILES} files")
             for entry in entries:
                 name, mode = entry.filename, entry.external_attr >> 16
                 if not stat.S_ISREG(mode) or name in files or not is_inside(name):
-                    msg = f"'{printable(name)}' is there twice, is no file, or leads out"
-                    raise ValueError(msg)
+                    raise ValueError(f"'{printable(name)}' is there twice, is no file, or leads out")
                 files[name] = File(archive.read(entry), EXECUTABLE if mode & stat.S_IXUSR else PLAIN)
         found = {_in_checkout(name): file for name, file in files.items() if ".dist-info/" not in name}
         if clash := [name for name in found if any(parent in found for parent in _parents(name))]:
-            msg = f"'{printable(clash[0])}' is in a folder that is a file"
-            raise ValueError(msg)
+            raise ValueError(f"'{printable(clash[0])}' is in a folder that is a file")
     except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        msg = (
+        raise SettingsError(
             f"{path} cannot be used as a wheel of the templates: {printable(error)}; make it anew, or bring it from git"
-        )
-        raise SettingsError(msg) from error
+        ) from error
     return found
 
 
@@ -172,8 +168,7 @@ def _in_checkout(name: str) -> str:
         return f"common/{name}"
     data = re.fullmatch(r"oci_cluster-[^/]+\.data/data/share/oci-cluster/(.+)", name)
     if not data:
-        msg = f"'{printable(name)}' is no place in a wheel of ours"
-        raise ValueError(msg)
+        raise ValueError(f"'{printable(name)}' is no place in a wheel of ours")
     return data[1]
 
 
@@ -190,8 +185,9 @@ def vendored(root: Path) -> Path | None:
     found = sorted((root / FOLDER).glob("oci_cluster-*.whl"))
     if found[1:]:
         names = " and ".join(path.name for path in found)
-        msg = f"{root / FOLDER} has {names}; remove all but the one that counts: git log tells when each came"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{root / FOLDER} has {names}; remove all but the one that counts: git log tells when each came"
+        )
     return found[0] if found else None
 
 

@@ -105,12 +105,13 @@ def _install(uv: Uv, directory: Path, framework: Path, wanted: Sequence[str], lo
         try:
             uv.install(directory, [*asked_for(wanted, Path(scratch)), "--constraint", constraints])
         except ClusterError as error:
-            msg = (
-                f"{', '.join(wanted)} cannot be added to the environment of {framework.name}, "
-                "of which nothing is replaced (for other versions, take an environment of your own: --python):\n"
-                f"{str(error).partition(chr(10))[2]}"
-            )
-            raise type(error)(msg) from error
+            raise type(error)(
+
+                    f"{', '.join(wanted)} cannot be added to the environment of {framework.name}, "
+                    "of which nothing is replaced (for other versions, take an environment of your own: --python):\n"
+                    f"{str(error).partition(chr(10))[2]}"
+
+            ) from error
     for copy in copies:
         shutil.rmtree(copy)
 
@@ -128,8 +129,7 @@ def _check_torch(directory: Path, framework: Path, asked: str) -> None:
         version = found[name]
         if torch and version.partition("+")[2] != torch.partition("+")[2]:
             advice = "TORCH=cpu takes PyTorch's own" if torch.endswith("+cpu") and not asked else "name it to pip"
-            msg = (
+            raise BackendError(
                 f"{name} {version} is not of the same build as torch {torch}, and its operators would be missing "
                 f"('operator {name}::... does not exist'); both must come from one index: {advice}"
             )
-            raise BackendError(msg)

@@ -75,11 +75,10 @@ def pack_code(source: Path, paths: Sequence[Path], target: Path) -> str:
             entry.mode = 0o755 if entry.mode & 0o100 else 0o644
             total += entry.size
             if total > MAX_CODE_BYTES:
-                msg = (
+                raise SettingsError(
                     f"the code in {source} is more than {MAX_CODE_BYTES >> 20} MiB ({name} made it so); "
                     "name a smaller folder with --code, and keep data in a bucket"
                 )
-                raise SettingsError(msg)
             try:
                 tarfile.data_filter(entry, str(source))
                 if entry.isreg():
@@ -88,8 +87,9 @@ def pack_code(source: Path, paths: Sequence[Path], target: Path) -> str:
                 else:
                     tar.addfile(entry)
             except (tarfile.TarError, OSError) as error:
-                msg = f"{path} cannot be sent to the nodes: {error}; move it out of {source}, or name another --code"
-                raise SettingsError(msg) from error
+                raise SettingsError(
+                    f"{path} cannot be sent to the nodes: {error}; move it out of {source}, or name another --code"
+                ) from error
     return hashlib.sha256(target.read_bytes()).hexdigest()
 
 
@@ -170,12 +170,10 @@ def read_files(
             _folder, slash, name = entry.name.removeprefix("./").partition("/")
             total += entry.size
             if total > max_bytes:
-                msg = f"more than {max_bytes} bytes ('{entry.name}' made it so)"
-                raise ArchiveTooLargeError(msg)
+                raise ArchiveTooLargeError(f"more than {max_bytes} bytes ('{entry.name}' made it so)")
             if slash and entry.isreg() and names.fullmatch(name):
                 if len(files) == max_files:
-                    msg = f"more than {max_files} files ('{entry.name}' made it so)"
-                    raise ArchiveTooLargeError(msg)
+                    raise ArchiveTooLargeError(f"more than {max_files} files ('{entry.name}' made it so)")
                 content = tar.extractfile(entry)
                 files[name] = content.read(max_file_bytes + 1) if content else b""
     return files

@@ -169,8 +169,9 @@ def _lines_of(file: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        msg = f"{file} cannot be read: {error.strerror}; what it keeps out of the code is not known: allow reading it"
-        raise SettingsError(msg) from error
+        raise SettingsError(
+            f"{file} cannot be read: {error.strerror}; what it keeps out of the code is not known: allow reading it"
+        ) from error
     return [line for line in (line.rstrip("\r") for line in text.split("\n")) if line]
 
 
@@ -178,5 +179,4 @@ def _compiled(kind: type[PathSpec[Any]], file: Path, line: str, text: str) -> Pa
     try:
         return kind.from_lines("gitignore", [text])
     except ValueError as error:
-        msg = f"{file}: '{line}' is no pattern: {error}; correct it, or take it out"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{file}: '{line}' is no pattern: {error}; correct it, or take it out") from error

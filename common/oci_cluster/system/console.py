@@ -80,8 +80,7 @@ class CheckedStdout(io.TextIOWrapper):
             raise
         except OSError as error:
             discard(sys.stdout)
-            msg = f"the output cannot be written: {error.strerror}"
-            raise OutputError(msg) from error
+            raise OutputError(f"the output cannot be written: {error.strerror}") from error
 
 
 def check_stdout() -> None:

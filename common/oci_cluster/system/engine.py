@@ -87,8 +87,9 @@ class Engine:
         except OSError as error:
             raise self._missing(error) from error
         except subprocess.TimeoutExpired as error:
-            msg = f"{self._shown(words)} did not answer within {timeout_s:g} s; look at the engine: {self.program} info"
-            raise EngineError(msg) from error
+            raise EngineError(
+                f"{self._shown(words)} did not answer within {timeout_s:g} s; look at the engine: {self.program} info"
+            ) from error
         if done.returncode != 0:
             raise self.failure(words, done.stderr)
         return done.stdout.decode(errors="replace")
@@ -109,8 +110,9 @@ class Engine:
         try:
             found = json.loads(text)
         except ValueError as error:
-            msg = f"the answer of {self.program} container inspect is not JSON: {printable(text, 80)}"
-            raise EngineError(msg) from error
+            raise EngineError(
+                f"the answer of {self.program} container inspect is not JSON: {printable(text, 80)}"
+            ) from error
         return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
     def containers(self, label: str) -> list[str]:
@@ -134,8 +136,9 @@ class Engine:
                 keeps_users=not is_rootless and "name=userns" not in options,
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            msg = f"{self.program} info does not tell CPUs and memory; is '{self.program}' docker, podman or nerdctl?"
-            raise EngineError(msg) from error
+            raise EngineError(
+                f"{self.program} info does not tell CPUs and memory; is '{self.program}' docker, podman or nerdctl?"
+            ) from error
 
     def place(self) -> Path | None:
         """Return where the engine keeps images, which may be another machine's directory; None where it does not tell.
@@ -165,11 +168,10 @@ class Engine:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            msg = (
+            raise EngineError(
                 f"the answer of {self.program} info is not a JSON object: {printable(text, 80)}; "
                 f"is '{self.program}' docker, podman or nerdctl?"
             )
-            raise EngineError(msg)
         if errors := found.get("ServerErrors"):  # docker's client tells of itself, and succeeds, where nobody answers
             raise self.failure(["info"], "\n".join(map(str, errors)).encode())
         return found
@@ -184,8 +186,9 @@ class Engine:
                 raise
             return None
         except (ValueError, LookupError, AttributeError) as error:
-            msg = f"the answer of {self.program} image inspect is not one that docker, podman or nerdctl give"
-            raise EngineError(msg) from error
+            raise EngineError(
+                f"the answer of {self.program} image inspect is not one that docker, podman or nerdctl give"
+            ) from error
 
     @contextmanager
     def stream(self, *words: str) -> Iterator[IO[bytes]]:

@@ -58,8 +58,7 @@ def read_env_file(path: Path) -> EnvFile:
         dependencies = list(content["dependencies"])
         channels = [str(channel) for channel in content.get("channels") or []]
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
-        msg = f"{path} is not a conda environment file with a 'dependencies' list: {error!r}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{path} is not a conda environment file with a 'dependencies' list: {error!r}") from error
     lists = [part["pip"] for part in dependencies if isinstance(part, dict) and isinstance(part.get("pip"), list)]
     conda = [part for part in dependencies if isinstance(part, str)]
     return EnvFile(path, conda, [str(entry) for entries in lists for entry in entries], channels)
@@ -75,8 +74,9 @@ def requirements(env_file: Path) -> list[str]:
     other = [entry for entry in file.conda if not _INTERPRETER.fullmatch(entry)]
     if other or not (file.pip or env_file.suffix == ".txt"):  # a .txt that lists nothing asks for nothing
         reason = f"asks for conda packages ({', '.join(other)})" if other else "has no 'pip:' list"
-        msg = f"{env_file} {reason}; a local cluster has pip packages only: list them under 'pip:', or use --python"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{env_file} {reason}; a local cluster has pip packages only: list them under 'pip:', or use --python"
+        )
     return [*file.pip]
 
 

@@ -56,8 +56,7 @@ def _ask(environ: Mapping[str, str]) -> str:
         kill_group(asked.pid)
         asked.stdout.close()  # type: ignore[union-attr]
         asked.returncode = -9  # nobody waits for it: what hangs in the driver cannot be killed
-        msg = f"{PROGRAM} has not answered for {PATIENCE_S:g} s"
-        raise TimeoutError(msg) from error
+        raise TimeoutError(f"{PROGRAM} has not answered for {PATIENCE_S:g} s") from error
     return printed.decode(errors="replace") if asked.returncode == 0 else ""
 
 

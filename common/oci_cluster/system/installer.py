@@ -94,8 +94,7 @@ def run_installer(
         )
     except OSError as error:
         release_signals()
-        msg = f"{command[0]} cannot be run: {error.strerror}"
-        raise BackendError(msg) from error
+        raise BackendError(f"{command[0]} cannot be run: {error.strerror}") from error
     try:
         release_signals()
         for line in process.stdout or ():
@@ -112,8 +111,7 @@ def run_installer(
             process.stdout.close()
     if process.returncode:
         shown = " ".join(str(part) for part in command[:4])
-        msg = f"'{shown} ...' failed with exit code {process.returncode}:\n" + "\n".join(said[-15:])
-        raise BackendError(msg)
+        raise BackendError(f"'{shown} ...' failed with exit code {process.returncode}:\n" + "\n".join(said[-15:]))
 
 
 def _kill_session(leader: int) -> None:

@@ -50,8 +50,9 @@ def pip_settings(environ: Mapping[str, str], *, prefix: Path | None = None) -> d
             parser.read(path, encoding="utf-8")  # one that is not there counts as empty
         except (configparser.Error, UnicodeDecodeError) as error:
             # Not the error's own text: it quotes the line, in which a password may stand.
-            msg = f"pip's settings in {path} cannot be read ({type(error).__name__}); 'pip config list' tells more"
-            raise SettingsError(msg) from None
+            raise SettingsError(
+                f"pip's settings in {path} cannot be read ({type(error).__name__}); 'pip config list' tells more"
+            ) from None
         for section in filter(parser.has_section, _SECTIONS):
             values[section] |= {_option(name): value or "" for name, value in parser.items(section)}
     variables = {_option(name[4:]): value for name, value in environ.items() if name.startswith("PIP_")}

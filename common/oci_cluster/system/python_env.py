@@ -57,8 +57,9 @@ def uv_of(root: Path, say: Say) -> Path:
                 run_installer([*pip, "install", "--require-hashes", "--requirement", lock], say)
             except BackendError as error:
                 oldest = ".".join(map(str, _OLDEST_UV))
-                msg = f"{error}\nuv makes all Python environments; let pip have it, or put uv {oldest} or newer on PATH"
-                raise BackendError(msg) from error
+                raise BackendError(
+                    f"{error}\nuv makes all Python environments; let pip have it, or put uv {oldest} or newer on PATH"
+                ) from error
     return own
 
 
@@ -136,8 +137,9 @@ def _is_made(stamp: Path, python: Path) -> bool:
     except OSError as error:
         why = str(error.strerror)
     venv = python.parents[1]
-    msg = f"{python} cannot be run: {why}; allow that (chmod u+rx), or remove {venv}: the next launch makes it anew"
-    raise NotPermittedError(msg)
+    raise NotPermittedError(
+        f"{python} cannot be run: {why}; allow that (chmod u+rx), or remove {venv}: the next launch makes it anew"
+    )
 
 
 def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> Path:
@@ -256,8 +258,7 @@ def missing_packages(python: Path, packages: Sequence[str]) -> list[str]:
         return [str(package) for package in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         detail = (getattr(error, "stderr", "") or str(error)).strip().rpartition("\n")[2]
-        msg = f"--python {python} is not a Python that can be run: {detail}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"--python {python} is not a Python that can be run: {detail}") from error
 
 
 def _kept_builds(root: Path, framework: str) -> Path:

@@ -32,8 +32,7 @@ def _entries(path: Path, above: tuple[Path, ...]) -> Iterator[str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} cannot be read: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{path} cannot be read: {error}") from error
     above = (*above, path.resolve())
     for line in text.replace("\\\n", " ").splitlines():
         entry = _OWN_OPTIONS.sub("", _COMMENT.sub("", line)).strip()
@@ -42,10 +41,12 @@ def _entries(path: Path, above: tuple[Path, ...]) -> Iterator[str]:
             if other.resolve() not in above:
                 yield from _entries(other, above)
         elif _LOCAL.fullmatch(entry):
-            msg = f"{path}: '{entry}' is on this machine only; your own code goes by itself (--code), so leave it out"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"{path}: '{entry}' is on this machine only; your own code goes by itself (--code), so leave it out"
+            )
         elif _CONSTRAINT.fullmatch(entry):
-            msg = f"{path}: '{entry}' names constraints, which are not taken; list the versions that you want"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"{path}: '{entry}' names constraints, which are not taken; list the versions that you want"
+            )
         elif entry:
             yield entry

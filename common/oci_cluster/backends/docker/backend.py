@@ -159,8 +159,7 @@ class DockerBackend:
     def _add(self, cluster: Cluster, plan: Plan, nodes: Sequence[Node]) -> None:
         present = self._containers(cluster)
         if "MAIN" not in present:
-            msg = f"{cluster.name} {_HAS_ENDED}"
-            raise UsageError(msg)
+            raise UsageError(f"{cluster.name} {_HAS_ENDED}")
         for node in nodes:
             if node.name in present:  # its predecessor has its name; how that ended is in the work dir
                 self._engine.call("rm", "--volumes", str(present[node.name]["Id"]))
@@ -206,8 +205,7 @@ class DockerBackend:
 
     def _stop_if_told(self) -> None:
         if self._is_stopped():
-            msg = "stopped before all nodes were started"
-            raise StoppedError(msg)
+            raise StoppedError("stopped before all nodes were started")
 
     def files(self, cluster: Cluster, plan: Plan) -> str:  # noqa: ARG002 - they come to one place
         """Return the cluster's directory, to which they are copied in the end."""
@@ -391,8 +389,7 @@ def _unless_removed(engine: Engine, plan: Plan, started: Collection[str]) -> Ite
     except EngineError as error:
         failed = error
     if started and not engine.inspect([commands.container_name(plan.cluster_id, "MAIN")]):
-        msg = f"{plan.name} was stopped before all nodes were started"
-        raise StoppedError(msg) from failed
+        raise StoppedError(f"{plan.name} was stopped before all nodes were started") from failed
     if failed:
         raise failed
 

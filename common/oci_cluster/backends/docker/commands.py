@@ -110,8 +110,9 @@ def check(plan: Plan) -> dict[str, str]:
         SettingsError: names every setting that is wrong.
     """
     if plan.python:
-        msg = "--python works with the backend local only; containers use the Python of their image; leave it out"
-        raise UsageError(msg)
+        raise UsageError(
+            "--python works with the backend local only; containers use the Python of their image; leave it out"
+        )
     check_packages(plan)
     settings = settings_of(plan.settings)
     _check_published(settings["PUBLISH"], plan.limits.exposed)
@@ -232,10 +233,9 @@ def checked(plan: Plan) -> Plan:
         SettingsError: somebody else has written them.
     """
     if (code := plan.placed["code"]) and not Path(code).is_dir():
-        msg = (
+        raise SettingsError(
             f"{code}, the code folder of this cluster, is not on this machine; run scale.sh on the machine that has it"
         )
-        raise SettingsError(msg)
     return replace(plan, settings=settings_of({name: plan.settings[name] for name in KEPT_SETTINGS}))
 
 
@@ -255,19 +255,18 @@ def image_of(plan: Plan, root: Path, engine: Engine) -> tuple[str, str]:
     image = plan.settings["IMAGE"].replace("{framework}", framework)
     if image:
         if not _IMAGE.fullmatch(image):
-            msg = f"IMAGE: '{image}' is not an image such as localhost/oci-cluster/{framework}:1"
-            raise SettingsError(msg)
+            raise SettingsError(f"IMAGE: '{image}' is not an image such as localhost/oci-cluster/{framework}:1")
         advice = f"get it: {engine.program} pull {image}"
     else:
         record = image_records.read(framework, root)
         if record is None or not re.fullmatch(r"sha256:[0-9a-f]{64}", record["id"]):
-            msg = f"there is no image for {framework}; build one: make build-{framework}, or name one: IMAGE"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"there is no image for {framework}; build one: make build-{framework}, or name one: IMAGE"
+            )
         image, advice = record["id"], f"build it again: make build-{framework}"
     user = engine.image_user(image)
     if user is None:
-        msg = f"the engine '{engine.program}' has no image {image}; {advice}"
-        raise SettingsError(msg)
+        raise SettingsError(f"the engine '{engine.program}' has no image {image}; {advice}")
     return image, user
 
 
@@ -275,8 +274,9 @@ def _code_of(plan: Plan) -> str:
     """Return the folder that is mounted as the nodes' code, empty where they have their own."""
     code = "" if plan.code_uri else plan.code_dir
     if "\n" in code or "\r" in code:
-        msg = f"CODE_DIR: the name {code!r} has a line break, and a mount cannot have one; rename the folder"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"CODE_DIR: the name {code!r} has a line break, and a mount cannot have one; rename the folder"
+        )
     return code
 
 
@@ -294,38 +294,34 @@ def _check_readable(code: Path, entry_point: str, user: str, *, is_hardened: boo
         shift = 6 if found.st_uid == int(user) else 3 if found.st_gid == int(user) else 0
         wanted = 0o5 if path.is_dir() else 0o4
         if (found.st_mode >> shift) & wanted != wanted:
-            msg = (
+            raise SettingsError(
                 f"CODE_DIR: the user of the image, {user}, cannot read {path}; allow it: chmod -R a+rX {code}, "
                 f"or {'set HARDENED=0' if user == '0' else f'build an image whose user can: RUN_AS={found.st_uid}'}"
             )
-            raise SettingsError(msg)
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
     for name, text in environment.items():
         if "\n" in text or "\r" in text:
-            msg = (
+            raise SettingsError(
                 f"the value of {name} has a line break, and --env-file cannot hold it; "
                 "put the value into a file of your code"
             )
-            raise SettingsError(msg)
         if len(os.fsencode(f"{name}={text}")) > _LONGEST_LINE:
-            msg = (
+            raise SettingsError(
                 f"the value of {name} has {len(text)} characters, and --env-file takes lines of {_LONGEST_LINE} bytes; "
                 "put it into a file of your code"
             )
-            raise SettingsError(msg)
 
 
 def _check_published(pairs: str, exposed: Sequence[int]) -> None:
     """Raise where one port of this machine would be two of main's, or one of main's twice."""
     both = [pair for pair in pairs.split() if int(pair.partition(":")[0]) in exposed]
     if both:
-        msg = (
+        raise SettingsError(
             f"EXPOSE makes port {both[0].partition(':')[0]} of main that of this machine, and PUBLISH={both[0]} wants "
             "the same port here; leave it out of PUBLISH, or publish under another number"
         )
-        raise SettingsError(msg)
 
 
 def _options(option: str, pairs: Mapping[str, str]) -> list[str]:
@@ -344,22 +340,19 @@ def _switch(text: str) -> str:
 
 def _number(text: str) -> str:
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        msg = f"'{text}' is not a number of CPUs such as 2 or 0.5"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a number of CPUs such as 2 or 0.5")
     return text
 
 
 def _size(text: str) -> str:
     if not re.fullmatch(r"[1-9]\d{0,15}[bkmg]?", text.lower()):
-        msg = f"'{text}' is not a size such as 512m or 4g"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a size such as 512m or 4g")
     return text.lower()
 
 
 def _gpus(text: str) -> str:
     if not _GPUS.fullmatch(text):
-        msg = f"'{text}' is not what --gpus takes, such as all or 2"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not what --gpus takes, such as all or 2")
     return text
 
 

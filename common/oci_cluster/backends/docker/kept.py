@@ -56,17 +56,15 @@ def copy_all(
         copy_outputs(engine, commands.container_name(cluster.cluster_id, "MAIN"), directory)
         write_states(cluster, states)
     except (OSError, EngineError, StorageError) as error:
-        msg = (
+        raise BackendError(
             f"what {cluster.name} leaves could not be copied to {directory}: {error}; it stays in the "
             f"engine; try again: scripts/stop.sh {cluster.name} --backend docker"
-        )
-        raise BackendError(msg) from error
+        ) from error
 
 
 def _copy_log(engine: Engine, container: str, logs: Path, node: str) -> None:
     stamped = logs / f"{node}.new"
     if start_whole(engine, container, stamped).wait() != 0:
-        msg = f"{engine.program} logs: {printable(stamped.read_text(errors='replace'))}"
-        raise EngineError(msg)
+        raise EngineError(f"{engine.program} logs: {printable(stamped.read_text(errors='replace'))}")
     take_apart(stamped, logs, node)
     stamped.unlink()

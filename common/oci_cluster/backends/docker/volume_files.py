@@ -118,12 +118,12 @@ class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec shi
                 raise
             except ArchiveTooLargeError as error:
                 most = f"{_MAX_BYTES >> 20} MiB or {_MAX_FILES} files"
-                msg = f"the cluster dir holds more than {most}; let your script write to $OUTPUT_DIR instead"
-                raise StorageError(msg) from error
+                raise StorageError(
+                    f"the cluster dir holds more than {most}; let your script write to $OUTPUT_DIR instead"
+                ) from error
             except ArchiveError as error:
                 if not left:
-                    msg = f"{folder} cannot be read: {error}"
-                    raise StorageError(msg) from error
+                    raise StorageError(f"{folder} cannot be read: {error}") from error
         raise AssertionError
 
 
@@ -144,5 +144,4 @@ def copy_outputs(engine: Engine, container: str, directory: Path) -> None:
         if not error.is_absent:  # no node has come so far as to make the folder
             raise
     except ArchiveError as error:
-        msg = f"the outputs cannot be unpacked: {error}"
-        raise StorageError(msg) from error
+        raise StorageError(f"the outputs cannot be unpacked: {error}") from error

@@ -56,17 +56,16 @@ class ContainerWay:
         if said == b"+":
             return
         if said is None:
-            msg = f"{where}: {self._engine.program} exec {self._container} did not answer within {_DIAL_S:g} s"
-            raise BackendError(msg)
+            raise BackendError(
+                f"{where}: {self._engine.program} exec {self._container} did not answer within {_DIAL_S:g} s"
+            )
         if said[:1] == b"-":
-            msg = f"nobody listens on {where} ({printable(said[1:].decode(errors='replace'))})"
-            raise BackendError(msg)
+            raise BackendError(f"nobody listens on {where} ({printable(said[1:].decode(errors='replace'))})")
         # In the engine's words, which its clients print on either.
         failure = self._engine.failure(("exec", self._container), said + line.errors())
         if isinstance(failure, NotPermittedError):
             raise failure
-        msg = f"{where} cannot be reached: {failure}"
-        raise BackendError(msg) from failure
+        raise BackendError(f"{where} cannot be reached: {failure}") from failure
 
     def close(self) -> None:
         """End all connections."""

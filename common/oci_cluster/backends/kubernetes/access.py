@@ -113,8 +113,9 @@ class Access:
         try:
             yield
         except (OSError, ValueError, ImportError, ConfigError) as error:
-            msg = f"the context '{self.context}' of your kubeconfig cannot be used: {printable(error)}"
-            raise SettingsError(msg) from error
+            raise SettingsError(
+                f"the context '{self.context}' of your kubeconfig cannot be used: {printable(error)}"
+            ) from error
 
 
 class _Asking(httpx.Auth):
@@ -152,8 +153,9 @@ def open_access(given: Mapping[str, str]) -> Access:
         return Access(config, namespace or config.namespace)
     if not found:
         named = ", ".join(str(file) for file in files)
-        msg = f"there is no kubeconfig: {named}; name yours with KUBECONFIG (docs/kubernetes.md says how to get one)"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"there is no kubeconfig: {named}; name yours with KUBECONFIG (docs/kubernetes.md says how to get one)"
+        )
     chosen = Chosen(found, context)
     return Access(chosen.config, namespace or chosen.config.namespace, chosen)
 

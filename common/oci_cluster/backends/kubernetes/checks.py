@@ -125,12 +125,10 @@ def confirm(access: Access, given: dict[str, str], say: Say) -> None:
     where = f"context {access.context} ({access.server}), namespace {access.namespace}"
     advice = f"name it: KUBE_CONTEXT={shlex.quote(access.context)}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        msg = f"this would go to the kubeconfig's current {where}; if that is meant, {advice}"
-        raise UsageError(msg)
+        raise UsageError(f"this would go to the kubeconfig's current {where}; if that is meant, {advice}")
     say(f"{where}; to be asked no more, {advice}")
     say("launch there? [y/N]")
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        msg = "not launched"
-        raise StoppedError(msg)
+        raise StoppedError("not launched")
     # For all that this launcher starts, and who ends the cluster in its place: the current one may change.
     given["KUBE_CONTEXT"] = os.environ["KUBE_CONTEXT"] = access.context

@@ -71,8 +71,7 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Col
         count = size_of(job)
         nodes = [node_of(index, environment) for index in range(count)]
     except (ValueError, SettingsError) as error:
-        msg = f"the Job {cluster.handle} does not tell what was launched: {printable(error)}"
-        raise LostPlanError(msg) from error
+        raise LostPlanError(f"the Job {cluster.handle} does not tell what was launched: {printable(error)}") from error
     work_dir = environment.get("WORK_DIR", "")
     if is_stored(work_dir):
         told_work_dir.checked(work_dir, own, f"the Job {cluster.handle}")

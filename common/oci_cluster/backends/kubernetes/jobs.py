@@ -92,8 +92,7 @@ class Jobs:
                 if states.annotations_of(other).get(requests.NAME) == name and not states.JobView.of(other).is_finished
             ]
             if any(age < (created, launch) for age in ages) or (len(ages) > 1 and self._clock() >= give_up_at):
-                msg = f"a cluster named '{name}' was launched at the same moment; choose another --name"
-                raise UsageError(msg)
+                raise UsageError(f"a cluster named '{name}' was launched at the same moment; choose another --name")
             if not any(age > (created, launch) and age[0] == created for age in ages):
                 return
             self._stop_if_told()
@@ -114,8 +113,9 @@ class Jobs:
         tried = service.create(service.path("jobs"), asked, dry_run=True)
         queue = states.labels_of(tried).get(requests.QUEUE)
         if not queue and (tried.get("spec") or {}).get("suspend"):
-            msg = f"Kueue suspends each Job of namespace {service.namespace} that names no queue; {self._queues()}"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"Kueue suspends each Job of namespace {service.namespace} that names no queue; {self._queues()}"
+            )
         if not queue:
             return job
         meta = job["metadata"]
@@ -137,8 +137,7 @@ class Jobs:
         size, ended = states.size_of(job), set(states.annotations_of(job).get(requests.ENDED, "").split())
         if sorted(node.rank for node in nodes) != list(range(size, size + len(nodes))):
             names = ", ".join(node.name for node in nodes)
-            msg = f"{names} cannot be started: the next node of {cluster.name} has rank {size}"
-            raise BackendError(msg)
+            raise BackendError(f"{names} cannot be started: the next node of {cluster.name} has rank {size}")
         self._resize(cluster, size, size + len(nodes), ended - {node.name for node in nodes})
 
     def _resize(
@@ -161,14 +160,12 @@ class Jobs:
     def _job(self, cluster: Cluster) -> dict[str, Any]:
         job = self._seen.job(cluster.handle)
         if job is None or states.JobView.of(job).is_finished:
-            msg = f"{cluster.name} has ended; launch it again: scripts/launch.sh"
-            raise UsageError(msg)
+            raise UsageError(f"{cluster.name} has ended; launch it again: scripts/launch.sh")
         return job
 
     def _stop_if_told(self) -> None:
         if self._is_stopped():
-            msg = "stopped before all nodes were started"
-            raise StoppedError(msg)
+            raise StoppedError("stopped before all nodes were started")
 
     def end_all(self, job: str, annotations: Mapping[str, str]) -> None:
         """End all pods of *job*. Its time is over: Kubernetes itself ends them, and none is made any more."""
@@ -270,8 +267,7 @@ class Jobs:
                         service.delete(service.path(kind, states.name_of(item)))
             waited_s = self._clock() - began
             if waited_s > grace_s + _GONE_S:
-                msg = f"{', '.join(names[:5])} of {cluster.name} did not go within {waited_s:.0f} s"
-                raise BackendError(msg)
+                raise BackendError(f"{', '.join(names[:5])} of {cluster.name} did not go within {waited_s:.0f} s")
             if waited_s > grace_s and not is_forced:
                 is_forced = True
                 for pod in left["pods"]:  # on a machine that nobody hears of, nobody says that they have ended

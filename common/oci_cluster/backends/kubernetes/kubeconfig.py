@@ -48,8 +48,7 @@ def read(files: Sequence[Path]) -> dict[str, Any]:
                 for entry in found.get(kind) or []:
                     merged[kind].setdefault(str(entry["name"]), _beside(file, word, entry.get(word) or {}))
         except Exception as error:  # what is in a file may be anything: YAML, types, names that are not there
-            msg = f"{file} is not a kubeconfig that can be used: {printable(error)}"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"{file} is not a kubeconfig that can be used: {printable(error)}") from error
     return merged
 
 
@@ -80,12 +79,12 @@ class Chosen:
         if name not in found["contexts"]:
             listed = ", ".join(found["contexts"]) or "none"
             what = f"the context '{context}'" if context else "a current context"
-            msg = f"{', '.join(map(str, files))} has not {what}; it has: {listed}; name one with KUBE_CONTEXT"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"{', '.join(map(str, files))} has not {what}; it has: {listed}; name one with KUBE_CONTEXT"
+            )
         if cluster not in found["clusters"] or (user and user not in found["users"]):
             missing = f"user '{user}'" if cluster in found["clusters"] else f"cluster '{cluster}'"
-            msg = f"{', '.join(map(str, files))} has not the {missing}, which the context '{name}' names"
-            raise SettingsError(msg)
+            raise SettingsError(f"{', '.join(map(str, files))} has not the {missing}, which the context '{name}' names")
         self.cluster: Entry = found["clusters"][cluster]
         self.user: Entry = found["users"].get(user, {})
         self.config = self._config(files[0], name, about)
@@ -99,8 +98,7 @@ class Chosen:
         try:
             config = KubeConfig.from_dict(conf, fname=file).get(name)
         except Exception as error:
-            msg = f"the context '{name}' of {file} cannot be used: {printable(error)}"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"the context '{name}' of {file} cannot be used: {printable(error)}") from error
         assert config is not None  # noqa: S101 - it has that context
         return config
 

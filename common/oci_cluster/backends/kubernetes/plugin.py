@@ -51,10 +51,9 @@ class Credential:
             try:
                 tls.load_cert_chain(file)
             except ssl.SSLError as error:
-                msg = (
+                raise NotPermittedError(
                     f"the certificate that a program of your kubeconfig has printed cannot be used: {printable(error)}"
-                )
-                raise NotPermittedError(msg) from error
+                ) from error
 
 
 class Plugin:
@@ -98,8 +97,7 @@ class Plugin:
         command = [str(plugin["command"]), *map(str, plugin.get("args") or [])]
         try:
             if plugin.get("interactiveMode") == "Always":
-                msg = "it wants a terminal (interactiveMode: Always), and there is none for it"
-                raise ValueError(msg)
+                raise ValueError("it wants a terminal (interactiveMode: Always), and there is none for it")
             own = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or []}
             done = subprocess.run(  # noqa: S603 - the user's own kubeconfig names it, an argument list
                 command,
@@ -110,26 +108,26 @@ class Plugin:
                 check=False,
             )
             if done.returncode:
-                msg = f"it ended with {done.returncode}: {done.stderr.decode(errors='replace').strip()[-500:]}"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"it ended with {done.returncode}: {done.stderr.decode(errors='replace').strip()[-500:]}"
+                )
             return _credential_of(json.loads(done.stdout)["status"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, subprocess.TimeoutExpired) as error:
             what = printable(f"{type(error).__name__} {error}" if isinstance(error, KeyError) else error)
             hint = printable(plugin.get("installHint") or "") if isinstance(error, FileNotFoundError) else ""
-            msg = (
-                f"'{' '.join(command[:4])}', which your kubeconfig names for a token, gave none: {what} {hint}".rstrip()
-            )
-            raise NotPermittedError(msg) from error
+            raise NotPermittedError(
+
+                    f"'{' '.join(command[:4])}', which your kubeconfig names for a token, gave none: {what} {hint}".rstrip()
+
+            ) from error
 
 
 def _credential_of(status: Mapping[str, Any]) -> Credential:
     token, certificate, key = (status.get(name) or "" for name in ("token", "clientCertificateData", "clientKeyData"))
     if not all(isinstance(text, str) and text.isascii() for text in (token, certificate, key)):
-        msg = "what it printed is no text"
-        raise ValueError(msg)
+        raise ValueError("what it printed is no text")
     if not token.isprintable() or not (token or (certificate and key)):
-        msg = "it printed neither a token nor a certificate with its key"
-        raise ValueError(msg)
+        raise ValueError("it printed neither a token nor a certificate with its key")
     return Credential(token, certificate, key)
 
 

@@ -39,15 +39,14 @@ def read_patch(path: Path) -> Object:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        msg = f"POD_PATCH: {path} cannot be read: {printable(error)}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"POD_PATCH: {path} cannot be read: {printable(error)}") from error
     if not isinstance(found, dict) or not found or not set(found) <= {"metadata", "spec"}:
-        msg = f"POD_PATCH: {path} is not a part of a pod's template: it has 'metadata:' or 'spec:' at its top, or both"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"POD_PATCH: {path} is not a part of a pod's template: it has 'metadata:' or 'spec:' at its top, or both"
+        )
     spec = found.get("spec") or {}
     if own := [name for name in _KEPT if isinstance(spec, dict) and name in spec]:
-        msg = f"POD_PATCH: {path} changes spec.{own[0]}, by which nodes find each other; leave it out"
-        raise SettingsError(msg)
+        raise SettingsError(f"POD_PATCH: {path} changes spec.{own[0]}, by which nodes find each other; leave it out")
     return found
 
 
@@ -68,8 +67,9 @@ def _merged(there: Any, patch: Any, place: str) -> Any:
         for name, value in patch.items():
             where = f"{place}.{name}" if place else str(name)
             if str(name).startswith("$"):
-                msg = f"POD_PATCH: {where}: directives are not supported; write what is to be added or changed"
-                raise SettingsError(msg)
+                raise SettingsError(
+                    f"POD_PATCH: {where}: directives are not supported; write what is to be added or changed"
+                )
             if value is None:
                 found.pop(name, None)
             elif isinstance(value, list) and name in _MERGE_KEYS and isinstance(found.get(name, []), list):
@@ -84,8 +84,7 @@ def _merged_lists(there: list[Any], patch: list[Any], key: str, place: str) -> l
     found = list(there)
     for item in patch:
         if not isinstance(item, dict) or key not in item:
-            msg = f"POD_PATCH: {place}: each item needs '{key}', by which it is found"
-            raise SettingsError(msg)
+            raise SettingsError(f"POD_PATCH: {place}: each item needs '{key}', by which it is found")
         at = next((number for number, one in enumerate(found) if one.get(key) == item[key]), None)
         if at is None:
             found.append(_merged({}, item, place))

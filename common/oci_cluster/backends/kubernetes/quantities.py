@@ -20,8 +20,7 @@ def amount(text: object) -> Decimal:
     """
     found = _QUANTITY.fullmatch(str(text).strip())
     if found is None:
-        msg = f"'{text}' is not an amount such as 8, 500m or 64Gi"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not an amount such as 8, 500m or 64Gi")
     number, unit = Decimal(found[1]), found[2]
     if unit in _BINARY:
         return number * (1 << 10 * _BINARY[unit])

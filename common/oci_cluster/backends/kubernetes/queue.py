@@ -323,8 +323,7 @@ def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
     wanted = [key for key, its_team in teams.items() if not team or team in {its_team, key[1]}]
     if team and not wanted:
         known = ", ".join(sorted({name for name in teams.values() if name})) or "none"
-        msg = f"there is no team '{team}' whose queue you can see; there is: {known}"
-        raise UsageError(msg)
+        raise UsageError(f"there is no team '{team}' whose queue you can see; there is: {known}")
     jobs = _jobs(service, scope)
     shown = [one for one in workloads if state_of(one) != "ENDED" and (not team or _queue_of(one) in wanted)]
     pending: list[Object] = []

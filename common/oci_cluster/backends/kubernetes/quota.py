@@ -73,8 +73,7 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
         elif action == "show":
             _show(service, options, out, with_kueue=with_kueue)
         elif not with_kueue:
-            msg = f"{NO_QUEUE}; no team can be held or resumed; scripts/list.sh shows the clusters"
-            raise BackendError(msg)
+            raise BackendError(f"{NO_QUEUE}; no team can be held or resumed; scripts/list.sh shows the clusters")
         elif action == "queue":
             _queue(service, words[0] if words else "", options, out)
         else:
@@ -83,8 +82,9 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
     except KubernetesError as error:
         if not (verbs := _may_not(error)):
             raise
-        msg = f"you may not {verbs} in this Kubernetes; docs/kueue.md has the rights; ask its administrator"
-        raise NotPermittedError(msg) from error
+        raise NotPermittedError(
+            f"you may not {verbs} in this Kubernetes; docs/kueue.md has the rights; ask its administrator"
+        ) from error
     finally:
         service.close()
     for warning in service.warnings:
@@ -96,8 +96,9 @@ def _has_kueue(service: Service) -> bool:
     group = service.find(f"/apis/{KUEUE.partition('/')[0]}")
     versions = [str(one.get("groupVersion")) for one in (group or {}).get("versions") or []]
     if group is not None and KUEUE not in versions:
-        msg = f"Kueue here speaks {', '.join(versions)}, and {KUEUE} is needed: Kueue 0.19 or newer (docs/kueue.md)"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"Kueue here speaks {', '.join(versions)}, and {KUEUE} is needed: Kueue 0.19 or newer (docs/kueue.md)"
+        )
     return group is not None
 
 
@@ -175,11 +176,10 @@ def _tried(service: Service, bodies: Sequence[Object], *, force: bool) -> list[t
         elif lines := _differences(now, then):
             found.append((body, "changed", lines))
     if forbidden:
-        msg = (
+        raise NotPermittedError(
             f"you may not {', '.join(forbidden)} in this Kubernetes, and nothing was changed; quotas are set by its "
             "administrator (scripts/queue.sh shows your own clusters; docs/kueue.md has the rights)"
         )
-        raise NotPermittedError(msg)
     if problems:
         raise BackendError("\n".join(["the table cannot be applied, and nothing was changed:", *problems]))
     return found
@@ -264,8 +264,7 @@ def _show(service: Service, options: Options, out: Out, *, with_kueue: bool) -> 
 def _hold(service: Service, team: str, policy: str, out: Out) -> None:
     queues = {str(one["metadata"]["name"]): one for one in _cluster_queues(service)}
     if team not in queues:
-        msg = f"there is no team '{team}'; there is: {', '.join(queues) or 'none'}"
-        raise UsageError(msg)
+        raise UsageError(f"there is no team '{team}'; there is: {', '.join(queues) or 'none'}")
     if ((queues[team].get("spec") or {}).get("stopPolicy") or "None") == policy:
         out.say(f"{team} {'is not held' if policy == 'None' else 'is held already'}: nothing was changed")
         return

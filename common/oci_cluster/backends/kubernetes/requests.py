@@ -76,8 +76,7 @@ def check_options(plan: Plan) -> None:
         UsageError: it does.
     """
     if plan.python:
-        msg = "--python works with the backend local only; pods use the Python of their image; leave it out"
-        raise UsageError(msg)
+        raise UsageError("--python works with the backend local only; pods use the Python of their image; leave it out")
     check_packages(plan)
 
 
@@ -134,12 +133,11 @@ def _check_size(code: Code) -> None:
         return
     size = code.archive.stat().st_size
     if size > MOST_CODE_BYTES:
-        msg = (
+        raise SettingsError(
             f"the code has {size} bytes compressed, and {MOST_CODE_BYTES} fit into a Secret: leave out what nodes "
             "do not need (.gitignore, .dockerignore), set WORK_DIR to object storage, or CODE_URI to a git repository "
             "or to image"
         )
-        raise SettingsError(msg)
 
 
 def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code) -> dict[str, str]:
@@ -204,8 +202,7 @@ def objects(plan: Plan, root: Path, archive: bytes, *, suspend: bool = True) -> 
     try:
         found = [document for document in yaml.safe_load_all(text) if document]
     except yaml.YAMLError as error:
-        msg = f"scripts/templates/{_TEMPLATE} makes no YAML: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"scripts/templates/{_TEMPLATE} makes no YAML: {error}") from error
     settings = settings_of(as_given(plan), root)
     if settings["patch"]:
         from oci_cluster.backends.kubernetes.pod_patch import read_patch, with_patch  # noqa: PLC0415
@@ -290,8 +287,7 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         environment.policies["json.dumps_function"] = _as_yaml
         return environment.get_template(_TEMPLATE).render(values)
     except jinja2.TemplateError as error:
-        msg = f"scripts/templates/{_TEMPLATE} cannot be used: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"scripts/templates/{_TEMPLATE} cannot be used: {error}") from error
 
 
 _NO_YAML = re.compile("[^ -~\U00010000-\U0010ffff]")

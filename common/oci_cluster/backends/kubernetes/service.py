@@ -322,11 +322,9 @@ def _object_of(answer: httpx.Response, method: str, path: str, server: str) -> O
     try:
         found = answer.json()
     except ValueError as error:
-        msg = f"{method} {path}: the answer of {server} is no JSON; is it a Kubernetes?"
-        raise KubernetesError(msg) from error
+        raise KubernetesError(f"{method} {path}: the answer of {server} is no JSON; is it a Kubernetes?") from error
     if not isinstance(found, dict):
-        msg = f"{method} {path}: the answer of {server} is no object; is it a Kubernetes?"
-        raise KubernetesError(msg)
+        raise KubernetesError(f"{method} {path}: the answer of {server} is no object; is it a Kubernetes?")
     return found
 
 

@@ -155,8 +155,7 @@ def _problems_of_work_dir(work_dir: str, found: Mapping[str, Any]) -> list[str]:
 def _matching(pattern: re.Pattern[str], what: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if not pattern.fullmatch(text):
-            msg = f"'{text}' is not {what}"
-            raise ValueError(msg)
+            raise ValueError(f"'{text}' is not {what}")
         return text
 
     return parse
@@ -173,8 +172,7 @@ def _user(text: str) -> int:
     """Return the uid of an ordinary user."""
     if not re.fullmatch(r"[1-9]\d{0,9}", text) or int(text) >= 2**31:
         root = ", as root runs no pod of this project (POD_PATCH may have it otherwise)" if text == "0" else ""
-        msg = f"'{text}' is not the number of an ordinary user, such as {_USER}{root}"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not the number of an ordinary user, such as {_USER}{root}")
     return int(text)
 
 
@@ -183,8 +181,7 @@ def _cpus(text: str) -> str:
     if re.fullmatch(r"[1-9]\d{0,6}m", text):
         return str(Decimal(text[:-1]) / 1000)
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        msg = f"'{text}' is not a number of CPUs such as 2 or 0.5"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a number of CPUs such as 2 or 0.5")
     return text
 
 
@@ -192,8 +189,7 @@ def _size(text: str) -> str:
     """Return a size such as ``4g`` as Kubernetes writes it."""
     found = _SIZE.fullmatch(text)
     if found is None:
-        msg = f"'{text}' is not a size such as 512m or 4g"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a size such as 512m or 4g")
     return f"{found[1]}{_UNITS[found[2].lower()] if found[2] else ''}"
 
 
@@ -208,8 +204,7 @@ def _pairs(text: str, value: re.Pattern[str], what: str) -> dict[str, str]:
     for word in re.split(r",\s*", text.strip()):
         key, equals, content = word.partition("=")
         if not equals or not _KEY.fullmatch(key) or not value.fullmatch(content):
-            msg = f"'{word}' is not {what}; write key=value, and a comma between two"
-            raise ValueError(msg)
+            raise ValueError(f"'{word}' is not {what}; write key=value, and a comma between two")
         found[key] = content
     return found
 
@@ -228,16 +223,14 @@ def _annotations(text: str) -> dict[str, str]:
 
 def _not_ours(found: dict[str, str]) -> dict[str, str]:
     if own := [key for key in found if _OWN_KEY.fullmatch(key)]:
-        msg = f"'{own[0]}' is one that the launch itself sets; leave it out"
-        raise ValueError(msg)
+        raise ValueError(f"'{own[0]}' is one that the launch itself sets; leave it out")
     return found
 
 
 def _toleration(text: str) -> dict[str, str]:
     found = _TOLERATION.fullmatch(text)
     if found is None:
-        msg = f"'{text}' is not a taint such as nvidia.com/gpu:NoSchedule or team=vision:NoExecute"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a taint such as nvidia.com/gpu:NoSchedule or team=vision:NoExecute")
     how = {"operator": "Equal", "value": found["value"]} if found["value"] is not None else {"operator": "Exists"}
     return {"key": found["key"], **how, **({"effect": found["effect"]} if found["effect"] else {})}
 
@@ -253,12 +246,12 @@ def _volume(word: str) -> dict[str, Any]:
     is_read_only = kind == "pvc" and what.endswith(":ro")
     what = what.removesuffix(":ro") if is_read_only else what
     if not _NAME.fullmatch(name) or kind not in {"pvc", "nfs", "secret", "configmap"} or not what:
-        msg = f"'{word}' is not <name>=pvc:<claim>, nfs:<server>:/<path>, secret:<Secret> or configmap:<ConfigMap>"
-        raise ValueError(msg)
+        raise ValueError(
+            f"'{word}' is not <name>=pvc:<claim>, nfs:<server>:/<path>, secret:<Secret> or configmap:<ConfigMap>"
+        )
     nfs = _NFS.fullmatch(what)
     if kind == "nfs" and nfs is None:
-        msg = f"'{word}' is not <name>=nfs:<server>:/<path>"
-        raise ValueError(msg)
+        raise ValueError(f"'{word}' is not <name>=nfs:<server>:/<path>")
     if kind != "nfs":
         _object_name(what)
     sources: dict[str, Any] = {

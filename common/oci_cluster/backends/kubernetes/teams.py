@@ -36,8 +36,7 @@ _PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "An
 def _like(pattern: str, expected: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            msg = f"'{text}' is not {expected}"
-            raise ValueError(msg)
+            raise ValueError(f"'{text}' is not {expected}")
         return text
 
     return parse
@@ -66,30 +65,26 @@ def _cohort(text: str) -> str:
 
 def _amount(text: str) -> str:
     if amount(text) < 0:
-        msg = f"{text} is negative; write 0 or more"
-        raise ValueError(msg)
+        raise ValueError(f"{text} is negative; write 0 or more")
     return text
 
 
 def _bytes(text: str) -> str:
     if 0 < amount(_amount(text)) < 1024 * 1024:
-        msg = f"{text} is less than a megabyte; write the unit, such as {text}Gi"
-        raise ValueError(msg)
+        raise ValueError(f"{text} is less than a megabyte; write the unit, such as {text}Gi")
     return text
 
 
 def _taint(text: str) -> dict[str, str]:
     found = _TAINT.fullmatch(text)
     if not found or not found["effect"]:
-        msg = f"'{text}' is not a taint KEY=VALUE:EFFECT with an effect of {', '.join(_EFFECTS)}"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a taint KEY=VALUE:EFFECT with an effect of {', '.join(_EFFECTS)}")
     return {name: word for name, word in found.groupdict().items() if word}
 
 
 def _toleration(text: str) -> dict[str, str]:
     if not (found := _TAINT.fullmatch(text)):
-        msg = f"'{text}' is not a toleration KEY, KEY:EFFECT or KEY=VALUE:EFFECT ({', '.join(_EFFECTS)})"
-        raise ValueError(msg)
+        raise ValueError(f"'{text}' is not a toleration KEY, KEY:EFFECT or KEY=VALUE:EFFECT ({', '.join(_EFFECTS)})")
     words = {name: word for name, word in found.groupdict().items() if word}
     return {"operator": "Equal" if "value" in words else "Exists", **words}
 
@@ -142,20 +137,21 @@ def read_table(path: Path) -> Object:
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} cannot be read: {getattr(error, 'strerror', '') or error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{path} cannot be read: {getattr(error, 'strerror', '') or error}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        msg = f"{path}{line}: this is no YAML: {printable(getattr(error, 'problem', None) or error)}"
-        raise SettingsError(msg) from error
+        raise SettingsError(
+            f"{path}{line}: this is no YAML: {printable(getattr(error, 'problem', None) or error)}"
+        ) from error
     reader = _Reader(path)
     table = reader.table(reader.read(root, _SCHEMA, "") if root else {})
     if reader.problems:
         ordered = [text for _, text in sorted(reader.problems, key=lambda one: one[0])]
         count = "1 thing is" if len(ordered) == 1 else f"{len(ordered)} things are"
-        msg = f"{count} wrong in {path}, and nothing was changed:\n" + "\n".join(f"  {text}" for text in ordered)
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"{count} wrong in {path}, and nothing was changed:\n" + "\n".join(f"  {text}" for text in ordered)
+        )
     return table
 
 
@@ -303,8 +299,7 @@ def objects(table: Object, *, with_kueue: bool) -> list[Object]:
         text = environment.get_template(_TEMPLATE).render({**table, "teams": teams, "with_kueue": with_kueue})
         return [document for document in yaml.safe_load_all(text) if document]
     except (jinja2.TemplateError, yaml.YAMLError) as error:
-        msg = f"{_TEMPLATE} cannot be used: {error}"
-        raise SettingsError(msg) from error
+        raise SettingsError(f"{_TEMPLATE} cannot be used: {error}") from error
 
 
 def _quota(resource: str, row: Object, cohort: str) -> Object:

@@ -130,8 +130,7 @@ class PodFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships 
         """Ask the nodes to stop, where *path* is that file; nodes read no other of a launcher."""
         _namespace, job, _cluster_id, name = self._strip_protocol(path).split("/", 3)
         if name != STOP:
-            msg = f"{name} cannot be written: nodes read nothing but {STOP} of a launcher"
-            raise PermissionError(msg)
+            raise PermissionError(f"{name} cannot be written: nodes read nothing but {STOP} of a launcher")
         self._teller.ask_to_stop(job, value)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - fsspec's

@@ -59,15 +59,13 @@ class PodWay:
         except KubernetesError as error:
             if error.exit_code == ExitCode.NOT_PERMITTED:
                 needed = "create and get of pods/portforward, see Rights in docs/kubernetes.md"
-                msg = f"you may not reach {where}: {error}; you need {needed}"
-                raise NotPermittedError(msg) from error
+                raise NotPermittedError(f"you may not reach {where}: {error}; you need {needed}") from error
             raise
         if not self._is_answered.is_set() and (said := line.refusal(_REFUSED_S)):
             line.close()
             line.free()
             # What is forwarded is loopback: what listens on the pod's own address alone is not reached.
-            msg = f"nobody listens on {where}, on its 127.0.0.1 or all addresses: {said}"
-            raise BackendError(msg)
+            raise BackendError(f"nobody listens on {where}, on its 127.0.0.1 or all addresses: {said}")
         return self._lines.carry(line)
 
     def _websocket(self, path: str) -> WebSocket:
@@ -92,8 +90,7 @@ class PodWay:
         running = [pod for pod in found if states.is_running(pod) and not states.termination_of(pod)]
         if not running:
             there = ", ".join(f"{states.name_of(pod)} is {_phase_of(pod)}" for pod in found) or "there is none"
-            msg = f"{self._node} has no pod that runs: {there}"
-            raise BackendError(msg)
+            raise BackendError(f"{self._node} has no pod that runs: {there}")
         return max(running, key=lambda pod: ("deletionTimestamp" not in pod["metadata"], states.created_of(pod)))
 
     def close(self) -> None:

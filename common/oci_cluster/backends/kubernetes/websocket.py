@@ -101,8 +101,7 @@ def open_websocket(access: Access, path: str, subprotocol: str, query: Mapping[s
             try:
                 request = requests.send(refusal)  # a token that is not taken any more is asked for again
             except StopIteration:
-                msg = "refused"
-                raise httpx.HTTPStatusError(msg, request=request, response=refusal) from error
+                raise httpx.HTTPStatusError("refused", request=request, response=refusal) from error
         except (InvalidHandshake, WebSocketException) as error:
             raise OSError(str(error)) from error
 

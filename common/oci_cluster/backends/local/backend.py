@@ -175,8 +175,9 @@ class LocalBackend:
             return replace(plan, python=str(python))
         if missing := missing_packages(Path(plan.python), needed):
             command = f"{plan.python} -m pip install {' '.join(missing)}"
-            msg = f"--python {plan.python} lacks {', '.join(missing)}; install what is missing: {command}"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"--python {plan.python} lacks {', '.join(missing)}; install what is missing: {command}"
+            )
         _check_profiler(plan, Path(plan.python))
         if plan.settings.get("EXTRA_ENV"):
             say(f"EXTRA_ENV adds nothing to --python {plan.python}, which has the packages that you installed")
@@ -222,11 +223,11 @@ class LocalBackend:
             if self._is_stopped():  # a Ctrl-C that came while the runner was being forked may have ended that
                 runner.kill()
                 runner.wait()
-                msg = "stopped before any node had started"
-                raise StoppedError(msg)
+                raise StoppedError("stopped before any node had started")
             if runner.returncode is not None or self._clock() > deadline:
-                msg = f"the nodes of {cluster.name} could not be started: {_why_ended(runner.returncode, log)}"
-                raise BackendError(msg)
+                raise BackendError(
+                    f"the nodes of {cluster.name} could not be started: {_why_ended(runner.returncode, log)}"
+                )
             self._sleep(0.005)
 
     def _ask_runner(self, cluster: Cluster, *, start: Sequence[int] = (), end: Sequence[str] = ()) -> None:
@@ -246,8 +247,9 @@ class LocalBackend:
         deadline = self._clock() + _START_TIMEOUT_S
         while (answer := records.read_records(cluster.directory).get("answer") or {}).get("id") != request["id"]:
             if self._clock() > deadline or not records.is_running(cluster.directory):
-                msg = f"the runner of {cluster.name} does not answer; see {cluster.directory}/logs/runner.log"
-                raise BackendError(msg)
+                raise BackendError(
+                    f"the runner of {cluster.name} does not answer; see {cluster.directory}/logs/runner.log"
+                )
             self._sleep(0.02)
         if answer.get("error"):
             raise BackendError(str(answer["error"]))
@@ -319,8 +321,7 @@ class LocalBackend:
         if any((cluster.directory / name).exists() for name in (FILE, records.LOCK, records.FILE)):
             self._away_since.pop(cluster.launch_id, None)
         elif self._clock() - self._away_since.setdefault(cluster.launch_id, self._clock()) < _AWAY_S:
-            msg = f"{cluster.directory} is not there; bring it back"
-            raise BackendError(msg)
+            raise BackendError(f"{cluster.directory} is not there; bring it back")
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogsInPlace:  # noqa: ARG002 - it grows
         """Return the logs in the cluster's directory, where the runner writes them."""
@@ -388,8 +389,9 @@ def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
         SettingsError: names every one that is wrong, or the work dir is one that processes cannot share.
     """
     if plan.work_dir.startswith("memory:"):
-        msg = f"nodes cannot share WORK_DIR {plan.work_dir}: only one process sees it; use file:// or leave it unset"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"nodes cannot share WORK_DIR {plan.work_dir}: only one process sees it; use file:// or leave it unset"
+        )
     read = SettingsReader(plan.settings)
     torch, _ = map(read.setting, ("TORCH", SETTING))
     files = read.value("EXTRA_ENV", parse_files, list[Path]())

@@ -41,8 +41,7 @@ def share_out(plan: Plan, folder: Path, environ: Mapping[str, str], say: Say) ->
         found = gpus_here(environ)
     except TimeoutError as error:
         if wanted != "auto":
-            msg = f"{SETTING}={wanted}: {error}; {_ON_CPUS}"
-            raise SettingsError(msg) from error
+            raise SettingsError(f"{SETTING}={wanted}: {error}; {_ON_CPUS}") from error
         say(f"{error}; nodes see no GPU, as all that asks the driver would hang")
         return _placed(plan, [])
     if wanted == "auto" and not found:
@@ -93,11 +92,10 @@ def check_left(plan: Plan, folder: Path, nodes: Sequence[Node]) -> None:
     for node in nodes:
         if not share_of(plan, node)[VISIBLE]:
             shares = plan.placed[_SHARES].split(";")
-            msg = (
+            raise SettingsError(
                 f"{node.name}: there is no GPU left, those of this launch suffice for {len(shares)} nodes; "
                 f"launch anew with another {SETTING}"
             )
-            raise SettingsError(msg)
 
 
 def _placed(plan: Plan, shares: Sequence[str]) -> Plan:
@@ -129,8 +127,7 @@ def _check_ranks(plan: Plan, folder: Path, each: int, total: int) -> None:
     for name in framework_words(folder, _RANKS):
         ranks = SettingsReader(plan.environment, framework_defaults(folder)).text(name)
         if ranks.isdecimal() and int(ranks) > each:
-            msg = (
+            raise SettingsError(
                 f"{name}: {ranks} ranks on each node are more than its GPUs, {each} of {total}; set {name}={each}, "
                 f"{_ON_CPUS}, or have ranks share GPUs with {SETTING}=all, which gloo can and NCCL refuses"
             )
-            raise SettingsError(msg)

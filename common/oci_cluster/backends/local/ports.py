@@ -86,14 +86,16 @@ class Ports:
                 return
         where = "this machine" if place == _ALL else main
         instead = f"--env {name}={port + 100}"
-        msg = f"port {port} of {where} is taken by another program; end it, or choose another port: {instead}"
-        raise SettingsError(msg)
+        raise SettingsError(
+            f"port {port} of {where} is taken by another program; end it, or choose another port: {instead}"
+        )
 
     def _take_exposed(self, port: int) -> None:
         main = self._addresses.texts[0]
         if not _take(self._addresses, main, [port]):
-            msg = f"EXPOSE: port {port} of {main} is taken by another program; end it, or expose another port"
-            raise SettingsError(msg)
+            raise SettingsError(
+                f"EXPOSE: port {port} of {main} is taken by another program; end it, or expose another port"
+            )
 
 
 def suits(plan: Plan, folder: Path) -> Callable[[Addresses, str], bool]:

@@ -110,8 +110,7 @@ class Setup:
             TimedOutError: not all of it is seen.
         """
         if problems := [step.problem for step in steps if step.problem]:
-            msg = "; ".join(problems)
-            raise SettingsError(msg)
+            raise SettingsError("; ".join(problems))
         new_list = ""
         for step in steps:
             words = [word.replace(NEW_LIST, new_list) for word in step.command]
