@@ -134,11 +134,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _warnings(folder: Path, files: CodeFiles, allowed: Collection[str]) -> Iterator[str]:
-    """Yield a line for each file that has what looks like a key.
-
-    Raises:
-        SettingsError: it is a private key, and the file is not among the *allowed* ones.
-    """
+    """Yield a line for each file that has what looks like a key."""
     from oci_cluster.system.key_scan import PRIVATE_KEY, look_for_keys  # noqa: PLC0415 - where code is sent
 
     found = [(path.relative_to(folder).as_posix(), what) for path, what in look_for_keys(files.paths)]

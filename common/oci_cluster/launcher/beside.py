@@ -77,11 +77,7 @@ def _is_here(plan: Plan) -> bool:
 
 
 def _outputs(cluster: Cluster, plan: Plan, *, is_running: bool) -> str:
-    """Return where this machine reads what *cluster* leaves.
-
-    Raises:
-        UsageError: nowhere, or not yet.
-    """
+    """Return where this machine reads what *cluster* leaves."""
     if place := outputs_of(cluster, plan):
         return place
     try:

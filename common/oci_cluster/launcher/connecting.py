@@ -198,11 +198,7 @@ def connect(line: CommandLine) -> int:
 
 
 def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: Signals | None, say: Say) -> None:
-    """Return when *node* runs. Whoever opens a session may be early: with *signals* it is waited for, and said why.
-
-    Raises:
-        UsageError: there is no such node, it has ended, or it has not started and nobody waits.
-    """
+    """Return when *node* runs. Whoever opens a session may be early: with *signals* it is waited for, and said why."""
     told = ""
     while (state := _running(lifecycle, cluster, node)).is_waiting:
         why = f": {state.details}" if state.details else ""

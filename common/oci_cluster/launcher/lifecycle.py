@@ -251,11 +251,7 @@ class Lifecycle:
         return [node.name for node in added]
 
     def _end_if_over(self, cluster: Cluster, plan: Plan, added: set[str]) -> None:
-        """End nodes that were *added* while the cluster ended: who has ended it did not know of them.
-
-        Raises:
-            UsageError: that is so.
-        """
+        """End nodes that were *added* while the cluster ended: who has ended it did not know of them."""
         others = [state for state in self.states(cluster) if state.node not in added]
         if any_running(others):
             return
@@ -306,11 +302,7 @@ class Lifecycle:
             self._end_by_force(cluster, left, self._patience_s(plan.limits))
 
     def _end_by_force(self, cluster: Cluster, nodes: set[str], patience_s: float) -> None:
-        """Have the backend end *nodes* and return when none runs.
-
-        Raises:
-            BackendError: one still does.
-        """
+        """Have the backend end *nodes* and return when none runs."""
         deadline = self._clock() + 2 * patience_s + self._backend.end_timeout_s
         while nodes and self._clock() < deadline:
             # Told again: a node that was just being started may not have been there to be told.
@@ -353,11 +345,7 @@ def _make_directory(cluster: Cluster, kept: Mapping[str, str]) -> None:
 
 
 def _scalable(backend: Backend, cluster: Cluster) -> tuple[Plan, list[NodeState]]:
-    """Return plan and nodes of *cluster*, which runs and can have more or fewer workers.
-
-    Raises:
-        UsageError: it does not, or cannot.
-    """
+    """Return plan and nodes of *cluster*, which runs and can have more or fewer workers."""
     if why := backend.why_fixed(cluster):
         raise UsageError(f"{cluster.name} {why}")
     plan = backend.load(cluster)

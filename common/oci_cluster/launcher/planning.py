@@ -196,12 +196,6 @@ def _sources(
 
     On a notebook session of OCI Data Science, compartment and project are the session's own by default. What the
     session has put into the environment, nobody has chosen: ``config.env`` wins over it.
-
-    Args:
-        given: What flags, ``--env``, the environment and ``config.env`` set.
-        backend: Its name.
-        root: The checkout.
-        say: Is told what is the session's.
     """
     flags, typed, environ, config = given
     defaults = _backend_defaults(backend, root)
@@ -220,15 +214,7 @@ def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:
 
 
 def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: str, say: Say) -> list[str]:
-    """Return what is wrong with settings beyond their form; what may be a mistake is said.
-
-    Args:
-        given: What flags, ``--env``, the environment and ``config.env`` set, in this order.
-        read: The same, and then the defaults of framework and backend.
-        folder: The framework's.
-        backend: Where nodes are to run.
-        say: Shows a line.
-    """
+    """Return what is wrong with settings beyond their form; what may be a mistake is said."""
     _, typed, environ, config = given.sources
     checks = SettingChecks(folder, backend, typed, given)
     for name, meant in checks.nearly_settings(environ).items():
@@ -251,11 +237,7 @@ def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[st
 def _worker_counts(
     request: Request, read: SettingsReader, folder: Path, maximum: int
 ) -> tuple[int, tuple[int, int] | None]:
-    """Return how many workers a cluster begins with, and the bounds within which it adapts; None where it does not.
-
-    Raises:
-        UsageError: it cannot begin with so many.
-    """
+    """Return how many workers a cluster begins with, and the bounds within which it adapts; None where it does not."""
     text = "" if "ADAPT" in framework_words(folder, "UNUSED_SETTINGS") else read.text("ADAPT")
     bounds = None
     with contextlib.suppress(ValueError):  # what is wrong with its form is noted where it is passed on

@@ -198,11 +198,7 @@ def overviews(backend: Backend, clusters: Sequence[tuple[Cluster, Sequence[NodeS
 def _asked(
     backend: Backend, cluster: Cluster, states: Sequence[NodeState], wait_s: float = 0.0
 ) -> Callable[[float], dict[str, Any]]:
-    """Return what waits for the description of *cluster*; its disk has been asked, and waited for *wait_s* already.
-
-    Raises:
-        LostPlanError: there is no plan.
-    """
+    """Return what waits for the description of *cluster*; its disk has been asked, and waited for *wait_s* already."""
     plan = backend.load(cluster)
     if not may_hang(cluster, plan):  # a network has time-outs of its own, and many nodes take their time there
         return partial(_known, describe(backend, cluster, plan, states))

@@ -151,11 +151,7 @@ def _sha256(file: Path) -> str:
 
 
 def _copy_archive(fs: Any, path: str, target: Path) -> None:
-    """Copy the file *path* of *fs* to *target*; nobody has checked yet what it is.
-
-    Raises:
-        SettingsError: it is larger than any archive of code.
-    """
+    """Copy the file *path* of *fs* to *target*; nobody has checked yet what it is."""
     with target.open("wb") as file, fs.open(path, "rb") as source:
         while piece := source.read(1 << 20):
             file.write(piece)

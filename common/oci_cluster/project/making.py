@@ -159,11 +159,7 @@ def _starters(root: Path, files: Files) -> list[tuple[str, str]]:
 
 
 def _new_files(root: Path, files: Files, say: Say) -> Changes:
-    """Return what makes *files*; those that are there already are left as they are.
-
-    Raises:
-        SettingsError: some are there, and are others: names all.
-    """
+    """Return what makes *files*; those that are there already are left as they are."""
     changes: Changes = {}
     in_the_way: list[str] = []
     own: list[str] = []
@@ -217,11 +213,7 @@ def _additions(root: Path, files: Files, frameworks: Sequence[str], wanted: Mapp
 
 
 def _own(root: Path, name: str, lines: Sequence[str]) -> File:
-    """Return the project's own file *name*, to which *lines* are added.
-
-    Raises:
-        SettingsError: it is a link: what it leads to may be another project's.
-    """
+    """Return the project's own file *name*, to which *lines* are added."""
     if (root / name).is_symlink():
         listed = " ".join(line for line in lines if line)
         raise SettingsError(

@@ -100,11 +100,7 @@ def _of_git(url: str, ref: str) -> dict[str, File]:
 
 
 def _must(words: Sequence[str], url: str) -> None:
-    """Run git.
-
-    Raises:
-        BackendError: it failed; holds its last words.
-    """
+    """Run git."""
     # A hook's variables would name another repository.
     environ = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
     environ |= {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "GIT_LFS_SKIP_SMUDGE": "1"}

@@ -123,11 +123,7 @@ def _ensure_locked(root: Path, requirements: str, stamp_name: str, what: str, sa
 
 
 def _is_made(stamp: Path, python: Path) -> bool:
-    """Return whether an environment is there, whole, with its interpreter.
-
-    Raises:
-        NotPermittedError: it is, and this user may not run it.
-    """
+    """Return whether an environment is there, whole, with its interpreter."""
     why = os.strerror(errno.EACCES)
     try:
         if not (stamp.exists() and python.exists()):

@@ -135,13 +135,7 @@ class DockerBackend:
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:  # noqa: ARG002 - seconds
-        """Start *nodes*: with main what they share, too. Of later ones that fail, this call leaves none.
-
-        Raises:
-            SettingsError: the labels of the others, by which later ones are started, are none of ours.
-            EngineError: the engine refused, or did not answer.
-            StoppedError: the launcher has been told to stop.
-        """
+        """Start *nodes*: with main what they share, too. Of later ones that fail, this call leaves none."""
         cluster = Cluster.of(plan, self._directory)
         if any(node.role == "MAIN" for node in nodes):
             _write_plan(cluster, plan)
@@ -235,11 +229,7 @@ class DockerBackend:
         return sorted(named, key=lambda cluster: cluster.age_key)
 
     def load(self, cluster: Cluster) -> Plan:
-        """Return the plan as main's container tells it; of a cluster that has left the engine, as it was kept.
-
-        Raises:
-            UsageError: there is nothing of *cluster*.
-        """
+        """Return the plan as main's container tells it; of a cluster that has left the engine, as it was kept."""
         if nodes := self._containers(cluster):
             kept.open_volumes(self._engine)
             return plan_of(cluster, nodes, self._root)
@@ -325,11 +315,7 @@ class DockerBackend:
             self._ending.update(dict.fromkeys(ids, client))
 
     def finish(self, cluster: Cluster, say: Say) -> None:
-        """Copy what *cluster*, which has ended, leaves to the checkout, and remove it from the engine.
-
-        Raises:
-            ClusterError: not all could be copied; nothing has been removed.
-        """
+        """Copy what *cluster*, which has ended, leaves to the checkout, and remove it from the engine."""
         with kept_records.alone(cluster):
             self._end_the_late(cluster)
             if nodes := self._containers(cluster):

@@ -161,11 +161,7 @@ class KubernetesBackend:
             requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with all that its nodes are given; nobody is asked.
-
-        Raises:
-            UsageError, SettingsError: it cannot be sent.
-        """
+        """Return *plan* with all that its nodes are given; nobody is asked."""
         # A flag or --env may have named another Kubernetes than the environment.
         names = ("KUBECONFIG", "KUBE_CONTEXT", "NAMESPACE")
         self._given |= {name: plan.settings[name] for name in names if plan.settings.get(name)}
@@ -205,13 +201,7 @@ class KubernetesBackend:
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
-        """Start *nodes*: the first of a cluster with the Job that is made for them, later ones in that.
-
-        Raises:
-            SettingsError: something in *plan* cannot be sent.
-            KubernetesError: the API refused, or did not answer.
-            StoppedError: the launcher was told to stop.
-        """
+        """Start *nodes*: the first of a cluster with the Job that is made for them, later ones in that."""
         cluster = replace(Cluster.of(plan, clusters_dir(self._root)), handle=plan.placed["object"])
         if any(node.role == "MAIN" for node in nodes):
             self._start_first(plan, cluster, say)
@@ -270,11 +260,7 @@ class KubernetesBackend:
         return sorted(named, key=lambda cluster: cluster.age_key)
 
     def load(self, cluster: Cluster) -> Plan:
-        """Return the plan as Job and Secret tell it; of a cluster that is gone, as it was kept.
-
-        Raises:
-            LostPlanError: there is nothing of *cluster*.
-        """
+        """Return the plan as Job and Secret tell it; of a cluster that is gone, as it was kept."""
         _have_asked(self)
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
@@ -373,11 +359,7 @@ class KubernetesBackend:
             self._jobs.end(cluster, nodes, at_once=at_once)
 
     def finish(self, cluster: Cluster, say: Say) -> None:
-        """Bring what *cluster*, which has ended, has told to the checkout, and remove it from Kubernetes.
-
-        Raises:
-            ClusterError: not all could be brought; nothing has been removed.
-        """
+        """Bring what *cluster*, which has ended, has told to the checkout, and remove it from Kubernetes."""
         with kept.alone(cluster):
             found = self._seen.look(cluster) if cluster.handle else None
             if found is None:

@@ -102,9 +102,6 @@ class Jobs:
         """Return *job*, with the queue that the namespace has for Jobs that name none, where there is one.
 
         Only then is it elastic, too: Kueue would hold the pods of an elastic Job back that it does not count.
-
-        Raises:
-            SettingsError: Kueue would suspend it for ever, as it is in no queue.
         """
         if states.labels_of(job).get(requests.QUEUE):
             return job
@@ -143,11 +140,7 @@ class Jobs:
     def _resize(
         self, cluster: Cluster, old: int, new: int, ended: Collection[str], unstarted: Collection[str] = ()
     ) -> None:
-        """Have the Job of *cluster* be of *new* nodes, if it is still of *old*; note which were *ended* on purpose.
-
-        Raises:
-            KubernetesError: somebody else has changed it, or it has ended.
-        """
+        """Have the Job of *cluster* be of *new* nodes, if it is still of *old*; note which were *ended* on purpose."""
         change = [
             {"op": "test", "path": "/spec/completions", "value": old},
             {"op": "replace", "path": "/spec/completions", "value": new},

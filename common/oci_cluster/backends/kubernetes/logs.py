@@ -96,11 +96,7 @@ class _Reader:
         self._log.flush()
 
     def _copy(self) -> None:
-        """Copy what comes until the log's end.
-
-        Raises:
-            KubernetesError: the line was cut, or there is none yet.
-        """
+        """Copy what comes until the log's end."""
         since = {"sinceTime": self._last.decode()} if self._last else {}
         rest = b""
         with self._service.stream(

@@ -144,12 +144,7 @@ def _apply(service: Service, table: Object, file: str, options: Options, out: Ou
 
 
 def _tried(service: Service, bodies: Sequence[Object], *, force: bool) -> list[tuple[Object, str, list[str]]]:
-    """Return which of *bodies* would be added or changed, and how.
-
-    Raises:
-        NotPermittedError: the user may not do all of it; names all that.
-        BackendError: somebody else manages a field, or the API refuses an object; names all.
-    """
+    """Return which of *bodies* would be added or changed, and how."""
     found: list[tuple[Object, str, list[str]]] = []
     problems: list[str] = []
     forbidden: dict[str, None] = {}

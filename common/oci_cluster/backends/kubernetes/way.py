@@ -79,11 +79,7 @@ class PodWay:
         return self._service.websocket(path, _PROTOCOL, ports=self._port)
 
     def _pod(self) -> Object:
-        """Return the pod that the node is now.
-
-        Raises:
-            BackendError: none is.
-        """
+        """Return the pod that the node is now."""
         service, job = self._service, self._job or {}
         chosen = f"{LAUNCH}={states.launch_of(job)},{INDEX}={rank_of(self._node)}"
         found = states.owned_by(service.items(service.path("pods"), labelSelector=chosen), job)
@@ -143,12 +139,7 @@ class _PortLine:
                     raise EOFError from None
 
     def _next(self, timeout_s: float) -> bytes:
-        """Return the next bytes that come.
-
-        Raises:
-            EOFError: none do any more; with what went wrong.
-            TimeoutError: none came.
-        """
+        """Return the next bytes that come."""
         while True:
             message = self._websocket.receive(timeout_s)
             channel, content = (message[0], message[1:]) if message else (_ERROR, b"")

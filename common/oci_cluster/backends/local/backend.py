@@ -123,10 +123,6 @@ class LocalBackend:
         """Return *plan* with what its nodes get on this machine: addresses, work dir, shares of CPUs, memory and GPUs.
 
         Addresses and ports are claimed until :meth:`close`.
-
-        Raises:
-            BackendError: the addresses do not suffice.
-            SettingsError: a chosen port is taken, processes cannot share the work dir, or a setting is wrong.
         """
         self.check(plan)
         folder = self._root / plan.framework
@@ -153,12 +149,7 @@ class LocalBackend:
         return json.dumps({**plan.to_json(), "environment": without_secrets(plan.environment)}, indent=2)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
-        """Return *plan* with the interpreter of its nodes: the user's own, or that of the framework's environment.
-
-        Raises:
-            SettingsError: the user's own lacks packages, or the work dir cannot be opened.
-            BackendError: the framework's cannot be made.
-        """
+        """Return *plan* with the interpreter of its nodes: the user's own, or that of the framework's environment."""
         # One that nodes could not open is told before there are any.
         ClusterDir(plan.url, plan.launch_id, plan.launch_key)
         folder = self._root / plan.framework
@@ -231,11 +222,7 @@ class LocalBackend:
             self._sleep(0.005)
 
     def _ask_runner(self, cluster: Cluster, *, start: Sequence[int] = (), end: Sequence[str] = ()) -> None:
-        """Leave a request for the runner, wake it, and wait for its answer.
-
-        Raises:
-            BackendError: it could not do it, or does not answer.
-        """
+        """Leave a request for the runner, wake it, and wait for its answer."""
         request: dict[str, Any] = {"start": [*start], "end": [*end], "id": secrets.token_hex(8)}
         path = cluster.directory / records.REQUEST
         try:
@@ -312,11 +299,7 @@ class LocalBackend:
         return sorted(found, key=lambda state: rank_of(state.node))
 
     def _check_directory(self, cluster: Cluster) -> None:
-        """Wait for a directory that is away: how the nodes ended stands there, and nowhere else.
-
-        Raises:
-            BackendError: it is not there, yet. Later it is taken for gone, and the nodes for lost.
-        """
+        """Wait for a directory that is away: how the nodes ended stands there, and nowhere else."""
         # Not the directory itself: a node that makes its OUTPUT_DIR makes an empty one anew.
         if any((cluster.directory / name).exists() for name in (FILE, records.LOCK, records.FILE)):
             self._away_since.pop(cluster.launch_id, None)
@@ -383,11 +366,7 @@ class LocalBackend:
 
 
 def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
-    """Return the settings of this backend: ``TORCH``, and the files of ``EXTRA_ENV`` and of a session.
-
-    Raises:
-        SettingsError: names every one that is wrong, or the work dir is one that processes cannot share.
-    """
+    """Return the settings of this backend: ``TORCH``, and the files of ``EXTRA_ENV`` and of a session."""
     if plan.work_dir.startswith("memory:"):
         raise SettingsError(
             f"nodes cannot share WORK_DIR {plan.work_dir}: only one process sees it; use file:// or leave it unset"
@@ -405,11 +384,7 @@ def _tell_runner(cluster: Cluster, number: int) -> None:
 
 
 def _check_profiler(plan: Plan, python: Path) -> None:
-    """Raise where nodes with the interpreter *python* would not have the program of ``PROFILE_CMD``.
-
-    Raises:
-        SettingsError: see above.
-    """
+    """Raise where nodes with the interpreter *python* would not have the program of ``PROFILE_CMD``."""
     words = parse_args(plan.environment.get("PROFILE_CMD", ""))
     places = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
     if words and shutil.which(words[0], path=places) is None:
