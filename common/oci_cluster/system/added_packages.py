@@ -106,11 +106,9 @@ def _install(uv: Uv, directory: Path, framework: Path, wanted: Sequence[str], lo
             uv.install(directory, [*asked_for(wanted, Path(scratch)), "--constraint", constraints])
         except ClusterError as error:
             raise type(error)(
-
-                    f"{', '.join(wanted)} cannot be added to the environment of {framework.name}, "
-                    "of which nothing is replaced (for other versions, take an environment of your own: --python):\n"
-                    f"{str(error).partition(chr(10))[2]}"
-
+                f"{', '.join(wanted)} cannot be added to the environment of {framework.name}, "
+                "of which nothing is replaced (for other versions, take an environment of your own: --python):\n"
+                f"{str(error).partition(chr(10))[2]}"
             ) from error
     for copy in copies:
         shutil.rmtree(copy)

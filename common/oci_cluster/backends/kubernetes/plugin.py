@@ -115,10 +115,9 @@ class Plugin:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, subprocess.TimeoutExpired) as error:
             what = printable(f"{type(error).__name__} {error}" if isinstance(error, KeyError) else error)
             hint = printable(plugin.get("installHint") or "") if isinstance(error, FileNotFoundError) else ""
+            name = " ".join(command[:4])
             raise NotPermittedError(
-
-                    f"'{' '.join(command[:4])}', which your kubeconfig names for a token, gave none: {what} {hint}".rstrip()
-
+                f"'{name}', which your kubeconfig names for a token, gave none: {what} {hint}".rstrip()
             ) from error
 
 
