@@ -90,7 +90,7 @@ def test_packages_are_added_for_a_launch_and_for_no_other(project: Project, tmp_
     places = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "wheels")}
     entry = project.write("entry.py", ADDED)
     refused = project.launch("dask", "1", "--with", "small>=2", "--entry", entry, **places)
-    assert refused.wait(240) == 69
+    assert refused.wait(240) == 78
     assert "small>=2 cannot be added" in refused.err
     assert project.cluster_dirs() == []
     launch = project.launch("dask", "1", "--with", "small", "--entry", entry, **places)
