@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,7 +110,7 @@ def _planned(root: Path, base: Files, theirs: Files, frameworks: Sequence[str]) 
         if there and source in theirs and same(there, base.get(source)):
             _note(plan, name, base[source], there, theirs[source])
     # Where a run is interrupted, what needs a person is done once.
-    plan.changes.sort(key=lambda change: change[0].removesuffix(".new") in plan.conflicts)
+    plan.changes.sort(key=lambda change: re.sub(r"\.new\d*$", "", change[0]) in plan.conflicts)
     return plan
 
 
@@ -125,13 +127,23 @@ def _note(plan: _Plan, name: str, base: File | None, ours: File | None, theirs: 
     if merged.file != ours:
         plan.changes.append((name, ours, merged.file))
     if merged.beside:
-        beside = f"{name}.new"
+        beside = _free_name(plan.root, name, merged.beside)
         plan.changes.append((beside, read_file(plan.root / beside), merged.beside))
         reasons.append(f"the newer version's is in {printable(beside)}")
     if merged.result == CONFLICT:
         plan.conflicts.append(name)
     if merged.result:
         plan.lines.append(f"{merged.result:<9} {printable(name)}{': ' if reasons else ''}{'; '.join(reasons)}")
+
+
+def _free_name(root: Path, name: str, file: File) -> str:
+    """Return a name beside *name* that nothing has, or that has *file* already: what is there may be the user's."""
+    names = (f"{name}.new{number or ''}" for number in itertools.count())
+    return next(
+        each
+        for each in names
+        if not os.path.lexists(root / each) or ((root / each).is_file() and read_file(root / each) == file)
+    )
 
 
 def _show_difference(name: str, before: File | None, after: File | None, show: Callable[[str], object]) -> None:

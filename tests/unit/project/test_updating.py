@@ -118,13 +118,16 @@ def test_a_file_of_the_users_where_the_newer_version_has_one_is_not_lost(old: Us
     old.yours("dask/more.sh", "mine\n")
     old.yours("dask/same.sh", "same\n")
     old.yours("dask/icon", b"\0mine")
+    old.yours("dask/icon.new", b"mine, too")
     old.ours("dask/more.sh", "newer\n")
     old.ours("dask/same.sh", "same\n")
     old.ours("dask/icon", b"\0newer")
     assert old.update() == 1
     assert old.text("dask/more.sh") == "<<<<<<< your project\nmine\n=======\nnewer\n>>>>>>> the newer version\n"
-    assert (old.text("dask/icon"), old.text("dask/icon.new")) == ("\0mine", "\0newer")
-    assert old.shown[0] == "CONFLICT  dask/icon: it is there, and is another; the newer version's is in dask/icon.new"
+    assert (old.text("dask/icon"), old.text("dask/icon.new"), old.text("dask/icon.new1")) == (
+        *("\0mine", "mine, too", "\0newer"),
+    )
+    assert old.shown[0] == "CONFLICT  dask/icon: it is there, and is another; the newer version's is in dask/icon.new1"
     assert old.said[-1] == "these need you: dask/icon, dask/more.sh"
 
 
