@@ -19,6 +19,7 @@ from typing import Any
 
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError, StorageError
+from oci_cluster.system.process import die_with_parent
 
 # A list shows all other clusters within five seconds. A disk that answers at all takes a thousandth of that.
 LIMIT_S = 4.0
@@ -80,6 +81,7 @@ def may_hang(cluster: Cluster, plan: Plan) -> bool:
 def _tell(question: Callable[[], Any], writer: int) -> None:
     """Write the answer to *question*, and end this process; it holds no file of its parent's."""
     try:
+        die_with_parent(signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 from unit.fake_backend import plan_of
 from unit.launcher.door import Door
 
+import oci_cluster
 from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.errors import StorageError
 from oci_cluster.launcher import cli
@@ -102,3 +108,24 @@ def test_what_still_waits_holds_no_file_of_the_launchers(silence: threading.Even
     os.close(reader)
     with pytest.raises(StorageError):
         ask.answer(time.monotonic())
+
+
+HANGS = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from oci_cluster.launcher.asked import Asked
+ask = Asked(lambda: time.sleep(240))
+print(ask._child, flush=True)
+ask.wait(240)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+def test_of_a_launcher_that_is_killed_no_question_is_left() -> None:
+    """Whoever runs list.sh again and again would fill the machine with what waits for a disk."""
+    common = str(Path(oci_cluster.__file__).parents[1])
+    with subprocess.Popen([sys.executable, "-I", "-c", HANGS, common], stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        child = psutil.Process(int(launcher.stdout.readline()))
+        launcher.send_signal(signal.SIGKILL)
+    child.wait(30)  # raises TimeoutExpired
