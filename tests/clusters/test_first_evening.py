@@ -1,4 +1,4 @@
-"""README.md, followed word by word on an empty Debian 12: its commands, in their order, and what they print."""
+"""README.md and pages for newcomers, followed word by word on an empty Debian 12: commands, and what they print."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from doc_pages import ROOT
 
 pytestmark = [pytest.mark.skipif(bool(clean_root.why_not()), reason=clean_root.why_not() or "runs"), pytest.mark.slow]
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, SCRIPTS, CLUSTERS = (
+    (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/scripts.md", "docs/clusters.md")
+)
 MARK = "<!-- run by tests/clusters/test_first_evening.py -->\n```sh\n"
-# Somebody's own script, as README says that it may be.
+# Somebody's own script, as the page says that it may be.
 TRAIN = """
 import sys
 from dask.distributed import Client
@@ -26,13 +28,10 @@ print("sum:", Client().submit(sum, [1, 2, 3]).result())
 UNTIL_ENDED = "import time\nprint('entry up', flush=True)\ntime.sleep(1000)\n"
 
 
-def lines_of(block: str) -> list[str]:
-    """Return the commands of a block."""
-    return [line for line in block.splitlines() if line]
-
-
-# The blocks of README that are marked as run here.
-TWO_COMMANDS, WHILE_IT_RUNS = (lines_of(part.partition("```\n")[0]) for part in README.split(MARK)[1:])
+def commands(page: str) -> list[str]:
+    """Return the commands of the one block of *page* that is marked as run here."""
+    (block,) = page.split(MARK)[1:]
+    return [line for line in block.partition("```\n")[0].splitlines() if line]
 
 
 @pytest.fixture(scope="module")
@@ -52,28 +51,32 @@ def said_by_main(text: str) -> list[str]:
     return [line for line in lines if not re.search(r" fits, the last by |\| [\d:]{8} agent: ", line)]
 
 
-def test_two_commands_do_what_the_readme_shows(reader: CleanRoot) -> None:
+def test_the_three_commands_do_what_the_readme_shows(reader: CleanRoot) -> None:
     """The first evening: an environment is made, the example is computed, and then the reader's own script."""
-    (shown,) = re.findall(r"You see this.*?```text\n(.*?)```", README, re.DOTALL)
-    example, own = TWO_COMMANDS
+    (shown,) = re.findall(r"You see something like this.*?```text\n(.*?)```", README, re.DOTALL)
+    example, with_arguments, dry_run = commands(README)
     printed = reader.run(example)
     assert said_by_main(shown)
     assert [line for line in said_by_main(shown) if line not in said_by_main(printed)] == []
-    for words in ("3 of 3 workers arrived", "; dashboard http://", "ended with 0 after "):
+    for words in ("; dashboard http://", "ended with 0 after "):
         assert words in shown
         assert words in printed
+    assert "3 of 3 workers arrived" in printed
+    assert "MAIN     | mean score of 2 folds: " in reader.run(with_arguments)
+    assert "kind: Job" in reader.run(dry_run)
 
     reader.write("train.py", TRAIN)
+    (own,) = commands(SCRIPTS)
     printed = reader.run(own)
     assert "MAIN     | arguments: ['--epochs', '10', '--name', 'run 1']" in printed
     assert "MAIN     | sum: 6" in printed
 
 
-def test_a_cluster_that_runs_is_looked_after_as_the_readme_says(reader: CleanRoot) -> None:
+def test_a_cluster_that_runs_is_looked_after_as_its_page_says(reader: CleanRoot) -> None:
     """Listed, shown, followed, scaled, stopped, and removed; of what it left nothing is anywhere."""
     reader.write("entry.py", UNTIL_ENDED)
     name = reader.run("./scripts/launch.sh dask 1 --entry entry.py --detach --wait 2>/dev/null").strip()
-    listed, status, follow, scale, stop = (line.replace("NAME", name) for line in WHILE_IT_RUNS)
+    listed, status, follow, scale, stop = (line.replace("NAME", name) for line in commands(CLUSTERS))
     assert name in reader.run(listed)
     shown = reader.run(status)
     assert "MAIN" in shown
@@ -86,7 +89,7 @@ def test_a_cluster_that_runs_is_looked_after_as_the_readme_says(reader: CleanRoo
     assert name in reader.run(stop)
     assert "STOPPED" in reader.run("./scripts/list.sh --all")
 
-    for line in re.findall(r"`(\./scripts/stop\.sh --delete [^`]+)`", README.partition("\n## Clean up\n")[2]):
+    for line in re.findall(r"`(\./scripts/stop\.sh --delete [^`]+)`", CLUSTERS.partition("\n## Clean up\n")[2]):
         reader.run(line.replace("7d", "0s").replace("NAME", name))  # whose random end may be 7d
     left = Path(f"{reader.path}{reader.checkout}/.clusters").iterdir()
     assert [path.name for path in left if path.name != ".lock"] == []

@@ -24,9 +24,9 @@ def test_exit_codes_are_the_contracts() -> None:
     assert codes_in("common/README.md", "Exit codes") | {1} == {int(code) for code in ExitCode}
 
 
-def test_the_readme_tells_people_of_every_exit_code_of_the_launcher() -> None:
+def test_users_are_told_of_every_exit_code_of_the_launcher() -> None:
     """What is no script's own: all codes but success and the entry point's."""
-    assert codes_in("README.md", "How it ends") == {int(code) for code in ExitCode} - {0, 1} | {READER_GONE}
+    assert codes_in("docs/clusters.md", "How it ends") == {int(code) for code in ExitCode} - {0, 1} | {READER_GONE}
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.sh")), ids=lambda path: path.name)
