@@ -1,4 +1,4 @@
-"""docs/oci.md, as somebody reads it: its blocks of commands, its policies, its settings; and who follows it."""
+"""The pages about OCI as somebody reads them: commands, policies, settings; and who follows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from harness import PATIENCE_S
 from oci_service.handle import Service
 from oci_service.signatures import fingerprint, new_key, write_key
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "oci.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+# As one text: who wants ports of nodes has followed the first page.
+TEXT = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("oci.md", "oci-bastion.md"))
 CLI = Path(sys.executable).parent
 PEOPLE = ("administrator", "you")
 # docker and make are tested with real engines elsewhere; here they do nothing.
@@ -24,7 +26,7 @@ class Page:
     """The page's blocks, by what they are."""
 
     def __init__(self, text: str = "") -> None:
-        text = text or PAGE.read_text(encoding="utf-8")
+        text = text or TEXT
         blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         scripts = [block.partition("\n") for language, block in blocks if language == "sh"]
         #: What each person runs, block by block.

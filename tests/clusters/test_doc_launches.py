@@ -26,7 +26,7 @@ PLACES = {
     },
 }
 # On which backend a page's commands run that name none.
-OF_PAGE = {"docs/oci.md": "oci", "docs/kubernetes.md": "kubernetes"}
+OF_PAGE = {"docs/oci.md": "oci", "docs/oci-reference.md": "oci", "docs/kubernetes.md": "kubernetes"}
 MINE = "print('hello')\n"
 
 

@@ -1,4 +1,4 @@
-"""docs/oci.md, followed to the letter on an empty tenancy: its commands, its policies, and nothing else."""
+"""The pages about OCI, followed to the letter on an empty tenancy: their commands, their policies, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from harness import PATIENCE_S, Project
 from oci_cloud import UNTIL_GO, Cloud
 from oci_service.handle import Service
 from oci_service.policies import parse_statement
-from oci_walk import PAGE as TEXT
-from oci_walk import Page, Person, filled, new_person
+from oci_walk import TEXT, Page, Person, filled, new_person
 from way_desk import Node, stop_looking, why_not
 
 from oci_cluster.backends.oci import ways
@@ -26,7 +25,7 @@ from oci_cluster.errors import ClusterError
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
 # The frameworks of the page need packages; the toy of these tests has an image that is a table's entry.
-PAGE = Page(TEXT.read_text(encoding="utf-8").replace("training/dask", "training/plain"))
+PAGE = Page(TEXT.replace("training/dask", "training/plain"))
 # Each with the next lower verb; empty where there is none.
 LOWER = [lower.text if (lower := parse_statement(text).lowered()) else "" for text in PAGE.statements]
 # Nodes that cannot use the bucket try for as long as TIMEOUT, and to say so for as long as HEARTBEAT_TIMEOUT. What

@@ -73,8 +73,8 @@ def test_docs_of_images_tell_people_of_what_images_are_made_of() -> None:
 
 
 def test_docs_of_oci_tell_people_of_every_setting_of_that_backend() -> None:
-    """docs/oci.md has the names of scripts/backends/oci.env, with their defaults there and the table's meanings."""
-    rows = table_rows("docs/oci.md", "### All settings")
+    """docs/oci-reference.md has the names and defaults of scripts/backends/oci.env, with the table's meanings."""
+    rows = table_rows("docs/oci-reference.md", "## All settings")
     table = {name: row for name, row in SETTINGS.items() if "oci" in row.backend_defaults}
     assert list(rows) == list(read_settings_file(ROOT / "scripts" / "backends" / "oci.env"))
     assert set(rows) == set(table)
@@ -84,8 +84,8 @@ def test_docs_of_oci_tell_people_of_every_setting_of_that_backend() -> None:
 
 
 def test_docs_of_oci_tell_people_of_what_a_tenancy_has() -> None:
-    """docs/oci.md has the table's names, defaults and meanings, of setup.sh and check.sh."""
-    rows = table_rows("docs/oci.md", "### The short way: `setup.sh`")
+    """docs/oci-reference.md has the table's names, defaults and meanings, of setup.sh and check.sh."""
+    rows = table_rows("docs/oci-reference.md", "## Settings of setup.sh")
     table = {name: row for name, row in SETTINGS.items() if row.receiver is Receiver.TENANCY}
     assert list(rows) == list(table)
     for name, row in table.items():
