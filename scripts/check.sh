@@ -3,7 +3,7 @@
 #
 # Find what would fail of a launch, before it costs anything. Takes what launch.sh takes, and starts nothing: settings,
 # entry point, ports, and what the backend needs. On OCI that is the tenancy: network, policies, bucket, image, limits.
-# Shows a line for each item: fine, fails or unknown; below what fails stands what mends it. docs/check.md lists the
+# Shows a line for each item: fine, fails or unknown; below a failing item you find the fix. docs/check.md lists the
 # items. Without FRAMEWORK the first of this checkout is checked, without WORKERS 2 workers.
 #
 #   --entry FILE        run your script, instead of the example

@@ -2,7 +2,7 @@
 # Usage: from-ads.sh train.yaml [--code DIR] [--merge | --force | --dry-run]
 #
 # Move over from ADS: read the YAML of `ads opctl run`, write its settings to config.env, and print the command that
-# launches the same cluster. Nothing is launched, and nobody is asked. docs/from-ads.md says what differs.
+# launches the same cluster. Nothing is launched and no service is contacted. docs/from-ads.md says what differs.
 #
 # Each field that is not simply taken is named with its line: what means something else here, what is not needed here,
 # what has no counterpart and why, and what ADS does not read either.

@@ -2,7 +2,7 @@
 # Usage: queue.sh [TEAM] [--json]
 #
 # Show who waits on a Kubernetes with Kueue: for what, since when, in which place, and why; and who runs. Without TEAM, all
-# teams that you may see; else your own namespace. When a cluster will start, nobody knows.
+# teams that you may see; else your own namespace. It cannot predict when a cluster will start.
 #
 #   --json          print JSON
 #   --backend NAME  kubernetes, which is the only one with queues

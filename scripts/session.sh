@@ -3,7 +3,7 @@
 #
 # Start a session: a cluster whose main runs a server for you alone, in your code's folder, with a framework's packages.
 # session.sh prints once how to reach it, follows it to its end, and ends it at Ctrl-C. It ends by itself after its TTL,
-# and when nobody has used it for its idle limit; but never for want of use while a cell of a notebook runs.
+# and when nobody has used it for its idle limit; but never while a notebook cell is running.
 #
 #   KIND                jupyter: JupyterLab; ssh: a shell, with scp, sftp and editors; tensorboard: TensorBoard; or a
 #                       folder of yours in scripts/sessions

@@ -8,7 +8,7 @@
 #
 # These are made: the group of those who launch, the dynamic group of the Job Runs, a policy, a security list of the
 # subnet with what the frameworks' nodes need of each other, the bucket with a rule that deletes old clusters, a repository
-# for each framework, and a log group. Nothing is removed, and of what is there, nothing is taken away: statements and
+# for each framework, and a log group. Nothing that exists is removed or narrowed: statements and
 # rules are added. Compartments, the subnet and the project are yours to make: docs/oci.md.
 #
 #   --apply         make what is missing, with oci-cli, and print what config.env still lacks; a second time nothing changes

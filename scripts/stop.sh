@@ -3,7 +3,7 @@
 #        stop.sh [--delete] [--ended] [--older-than DURATION]
 #
 # Stop clusters in order: first the script, then the workers, then main. stop.sh returns when nothing of them runs.
-# For a cluster that has ended already, stop.sh succeeds too.
+# stop.sh also succeeds for a cluster that has already ended.
 #
 #   NAME                   a cluster; you may leave it out while only one cluster runs
 #   --delete               remove the logs and outputs too; on OCI also code that no other Job names
