@@ -6,6 +6,7 @@ import inspect
 import re
 from pathlib import Path
 
+import launch_picture
 from cluster_life import PICTURE, drawing
 from doc_pages import ROOT
 
@@ -55,6 +56,11 @@ def test_rules_between_nodes_are_those_that_setup_makes() -> None:
 def test_the_picture_of_a_clusters_life_has_the_words_of_the_package() -> None:
     """docs/images/cluster-life.svg is what tests/cluster_life.py draws of them; that file says how to draw it anew."""
     assert PICTURE.read_text(encoding="utf-8") == drawing()
+
+
+def test_the_picture_of_a_launch_is_as_it_is_drawn() -> None:
+    """docs/images/launch.svg is what tests/launch_picture.py draws."""
+    assert launch_picture.PICTURE.read_text(encoding="utf-8") == launch_picture.drawing()
 
 
 def test_every_file_and_state_of_the_picture_is_one_of_the_contract() -> None:
