@@ -45,8 +45,10 @@ def drawing() -> str:
         shown.append(f'<text class="{kind}" style="animation-delay: {at}s" x="{LEFT}" y="{y}">{escape(line)}</text>')
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-            f' role="img" aria-label="A terminal: {escape(COMMAND)}, and what it prints">',
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+                f' role="img" aria-label="A terminal: {escape(COMMAND)}, and what it prints">'
+            ),
             f"<style>{STYLE}</style>",
             f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#2e3440"/>',
             *shown,
