@@ -1,4 +1,4 @@
-"""The rights that docs/kubernetes.md asks an administrator for, and those that a request needs."""
+"""The rights that docs/kubernetes-admin.md asks an administrator for, and those that a request needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-_PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubernetes.md"
+_PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubernetes-admin.md"
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/[^/]+/namespaces/[^/]+/(?P<kind>[a-z]+)(?P<name>/[^/]+)?(?:/(?P<sub>[a-z]+))?"
 )

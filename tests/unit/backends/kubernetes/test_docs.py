@@ -1,4 +1,4 @@
-"""What docs/kubernetes.md says, held to the code: its settings, its rights, its numbers."""
+"""What docs/kubernetes.md and docs/kubernetes-admin.md say, held to the code: its settings, its rights, its numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from oci_cluster.contract.settings_table import SETTINGS
 from oci_cluster.errors import ClusterError
 
 ROOT = Path(__file__).resolve().parents[4]
-PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+USERS, ADMINISTRATORS = (
+    (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("kubernetes.md", "kubernetes-admin.md")
+)
+PAGE = USERS + ADMINISTRATORS
 # Other programs' own, a word of ours, and what scripts are given.
 NOT_OURS = {"NAME", "PUBLIC_ENDPOINT", "NEEDS_ATTENTION", "EXPOSED_PORTS", "LISTEN_ADDRESS"}
 CLAIM = {"metadata": {"name": "datasets"}, "spec": {"accessModes": ["ReadWriteMany"]}}
@@ -153,4 +156,4 @@ def test_its_number_is_the_codes() -> None:
 
 def test_it_can_be_read_in_one_go() -> None:
     """As long as the longest chapter that people read."""
-    assert len(PAGE.splitlines()) <= 345
+    assert len(USERS.splitlines()) <= 345
