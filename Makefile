@@ -9,6 +9,7 @@ export PYTHON BATS
 
 python_tools := .venv/.dev-installed
 audit_tools := .venv/audit/.installed
+docs_tools := .venv/docs/.installed
 node_tools := node_modules/.dev-installed
 run := .venv/bin/python -I -m
 
@@ -25,7 +26,7 @@ $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 include scripts/clusters.mk # build push pull-check pin-base size
 
 # tests/ is a folder: without .PHONY make calls such a target "up to date".
-.PHONY: help test test-all test-nightly test-quick test-unit test-scripts test-clusters test-kubernetes lint format lock wheel audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage clean
+.PHONY: help test test-all test-nightly test-quick test-unit test-scripts test-clusters test-kubernetes lint format lock wheel audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^clusters-help/ {sub(/^clusters-/, "", $$1); printf "  %-16s %s\n", $$1, $$2}' scripts/clusters.mk $(firstword $(MAKEFILE_LIST))
@@ -91,6 +92,8 @@ lock: $(python_tools) # besides what clusters.mk says: lock requirements*.in and
 	  --custom-compile-command 'make lock' requirements-dev.in --output-file requirements-dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-audit.in --output-file requirements-audit.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --custom-compile-command 'make lock' requirements-docs.in --output-file requirements-docs.txt
 	PYTHONPATH=common .venv/bin/python -m oci_cluster.images.lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml))) \
 	  common/env-notebook.yaml $(wildcard scripts/sessions/*/env.yaml)
 
@@ -124,8 +127,12 @@ coverage: $(python_tools) ## the Python rings, then a page per file in .coverage
 	./tests/run.sh --measure unit slow core clusters
 	$(run) coverage html
 
+docs: $(docs_tools) ## build the site of the pages into .docs, with search; a warning is an error
+	.venv/docs/bin/sphinx-build --fail-on-warning --keep-going --quiet -c docs . .docs
+	@echo .docs/README.html
+
 clean: ## remove caches and coverage; keeps .venv, node_modules and your .clusters
-	rm -rf .coverage-data .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .coverage-data .docs .mypy_cache .pytest_cache .ruff_cache
 	find . \( -name .git -o -name .venv -o -name node_modules -o -name .clusters \) -prune \
 	  -o -type d -name __pycache__ -exec rm -rf {} +
 
@@ -133,9 +140,10 @@ $(python_tools): requirements-dev.txt
 	./scripts/dev-setup.sh python
 	@touch $@
 
-$(audit_tools): requirements-audit.txt
-	$(PYTHON) -m venv .venv/audit
-	.venv/audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+# What only one target needs, in an environment of its own.
+$(audit_tools) $(docs_tools): .venv/%/.installed: requirements-%.txt
+	$(PYTHON) -m venv .venv/$*
+	.venv/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
 # Allowed to fail: the other rings need no bats. tests/run.sh names the ring that could not run.

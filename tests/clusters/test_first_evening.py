@@ -31,7 +31,7 @@ UNTIL_ENDED = "import time\nprint('entry up', flush=True)\ntime.sleep(1000)\n"
 def commands(page: str) -> list[str]:
     """Return the commands of the one block of *page* that is marked as run here."""
     (block,) = page.split(MARK)[1:]
-    return [line for line in block.partition("```\n")[0].splitlines() if line]
+    return [line for line in block.partition("```\n")[0].splitlines() if line and not line.startswith("#")]
 
 
 @pytest.fixture(scope="module")
