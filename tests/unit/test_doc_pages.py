@@ -98,3 +98,18 @@ def test_what_each_command_asks_for_is_what_refusals_name() -> None:
         permissions = re.findall(r"`([a-z]+ [a-z-]+)`", asked)
         assert permissions
         assert [one for one in permissions if one not in messages] == []
+
+
+def test_agents_are_told_of_every_script_as_it_is_called() -> None:
+    """docs/agents.md has the lines `Usage:` of all scripts that people run."""
+    told = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8").partition("\n## Every script\n")[2]
+    used = {
+        line
+        for path in (ROOT / "scripts").glob("*.sh")
+        if path.name not in {"dev-setup.sh", "completion.sh"}
+        for header in re.findall(
+            r"^# Usage: ((?:.*\n)(?:#        .*\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for line in header.replace("#        ", "").splitlines()
+    }
+    assert {line for line in told.splitlines() if ".sh" in line} == used

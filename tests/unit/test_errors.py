@@ -26,7 +26,9 @@ def test_exit_codes_are_the_contracts() -> None:
 
 def test_users_are_told_of_every_exit_code_of_the_launcher() -> None:
     """What is no script's own: all codes but success and the entry point's."""
-    assert codes_in("docs/clusters.md", "How it ends") == {int(code) for code in ExitCode} - {0, 1} | {READER_GONE}
+    wanted = {int(code) for code in ExitCode} - {0, 1} | {READER_GONE}
+    assert codes_in("docs/clusters.md", "How it ends") == wanted
+    assert codes_in("docs/agents.md", "Exit codes") == wanted | {0}
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.sh")), ids=lambda path: path.name)
