@@ -16,13 +16,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends import kept
 from oci_cluster.backends.base import IsStopped, LogCopy, Way
-from oci_cluster.backends.code import code_of
-from oci_cluster.backends.kubernetes import clusters, requests, states
-from oci_cluster.backends.kubernetes.keeping import keep
+from oci_cluster.backends.kubernetes import requests, states
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
 from oci_cluster.contract.cluster import (
     FILE,
@@ -131,6 +129,10 @@ class KubernetesBackend:
         self._is_stopped = is_stopped
         self._clock = clock
         self._sleep = sleep
+        # The settings of the plan that was checked last: they are read once.
+        self._read: tuple[Plan | None, Mapping[str, Any]] = None, {}
+        # What was placed and not started yet, by launch id.
+        self._launches: dict[str, requests.Launch] = {}
         self._plans: dict[str, Plan] = {}
         self._queued: set[str] = set()
 
@@ -157,15 +159,19 @@ class KubernetesBackend:
     def check(self, plan: Plan | None = None) -> None:
         """Raise SettingsError with all that is missing or wrong in *plan*, or UsageError."""
         if plan is not None:
-            settings_of(plan, self._root)
+            self._read = plan, settings_of(plan, self._root)
             requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
         """Return *plan* with all that its nodes are given; nobody is asked."""
+        if self._read[0] is not plan:
+            self.check(plan)
         # A flag or --env may have named another Kubernetes than the environment.
         names = ("KUBECONFIG", "KUBE_CONTEXT", "NAMESPACE")
         self._given |= {name: plan.settings[name] for name in names if plan.settings.get(name)}
-        return requests.place(plan, self._root, self._namespace(), say)
+        launch = requests.resolve(plan, self._read[1], self._root, self._namespace(), say)
+        self._launches[plan.launch_id] = launch
+        return launch.plan
 
     def _namespace(self) -> str:
         """Return the namespace; where there is no kubeconfig, which a dry run does not need, that of the settings."""
@@ -177,7 +183,7 @@ class KubernetesBackend:
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return the objects of a launch of *plan*, as ``kubectl apply -f -`` takes them."""
-        found = self._objects(plan, suspend=False)
+        found = self._launches[plan.launch_id].objects
         if as_json:
             return json.dumps({"objects": found}, indent=2)
         import yaml
@@ -188,16 +194,13 @@ class KubernetesBackend:
         )
         return head + yaml.safe_dump_all(found, sort_keys=False, width=1_000_000).rstrip("\n")
 
-    def _objects(self, plan: Plan, *, suspend: bool = True) -> list[requests.Object]:
-        with tempfile.TemporaryDirectory() as scratch:
-            return requests.objects(plan, self._root, requests.packed(plan, Path(scratch)), suspend=suspend)
-
     def prepare(self, plan: Plan, say: Say) -> Plan:
         """Return *plan*, when the person has agreed to where it goes, and that has what *plan* names."""
-        from oci_cluster.backends.kubernetes.checks import check_place, confirm
+        from oci_cluster.backends.kubernetes.access import confirm
+        from oci_cluster.backends.kubernetes.checks import check_place
 
         confirm(self.service.access, self._given, say)
-        check_place(self.service, plan, settings_of(requests.as_given(plan), self._root))
+        check_place(self.service, self._launches[plan.launch_id].settings, len(plan.nodes))
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
@@ -210,12 +213,13 @@ class KubernetesBackend:
         return cluster
 
     def _start_first(self, plan: Plan, cluster: Cluster, say: Say) -> None:
-        objects = self._objects(plan)
-        _write_plan(cluster, plan)
-        if is_stored(plan.placed["work_dir"]):
-            with tempfile.TemporaryDirectory() as scratch:
-                code_of(plan, Path(scratch)).send(plan, say)
-        made = self._jobs.create(cluster.handle, objects)
+        launch = self._launches.pop(plan.launch_id)
+        try:
+            write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
+        except OSError as error:
+            raise not_writable(cluster.directory, error) from error
+        launch.send_code(say)
+        made = self._jobs.create(cluster.handle, launch.objects_for(plan))
         if states.labels_of(made).get(requests.QUEUE):  # or that of its namespace, where it names none
             self._queued.add(cluster.handle)
         for warning in self.service.warnings:
@@ -251,7 +255,7 @@ class KubernetesBackend:
         """Return the clusters of the namespace, and those that ended and are kept here; or those called *name*."""
         service, place = self.service, clusters_dir(self._root)
         jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
-        known = [(cluster, job) for job in jobs if (cluster := clusters.cluster_of(job, place))]
+        known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
         self._seen.note_all([job for _, job in known])
         found: dict[str, Cluster] = {}
         for cluster in [*(cluster for cluster, _ in known), *kept_clusters(self._root, self.name, kept.LOCK)]:
@@ -266,7 +270,7 @@ class KubernetesBackend:
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret) or self._kept_key(cluster)
             own = own_work_dirs(self._given, cluster, self._root)
-            self._plans[cluster.handle] = clusters.plan_of(cluster, job, key, self._root, own)
+            self._plans[cluster.handle] = states.plan_of(cluster, job, key, self._root, own)
         if cluster.handle in self._plans:
             return self._plans[cluster.handle]
         plan = Plan.load(cluster.directory, self._root)
@@ -339,7 +343,7 @@ class KubernetesBackend:
             return
         with contextlib.suppress(ClusterError), kept.alone(cluster):
             plan = self.load(cluster)
-            keep(cluster, plan, states, self._seen.told(cluster.handle) if _is_told(plan) else None, None)
+            _keep(cluster, plan, states, self._seen.told(cluster.handle) if _is_told(plan) else None, None)
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Return why the nodes of *cluster* stay, empty where they can be added and ended."""
@@ -366,7 +370,7 @@ class KubernetesBackend:
                 return
             plan = self.load(cluster)
             told = self._seen.told(cluster.handle) if _is_told(plan) else None
-            keep(cluster, plan, found, told, partial(self.logs, follow=False))
+            _keep(cluster, plan, found, told, partial(self.logs, follow=False))
             self.remove(cluster, say)
         what = "logs are" if _is_told(plan) else "a record of it is"
         say(f"{what} in {cluster.directory}")
@@ -394,8 +398,42 @@ def _is_told(plan: Plan) -> bool:
     return plan.work_dir.startswith(f"{requests.PROTOCOL}://")
 
 
-def _write_plan(cluster: Cluster, plan: Plan) -> None:
+def _keep(
+    cluster: Cluster,
+    plan: Plan,
+    nodes: Sequence[NodeState],
+    told: Mapping[str, bytes] | None,
+    logs: Callable[[Cluster, Path], LogCopy] | None,
+) -> None:
+    """Writes what is known of *cluster*, which has ended, to its directory, before Kubernetes forgets it.
+
+    Args:
+        cluster: One that has ended.
+        plan: What it was launched with.
+        nodes: How its nodes ended.
+        told: The files that they told; None where a work dir has them, with logs and outputs.
+        logs: Copies whole logs of pods to a folder; None where these are to stay with the pods.
+    """
+    directory = cluster.directory
     try:
-        write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
+        if not (directory / FILE).exists():
+            write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
+        for name, body in (told or {}).items():
+            if body:
+                write_whole(directory / name, body)
+        if told is not None and logs is not None:
+            with tempfile.TemporaryDirectory(dir=directory) as scratch:
+                _bring_logs(logs(cluster, Path(scratch)), directory / "logs")
+        kept.write_states(cluster, nodes)
     except OSError as error:
-        raise not_writable(cluster.directory, error) from error
+        raise not_writable(directory, error) from error
+
+
+def _bring_logs(copy: LogCopy, to: Path) -> None:
+    """Have whole logs of pods that are there in place of what was followed; of those that are gone, that is all."""
+    copy.fetch()
+    copy.close()
+    for path in copy.directory.iterdir():
+        there = to / path.name
+        if not there.exists() or there.stat().st_size <= path.stat().st_size:
+            path.replace(there)

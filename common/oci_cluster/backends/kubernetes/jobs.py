@@ -63,7 +63,8 @@ class Jobs:
         *others, job = objects
         service = self._service
         self._stop_if_told()
-        job = self._in_its_queue(job)
+        if not states.labels_of(job).get(requests.QUEUE):  # else Kueue decides when its pods are made
+            job = {**self._in_its_queue(job), "spec": {**job["spec"], "suspend": True}}
         made = service.create(service.path("jobs"), job)
         self._refuse_second(made)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": states.uid_of(made)}
@@ -72,7 +73,7 @@ class Jobs:
             item["metadata"]["ownerReferences"] = [owner]
             service.create(service.path(_KINDS[item["kind"]]), item)
         self._stop_if_told()
-        if job["spec"].get("suspend") and not states.labels_of(job).get(requests.QUEUE):  # else Kueue decides
+        if not states.labels_of(job).get(requests.QUEUE):
             service.patch(service.path("jobs", name), {"spec": {"suspend": False}})
         return made
 
@@ -103,11 +104,8 @@ class Jobs:
 
         Only then is it elastic, too: Kueue would hold the pods of an elastic Job back that it does not count.
         """
-        if states.labels_of(job).get(requests.QUEUE):
-            return job
         service = self._service
-        asked = {**job, "spec": {**job["spec"], "suspend": False}}
-        tried = service.create(service.path("jobs"), asked, dry_run=True)
+        tried = service.create(service.path("jobs"), job, dry_run=True)
         queue = states.labels_of(tried).get(requests.QUEUE)
         if not queue and (tried.get("spec") or {}).get("suspend"):
             raise SettingsError(

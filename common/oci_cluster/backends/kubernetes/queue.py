@@ -14,12 +14,11 @@ from typing import Any
 
 from oci_cluster.backends.kubernetes.quantities import amount, is_amount, shown
 from oci_cluster.backends.kubernetes.requests import NAME, OWNER, PRIORITY, QUEUE
-from oci_cluster.backends.kubernetes.service import KubernetesError, Object, Service
+from oci_cluster.backends.kubernetes.service import KUEUE, KubernetesError, Object, Service
 from oci_cluster.contract.values import parse_time
 from oci_cluster.errors import UsageError
 from oci_cluster.system.text import printable
 
-KUEUE = "kueue.x-k8s.io/v1beta2"
 _FORBIDDEN = 403
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
@@ -312,14 +311,14 @@ def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
     """
     scope, notes, now = "", list[str](), time.time()
     try:
-        workloads = service.items(f"/apis/{KUEUE}/workloads")
+        workloads = service.items(f"{KUEUE}/workloads")
     except KubernetesError as error:
         if error.code != _FORBIDDEN:
             raise
         scope = f"/namespaces/{service.namespace}"
         notes.append(f"only namespace {service.namespace} is shown: you may not see the clusters of others")
         workloads = service.items(service.path("workloads"))
-    teams = team_of(service.items(f"/apis/{KUEUE}{scope}/localqueues"))
+    teams = team_of(service.items(f"{KUEUE}{scope}/localqueues"))
     wanted = [key for key, its_team in teams.items() if not team or team in {its_team, key[1]}]
     if team and not wanted:
         known = ", ".join(sorted({name for name in teams.values() if name})) or "none"

@@ -16,8 +16,7 @@ from typing import Any
 
 from oci_cluster.backends.kubernetes import queue, usage
 from oci_cluster.backends.kubernetes.access import open_access
-from oci_cluster.backends.kubernetes.queue import KUEUE
-from oci_cluster.backends.kubernetes.service import LOOK_PATIENCE_S, PATIENCE_S, KubernetesError, Object, Service
+from oci_cluster.backends.kubernetes.service import KUEUE, LOOK_PATIENCE_S, PATIENCE_S, KubernetesError, Object, Service
 from oci_cluster.backends.kubernetes.teams import NO_QUEUE, hints, objects, read_table
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, UsageError
 from oci_cluster.system.console import Say
@@ -31,10 +30,10 @@ LABEL = "oci-cluster-teams"
 # Kinds in the order in which one needs the other, with the paths of their lists; {} is a namespace.
 PATHS = {
     "Namespace": "/api/v1/namespaces",
-    "WorkloadPriorityClass": f"/apis/{KUEUE}/workloadpriorityclasses",
-    "ResourceFlavor": f"/apis/{KUEUE}/resourceflavors",
-    "ClusterQueue": f"/apis/{KUEUE}/clusterqueues",
-    "LocalQueue": f"/apis/{KUEUE}/namespaces/{{}}/localqueues",
+    "WorkloadPriorityClass": f"{KUEUE}/workloadpriorityclasses",
+    "ResourceFlavor": f"{KUEUE}/resourceflavors",
+    "ClusterQueue": f"{KUEUE}/clusterqueues",
+    "LocalQueue": f"{KUEUE}/namespaces/{{}}/localqueues",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
 }
@@ -93,11 +92,11 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
 
 
 def _has_kueue(service: Service) -> bool:
-    group = service.find(f"/apis/{KUEUE.partition('/')[0]}")
+    group, needed = service.find(KUEUE.rpartition("/")[0]), KUEUE.removeprefix("/apis/")
     versions = [str(one.get("groupVersion")) for one in (group or {}).get("versions") or []]
-    if group is not None and KUEUE not in versions:
+    if group is not None and needed not in versions:
         raise SettingsError(
-            f"Kueue here speaks {', '.join(versions)}, and {KUEUE} is needed: Kueue 0.19 or newer (docs/kueue.md)"
+            f"Kueue here speaks {', '.join(versions)}, and {needed} is needed: Kueue 0.19 or newer (docs/kueue.md)"
         )
     return group is not None
 
@@ -282,7 +281,7 @@ def _cluster_queues(service: Service) -> list[Object]:
 
 def _counts(service: Service) -> dict[str, tuple[int, int]]:
     """Return how many clusters of each team run and wait; Kueue's figure lacks what has come since a team is held."""
-    return queue.counts(*(service.items(f"/apis/{KUEUE}/{kind}") for kind in ("localqueues", "workloads")))
+    return queue.counts(*(service.items(f"{KUEUE}/{kind}") for kind in ("localqueues", "workloads")))
 
 
 def _queue(service: Service, team: str, options: Options, out: Out) -> None:

@@ -12,13 +12,13 @@ import math
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.base import check_packages
 from oci_cluster.backends.code import Code, code_of
-from oci_cluster.backends.kubernetes.settings import bytes_of, is_stored, settings_of
+from oci_cluster.backends.kubernetes.settings import bytes_of, is_stored
 from oci_cluster.contract.cluster import Plan, limits_of
 from oci_cluster.contract.lives import is_interruptible
 from oci_cluster.errors import SettingsError, UsageError
@@ -70,35 +70,60 @@ def object_name(name: str, launch_id: str) -> str:
 
 
 def check_options(plan: Plan) -> None:
-    """Check that *plan* asks for nothing that pods cannot be given.
-
-    Raises:
-        UsageError: it does.
-    """
+    """Raises UsageError where *plan* asks for what pods cannot be given."""
     if plan.python:
         raise UsageError("--python works with the backend local only; pods use the Python of their image; leave it out")
     check_packages(plan)
 
 
-def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> Plan:
-    """Return *plan* with the whole environment of its nodes, and with where its objects will be; all of it is checked.
+@dataclass(frozen=True)
+class Launch:
+    """A launch, resolved once: what ``--dry-run`` shows of it is what is sent."""
+
+    plan: Plan
+    """With the whole environment of its nodes, and with where its objects will be."""
+    settings: Mapping[str, Any]
+    objects: list[Object]
+    """The Job last."""
+    code: Code
+    archive: bytes
+    """Of the code; empty where nodes get none from here."""
+
+    def send_code(self, say: Say) -> None:
+        """Puts the archive into the work dir, where that takes it: else a Secret has it."""
+        if self.archive and is_stored(self.plan.placed["work_dir"]):
+            with tempfile.TemporaryDirectory() as scratch:
+                archive = Path(scratch, "code.tar.gz")
+                archive.write_bytes(self.archive)
+                replace(self.code, archive=archive).send(self.plan, say)
+
+    def objects_for(self, plan: Plan) -> list[Object]:
+        """Returns the objects, with the variables that the launcher has added to the environment in *plan* since."""
+        since = [(name, text) for name, text in plan.environment.items() if name not in self.plan.environment]
+        for container in self.objects[-1]["spec"]["template"]["spec"]["containers"]:
+            if container.get("name") == "node":
+                container["env"] += [{"name": name, "value": text.replace("$", "$$")} for name, text in since]
+        return self.objects
+
+
+def resolve(plan: Plan, settings: Mapping[str, Any], root: Path, namespace: str, say: Say = lambda _: None) -> Launch:
+    """Resolves *plan*, whose *settings* were read from it, for *namespace*; asks nobody.
 
     Args:
         plan: The launch.
-        root: The checkout, which has the template, and knows by its digest what it has pushed.
+        settings: Those of the backend.
+        root: The checkout, which has the template.
         namespace: Where it goes.
-        say: Is told what of the user's code goes, and what this way of running keeps and does not keep.
+        say: Is told what of the user's code goes, and what this way of running does not keep.
 
     Raises:
-        UsageError: it asks for what is possible on one machine only.
         SettingsError: it cannot be sent.
     """
-    check_options(plan)
-    settings = settings_of(plan, root)
-    name = object_name(plan.name, plan.launch_id)
+    name, is_own = object_name(plan.name, plan.launch_id), not is_stored(plan.work_dir)
     with tempfile.TemporaryDirectory() as scratch:
-        code = code_of(plan, Path(scratch), to=_CODE_DIR if not is_stored(plan.work_dir) else "")
+        code = code_of(plan, Path(scratch), to=_CODE_DIR if is_own else "")
         _check_size(code)
+        archive = b"" if code.archive is None else code.archive.read_bytes()
     for line in code.said:
         say(line)
     environment = _environment(plan, settings, name, code)
@@ -106,7 +131,7 @@ def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> 
         plan,
         environment=environment,
         limits=limits_of(environment, root / plan.framework),
-        work_dir=plan.work_dir if is_stored(plan.work_dir) else f"{PROTOCOL}://{namespace}/{name}",
+        work_dir=f"{PROTOCOL}://{namespace}/{name}" if is_own else plan.work_dir,
         placed={
             "object": name,
             "namespace": namespace,
@@ -118,8 +143,8 @@ def place(plan: Plan, root: Path, namespace: str, say: Say = lambda _: None) -> 
         say(_WITHOUT_STORAGE)
     if settings["host_network"]:
         say("HOST_NETWORK=1: pods share their machine's network; whoever reaches the machine reaches their ports")
-    objects(placed, root, b"")  # a template that somebody has changed may make no YAML
-    return placed
+    text = _rendered(placed, settings, archive if is_own else b"", root)
+    return Launch(placed, settings, _objects_in(text, settings["patch"]), code, archive)
 
 
 _WITHOUT_STORAGE = (
@@ -190,42 +215,23 @@ def _annotations_of(plan: Plan) -> dict[str, str]:
     }
 
 
-def objects(plan: Plan, root: Path, archive: bytes, *, suspend: bool = True) -> list[Object]:
-    """Return the objects of the cluster of a placed *plan*, the Job last; *archive* has its code, where that is sent.
-
-    Raises:
-        SettingsError: the template, or ``POD_PATCH``, cannot be used.
-    """
+def _objects_in(text: str, patch: str) -> list[Object]:
+    """Returns the objects in *text*, YAML, with the file *patch* merged into the Job's pods."""
     import yaml  # noqa: PLC0415 - only there once the launcher's packages are
 
-    text = rendered(plan, root, archive, suspend=suspend)
     try:
         found = [document for document in yaml.safe_load_all(text) if document]
-    except yaml.YAMLError as error:
+    except yaml.YAMLError as error:  # of a template that somebody has changed
         raise SettingsError(f"scripts/templates/{_TEMPLATE} makes no YAML: {error}") from error
-    settings = settings_of(as_given(plan), root)
-    if settings["patch"]:
+    if patch:
         from oci_cluster.backends.kubernetes.pod_patch import read_patch, with_patch  # noqa: PLC0415
 
         job = next(item for item in found if item["kind"] == "Job")
-        job["spec"]["template"] = with_patch(job["spec"]["template"], read_patch(Path(settings["patch"]).expanduser()))
+        job["spec"]["template"] = with_patch(job["spec"]["template"], read_patch(Path(patch).expanduser()))
     return found
 
 
 _TEMPLATE = "kubernetes.yaml.j2"
-
-
-def as_given(plan: Plan) -> Plan:
-    """Return a placed *plan* with the work dir that its user has given: its own is how the launcher sees it."""
-    return replace(plan, work_dir=plan.placed["work_dir"])
-
-
-def packed(plan: Plan, scratch: Path) -> bytes:
-    """Return the archive that nodes of a placed *plan* get in a Secret; empty where they get none."""
-    if is_stored(plan.placed["work_dir"]):
-        return b""
-    code = code_of(plan, scratch, to=_CODE_DIR)
-    return b"" if code.archive is None else code.archive.read_bytes()
 
 
 def pod_of(job: Object) -> Object:
@@ -244,11 +250,10 @@ def launch_key_of(secret: Object) -> str:
         return ""
 
 
-def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
-    """Return the objects of :func:`objects` as YAML, without ``POD_PATCH``."""
+def _rendered(plan: Plan, settings: Mapping[str, Any], archive: bytes, root: Path) -> str:
+    """Returns the objects of a placed *plan* as YAML, without ``POD_PATCH``."""
     import jinja2  # noqa: PLC0415 - only there once the launcher's packages for it are
 
-    settings = settings_of(as_given(plan), root)
     resources = {"cpu": settings["cpus"], "memory": settings["memory"]}
     limit = {"cpu": settings["cpu_limit"]} if settings["cpu_limit"] else {}
     gpus = {settings["gpu_resource"]: str(settings["gpus"])} if settings["gpus"] else {}
@@ -266,7 +271,6 @@ def rendered(plan: Plan, root: Path, archive: bytes, *, suspend: bool) -> str:
         "code": base64.b64encode(archive).decode(),
         "code_dir": _CODE_DIR if plan.environment.get("CODE_URI", "").startswith(f"file://{_CODE_DIR}/") else "",
         "nodes": len(plan.nodes),
-        "suspend": suspend,
         "interruptible": is_interruptible(plan.environment),
         "main_is_last": not plan.placed["work_dir"],
         "requests": {**resources, **gpus},

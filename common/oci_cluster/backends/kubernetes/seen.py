@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from oci_cluster.backends.kubernetes import queue, states
-from oci_cluster.backends.kubernetes.refused_pods import way_out
 from oci_cluster.backends.kubernetes.requests import LAUNCH, MAX_PREEMPTIONS, QUEUE
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.told_files import files_of, told_of
@@ -166,7 +165,7 @@ class Seen:
         if self._clock() - since < _PATIENCE_S:
             return view
         trouble, count = self._refusal(name)
-        way = way_out(trouble) if count >= _TRIES else ""
+        way = states.way_out(trouble) if count >= _TRIES else ""
         return replace(view, trouble=trouble, refused=f"{trouble}; {way}" if way else "")
 
     def _refusal(self, job: str) -> tuple[str, int]:

@@ -39,6 +39,7 @@ _CONNECT_S, _ANSWER_S, _ANSWER_WHEN_STOPPED_S, _GLANCE_S = 10.0, 20.0, 5.0, 3.0
 _PAGE = 1000
 _PASSING = {408, 429, 500, 502, 503, 504}
 _MANAGER = "oci-cluster"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 _GONE, _CONFLICT, _NOT_FOUND = 410, 409, 404
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -308,13 +309,13 @@ _GROUPS = {
     "configmaps": "/api/v1",
     "events": "/api/v1",
     "jobs": "/apis/batch/v1",
-    "localqueues": "/apis/kueue.x-k8s.io/v1beta2",
+    "localqueues": KUEUE,
     "networkpolicies": "/apis/networking.k8s.io/v1",
     "persistentvolumeclaims": "/api/v1",
     "pods": "/api/v1",
     "secrets": "/api/v1",
     "services": "/api/v1",
-    "workloads": "/apis/kueue.x-k8s.io/v1beta2",
+    "workloads": KUEUE,
 }
 
 

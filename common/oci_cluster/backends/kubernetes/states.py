@@ -8,28 +8,38 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.kubernetes.requests import (
     ALL,
+    CREATED,
     ENDED,
+    FRAMEWORK,
     INDEX,
     LAUNCH,
+    NAME,
+    PROJECT,
+    PROTOCOL,
     STOP,
     UNSTARTED,
 )
-from oci_cluster.contract.cluster import Node, NodeState, State
+from oci_cluster.backends.kubernetes.settings import is_stored
+from oci_cluster.contract import told_work_dir
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
 from oci_cluster.contract.lives import is_interruptible
 from oci_cluster.contract.names import exit_file
-from oci_cluster.contract.values import parse_count
-from oci_cluster.errors import ExitCode
+from oci_cluster.contract.values import parse_count, parse_name
+from oci_cluster.errors import ExitCode, LostPlanError, SettingsError
 from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
 
+_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_OBJECT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # No cluster is larger: an index becomes the name of a node, and a node a line of every list.
 _MOST_NODES = 10_000
 # Why a container waits that will not start by itself: somebody has to change something. Source: the kubelet's
@@ -119,6 +129,67 @@ def node_of(index: int, environment: Mapping[str, str]) -> Node:
     if index == 0:
         return Node("MAIN", 0)
     return Node("PS" if workers < index <= workers + servers else "WORKER", index)
+
+
+# --- Clusters -------------------------------------------------------------------------------------------------------
+
+
+def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
+    """Return the cluster that *job* is; None where it is none of ours. Name and launch id become names of files."""
+    told, launch_id = annotations_of(job), launch_of(job)
+    name, created = told.get(NAME, ""), told.get(CREATED, "")
+    try:
+        cluster_id = parse_name(f"{parse_name(name)}-{launch_id}")
+    except ValueError:
+        return None
+    is_ours = _LAUNCH_ID.fullmatch(launch_id) and _CREATED.fullmatch(created) and _OBJECT.fullmatch(name_of(job))
+    # Its name ends with the launch id: nobody takes another's place by copying labels.
+    if not is_ours or not name_of(job).endswith(f"-{launch_id}"):
+        return None
+    return Cluster(
+        name=name,
+        launch_id=launch_id,
+        framework=printable(told.get(FRAMEWORK, "")),
+        backend="kubernetes",
+        created=created,
+        project=printable(told.get(PROJECT, "")),
+        directory=clusters_dir / cluster_id,
+        handle=name_of(job),
+    )
+
+
+def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Collection[str] = ()) -> Plan:
+    """Return what *cluster* was launched with, as its *job* and its Secret tell.
+
+    Raises:
+        LostPlanError: the Job is not one that a launch has made.
+    """
+    environment = environment_of(job)
+    namespace = str((job.get("metadata") or {}).get("namespace", ""))
+    try:
+        folder = root / parse_name(cluster.framework)
+        limits = limits_of(environment, folder)
+        count = size_of(job)
+        nodes = [node_of(index, environment) for index in range(count)]
+    except (ValueError, SettingsError) as error:
+        raise LostPlanError(f"the Job {cluster.handle} does not tell what was launched: {printable(error)}") from error
+    work_dir = environment.get("WORK_DIR", "")
+    if is_stored(work_dir):
+        told_work_dir.checked(work_dir, own, f"the Job {cluster.handle}")
+    return Plan(
+        name=cluster.name,
+        launch_id=cluster.launch_id,
+        framework=cluster.framework,
+        backend=cluster.backend,
+        created=cluster.created,
+        project=cluster.project,
+        nodes=tuple(nodes),
+        environment={**environment, "LAUNCH_KEY": launch_key},
+        settings={},
+        limits=limits,
+        work_dir=work_dir if is_stored(work_dir) else f"{PROTOCOL}://{namespace}/{cluster.handle}",
+        placed={"object": cluster.handle, "namespace": namespace},
+    )
 
 
 # --- Nodes ----------------------------------------------------------------------------------------------------------
@@ -423,3 +494,24 @@ def _pending(pod: Object, there: NodeState) -> NodeState:
 def _second_of(text: Any) -> str:
     """Return a time of the API's as ours are written; empty where it is none."""
     return str(text) if _CREATED.fullmatch(str(text or "")) else ""
+
+
+# --- Pods that the API refuses ---------------------------------------------------------------------------------------
+
+
+# Of the words in which the admission of Kubernetes refuses a pod: ResourceQuota, LimitRange, Pod Security,
+# ServiceAccount, webhooks. "exceeded quota" is none of them: others give back what they use.
+_WAYS_OUT = (
+    (r"must specify limits\.cpu", "set CPU_LIMIT"),
+    (r"must specify ", "set what it names, in POD_PATCH"),
+    (r"maximum \S+ usage per ", "lower CPUS, CPU_LIMIT or MEMORY"),
+    (r"minimum \S+ usage per |limit to request ratio per ", "set CPUS, CPU_LIMIT or MEMORY as it says"),
+    (r"violates PodSecurity", "leave out what it names, in POD_PATCH, VOLUMES or HOST_NETWORK"),
+    (r"service ?account .*not found", "set SERVICE_ACCOUNT to one that there is"),
+    (r"admission webhook .* denied|ValidatingAdmissionPolicy", "change what it names, or ask who has set that rule"),
+)
+
+
+def way_out(message: str) -> str:
+    """Return what to do about pods that were refused with *message*; empty where they may be taken later."""
+    return next((way for pattern, way in _WAYS_OUT if re.search(pattern, message)), "")

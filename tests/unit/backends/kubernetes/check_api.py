@@ -91,8 +91,8 @@ class Launch:
         """Return what is found of one item of it, and look at no other."""
         checked = self._checked(settings, with_plan=True)
         assert checked.plan
-        of = checked.plan, settings_of(checked.plan, checked.root), checked.root
-        looks = check._looks(self._api.open({}), *of, lambda _: None)
+        settings = settings_of(checked.plan, checked.root)
+        looks = check._looks(self._api.open({}), checked, checked.plan, settings, lambda _: None)
         return by_item(finding for item, look in looks if item == name for finding in check._of(item, look))[name]
 
     def _checked(self, settings: dict[str, str], *, with_plan: bool) -> Checked:

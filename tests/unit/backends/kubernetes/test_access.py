@@ -13,9 +13,7 @@ import httpx2 as httpx
 import pytest
 
 from oci_cluster.backends.kubernetes import access as module
-from oci_cluster.backends.kubernetes import plugin as plugin_module
-from oci_cluster.backends.kubernetes.access import open_access
-from oci_cluster.backends.kubernetes.checks import confirm
+from oci_cluster.backends.kubernetes.access import confirm, open_access
 from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
 
 
@@ -210,7 +208,7 @@ def test_a_certificate_that_is_none_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for ever."""
-    monkeypatch.setattr(plugin_module, "_PLUGIN_S", 0.2)
+    monkeypatch.setattr(module, "_PLUGIN_S", 0.2)
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["60"]}}
     access = open_access({"KUBECONFIG": str(kubeconfig(tmp_path / "c", "a", current="a", user=user))})
     with pytest.raises(NotPermittedError, match="timed out"), access.client() as client:

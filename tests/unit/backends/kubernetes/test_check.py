@@ -12,7 +12,7 @@ from unit.backends.kubernetes.fake_api import forbidden
 
 from oci_cluster.backends import check_of
 from oci_cluster.backends.findings import Checked
-from oci_cluster.backends.kubernetes.rights import RIGHTS
+from oci_cluster.backends.kubernetes.check import RIGHTS
 
 
 def verdicts(found: Found) -> dict[str, str]:

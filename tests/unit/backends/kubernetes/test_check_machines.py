@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from unit.backends.kubernetes.check_api import IMAGE, NAMESPACE, Api, Launch, machine
-from unit.backends.kubernetes.fake_api import Object
+from unit.backends.kubernetes.fake_api import Object, forbidden
 
 CLAIMS = f"{NAMESPACE}/persistentvolumeclaims"
 SMALL = {"cpu": "500m"}
@@ -129,3 +129,9 @@ def test_what_a_volume_mounts_is_there_or_named(api: Api, launch: Launch, kind: 
     assert "there is no" in told
     api.objects[f"/api/v1/namespaces/mine/{kind}/keys"] = {"metadata": {"name": "keys"}}
     assert launch.item("volume", VOLUMES=volumes)[0][0] == "fine"
+
+
+def test_what_may_not_be_looked_at_is_not_known_to_be_there(api: Api, launch: Launch) -> None:
+    api.refusals["GET /api/v1/namespaces/mine/secrets/keys"] = forbidden("get", "secrets", "")
+    ((verdict, told, _),) = launch.item("volume", VOLUMES="keys=secret:keys")
+    assert (verdict, told.startswith("you may not look at it: ")) == ("unknown", True)

@@ -64,7 +64,7 @@ def test_quota_is_compared_with_what_is_needed(
 def test_a_queue_that_is_not_there_or_held_fails(api: Api, launch: Launch) -> None:
     """With those that there are."""
     team(api)
-    why = "QUEUE: there is no LocalQueue 'other' in namespace mine"
+    why = "QUEUE: there is no LocalQueue 'other' in namespace mine; there is: q"
     assert launch.item("queue", QUEUE="other") == [("fails", why, "QUEUE=<one of: q>")]
     assert launch.item("quota", QUEUE="other")[0][0] == "unknown"
     api.objects[f"{KUEUE}/v1beta2/namespaces/mine/localqueues/q"]["spec"]["stopPolicy"] = "Hold"
@@ -76,9 +76,16 @@ def test_a_queue_that_is_not_there_or_held_fails(api: Api, launch: Launch) -> No
     )
 
 
+def test_without_kueue_there_is_no_queue(api: Api, launch: Launch) -> None:
+    """And nothing that QUEUE could be."""
+    api.refusals["/localqueues"] = (404, "NotFound", "the server could not find the requested resource")
+    ((verdict, told, mend),) = launch.item("queue", QUEUE="q")
+    assert (verdict, told.startswith("QUEUE: this Kubernetes has no Kueue"), mend) == ("fails", True, "leave QUEUE out")
+
+
 def test_a_priority_that_is_not_there_fails(api: Api, launch: Launch) -> None:
     team(api)
-    told = "there is no WorkloadPriorityClass high; there is: low"
+    told = "PRIORITY: there is no WorkloadPriorityClass 'high'; there is: low"
     assert launch.item("priority", QUEUE="q", PRIORITY="high") == [("fails", told, "PRIORITY=<one of: low>")]
     del api.objects[f"{KUEUE}/v1beta2/workloadpriorityclasses/low"]
     assert launch.item("priority", QUEUE="q", PRIORITY="high")[0][2] == "leave PRIORITY out"
@@ -87,7 +94,7 @@ def test_a_priority_that_is_not_there_fails(api: Api, launch: Launch) -> None:
 def test_a_class_of_kubernetes_own_is_looked_for(api: Api, launch: Launch) -> None:
     """It needs no queue."""
     api.objects["/apis/scheduling.k8s.io/v1/priorityclasses/batch"] = {"metadata": {"name": "batch"}}
-    told = "there is no PriorityClass mine; there is: batch"
+    told = "PRIORITY_CLASS: there is no PriorityClass 'mine'; there is: batch"
     assert launch.item("priority", PRIORITY_CLASS="mine") == [("fails", told, "PRIORITY_CLASS=<one of: batch>")]
     assert launch.item("priority", PRIORITY_CLASS="batch") == [("fine", "PriorityClass batch is there", "")]
 

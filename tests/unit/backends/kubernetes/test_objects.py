@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 from kube import schemas
 from unit.backends.kubernetes_place import KubernetesPlace
 
-from oci_cluster.backends.kubernetes import requests, states
+from oci_cluster.backends.kubernetes import backend, requests, states
+from oci_cluster.backends.kubernetes.service import Service
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.system import archive
 
 Object = dict[str, Any]
 
@@ -87,6 +92,44 @@ def test_the_least_that_a_cluster_is(place: KubernetesPlace) -> None:
     assert env["LAUNCH_KEY"] is None
     assert "MODE" not in env
     assert "NODE_RANK" not in env
+
+
+def test_a_launch_is_read_packed_and_rendered_once_and_sent_as_it_was_shown(
+    place: KubernetesPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the launcher adds to the environment when it starts comes last; the Job is held until all is there."""
+    counts: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, **more: (counts.update([name]), real(*args, **more))[1])
+
+    count(backend, "settings_of")
+    count(archive, "pack_code")
+    count(jinja2.Template, "render")
+    plan = place.plan("mine", 2)
+    place.backend.check(plan)
+    plan = place.backend.place(plan, place.said.append)
+    shown = json.loads(place.backend.preview(plan, as_json=True))["objects"]
+    made: list[Object] = []
+    real = Service.create
+
+    def create(service: Service, path: str, body: Object, *, dry_run: bool = False) -> Object:
+        made.extend([] if dry_run else [copy.deepcopy(body)])
+        return real(service, path, body, dry_run=dry_run)
+
+    monkeypatch.setattr(Service, "create", create)
+    plan = place.backend.prepare(plan, place.said.append)
+    place.lifecycle.launch(replace(plan, environment={**plan.environment, "START_BY": "$soon"}))
+    assert counts == {"settings_of": 1, "pack_code": 1, "render": 1}
+    job, *others = made
+    for one in others:
+        del one["metadata"]["ownerReferences"]
+    assert job["spec"].pop("suspend") is True
+    assert shown[-1]["spec"].pop("suspend") is False
+    variables = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert variables.pop() == {"name": "START_BY", "value": "$$soon"}
+    assert [*others, job] == shown
 
 
 def test_the_launchs_key_is_in_its_secret_alone(place: KubernetesPlace) -> None:

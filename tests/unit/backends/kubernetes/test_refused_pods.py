@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oci_cluster.backends.kubernetes import states
-from oci_cluster.backends.kubernetes.refused_pods import way_out
-from oci_cluster.backends.kubernetes.states import JobView
+from oci_cluster.backends.kubernetes.states import JobView, way_out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.backends.kubernetes.pods_of import DISRUPTED, RUNNING, Object, ended, job, pod
 
-from oci_cluster.backends.kubernetes import clusters, states
+from oci_cluster.backends.kubernetes import states
 from oci_cluster.backends.kubernetes.states import JobView
 from oci_cluster.contract.cluster import State
 
@@ -252,9 +252,9 @@ def test_a_job_that_no_launch_has_made_is_no_cluster(change: Object, tmp_path: P
     """Its annotations become names of files."""
     made = job(annotations={"oci-cluster-name": "mine", "oci-cluster-created": "2026-01-01T00:00:00Z"})
     made["metadata"]["labels"] = {"oci-cluster-launch": "0123abcd"}
-    assert clusters.cluster_of(made, tmp_path) is not None
+    assert states.cluster_of(made, tmp_path) is not None
     made["metadata"].update(change)
-    assert clusters.cluster_of(made, tmp_path) is None
+    assert states.cluster_of(made, tmp_path) is None
 
 
 @pytest.mark.parametrize(
