@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2 as httpx
 import yaml
@@ -22,9 +22,6 @@ from oci_cluster.contract.repeats import Repeats, RequestFailedError, Waiting
 from oci_cluster.errors import BackendError, ExitCode
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable
-
-if TYPE_CHECKING:
-    from oci_cluster.backends.kubernetes.websocket import WebSocket
 
 Object = dict[str, Any]
 
@@ -231,17 +228,6 @@ class Service:
         except RequestFailedError as error:
             raise _as_error(error) from error
 
-    def websocket(self, path: str, subprotocol: str, **query: Any) -> WebSocket:
-        """Return a WebSocket to what is at *path*; its caller closes it. It is asked for once."""
-        from oci_cluster.backends.kubernetes.websocket import open_websocket  # noqa: PLC0415 - where it is used
-
-        try:
-            return open_websocket(self.access, path, subprotocol, _texts(query))
-        except httpx.HTTPStatusError as error:
-            raise _as_error(_refusal("GET", path, error.response)) from error
-        except (ssl.SSLError, OSError) as error:
-            raise _as_error(_no_answer("GET", path, error)) from error
-
     @contextlib.contextmanager
     def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:
         """Have the answer at *path* as it comes: a log that is followed. It is not repeated.
@@ -249,14 +235,14 @@ class Service:
         It fails where nothing has come for *read_s* seconds.
         """
         timeout = httpx.Timeout(_CONNECT_S, read=read_s)
-        try:
-            with self._client.stream("GET", path, params=_texts(query), timeout=timeout) as answer:
-                if answer.is_error:
-                    answer.read()
-                    raise _as_error(_refusal("GET", path, answer))
-                yield answer
-        except (httpx.HTTPError, ssl.SSLError, OSError) as error:
-            raise _as_error(_no_answer("GET", path, error)) from error
+        with (
+            as_kubernetes_error("GET", path),
+            self._client.stream("GET", path, params=_texts(query), timeout=timeout) as answer,
+        ):
+            if answer.is_error:
+                answer.read()
+                answer.raise_for_status()
+            yield answer
 
     def close(self) -> None:
         """Leave no connection open."""
@@ -370,6 +356,17 @@ def _refusal(method: str, path: str, answer: httpx.Response) -> _RefusedError:
         retry_after_s = 0.0
     is_passing = code in _PASSING or is_race
     return _RefusedError(text, code=code, reason=reason, is_passing=is_passing, retry_after_s=retry_after_s)
+
+
+@contextlib.contextmanager
+def as_kubernetes_error(method: str, path: str) -> Iterator[None]:
+    """Raises as KubernetesError what fails in a request that is made once."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        raise _as_error(_refusal(method, path, error.response)) from error
+    except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+        raise _as_error(_no_answer(method, path, error)) from error
 
 
 def _as_error(error: RequestFailedError) -> KubernetesError:

@@ -26,8 +26,8 @@ from unit.fake_forwarder import FakeForwarder
 from oci_cluster.backends.base import Way
 from oci_cluster.backends.kubernetes import way as module
 from oci_cluster.backends.kubernetes.access import open_access
-from oci_cluster.backends.kubernetes.service import KubernetesError, Service
-from oci_cluster.backends.kubernetes.websocket import WebSocket
+from oci_cluster.backends.kubernetes.service import KubernetesError
+from oci_cluster.backends.kubernetes.way import PortLine, open_line
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import BackendError, NotPermittedError
 
@@ -218,15 +218,15 @@ def test_nothing_is_sent_while_there_is_no_room() -> None:
         while True:
             mine.send(bytes(1 << 16))
     sent: queue.Queue[bytes] = queue.Queue()
-    websocket = WebSocket(SimpleNamespace(send=sent.put), mine)  # type: ignore[arg-type]
-    sender = threading.Thread(target=websocket.send, args=(b"h", b"x" * 40_000))
+    line = PortLine(SimpleNamespace(send=sent.put), mine, threading.Event())  # type: ignore[arg-type]
+    sender = threading.Thread(target=line.send, args=(b"x" * 40_000,))
     sender.start()
     with pytest.raises(queue.Empty):
         sent.get(timeout=0.2)
     while select.select([other], [], [], 0)[0]:
         other.recv(1 << 20)
     found = [sent.get(timeout=30) for _ in range(3)]
-    assert (b"".join(message[1:] for message in found), {message[:1] for message in found}) == (b"x" * 40_000, {b"h"})
+    assert (b"".join(message[1:] for message in found), {message[:1] for message in found}) == (b"x" * 40_000, {b"\0"})
     sender.join()
     mine.close()
     other.close()
@@ -244,16 +244,15 @@ def test_tls_is_of_the_version_that_two_threads_may_use(tmp_path: Path, least: s
         found = json.loads(file.read_text())
         found["clusters"][0]["cluster"] = {"server": forwarder.url, "certificate-authority": str(authority.file)}
         file.write_text(json.dumps(found))
-        service = Service(open_access({"KUBECONFIG": str(file)}))
+        access = open_access({"KUBECONFIG": str(file)})
         # Of 1.3 alone: what two threads do at once to one connection may end it, once in dozens on a busy machine.
         for left in (2, 1, 0):
             try:
-                service.websocket("/x/portforward", "v4.channel.k8s.io", ports=1).close()
+                open_line(access, "/x/portforward", 1, threading.Event()).free()
                 break
             except KubernetesError:
                 if not left or version != "TLSv1.3":
                     raise
-        service.close()
         assert set(forwarder.versions) == {version}
 
 
@@ -268,9 +267,8 @@ def test_a_program_that_prints_tokens_is_asked_again_when_one_is_not_taken(
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [str(script)]}}
     file = kubeconfig(tmp_path / "c", "a", current="a", user=user)
     file.write_text(file.read_text().replace("https://a.test", forwarder.url))
-    service = Service(open_access({"KUBECONFIG": str(file)}))
+    access = open_access({"KUBECONFIG": str(file)})
     for refusals in ([], [(401, "Unauthorized")], []):
         forwarder.refusals += refusals
-        service.websocket("/x/portforward", "v4.channel.k8s.io", ports=1).close()
-    service.close()
+        open_line(access, "/x/portforward", 1, threading.Event()).free()
     assert [who.replace(" ", "") for _, who in forwarder.asked] == ["BearerT1", "BearerT1", "BearerT2", "BearerT2"]
