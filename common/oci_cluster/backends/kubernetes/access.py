@@ -74,7 +74,7 @@ class Access:
 
     @property
     def proxy(self) -> str | None:
-        """The proxy of the kubeconfig; None: those of the environment count, as they do for kubectl."""
+        """The proxy of the kubeconfig; None: the environment's, as for kubectl."""
         return str(self.cluster.get("proxy-url") or "") or None
 
     @property
@@ -83,7 +83,7 @@ class Access:
         return str(self.cluster.get("tls-server-name") or "") or None
 
     def client(self) -> httpx.Client:
-        """Returns what makes requests.
+        """Returns a client for the API.
 
         Raises:
             NotPermittedError: a program of the kubeconfig does not say who asks.
@@ -94,11 +94,7 @@ class Access:
             return httpx.Client(base_url=self.server, verify=tls, auth=self.auth_with(tls), proxy=self.proxy)
 
     def auth_with(self, tls: ssl.SSLContext) -> httpx.Auth:
-        """Returns what says in a request who asks; *tls* gets a new certificate where a program prints another one.
-
-        Raises:
-            SettingsError: token or password cannot be read, or it is of a kind that is not supported.
-        """
+        """Returns the authentication of a request; *tls* gets each new certificate that a program prints."""
         if self._plugin is not None:
             own: httpx.Auth = _PluginAuth(self._plugin, tls)
         else:
@@ -122,12 +118,7 @@ class Access:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """The authority of the API server, and the user's certificate.
-
-        Raises:
-            NotPermittedError: a program of the kubeconfig does not say who asks.
-            SettingsError: certificate or key cannot be read.
-        """
+        """The authority of the API server, and the user's certificate."""
         config = self.config
         with self._usable():
             if config.user is None:
@@ -148,7 +139,7 @@ class Access:
 
 
 class _Asking(httpx.Auth):
-    """Adds to each request of another auth whom it stands for, and what the server is called."""
+    """Adds impersonation and the server's name to each request of another auth."""
 
     def __init__(self, own: httpx.Auth, impersonation: Sequence[tuple[str, str]], server_name: str | None) -> None:
         self._own, self._impersonation, self._server_name = own, impersonation, server_name
@@ -161,7 +152,7 @@ class _Asking(httpx.Auth):
 
 
 def open_access(given: Mapping[str, str]) -> Access:
-    """Returns the Kubernetes that *given*, the settings, name: ``KUBECONFIG``, ``KUBE_CONTEXT`` and ``NAMESPACE``.
+    """Returns the access that ``KUBECONFIG``, ``KUBE_CONTEXT`` and ``NAMESPACE`` of *given* name.
 
     Without a kubeconfig, inside a pod, that pod's own service account asks. A program may give a token instead, under
     names that neither an environment nor ``config.env`` has.
@@ -201,10 +192,10 @@ def _only(config: SingleConfig | None) -> SingleConfig:
 
 
 def confirm(access: Access, given: dict[str, str], say: Say) -> None:
-    """Has a person agree to a context that nobody has named: a kubeconfig's current one is often another's.
+    """Asks a person to agree to a context that no setting names: it is often another one's.
 
     Raises:
-        UsageError: nobody is there to be asked.
+        UsageError: there is no terminal to ask at.
         StoppedError: the answer was no.
     """
     if given.get("KUBE_CONTEXT") or not access.context:
@@ -225,10 +216,7 @@ def confirm(access: Access, given: dict[str, str], say: Say) -> None:
 
 
 def _read(files: Sequence[Path]) -> dict[str, Any]:
-    """Returns *files* as one kubeconfig: of two values, or two entries of one name, the first counts, whole.
-
-    Paths in it are absolute. A file that is empty says nothing.
-    """
+    """Returns *files* as one kubeconfig with absolute paths. The first of two equal names counts, whole."""
     merged: dict[str, Any] = {"current-context": "", **{kind: {} for kind in _KINDS}}
     for file in files:
         try:
@@ -254,7 +242,7 @@ def _absolute(file: Path, word: str, entry: Entry) -> dict[str, Any]:
 
 
 def _chosen(files: Sequence[Path], context: str) -> tuple[SingleConfig, Entry, Entry]:
-    """Returns *context* of *files*, the current one without a name; with the cluster and the user that it names."""
+    """Returns *context*, or the current one, of *files*, with its cluster and its user."""
     found, listed = _read(files), ", ".join(map(str, files))
     name = context or str(found["current-context"])
     about: Entry = found["contexts"].get(name, {})
@@ -304,7 +292,7 @@ class _Credential:
 
 
 class _Plugin:
-    """A program that is asked once, and again when the API does not take its answer any more."""
+    """A credential plugin: run once, and again when the API refuses its answer."""
 
     def __init__(self, plugin: Entry, cluster: Entry) -> None:
         self._plugin, self._cluster = plugin, cluster
@@ -368,13 +356,13 @@ def _credential_of(status: Entry) -> _Credential:
 
 
 class _PluginAuth(httpx.Auth):
-    """Says in a request what a program has answered."""
+    """Authenticates a request with the credential of a program."""
 
     def __init__(self, plugin: _Plugin, tls: ssl.SSLContext) -> None:
         self._plugin, self._tls = plugin, tls
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Asks, and once more with another answer where the API does not know this one (any more)."""
+        """Retries once with a new answer of the program when the API does not accept this one."""
         self._say(request, self._plugin.credential())
         response = yield request
         if response.status_code == 401:  # HTTP's: not known

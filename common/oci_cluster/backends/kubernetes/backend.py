@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import shlex
 import tempfile
 import time
@@ -55,9 +54,7 @@ _SIGNAL_S = 0.2
 def open_backend(
     root: Path, given: Mapping[str, str], is_stopped: IsStopped, *, is_looking: bool = False
 ) -> KubernetesBackend:
-    """Return the backend for the checkout *root*, in the Kubernetes that *given*, its settings, name."""
-    for client in ("httpx2", "httpcore2"):
-        logging.getLogger(client).setLevel(logging.WARNING)  # they tell of every request
+    """Returns the backend for the checkout *root*, in the Kubernetes that *given* names."""
 
     def sleep(seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -113,16 +110,6 @@ class KubernetesBackend:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Act for the checkout *root*.
-
-        Args:
-            root: The checkout.
-            given: Settings: environment and ``config.env``.
-            open_service: Returns the API that settings name.
-            is_stopped: Whether the launcher has been told to stop.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
         self._root = root
         self._given = dict(given)
         self._open_service = open_service
@@ -157,13 +144,13 @@ class KubernetesBackend:
     # --- Launch --------------------------------------------------------------------------------------------
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raise SettingsError with all that is missing or wrong in *plan*, or UsageError."""
+        """Raises SettingsError with all that is missing or wrong in *plan*, or UsageError."""
         if plan is not None:
             self._read = plan, settings_of(plan, self._root)
             requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with all that its nodes are given; nobody is asked."""
+        """Returns *plan* with all that its nodes are given; nobody is asked."""
         if self._read[0] is not plan:
             self.check(plan)
         # A flag or --env may have named another Kubernetes than the environment.
@@ -174,7 +161,7 @@ class KubernetesBackend:
         return launch.plan
 
     def _namespace(self) -> str:
-        """Return the namespace; where there is no kubeconfig, which a dry run does not need, that of the settings."""
+        """Returns the namespace; without a kubeconfig, which a dry run does not need, that of the settings."""
         try:
             return self.service.namespace
         except SettingsError:
@@ -182,7 +169,7 @@ class KubernetesBackend:
             return self._given.get("NAMESPACE") or "default"
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
-        """Return the objects of a launch of *plan*, as ``kubectl apply -f -`` takes them."""
+        """Returns the objects of the launch of *plan*, as ``kubectl apply -f -`` takes them."""
         found = self._launches[plan.launch_id].objects
         if as_json:
             return json.dumps({"objects": found}, indent=2)
@@ -195,7 +182,7 @@ class KubernetesBackend:
         return head + yaml.safe_dump_all(found, sort_keys=False, width=1_000_000).rstrip("\n")
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
-        """Return *plan*, when the person has agreed to where it goes, and that has what *plan* names."""
+        """Checks that a person agrees to the context, and that what *plan* names is there."""
         from oci_cluster.backends.kubernetes.access import confirm
         from oci_cluster.backends.kubernetes.checks import check_place
 
@@ -204,7 +191,7 @@ class KubernetesBackend:
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
-        """Start *nodes*: the first of a cluster with the Job that is made for them, later ones in that."""
+        """Starts *nodes*: main's with a new Job, later ones by a larger Job."""
         cluster = replace(Cluster.of(plan, clusters_dir(self._root)), handle=plan.placed["object"])
         if any(node.role == "MAIN" for node in nodes):
             self._start_first(plan, cluster, say)
@@ -227,11 +214,11 @@ class KubernetesBackend:
         self._plans[cluster.handle] = plan
 
     def files(self, cluster: Cluster, plan: Plan) -> str:
-        """Return the cluster dir, where the launcher reaches that; else where it keeps what it is told."""
+        """Returns the cluster dir where the launcher reaches it, else the directory of this checkout."""
         return plan.url if is_stored(plan.work_dir) and not _is_told(plan) else str(cluster.directory)
 
     def started(self, cluster: Cluster, plan: Plan) -> str:
-        """Return where what the nodes of *cluster* leave can be seen, and how long it may live, and cost."""
+        """Returns the Job's name, its limit on time, and its ports."""
         from oci_cluster.backends.kubernetes.jobs import node_ports
 
         ttl = plan.environment.get("TTL", "")
@@ -243,7 +230,7 @@ class KubernetesBackend:
         return f"Job {cluster.handle} in namespace {self.service.namespace}; {end}{ports and f'; {ports}'}"
 
     def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - it says nothing of that
-        """Return the command that runs a program beside main, where its files and its network are."""
+        """Returns the command that runs a program in main's pod."""
         access, main = self.service.access, self._seen.newest(cluster).get("MAIN", {})
         context = f"--context {shlex.quote(access.context)} " if access.context else ""
         pod = states.name_of(main) or f"{cluster.handle}-0"
@@ -252,7 +239,7 @@ class KubernetesBackend:
     # --- State ---------------------------------------------------------------------------------------------
 
     def find(self, name: str = "") -> list[Cluster]:
-        """Return the clusters of the namespace, and those that ended and are kept here; or those called *name*."""
+        """Returns the clusters of the namespace, and those that have ended and are kept here."""
         service, place = self.service, clusters_dir(self._root)
         jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
         known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
@@ -264,7 +251,7 @@ class KubernetesBackend:
         return sorted(named, key=lambda cluster: cluster.age_key)
 
     def load(self, cluster: Cluster) -> Plan:
-        """Return the plan as Job and Secret tell it; of a cluster that is gone, as it was kept."""
+        """Returns the plan as Job and Secret tell it; of a Job that is gone, as it was kept."""
         _have_asked(self)
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
@@ -278,17 +265,14 @@ class KubernetesBackend:
         return replace(plan, work_dir=f"file://{cluster.directory.parent}") if _is_told(plan) else plan
 
     def _kept_key(self, cluster: Cluster) -> str:
-        """Return the key of a launch of this checkout that was killed before it made its Secret; else nothing."""
+        """Returns the key of a launch of this checkout that was killed before it made its Secret."""
         try:
             return Plan.load(cluster.directory, self._root).launch_key
         except LostPlanError:
             return ""
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
-        """Return what Kubernetes says of the nodes, or what was kept of those that are gone; two or three requests.
-
-        What :meth:`find` has just seen is not asked for once more.
-        """
+        """Returns the nodes' states, in two or three requests; what :meth:`find` has just seen is not asked again."""
         if len(clusters) == 1:
             (cluster,) = clusters
             found = self._seen.look(cluster) if cluster.handle else None
@@ -307,7 +291,7 @@ class KubernetesBackend:
         }
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
-        """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from the pods."""
+        """Returns a copier of the nodes' logs, from the cluster dir or else from the pods."""
         plan = self.load(cluster)
         has_own = SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False)
         if has_own and not _is_told(plan):
@@ -325,19 +309,19 @@ class KubernetesBackend:
         return PodLogs(self.service, pods, cluster, directory, follow=follow, told=told)
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:  # noqa: ARG002 - made by each dial
-        """Return the way to *port* of *node*, which must listen on its loopback."""
+        """Returns the way to *port* of *node*, which must listen on its loopback."""
         from oci_cluster.backends.kubernetes.way import PodWay
 
         return PodWay(self.service, self._seen.job(cluster.handle) if cluster.handle else None, node, port)
 
     def told(self, job: str) -> dict[str, bytes]:
-        """Return the files that the nodes of *job* tell, see ``told_files.py``."""
+        """Returns the files that the nodes of *job* tell, see ``told_files.py``."""
         return self._seen.told(job)
 
     # --- End -----------------------------------------------------------------------------------------------
 
     def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
-        """Keep here how *cluster* has ended, before Kubernetes removes its Job; what fails is tried again next time."""
+        """Keeps how *cluster* has ended before its Job is removed; what fails is tried again next time."""
         is_ours = bool(cluster.handle) and (cluster.directory / FILE).exists()
         if not is_ours or not states or any_running(states) or kept.read_states(cluster):
             return
@@ -346,24 +330,24 @@ class KubernetesBackend:
             _keep(cluster, plan, states, self._seen.told(cluster.handle) if _is_told(plan) else None, None)
 
     def why_fixed(self, cluster: Cluster) -> str:
-        """Return why the nodes of *cluster* stay, empty where they can be added and ended."""
+        """Returns a reason where *cluster* has ended."""
         job = self._seen.job(cluster.handle) if cluster.handle else None
         if job is None or states.JobView.of(job).is_finished:
             return "has ended; launch it again: scripts/launch.sh"
         return ""
 
     def ask_to_stop(self, job: str, body: bytes) -> None:
-        """Have the nodes of *job* end, and its file `stop` be *body*."""
+        """Ends the nodes of *job*; its file `stop` is *body* from then on."""
         unstarted = " ".join(self._seen.unstarted(job))
         self._jobs.end_all(job, {requests.STOP: body.decode(), requests.UNSTARTED: unstarted})
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
-        """Have Kubernetes end *nodes*: TERM, their grace, KILL; *at_once* KILL."""
+        """Ends *nodes*: TERM, their grace, KILL; *at_once* KILL."""
         if cluster.handle:
             self._jobs.end(cluster, nodes, at_once=at_once)
 
     def finish(self, cluster: Cluster, say: Say) -> None:
-        """Bring what *cluster*, which has ended, has told to the checkout, and remove it from Kubernetes."""
+        """Keeps what *cluster* has told, and removes it from Kubernetes."""
         with kept.alone(cluster):
             found = self._seen.look(cluster) if cluster.handle else None
             if found is None:
@@ -376,19 +360,19 @@ class KubernetesBackend:
         say(f"{what} in {cluster.directory}")
 
     def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - seconds
-        """Remove the Job of *cluster*, which takes all else with it; return when nothing is left."""
+        """Removes the Job of *cluster*, which takes all else with it."""
         name = cluster.handle or requests.object_name(cluster.name, cluster.launch_id)
         self._jobs.remove(cluster, name)
         self._plans.pop(name, None)
 
     def close(self) -> None:
-        """Leave no connection open."""
+        """Leaves no connection open."""
         if "service" in self.__dict__:
             self.service.close()
 
 
 def _have_asked(backend: KubernetesBackend) -> None:
-    """Have this thread see, in cluster dirs that it opens from here on, what nodes tell *backend*."""
+    """Opens cluster dirs of this thread through *backend* from here on."""
     from oci_cluster.backends.kubernetes.told_files import register
 
     register(backend)
@@ -405,14 +389,9 @@ def _keep(
     told: Mapping[str, bytes] | None,
     logs: Callable[[Cluster, Path], LogCopy] | None,
 ) -> None:
-    """Writes what is known of *cluster*, which has ended, to its directory, before Kubernetes forgets it.
+    """Writes *told* files, whole *logs*, and how *nodes* ended to the cluster's directory.
 
-    Args:
-        cluster: One that has ended.
-        plan: What it was launched with.
-        nodes: How its nodes ended.
-        told: The files that they told; None where a work dir has them, with logs and outputs.
-        logs: Copies whole logs of pods to a folder; None where these are to stay with the pods.
+    None for *told*: a work dir has files and logs. None for *logs*: they stay with the pods.
     """
     directory = cluster.directory
     try:
@@ -430,7 +409,7 @@ def _keep(
 
 
 def _bring_logs(copy: LogCopy, to: Path) -> None:
-    """Have whole logs of pods that are there in place of what was followed; of those that are gone, that is all."""
+    """Replaces logs that were followed by whole ones, where pods still have them."""
     copy.fetch()
     copy.close()
     for path in copy.directory.iterdir():

@@ -1,4 +1,4 @@
-"""What ``check.sh`` looks at where nodes are pods: the API, rights, the namespace, machines, images, what is named."""
+"""Checks of ``check.sh`` where nodes are pods: the API, rights, the namespace, the Job, machines, Secrets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
 from oci_cluster.backends.kubernetes import checks, requests
 from oci_cluster.backends.kubernetes.access import open_access
-from oci_cluster.backends.kubernetes.quantities import amount, is_amount, shown
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.settings import bytes_of, settings_of
 from oci_cluster.backends.kubernetes.states import way_out
+from oci_cluster.backends.kubernetes.usage import amount, is_amount, shown
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.system.console import Say
@@ -81,7 +81,7 @@ def _found(service: Service, checked: Checked, settings: Settings | None, say: S
 def _looks(
     service: Service, checked: Checked, plan: Plan, settings: Settings, say: Say
 ) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
-    """Yields the items of a cluster in its namespace, and what looks at each, in this order."""
+    """Yields each item with what looks at it, in this order."""
     pods: list[Object] = []
     count = len(plan.nodes)
     gpus = {settings["gpu_resource"]: Decimal(settings["gpus"])} if settings["gpus"] else {}
@@ -111,7 +111,7 @@ def _looks(
 
 
 def _named(service: Service, settings: Settings, count: int) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
-    """Yields what settings name in the namespace."""
+    """Yields the items of objects that settings name."""
     for name in settings["pull_secrets"]:
         yield "pull secret", partial(_pull_secret, service, name, settings["image"])
     for name in settings["env_secrets"]:
@@ -124,7 +124,7 @@ def _named(service: Service, settings: Settings, count: int) -> Iterator[tuple[s
 
 
 def _of(item: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """Yields what *look* finds; what the API does not tell is not known."""
+    """Yields what *look* finds; without an answer the item is unknown."""
     try:
         yield from look()
     except KubernetesError as error:
@@ -196,7 +196,7 @@ def _job(service: Service, job: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _refusal_of_pods(service: Service, job: dict[str, Any]) -> KubernetesError | None:
-    """Returns why the API would take no pod of *job*: it takes Jobs whose pods it refuses. Not all may ask that."""
+    """Returns why the API would refuse a pod of *job*, whose Job it takes. Not all may ask that."""
     try:
         service.create(service.path("pods"), requests.pod_of(job), dry_run=True)
     except KubernetesError as error:
@@ -234,13 +234,13 @@ def _pull_secret(service: Service, name: str, image: str) -> Iterator[Finding]:
 
 
 def _registry_of(image: str) -> str:
-    """Returns the host of *image*'s registry; that of a name without one is Docker Hub's."""
+    """Returns the host of *image*'s registry; without one it is Docker Hub's."""
     host, slash, _ = image.partition("/")
     return host if slash and (set(host) & set(".:") or host == "localhost") else _DOCKER_HUB
 
 
 def _registries_in(secret: Object) -> list[str] | None:
-    """Returns the registries for which *secret* has a login; None where it is no Secret for images."""
+    """Returns the registries for which *secret* has a login; None: it is no Secret for images."""
     try:
         text = base64.b64decode(str((secret.get("data") or {})[".dockerconfigjson"]), validate=True)
         hosts = list(json.loads(text)["auths"])
@@ -315,7 +315,7 @@ def _rights(service: Service) -> Iterator[Finding]:
 
 
 def _machines(service: Service, spec: Object, wanted: Mapping[str, Decimal], count: int) -> Iterator[Finding]:
-    """Yields whether machines could hold *count* pods of *spec* at all, whatever runs there now."""
+    """Yields whether machines could hold *count* pods of *spec*, whatever runs there now."""
     nodes = service.items("/api/v1/nodes")
     fit, reasons = 0, Counter[str]()
     for node in nodes:
@@ -337,7 +337,7 @@ def _machines(service: Service, spec: Object, wanted: Mapping[str, Decimal], cou
 
 
 def _mend(reasons: Counter[str]) -> str:
-    """Return what helps against the most frequent of *reasons*."""
+    """Returns what helps against the most frequent of *reasons*."""
     most = reasons.most_common(1)[0][0] if reasons else ""
     if most == "too small":
         return "choose smaller CPUS, MEMORY or GPUS, or add larger machines"
@@ -349,7 +349,7 @@ def _mend(reasons: Counter[str]) -> str:
 
 
 def _why_not(node: Object, spec: Object) -> str:
-    """Return why no pod of *spec* can be on *node*, in a word or two; empty where one can."""
+    """Returns why no pod of *spec* can be on *node*; empty where one can."""
     about, own = node.get("metadata") or {}, node.get("spec") or {}
     conditions = (node.get("status") or {}).get("conditions") or []
     if not any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
@@ -376,7 +376,7 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
 
 
 def _room_of(node: Object, wanted: Mapping[str, Decimal]) -> int:
-    """Return how many pods that request what is *wanted* an empty *node* could hold."""
+    """Returns how many pods that request what is *wanted* an empty *node* could hold."""
     there = (node.get("status") or {}).get("allocatable") or {}
     asked = {**wanted, "pods": Decimal(1)}
     has = {name: amount(there[name]) if is_amount(there.get(name)) else Decimal(0) for name in asked}
@@ -396,6 +396,6 @@ def _image(service: Service, name: str) -> Iterator[Finding]:
 
 
 def _by_digest(name: str) -> str:
-    """Returns *name* without its tag, where it has a digest: so machines list it."""
+    """Returns *name* as machines list it: without its tag where it has a digest."""
     before, at, digest = name.partition("@")
     return f"{before.rpartition(':')[0]}@{digest}" if at and ":" in before.rpartition("/")[2] else name

@@ -1,6 +1,6 @@
-"""Claims, queues, priorities and quotas that a launch names: looked up for the launch itself, and for ``check.sh``.
+"""Look-ups of the claims, queues, priorities and quotas of a launch, for the launch and for ``check.sh``.
 
-Each look-up raises KubernetesError where the API refused, or did not answer.
+Each raises KubernetesError where the API refused, or did not answer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from oci_cluster.backends.findings import Finding, fails, fine, unknown
 from oci_cluster.backends.kubernetes import usage
-from oci_cluster.backends.kubernetes.quantities import amount, is_amount, shown
 from oci_cluster.backends.kubernetes.service import KUEUE, KubernetesError, Object, Service
+from oci_cluster.backends.kubernetes.usage import amount, is_amount, shown
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.text import printable
 
@@ -31,7 +31,7 @@ CLASSES = {
 
 
 def check_place(service: Service, settings: Settings, count: int) -> None:
-    """Checks that what a launch of *count* nodes names is there, and can serve.
+    """Checks that the volumes, the queue and the priorities of a launch of *count* nodes are there.
 
     What the user may not look at is not checked here: Kubernetes itself refuses it then, or waits.
 
@@ -58,7 +58,7 @@ def check_place(service: Service, settings: Settings, count: int) -> None:
 
 
 def volume_problem(service: Service, volume: Settings, count: int) -> Finding | None:
-    """Looks up the claim, Secret or ConfigMap of a *volume*: pods without it wait for ever, and do not say why."""
+    """Looks up the claim, Secret or ConfigMap of a *volume*: without it pods wait for ever, silently."""
     if volume["claim"]:
         return _claim_problem(service, volume["claim"], count, _claim(service, volume))
     for source, key, kind in (("secret", "secretName", "Secret"), ("configMap", "name", "ConfigMap")):
@@ -148,7 +148,7 @@ def volume(service: Service, volume: Settings, count: int) -> Iterator[Finding]:
 
 
 def claim(service: Service, volume: Settings, count: int) -> Iterator[Finding]:
-    """Yields whether the claim of a *volume* is there, can be mounted by all nodes, and gets storage."""
+    """Yields whether the claim of a *volume* can be mounted by all nodes, and gets storage."""
     name, found = volume["claim"], _claim(service, volume)
     if problem := _claim_problem(service, name, count, found):
         yield problem
@@ -171,7 +171,7 @@ def claim(service: Service, volume: Settings, count: int) -> Iterator[Finding]:
 
 
 def quota(service: Service, settings: Settings, wanted: Wanted, count: int) -> Iterator[Finding]:
-    """Yields whether what each of *count* pods requests fits what their team, or their namespace, may have."""
+    """Yields whether *count* pods that request *wanted* fit into the quota of their team or namespace."""
     of = _of_team(service, settings["queue"], wanted, count) if settings["queue"] else None
     yield from of or _of_namespace(service, wanted, count)
 
@@ -196,7 +196,7 @@ def _of_team(service: Service, name: str, wanted: Wanted, count: int) -> Iterato
 
 
 def _use_of(team: str, resource: str, need: Decimal, uses: list[usage.Use]) -> Finding:
-    """Returns whether the *need* of a *resource* fits one of the flavors that a team has of it."""
+    """Returns whether the *need* of a *resource* fits into one flavor of a team."""
     if not uses:
         told = f"the quota of {team} does not name {resource}, which nodes request: the cluster could never start"
         return fails("quota", told, f"ask your administrator for {resource} in the quota of {team}")

@@ -42,7 +42,6 @@ class Jobs:
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        """Change them through *service*, and look at them through *seen*."""
         self._service = service
         self._seen = seen
         self._is_stopped = is_stopped
@@ -50,13 +49,9 @@ class Jobs:
         self._sleep = sleep
 
     def create(self, name: str, objects: Sequence[Object]) -> Object:
-        """Make the *objects* of a cluster, the Job called *name* last among them: it is made first, and owns the rest.
-
-        Returns:
-            The Job, as the API has made it.
+        """Makes the Job *name*, the last of *objects*, and then the others, which it owns; returns the Job.
 
         Raises:
-            KubernetesError: the API refused, or did not answer.
             StoppedError: the launcher was told to stop.
             UsageError: somebody else has launched a cluster of that name at the same moment.
         """
@@ -78,7 +73,7 @@ class Jobs:
         return made
 
     def _refuse_second(self, made: Object) -> None:
-        """Refuse the Job that was just *made* where there is an older one of its cluster's name, which has not ended.
+        """Raises UsageError where an older Job than the one just *made* has its cluster's name, and has not ended.
 
         Nobody had seen either of them when both names were looked up. Of two that were made in one second, the smaller
         launch id counts as the older. The other one may not have seen it, and go on: who sees that refuses itself.
@@ -100,7 +95,7 @@ class Jobs:
             self._sleep(0.5)
 
     def _in_its_queue(self, job: Object) -> Object:
-        """Return *job*, with the queue that the namespace has for Jobs that name none, where there is one.
+        """Returns *job* with the queue that the namespace has for Jobs that name none, where there is one.
 
         Only then is it elastic, too: Kueue would hold the pods of an elastic Job back that it does not count.
         """
@@ -127,7 +122,7 @@ class Jobs:
         return f"there are: {', '.join(names)} (--queue {names[0]})"
 
     def grow(self, cluster: Cluster, nodes: Sequence[Node]) -> None:
-        """Have *nodes*, whose ranks are the next ones, be part of the Job."""
+        """Adds *nodes*, whose ranks are the next ones, to the Job."""
         job = self._job(cluster)
         size, ended = states.size_of(job), set(states.annotations_of(job).get(requests.ENDED, "").split())
         if sorted(node.rank for node in nodes) != list(range(size, size + len(nodes))):
@@ -138,7 +133,7 @@ class Jobs:
     def _resize(
         self, cluster: Cluster, old: int, new: int, ended: Collection[str], unstarted: Collection[str] = ()
     ) -> None:
-        """Have the Job of *cluster* be of *new* nodes, if it is still of *old*; note which were *ended* on purpose."""
+        """Resizes the Job from *old* to *new* nodes, unless it has changed; notes those *ended* on purpose."""
         change = [
             {"op": "test", "path": "/spec/completions", "value": old},
             {"op": "replace", "path": "/spec/completions", "value": new},
@@ -159,12 +154,12 @@ class Jobs:
             raise StoppedError("stopped before all nodes were started")
 
     def end_all(self, job: str, annotations: Mapping[str, str]) -> None:
-        """End all pods of *job*. Its time is over: Kubernetes itself ends them, and none is made any more."""
+        """Ends all pods of *job* by a deadline: Kubernetes makes no more of them then."""
         change = {"metadata": {"annotations": dict(annotations)}, "spec": {"activeDeadlineSeconds": 1}}
         self._service.patch(self._service.path("jobs", job), change)
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
-        """Have *nodes* ended: all of a cluster by its Job, its last ones with their places, others one by one."""
+        """Ends *nodes*: all by the Job's deadline, the last ones by its size, others pod by pod."""
         waiting = {state.node for state in self._seen.look(cluster) or [] if state.is_waiting}
         # Also one that Kubernetes itself is just ending, as main has succeeded.
         pods = self._seen.newest(cluster).items()
@@ -197,7 +192,7 @@ class Jobs:
             self._delete_pods(cluster, wanted, grace_s=0)
 
     def _with_main_counted(self, cluster: Cluster) -> list[NodeState]:
-        """Return the states of the nodes of *cluster*, once its Job has counted the end of a main that has ended.
+        """Returns the nodes' states once the Job has counted the end of a main that has ended.
 
         A Job whose time is over deletes each pod that it has not seen to end. Then nobody would know how main did.
         """
@@ -219,7 +214,7 @@ class Jobs:
                 self._service.delete(self._service.path("pods", states.name_of(pod)), grace_s=grace_s)
 
     def _left(self, kind: str, cluster: Cluster, name: str) -> list[Object]:
-        """Return what is left of a *kind*; who may not see it has not made it, and its Job takes it along."""
+        """Returns the objects of a *kind* that are left; none where the user may not see them."""
         service, chosen = self._service, f"{requests.LAUNCH}={cluster.launch_id}"
         try:
             if kind == "secrets":  # one by one: who may list them reads the keys of all launches at once
@@ -236,7 +231,7 @@ class Jobs:
         return [item for item in found if states.name_of(item) in {name, f"{name}-main"}]
 
     def remove(self, cluster: Cluster, name: str) -> None:
-        """Remove the Job of *cluster*, called *name*, which takes all else with it; return when nothing is left.
+        """Removes the Job *name* of *cluster*, and returns when nothing that it owns is left.
 
         Raises:
             BackendError: something was left for a minute and the nodes' grace.
@@ -267,10 +262,7 @@ class Jobs:
 
 
 def node_ports(service: Service, name: str) -> str:
-    """Return under which ports of every machine those of main are reached, of the cluster whose Job is called *name*.
-
-    Empty where it has no Service for that.
-    """
+    """Returns the ports of every machine that lead to main of the Job *name*, in words; empty without any."""
     found = service.find(service.path("services", f"{name}-main")) or {}
     pairs = [(port.get("port"), port.get("nodePort")) for port in (found.get("spec") or {}).get("ports") or []]
     return ", ".join(f"port {port} of main is {number} of every machine" for port, number in pairs)
@@ -283,7 +275,7 @@ def _grace_of(job: Mapping[str, Any] | None) -> float:
 
 
 def _size_without(places: Sequence[NodeState], nodes: Collection[str]) -> int | None:
-    """Return the size of a Job of these *places* without *nodes*, where all others that run come first; else None."""
+    """Returns the Job's size without *nodes*, where these are its last ones that run; else None."""
     keep = [number for number, state in enumerate(places) if state.is_running and state.node not in nodes]
     size = max(keep, default=-1) + 1
     dropped = {state.node for state in places[size:]}

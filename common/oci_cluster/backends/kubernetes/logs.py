@@ -1,4 +1,4 @@
-"""The nodes' logs, from their pods to files of this machine, as they are printed; a pod that is gone has none."""
+"""Copies of the nodes' logs, from their pods to files of this machine, as they are printed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LONGEST = 1 << 20
 
 
 class _Reader:
-    """The log of one pod, copied line by line, with its times: each line once, whatever becomes of the connection."""
+    """Copies the log of one pod with its times: each line once, whatever becomes of the connection."""
 
     def __init__(self, service: Service, pod: Object, log: StampedLog, told: Told, *, follow: bool) -> None:
         self._service = service
@@ -59,17 +59,17 @@ class _Reader:
         self.error: KubernetesError | None = None
 
     def start(self) -> _Reader:
-        """Begin to copy."""
+        """Begins to copy."""
         self._thread.start()
         return self
 
     def wait(self, seconds: float) -> bool:
-        """Return whether all has come within *seconds*."""
+        """Returns whether all has come within *seconds*."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """Copy no more."""
+        """Copies no more."""
         self._is_closed = True
         if self._answer is not None:
             self._answer.close()
@@ -96,7 +96,7 @@ class _Reader:
         self._log.flush()
 
     def _copy(self) -> None:
-        """Copy what comes until the log's end."""
+        """Copies what comes until the log's end."""
         since = {"sinceTime": self._last.decode()} if self._last else {}
         rest = b""
         with self._service.stream(
@@ -132,7 +132,7 @@ class _Reader:
 
 
 def _beginning_gone(began: str, moment: str, line: bytes) -> str:
-    """Return what to show before the first *line* of a log, of a *moment*, where it is not the first that was printed.
+    """Returns a note on the beginning of a log that is gone; *line* is the first that is there, of *moment*.
 
     An agent's first words tell its node; where they come seconds after its container *began*, they are not gone.
     """
@@ -161,16 +161,6 @@ class PodLogs:
         follow: bool,
         told: Told = lambda _name, _body: None,
     ) -> None:
-        """Copy the logs of *cluster*.
-
-        Args:
-            service: Is asked.
-            pods: Returns the newest pod of each node, by the node's name, main first.
-            cluster: What was launched.
-            directory: Where the logs go, as ``<node>.log``.
-            follow: Whether to copy what is printed later, too.
-            told: Is given the files that lines of main's log tell; these lines are not copied.
-        """
         self.directory = directory
         self._service = service
         self._pods = pods
@@ -182,11 +172,7 @@ class PodLogs:
         self._done: set[str] = set()
 
     def fetch(self) -> None:
-        """Have what is new copied: all of it, once a node has ended.
-
-        Raises:
-            KubernetesError: the API refused; the next call goes on from there.
-        """
+        """Has what is new copied: all of it, once a node has ended."""
         pods = self._pods()
         if not pods and self._kept != self.directory and not self._readers:
             for path in [*self._kept.glob("*.log"), *self._kept.glob("*.times")]:
@@ -209,7 +195,7 @@ class PodLogs:
                     raise reader.error
 
     def _log_of(self, node: str) -> StampedLog:
-        """Return what the lines of *node* are added to; one that is not followed is copied from its beginning."""
+        """Returns the file of *node*; one that is not followed is copied from its beginning."""
         if node not in self._logs:
             if not self._follow:
                 for path in (self.directory / f"{node}.log", times_file(self.directory, node)):
@@ -221,12 +207,12 @@ class PodLogs:
         return not self._follow or len(self._readers) - len(self._done) < _AT_ONCE
 
     def drain(self, pause: Callable[[], bool], say: Say) -> None:  # noqa: ARG002 - seconds, and nothing to say
-        """Wait for what readers still bring of pods that Kubernetes has taken away."""
+        """Waits for what readers still bring of pods that Kubernetes has taken away."""
         for uid, reader in self._readers.items():
             if uid not in self._done and reader.wait(_REST_S if self._follow else 0):
                 self._done.add(uid)
 
     def close(self) -> None:
-        """End the copying."""
+        """Ends the copying."""
         for reader in self._readers.values():
             reader.close()

@@ -1,4 +1,4 @@
-"""A user's own piece of a pod's template, merged into ours as ``kubectl patch --type=strategic`` does."""
+"""Merges a user's own piece into the pods' template, as ``kubectl patch --type=strategic`` does."""
 
 from __future__ import annotations
 
@@ -29,11 +29,7 @@ _KEPT = ("restartPolicy", "subdomain", "hostname")
 
 
 def read_patch(path: Path) -> Object:
-    """Return the patch in the file *path*: a pod's template, or its ``spec`` alone.
-
-    Raises:
-        SettingsError: it is none.
-    """
+    """Returns the patch in the file *path*: a pod's template, or its ``spec`` alone."""
     import yaml  # noqa: PLC0415 - only there once the launcher's packages are
 
     try:
@@ -51,11 +47,7 @@ def read_patch(path: Path) -> Object:
 
 
 def with_patch(template: Object, patch: Object) -> Object:
-    """Return *template* with *patch* merged into it: null removes, a new item of a list with names is added.
-
-    Raises:
-        SettingsError: it says how to merge, or an item has no name.
-    """
+    """Returns *template* with *patch* merged into it: null removes, lists of named items are merged by name."""
     merged = _merged(template, patch, "")
     assert isinstance(merged, dict)  # noqa: S101 - both are
     return merged

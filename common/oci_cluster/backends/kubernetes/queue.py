@@ -1,4 +1,4 @@
-"""Why a cluster waits, in which place, and what has preempted it, in sentences; and all of them: ``queue.sh``.
+"""Reasons why clusters wait, their places, and what has preempted them, in sentences; ``queue.sh``.
 
 What Kueue says is text for people, by whatever version of it: what is not understood is shown as it is. No time is
 promised, as Kueue knows none.
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from oci_cluster.backends.kubernetes.quantities import amount, is_amount, shown
 from oci_cluster.backends.kubernetes.requests import NAME, OWNER, PRIORITY, QUEUE
 from oci_cluster.backends.kubernetes.service import KUEUE, KubernetesError, Object, Service
+from oci_cluster.backends.kubernetes.usage import amount, is_amount, shown
 from oci_cluster.contract.values import parse_time
 from oci_cluster.errors import UsageError
 from oci_cluster.system.text import printable
@@ -75,13 +75,9 @@ _EVICTED = {
 
 
 def waiting_line(job: Object | None, workload: Object | None, pending_workloads: Sequence[Object], now: float) -> str:
-    """Return why a cluster waits: ``queued 12 min, 3rd of 7 in team-a: 8 more nvidia.com/gpu needed in flavor a10``.
+    """Returns why a cluster waits: ``queued 12 min, 3rd of 7 in team-a: 8 more nvidia.com/gpu needed in flavor a10``.
 
-    Args:
-        job: Of batch/v1; only its age is looked at, where Kueue has made no Workload yet.
-        workload: What Kueue made of it; None or empty where that is not there.
-        pending_workloads: The items of ``pendingworkloads`` of its queue, or of all the team; none where nobody tells.
-        now: Seconds since 1970.
+    Of the *job* only the age counts, where Kueue has made no *workload* of it yet.
     """
     if not workload:
         return f"queued {_age(job or {}, now)}: {why(job, workload, now)}"
@@ -90,7 +86,7 @@ def waiting_line(job: Object | None, workload: Object | None, pending_workloads:
 
 
 def why(job: Object | None, workload: Object | None, now: float) -> str:
-    """Return what a cluster waits for; why Kueue may have made no *workload* of it, its own log alone tells."""
+    """Returns the reason why a cluster waits; where there is no *workload*, Kueue's own log alone tells."""
     if workload:
         return is_impossible(workload) or reason_of(workload)
     job = job or {}
@@ -103,7 +99,7 @@ def why(job: Object | None, workload: Object | None, now: float) -> str:
 
 
 def is_impossible(workload: Object | None) -> str:
-    """Return why a cluster can never start as it is, in a sentence with the next step; empty where it can."""
+    """Returns why a cluster can never start, with the next step; empty where it can."""
     if ((workload or {}).get("spec") or {}).get("active") is False:
         told = printable(condition(workload or {}, "Evicted").get("message") or "")
         return f"Kueue has deactivated it{told and f': {told}'}; ask your administrator, and launch it again"
@@ -118,7 +114,7 @@ def is_impossible(workload: Object | None) -> str:
 
 
 def preemptions(workload: Object | None) -> tuple[int, str, str]:
-    """Return how often a cluster was preempted, Kueue's reason of the last time, and for which team's cluster."""
+    """Returns how often a cluster was preempted, Kueue's last reason, and for which team."""
     status = (workload or {}).get("status") or {}
     evictions = (status.get("schedulingStats") or {}).get("evictions") or []
     counts = [one.get("count") or 0 for one in evictions if one.get("reason") == "Preempted"]
@@ -132,13 +128,13 @@ def preemptions(workload: Object | None) -> tuple[int, str, str]:
 
 
 def was_just_preempted(workload: Object | None) -> bool:
-    """Return whether a preemption is why a cluster waits: then the line of :func:`waiting_line` tells of it."""
+    """Returns whether a preemption is why a cluster waits: its line tells of that then."""
     evicted = condition(workload or {}, "Evicted")
     return evicted.get("status") == "True" and evicted.get("reason") == "Preempted"
 
 
 def place_of(workload: Object, pending_workloads: Sequence[Object]) -> str:
-    """Return the place of a cluster in its queue, such as ``3rd of 7 in team-a``; empty where it is not known."""
+    """Returns a cluster's place in its queue, such as ``3rd of 7 in team-a``; empty: not known."""
     found = position(workload, pending_workloads)
     if found is None:
         return ""
@@ -149,7 +145,7 @@ def place_of(workload: Object, pending_workloads: Sequence[Object]) -> str:
 
 
 def position(workload: Object, pending_workloads: Sequence[Object]) -> tuple[int, int, int] | None:
-    """Return a cluster's place in its queue, how many wait there, and its place in all the team; from 1."""
+    """Returns a cluster's place in its queue, how many wait there, and its place in all the team."""
     about = workload.get("metadata") or {}
     queue = (about.get("namespace"), (workload.get("spec") or {}).get("queueName"))
     others = [one for one in pending_workloads if (_meta(one, "namespace"), one.get("localQueueName")) == queue]
@@ -161,7 +157,7 @@ def position(workload: Object, pending_workloads: Sequence[Object]) -> tuple[int
 
 
 def reason_of(workload: Object) -> str:
-    """Return what a cluster waits for."""
+    """Returns the reason in *workload*, in words."""
     if condition(workload, "QuotaReserved").get("status") == "True":
         return "its quota is reserved; an admission check is not through yet"
     said = _waits(workload)
@@ -172,7 +168,7 @@ def reason_of(workload: Object) -> str:
 
 
 def state_of(workload: Object) -> str:
-    """Return a word for what becomes of a cluster: ``WAITING STARTING RUNNING ENDING ENDED``."""
+    """Returns a cluster's state: ``WAITING STARTING RUNNING ENDING ENDED``."""
 
     def is_true(kind: str, default: str = "") -> bool:
         return bool(condition(workload, kind).get("status", default) == "True")
@@ -187,7 +183,7 @@ def state_of(workload: Object) -> str:
 
 
 def size_of(workload: Object) -> tuple[int, dict[str, str]]:
-    """Return how many nodes a cluster has, and what all of them request; limits count where nothing is requested."""
+    """Returns a cluster's nodes, and what all of them request; limits count where nothing is requested."""
     count, total = 0, dict[str, Decimal]()
     for one in (workload.get("spec") or {}).get("podSets") or []:
         nodes = one["count"] if isinstance(one.get("count"), int) else 1
@@ -201,13 +197,13 @@ def size_of(workload: Object) -> tuple[int, dict[str, str]]:
 
 
 def condition(item: Object, kind: str) -> Mapping[str, Any]:
-    """Return a condition of an object, empty where there is none."""
+    """Returns a condition of an object, empty where there is none."""
     found = (item.get("status") or {}).get("conditions") or []
     return next((one for one in found if isinstance(one, Mapping) and one.get("type") == kind), {})
 
 
 def since_of(workload: Object) -> str:
-    """Return since when a cluster is what it is: that of the condition which says so, or its creation."""
+    """Returns the time since which a cluster is in its state."""
     names = {"RUNNING": ["PodsReady", "Admitted"], "STARTING": ["Admitted"], "ENDED": ["Finished"]}
     for name in names.get(state_of(workload), ["Evicted"]):
         if (found := condition(workload, name)).get("status") == "True":
@@ -216,7 +212,7 @@ def since_of(workload: Object) -> str:
 
 
 def spell(seconds: float) -> str:
-    """Return so many *seconds* for a sentence: ``45 s``, ``12 min``, ``3 h``, ``2 d``."""
+    """Returns *seconds* for a sentence: ``45 s``, ``12 min``, ``3 h``, ``2 d``."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -224,7 +220,7 @@ def spell(seconds: float) -> str:
 
 
 def seconds_since(told: str, now: float) -> float | None:
-    """Return the seconds from a time that the API has *told* to *now*; None where it is none."""
+    """Returns the seconds from a time of the API to *now*; None: it is no time."""
     try:
         return max(0.0, now - parse_time(told))
     except ValueError:
@@ -235,7 +231,7 @@ def seconds_since(told: str, now: float) -> float | None:
 
 
 def _since(workload: Object, now: float) -> str:
-    """Return how long a cluster has been waiting, and what had ended it where it ran before."""
+    """Returns how long a cluster has been waiting, and what had ended it where it ran before."""
     evicted = condition(workload, "Evicted")
     if evicted.get("status") != "True":
         return f"queued {_age(workload, now)}"
@@ -252,19 +248,19 @@ def _since(workload: Object, now: float) -> str:
 
 
 def _waits(workload: Object) -> str:
-    """Return Kueue's own sentence on why a cluster has no quota; empty where it has."""
+    """Returns Kueue's own sentence on why a cluster has no quota."""
     found = condition(workload, "QuotaReserved")
     return str(found.get("message", "")) if found.get("status") == "False" else ""
 
 
 def _told(said: str, sentences: Sequence[tuple[str, str]]) -> str:
-    """Return what the first of *sentences* that Kueue has *said* means; empty where it is none of them."""
+    """Returns the meaning of the first of *sentences* that Kueue has *said*."""
     found = ((re.search(pattern, said), meaning) for pattern, meaning in sentences)
     return next((printable(one.expand(meaning)) for one, meaning in found if one), "")
 
 
 def _flavors(said: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return by flavor why a cluster never fits, and of the other flavors what is missing there."""
+    """Returns by flavor why a cluster never fits, and what is missing in the other flavors."""
     never: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
     for found in _TOO_LARGE.finditer(said):
@@ -301,13 +297,9 @@ def _ordinal(number: int) -> str:
 
 
 def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
-    """Return what ``queue.sh --json`` prints, of *team* or of all, and a sentence on each thing that was not seen.
+    """Returns the rows of ``queue.sh --json``, of *team* or of all, and notes on what was not seen.
 
-    That is of all the Kubernetes, or of the user's own namespace where it may see no other.
-
-    Raises:
-        UsageError: no queue is that team's, or has that name.
-        KubernetesError: the user may not even see its own, or the API does not answer.
+    They are of all the Kubernetes, or of the user's own namespace where it may see no other.
     """
     scope, notes, now = "", list[str](), time.time()
     try:
@@ -340,11 +332,7 @@ def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
 
 
 def pending_workloads(service: Service, namespace: str, local_queue: str) -> list[Object]:
-    """Return what waits in a queue, the first first, as Kueue's visibility API has it.
-
-    Raises:
-        KubernetesError: it does not answer, or the user may not ask it.
-    """
+    """Returns what waits in a queue, in its order, as Kueue's visibility API has it."""
     path = f"{_VISIBILITY}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
     return list(service.glance(path).get("items") or [])
 
@@ -354,7 +342,7 @@ def _queue_of(workload: Object) -> tuple[str, str]:
 
 
 def team_of(local_queues: Iterable[Object]) -> dict[tuple[str, str], str]:
-    """Return by namespace and name whose each of *local_queues* is: the name of its ClusterQueue."""
+    """Returns the team, which is a ClusterQueue, by namespace and name of each LocalQueue."""
     return {
         (one["metadata"]["namespace"], one["metadata"]["name"]): str((one.get("spec") or {}).get("clusterQueue") or "")
         for one in local_queues
@@ -362,7 +350,7 @@ def team_of(local_queues: Iterable[Object]) -> dict[tuple[str, str], str]:
 
 
 def counts(local_queues: Iterable[Object], workloads: Iterable[Object]) -> dict[str, tuple[int, int]]:
-    """Return how many clusters of each team run, and how many wait."""
+    """Returns how many clusters of each team run, and how many wait."""
     owners = team_of(local_queues)
     states: dict[str, list[str]] = {}
     for one in workloads:
@@ -374,7 +362,7 @@ def counts(local_queues: Iterable[Object], workloads: Iterable[Object]) -> dict[
 
 
 def _jobs(service: Service, scope: str) -> dict[str, Object]:
-    """Return the Jobs with a queue by their ids; none where the user may not see them: then names are Kueue's."""
+    """Returns the Jobs with a queue by their ids; none where the user may not see them."""
     try:
         jobs = service.items(f"/apis/batch/v1{scope}/jobs", labelSelector=QUEUE)
     except KubernetesError as error:
@@ -394,7 +382,6 @@ def _waits_for_kueue(job: Object) -> bool:
 
 
 def _as_workload(job: Object) -> Object:
-    """Return what Kueue would make of a *job*."""
     about, spec = job["metadata"], job["spec"]
     pods = {"count": spec.get("parallelism"), "template": spec.get("template")}
     priority = {"name": about["labels"].get(PRIORITY, "")}
@@ -403,7 +390,7 @@ def _as_workload(job: Object) -> Object:
 
 
 def _row(workload: Object, job: Object, pending: Sequence[Object] | None, now: float) -> Object:
-    """Return what is shown of a *workload*; *pending* is None where Kueue has not made it yet."""
+    """Returns a row of ``queue.sh --json``; *pending* is None where Kueue has not made the *workload*."""
     about, spec = workload["metadata"], workload.get("spec") or {}
     told = (job.get("metadata") or {}).get("annotations") or {}
     owners = about.get("ownerReferences") or [{}]
@@ -445,7 +432,7 @@ BELOW = frozenset({"QUEUE", "OWNER", "GPUS", "PRIORITY", "WHY"})
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return the table that ``queue.sh`` prints of what :func:`described` returns, under :data:`HEAD`."""
+    """Returns the table of *rows* under :data:`HEAD`."""
     return [
         [
             printable(row["team"]) or "?",
@@ -465,7 +452,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    """Return the last column: what is waited for, and what happened before."""
     before = row["preempted"]
     parts = [row["why"]] if row["why"] else []
     if before["count"]:

@@ -1,7 +1,7 @@
-"""``quota.sh`` and ``queue.sh``: teams are made so by ``teams.yaml``, shown, held and resumed; who waits is shown.
+"""``quota.sh`` and ``queue.sh``: applies ``teams.yaml``, shows, holds and resumes teams, shows who waits.
 
-Nothing is decided by halves. An apply is tried first, by the API's own dry run: what that makes of each object is
-compared with what is there. Only when all of it can be done, anything is.
+An apply is tried first, by the API's own dry run: what that makes of each object is compared with what is there. Only
+when all of it can be done, anything is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _VERB = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API 
 
 @dataclass(frozen=True)
 class Out:
-    """Whom results are shown to, and on what; and whom the rest is said to."""
+    """The outputs of a verb: results, messages, and the width of the terminal."""
 
     show: Say
     say: Say
@@ -55,11 +55,7 @@ class Out:
 
 
 def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, str], out: Out) -> int:
-    """Run ``quota`` or ``queue`` with *words* and *options* that are checked; return the exit code.
-
-    Raises:
-        ClusterError: what is said to the person.
-    """
+    """Runs ``quota`` or ``queue`` with *words* and *options* that are checked; returns the exit code."""
     action = words[0] if verb == "quota" else verb
     # What is wrong with it, is so without any Kubernetes.
     table = read_table(Path(words[1])) if action == "apply" else {}
@@ -102,7 +98,7 @@ def _has_kueue(service: Service) -> bool:
 
 
 def _may_not(error: KubernetesError) -> str:
-    """Return what the user may not do, such as ``list jobs.batch``; empty where the *error* is another one."""
+    """Returns the right that the user lacks, such as ``list jobs.batch``; empty for another *error*."""
     found = _VERB.search(str(error)) if error.code == _FORBIDDEN else None
     return f"{found['verb']} {found['resource']}.{found['group']}".rstrip(".") if found else ""
 
@@ -143,7 +139,7 @@ def _apply(service: Service, table: Object, file: str, options: Options, out: Ou
 
 
 def _tried(service: Service, bodies: Sequence[Object], *, force: bool) -> list[tuple[Object, str, list[str]]]:
-    """Return which of *bodies* would be added or changed, and how."""
+    """Returns the *bodies* that would be added or changed, and how."""
     found: list[tuple[Object, str, list[str]]] = []
     problems: list[str] = []
     forbidden: dict[str, None] = {}
@@ -180,7 +176,7 @@ def _tried(service: Service, bodies: Sequence[Object], *, force: bool) -> list[t
 
 
 def _advice(body: Object, error: KubernetesError) -> str:
-    """Return what helps where somebody else manages a field, or where it can be set only once."""
+    """Returns the next step where another manager has a field, or where it can be set only once."""
     if error.code == _CONFLICT:
         return "; --force takes over what is named"
     if "immutable" not in str(error) and "may not be changed" not in str(error):
@@ -191,13 +187,13 @@ def _advice(body: Object, error: KubernetesError) -> str:
 
 
 def _differences(now: Object, then: Object) -> list[str]:
-    """Return the lines by which what a dry run has made, *then*, differs from what is there *now*."""
+    """Returns the lines by which *then*, of a dry run, differs from *now*."""
     found = list(difflib.unified_diff([*_lines(now)], [*_lines(then)], lineterm="", n=0))[2:]
     return [printable(f"{line[0]} {line[1:]}") for line in found if not line.startswith("@@")]
 
 
 def _lines(item: Object) -> Iterator[str]:
-    """Yield a line for each field of *item* that somebody has wished, with its place."""
+    """Yields a line for each field of *item* that somebody has wished, with its place."""
     kept = {name: item[name] for name in item if name not in {"apiVersion", "kind", "metadata", "status"}}
     about = {name: item["metadata"].get(name) or {} for name in ("labels", "annotations")}
     yield from _leaves({"metadata": about, **kept}, "")
@@ -216,7 +212,7 @@ def _leaves(value: Any, place: str) -> Iterator[str]:
 
 
 def _surplus(service: Service, table: str, bodies: Sequence[Object], *, with_kueue: bool) -> list[Object]:
-    """Return what carries the label of *table* and is not in it, in the order in which it can go; no namespace."""
+    """Returns what has the label of *table* and is not in it, in the order of removal; no namespace."""
     wanted = {_path_of(body) for body in bodies}
     found = []
     for kind, path in reversed(PATHS.items()):
@@ -236,7 +232,6 @@ def _path_of(item: Mapping[str, Any]) -> str:
 
 
 def _name_of(item: Mapping[str, Any]) -> str:
-    """Return what a person calls the object *item*: ``ClusterQueue team-a``, ``LocalQueue team-a/train``."""
     about = item["metadata"]
     return f"{item['kind']} {'/'.join(filter(None, [about.get('namespace'), about['name']]))}"
 
@@ -275,12 +270,11 @@ def _hold(service: Service, team: str, policy: str, out: Out) -> None:
 
 
 def _cluster_queues(service: Service) -> list[Object]:
-    """Return the teams: Kueue's ClusterQueues, by name."""
     return sorted(service.items(PATHS["ClusterQueue"]), key=lambda one: str(one["metadata"]["name"]))
 
 
 def _counts(service: Service) -> dict[str, tuple[int, int]]:
-    """Return how many clusters of each team run and wait; Kueue's figure lacks what has come since a team is held."""
+    """Returns how many clusters of each team run and wait; Kueue's own figure is late for a held team."""
     return queue.counts(*(service.items(f"{KUEUE}/{kind}") for kind in ("localqueues", "workloads")))
 
 

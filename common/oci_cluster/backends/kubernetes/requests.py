@@ -1,4 +1,4 @@
-"""What is sent to Kubernetes for a cluster: its objects, out of ``scripts/templates/kubernetes.yaml.j2`` and the plan.
+"""Objects that a cluster is in Kubernetes, out of ``scripts/templates/kubernetes.yaml.j2`` and the plan.
 
 Nothing is asked here and nobody needs to be known, so that ``--dry-run`` works without a Kubernetes.
 """
@@ -63,7 +63,7 @@ _LONGEST_NAME = 40
 
 
 def object_name(name: str, launch_id: str) -> str:
-    """Return the name of all objects of a cluster: its own *name*, as Kubernetes takes names, and the launch id."""
+    """Returns the name of a cluster's objects: its own, as Kubernetes takes names, and the launch id."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
     # The name of a Service begins with a letter.
     return f"{slug}-{launch_id}" if slug[:1].isalpha() else f"c{slug}-{launch_id}"
@@ -90,7 +90,7 @@ class Launch:
     """Of the code; empty where nodes get none from here."""
 
     def send_code(self, say: Say) -> None:
-        """Puts the archive into the work dir, where that takes it: else a Secret has it."""
+        """Uploads the archive to the work dir, unless a Secret has it."""
         if self.archive and is_stored(self.plan.placed["work_dir"]):
             with tempfile.TemporaryDirectory() as scratch:
                 archive = Path(scratch, "code.tar.gz")
@@ -98,7 +98,7 @@ class Launch:
                 replace(self.code, archive=archive).send(self.plan, say)
 
     def objects_for(self, plan: Plan) -> list[Object]:
-        """Returns the objects, with the variables that the launcher has added to the environment in *plan* since."""
+        """Returns the objects, with variables that the launcher has since added to *plan*."""
         since = [(name, text) for name, text in plan.environment.items() if name not in self.plan.environment]
         for container in self.objects[-1]["spec"]["template"]["spec"]["containers"]:
             if container.get("name") == "node":
@@ -107,14 +107,9 @@ class Launch:
 
 
 def resolve(plan: Plan, settings: Mapping[str, Any], root: Path, namespace: str, say: Say = lambda _: None) -> Launch:
-    """Resolves *plan*, whose *settings* were read from it, for *namespace*; asks nobody.
+    """Resolves *plan*, of which *settings* were read, for *namespace*; asks nobody.
 
-    Args:
-        plan: The launch.
-        settings: Those of the backend.
-        root: The checkout, which has the template.
-        namespace: Where it goes.
-        say: Is told what of the user's code goes, and what this way of running does not keep.
+    *say* is told what of the user's code goes, and what this way of running does not keep.
 
     Raises:
         SettingsError: it cannot be sent.
@@ -166,7 +161,7 @@ def _check_size(code: Code) -> None:
 
 
 def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code) -> dict[str, str]:
-    """Return what all nodes of *plan* are given, as variables of the pods' template."""
+    """Returns the environment of all nodes."""
     work_dir = plan.work_dir or f"main://{name}-0.{name}:{settings['port']}"
     told = dict(_TOLD_DEFAULTS) if work_dir.startswith("main://") else {}
     if "HEARTBEAT_TIMEOUT" in plan.environment:  # the interval that nodes derive from it is never too long for it
@@ -193,8 +188,7 @@ def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code)
     return environment
 
 
-def labels_of(plan: Plan) -> dict[str, str]:
-    """Return our own labels of all that the cluster of *plan* has."""
+def _labels_of(plan: Plan) -> dict[str, str]:
     name = str(plan.placed["object"])
     return {
         "app.kubernetes.io/name": "oci-cluster",
@@ -235,14 +229,14 @@ _TEMPLATE = "kubernetes.yaml.j2"
 
 
 def pod_of(job: Object) -> Object:
-    """Return a pod as the Job controller would make one of *job*."""
+    """Returns a pod as the Job controller would make one of *job*."""
     meta, template = job["metadata"], job["spec"]["template"]
     named = {**template["metadata"], "generateName": f"{meta['name']}-0-", "namespace": meta["namespace"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}
 
 
 def launch_key_of(secret: Object) -> str:
-    """Return the key of a launch, as its Secret has it; empty where it has none."""
+    """Returns the key of a launch in its Secret; empty where there is none."""
     text = (secret.get("data") or {}).get("LAUNCH_KEY") or ""
     try:
         return base64.b64decode(str(text), validate=True).decode()
@@ -261,7 +255,7 @@ def _rendered(plan: Plan, settings: Mapping[str, Any], archive: bytes, root: Pat
         **settings,
         "name": plan.placed["object"],
         "namespace": plan.placed["namespace"],
-        "labels": {**settings["labels"], **labels_of(plan), **_queue_labels(settings)},
+        "labels": {**settings["labels"], **_labels_of(plan), **_queue_labels(settings)},
         "annotations": {**settings["annotations"], **_annotations_of(plan), **_bound(settings)},
         "pod_annotations": settings["annotations"],
         "launch_label": LAUNCH,
@@ -298,7 +292,7 @@ _NO_YAML = re.compile("[^ -~\U00010000-\U0010ffff]")
 
 
 def _as_yaml(value: Any, **_: Any) -> str:
-    """Return *value* as JSON that is YAML, too, which knows no halves of a character, as JSON's escapes are."""
+    """Returns *value* as JSON that is YAML, too: that has no surrogates, as JSON's escapes are."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

@@ -1,4 +1,4 @@
-"""What Kubernetes has said of clusters: their Jobs and pods, and what these tell; asked no more often than needed."""
+"""Cache of Jobs and pods, and of what they tell: the API is asked no more often than needed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ class Seen:
     """Looks at the Jobs and pods of one namespace."""
 
     def __init__(self, service: Callable[[], Service], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Look through *service*; *clock* tells monotonic seconds."""
         self._open = service
         self._clock = clock
         self._jobs: dict[str, Object] = {}
@@ -71,7 +70,7 @@ class Seen:
     # --- Jobs and pods -------------------------------------------------------------------------------------
 
     def job(self, name: str) -> Object | None:
-        """Return the Job called *name*, as it is now; None where there is none."""
+        """Returns the Job called *name*, as it is now; None where there is none."""
         found = self._open().find(self._open().path("jobs", name))
         if found is None:
             self._jobs.pop(name, None)
@@ -81,11 +80,11 @@ class Seen:
         return found
 
     def pods(self, name: str) -> list[Object]:
-        """Return the pods of the Job called *name*, as they were last seen."""
+        """Returns the pods of the Job called *name*, as they were last seen."""
         return self._pods.get(name, [])
 
     def note_all(self, jobs: Sequence[Object]) -> None:
-        """Look at the pods of all *jobs*, in one list."""
+        """Looks at the pods of all *jobs*, in one list."""
         service = self._open()
         pods = service.items(service.path("pods"), labelSelector=LAUNCH) if jobs else []
         by_launch: dict[str, list[Object]] = {}
@@ -105,12 +104,12 @@ class Seen:
         self._noted_at, self._changes = self._clock(), service.changes
 
     def noted(self) -> set[str]:
-        """Return the names of the Jobs that :meth:`note_all` has just looked at; none once that is some time ago."""
+        """Returns the Jobs of the last :meth:`note_all`; none once that is some time ago."""
         is_new = self._clock() - self._noted_at < _NOTED_S and self._changes == self._open().changes
         return self._noted if is_new else set()
 
     def _note_queued(self, jobs: Sequence[Object]) -> None:
-        """Take note of why *jobs* wait in their queues, in one list; who may not see that is told less."""
+        """Notes why *jobs* wait in their queues, in one list, where the user may see that."""
         service = self._open()
         workloads: list[Object] = []
         if jobs:
@@ -122,14 +121,14 @@ class Seen:
             self._queued[states.uid_of(job)] = found, self._clock()
 
     def look(self, cluster: Cluster) -> list[NodeState] | None:
-        """Return the states of the nodes of *cluster*; None where its Job is not there."""
+        """Returns the states of the nodes of *cluster*; None where its Job is gone."""
         if (job := self._list(cluster)) is None:
             return None
         view = self._explained(job, states.JobView.of(job))
         return states.states_of(view, self.pods(cluster.handle))
 
     def noted_states(self, cluster: Cluster) -> list[NodeState]:
-        """Return the states of the nodes of *cluster*, as :meth:`note_all` has seen them."""
+        """Returns the states of the nodes of *cluster*, as :meth:`note_all` has seen them."""
         job = self._jobs.get(cluster.handle, {})
         waiting, _ = self._queued.get(states.uid_of(job), ((State.QUEUED, ""), 0.0))
         view = replace(states.JobView.of(job), waiting=waiting)
@@ -154,7 +153,7 @@ class Seen:
         return job
 
     def _explained(self, job: Object, view: states.JobView) -> states.JobView:
-        """Return *view* with why a Job has no pods, where that is known: its quota, or who refuses them."""
+        """Returns *view* with the reason why a Job has no pods: its quota, or who refuses them."""
         name = states.name_of(job)
         if self.pods(name) or view.is_finished or not view.size:
             self._empty_since.pop(name, None)
@@ -169,7 +168,7 @@ class Seen:
         return replace(view, trouble=trouble, refused=f"{trouble}; {way}" if way else "")
 
     def _refusal(self, job: str) -> tuple[str, int]:
-        """Return what the last event says of pods of *job* that could not be made, and how often they could not."""
+        """Returns the last event of *job*'s pods that could not be made, and their number."""
         service = self._open()
         with contextlib.suppress(KubernetesError):  # who may not read events is told less
             chosen = f"involvedObject.kind=Job,involvedObject.name={job}"
@@ -181,10 +180,7 @@ class Seen:
         return "", 0
 
     def _why_queued(self, job: Object) -> tuple[State, str]:
-        """Return whether a suspended *job* waits in a queue for the first time, or again, and what for.
-
-        FAILED where it can never start, CANCELED where it is not to come back.
-        """
+        """Returns the state and the reason of a suspended *job*: FAILED never starts, CANCELED does not come back."""
         name = states.labels_of(job).get(QUEUE, "")
         if not name:
             return State.ACCEPTED, "its Job is suspended"
@@ -207,7 +203,7 @@ class Seen:
         return _queue_state(job, workload, self._pending(service, name))
 
     def _pending(self, service: Service, queue_name: str) -> list[Object]:
-        """Return what waits in a queue; nothing where nobody tells, which is not asked again at once."""
+        """Returns what waits in a queue; after a failure it is not asked again at once."""
         if self._clock() < self._places_at:
             return []
         try:
@@ -219,16 +215,16 @@ class Seen:
     # --- What nodes tell -----------------------------------------------------------------------------------
 
     def note_line(self, job: str, name: str, body: bytes) -> None:
-        """Take note of a file that a line of main's log has told."""
+        """Takes note of a file that a line of main's log has told."""
         self._lines.setdefault(job, {})[name] = body
         self._files.pop(job, None)
 
     def is_copied(self, job: str) -> None:
-        """Take note that somebody copies main's log, and so notes its lines."""
+        """Takes note that somebody copies main's log, and so notes its lines."""
         self._copied.add(job)
 
     def told(self, job: str) -> dict[str, bytes]:
-        """Return the files that are told of the Job called *job*."""
+        """Returns the files that are told of the Job called *job*."""
         if job not in self.noted() and self._clock() - self._looked_at.get(job, -_FRESH_S) >= _FRESH_S:
             service = self._open()
             found = self.job(job)
@@ -248,7 +244,7 @@ class Seen:
         return self._files[job]
 
     def _read_lines(self, job: str) -> None:
-        """Look through the beginning of main's log for what it tells."""
+        """Looks through the beginning of main's log for what it tells."""
         service = self._open()
         mains = [pod for pod in self.pods(job) if states.index_of(pod) == 0]
         for pod in mains[-1:]:
@@ -265,7 +261,7 @@ class Seen:
                     self.note_line(job, *found)
 
     def newest(self, cluster: Cluster) -> Mapping[str, Object]:
-        """Return the newest pod of each node of *cluster* by the node's name, main first, as they were last seen."""
+        """Returns the newest pod of each node, main first, as they were last seen."""
         if cluster.handle and cluster.handle not in self._pods:
             self.look(cluster)
         if (job := self._jobs.get(cluster.handle)) is None:
@@ -276,13 +272,13 @@ class Seen:
         return {states.node_of(index, environment).name: found[index] for index in sorted(found)}
 
     def unstarted(self, job: str) -> list[str]:
-        """Return the nodes of the Job called *job* that had not started when they were last seen."""
+        """Returns the nodes of *job* that had not started when they were last seen."""
         view = states.JobView.of(self._jobs.get(job, {}))
         return [state.node for state in states.states_of(view, self.pods(job)) if state.is_waiting]
 
 
 def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]) -> tuple[State, str]:
-    """Return what a *job* is that waits in a queue, and why: as Kueue's *workload* and those that wait with it tell."""
+    """Returns the state of a queued *job* and the reason, as *workload* and those *pending* tell."""
     if workload is None and seconds_since(states.JobView.of(job).created) < queue.UNSEEN_S:
         return State.QUEUED, ""
     if why := queue.is_impossible(workload):

@@ -1,6 +1,7 @@
-"""How the launcher asks the API of a Kubernetes: what it repeats, and what refusals mean to a person.
+"""Requests to the API of a Kubernetes: what is repeated, and what refusals mean to a person.
 
-Objects are what the API has them as: dictionaries. Paths are those of its documentation.
+Objects are what the API has them as: dictionaries. Paths are those of its documentation. Methods that ask raise
+KubernetesError where the API refused, or did not answer.
 """
 
 from __future__ import annotations
@@ -38,39 +39,24 @@ _PASSING = {408, 429, 500, 502, 503, 504}
 _MANAGER = "oci-cluster"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 _GONE, _CONFLICT, _NOT_FOUND = 410, 409, 404
-_PATCHES = {
-    "merge": "application/merge-patch+json",
-    "strategic": "application/strategic-merge-patch+json",
-    "json": "application/json-patch+json",
-}
-
-
-# It tells of each request; people are told what comes of them.
-logging.getLogger("httpx2").setLevel(logging.WARNING)
+# They tell of each request; people are told what comes of them.
+for _client in ("httpx2", "httpcore2"):
+    logging.getLogger(_client).setLevel(logging.WARNING)
 
 
 class KubernetesError(BackendError):
-    """The API's answer was no, or there was none.
+    """A refusal of the API, or no answer.
 
-    Attributes:
-        code: HTTP's; 0 where there was no answer.
-        word: The API's own word for it, such as ``AlreadyExists``.
+    *code* is HTTP's, 0 without an answer; *word* the API's own, such as ``AlreadyExists``.
     """
 
-    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
-        """Keep *message*."""
-        refused = code in {401, 403}
-        super().__init__(message, exit_code=ExitCode.NOT_PERMITTED if refused else None)
-        self.code = code
-        self.word = reason
+    def __init__(self, message: str, *, code: int = 0, word: str = "") -> None:
+        super().__init__(message, exit_code=ExitCode.NOT_PERMITTED if code in {401, 403} else None)
+        self.code, self.word = code, word
 
 
 class _RefusedError(RequestFailedError):
-    """An answer that is an error, on its way through the repeats."""
-
-    def __init__(self, message: str, *, code: int, reason: str, is_passing: bool, retry_after_s: float) -> None:
-        super().__init__(message, is_passing=is_passing, retry_after_s=retry_after_s)
-        self.code, self.reason = code, reason
+    code, word = 0, ""
 
 
 class Service:
@@ -87,17 +73,6 @@ class Service:
         say: Say = lambda _: None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Prepare to ask.
-
-        Args:
-            access: Which Kubernetes, and who asks.
-            is_stopped: Whether the launcher has been told to stop: then requests are repeated for a short time only.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-            patience_s: How long one request is repeated in all.
-            say: Tells a person that there is no answer.
-            transport: What carries requests; only tests give one.
-        """
         self.access = access
         self.namespace = access.namespace
         self._is_stopped = is_stopped
@@ -117,37 +92,33 @@ class Service:
         )
 
     def path(self, kind: str, name: str = "", *, sub: str = "") -> str:
-        """Return the path of the objects of a *kind* in the namespace, such as ``jobs``; of one, with its *name*."""
+        """Returns the path of the list *kind* in the namespace, such as ``jobs``, or of one object in it."""
         return "/".join(part for part in (f"{_GROUPS[kind]}/namespaces/{self.namespace}/{kind}", name, sub) if part)
 
     # --- Requests ------------------------------------------------------------------------------------------
 
     def get(self, path: str, **query: Any) -> Object:
-        """Return the object at *path*.
-
-        Raises (all methods that ask):
-            KubernetesError: the API refused, or did not answer.
-        """
+        """Returns the object at *path*."""
         return self._ask("GET", path, query=query)
 
     def glance(self, path: str) -> Object:
-        """Return the object at *path*, asked for once and not for long: what nobody waits for."""
+        """Returns the object at *path*, asked for once, and not for long."""
         try:
             return _object_of(self._once("GET", path, answer_s=_GLANCE_S), "GET", path, self.access.server)
         except RequestFailedError as error:
             raise _as_error(error) from error
 
-    def find(self, path: str, **query: Any) -> Object | None:
-        """Return the object at *path*, None where there is none."""
+    def find(self, path: str) -> Object | None:
+        """Returns the object at *path*, None where there is none."""
         try:
-            return self.get(path, **query)
+            return self.get(path)
         except KubernetesError as error:
             if error.code == _NOT_FOUND:
                 return None
             raise
 
     def items(self, path: str, **query: Any) -> list[Object]:
-        """Return all objects of the list at *path*; in pages, so that no answer is larger than the API likes."""
+        """Returns all objects of the list at *path*, in pages."""
         while True:
             found: list[Object] = []
             token = ""
@@ -162,7 +133,7 @@ class Service:
                     raise
 
     def create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
-        """Create *body* in the list at *path*, and return it as it is then.
+        """Creates *body* in the list at *path*; returns the object.
 
         Where an answer was lost, it may have been done: that of the same launch is ours.
         """
@@ -176,28 +147,21 @@ class Service:
                 raise
             return there
 
-    def patch(self, path: str, body: Any, *, kind: str = "merge", dry_run: bool = False, manager: str = "") -> Object:
-        """Change the object at *path* by *body*: a ``merge``, ``strategic`` or ``json`` patch; return it.
-
-        Args:
-            path: Where it is.
-            body: The patch.
-            kind: Of patch.
-            dry_run: Whether nothing is to be kept.
-            manager: Whose fields these are from then on; the client's own name where it is empty.
-        """
-        query = {**({"dryRun": "All"} if dry_run else {}), **({"fieldManager": manager} if manager else {})}
-        return self._ask("PATCH", path, body=body, content_type=_PATCHES[kind], query=query)
+    def patch(self, path: str, body: Any, *, kind: str = "merge", manager: str = "") -> Object:
+        """Changes the object at *path* by *body*, a ``merge`` or ``json`` patch; *manager* has the fields then."""
+        content_type = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}[kind]
+        query = {"fieldManager": manager} if manager else {}
+        return self._ask("PATCH", path, body=body, content_type=content_type, query=query)
 
     def apply(self, path: str, body: Object, *, force: bool = False, dry_run: bool = False) -> Object:
-        """Apply *body* to the object at *path*, server-side, as ``oci-cluster``; return it."""
+        """Applies *body* to the object at *path*, server-side, as ``oci-cluster``; return it."""
         query = {"fieldManager": _MANAGER, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
         text = yaml.safe_dump(body)
         return self._ask("PATCH", path, body=text, content_type="application/apply-patch+yaml", query=query)
 
-    def delete(self, path: str, *, propagation: str = "Background", grace_s: int | None = None) -> bool:
-        """Delete the object at *path*; return whether it was there."""
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+    def delete(self, path: str, *, grace_s: int | None = None) -> bool:
+        """Deletes the object at *path*; returns whether it was there."""
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
         try:
@@ -208,21 +172,20 @@ class Service:
             raise
         return True
 
-    def may(self, verb: str, resource: str, group: str = "", *, namespace: str | None = None) -> bool:
-        """Return whether the user may do *verb* with *resource* (``pods/log``), as the API says."""
+    def may(self, verb: str, resource: str, group: str) -> bool:
+        """Returns whether the user may do *verb* with *resource* (``pods/log``) in the namespace."""
         name, _, sub = resource.partition("/")
-        wanted = {"verb": verb, "resource": name, "group": group, **({"subresource": sub} if sub else {})}
-        where = self.namespace if namespace is None else namespace
+        wanted = {"verb": verb, "resource": name, "group": group, "namespace": self.namespace}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {**wanted, **({"namespace": where} if where else {})}},
+            "spec": {"resourceAttributes": {**wanted, **({"subresource": sub} if sub else {})}},
         }
         answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
         return bool((answer.get("status") or {}).get("allowed"))
 
     def text(self, path: str, **query: Any) -> bytes:
-        """Return what is at *path*, which is no JSON: a log. It is asked for once: a machine that is away has none."""
+        """Returns a log at *path*. It is asked for once: a machine that is away has none."""
         try:
             return self._once("GET", path, query=query).content
         except RequestFailedError as error:
@@ -230,10 +193,7 @@ class Service:
 
     @contextlib.contextmanager
     def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:
-        """Have the answer at *path* as it comes: a log that is followed. It is not repeated.
-
-        It fails where nothing has come for *read_s* seconds.
-        """
+        """Opens a log that is followed, without repeats; fails where nothing comes for *read_s* seconds."""
         timeout = httpx.Timeout(_CONNECT_S, read=read_s)
         with (
             as_kubernetes_error("GET", path),
@@ -245,7 +205,7 @@ class Service:
             yield answer
 
     def close(self) -> None:
-        """Leave no connection open."""
+        """Leaves no connection open."""
         if "_client" in self.__dict__:
             self._client.close()
 
@@ -253,14 +213,13 @@ class Service:
         self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", query: Any = None
     ) -> Object:
         self.changes += method != "GET"
-        answer = self._repeated(lambda: self._once(method, path, body=body, content_type=content_type, query=query))
-        return _object_of(answer, method, path, self.access.server)
-
-    def _repeated(self, once: Callable[[], httpx.Response]) -> httpx.Response:
         try:
-            return self._repeats.call(once)
+            answer = self._repeats.call(
+                lambda: self._once(method, path, body=body, content_type=content_type, query=query)
+            )
         except RequestFailedError as error:
             raise _as_error(error) from error
+        return _object_of(answer, method, path, self.access.server)
 
     def _once(
         self,
@@ -308,10 +267,10 @@ _GROUPS = {
 def _object_of(answer: httpx.Response, method: str, path: str, server: str) -> Object:
     try:
         found = answer.json()
-    except ValueError as error:
-        raise KubernetesError(f"{method} {path}: the answer of {server} is no JSON; is it a Kubernetes?") from error
+    except ValueError:
+        found = None
     if not isinstance(found, dict):
-        raise KubernetesError(f"{method} {path}: the answer of {server} is no object; is it a Kubernetes?")
+        raise KubernetesError(f"{method} {path}: the answer of {server} is no JSON object; is it a Kubernetes?")
     return found
 
 
@@ -354,8 +313,9 @@ def _refusal(method: str, path: str, answer: httpx.Response) -> _RefusedError:
         retry_after_s = float(answer.headers.get("Retry-After", "0"))
     except ValueError:
         retry_after_s = 0.0
-    is_passing = code in _PASSING or is_race
-    return _RefusedError(text, code=code, reason=reason, is_passing=is_passing, retry_after_s=retry_after_s)
+    error = _RefusedError(text, is_passing=code in _PASSING or is_race, retry_after_s=retry_after_s)
+    error.code, error.word = code, reason
+    return error
 
 
 @contextlib.contextmanager
@@ -370,9 +330,7 @@ def as_kubernetes_error(method: str, path: str) -> Iterator[None]:
 
 
 def _as_error(error: RequestFailedError) -> KubernetesError:
-    if isinstance(error, _RefusedError):
-        return KubernetesError(str(error), code=error.code, reason=error.reason)
-    cause = error.__cause__
-    if isinstance(cause, _RefusedError):  # it was tried several times
-        return KubernetesError(str(error), code=cause.code, reason=cause.reason)
+    refusal = error if isinstance(error, _RefusedError) else error.__cause__  # it was tried several times
+    if isinstance(refusal, _RefusedError):
+        return KubernetesError(str(error), code=refusal.code, word=refusal.word)
     return KubernetesError(str(error))

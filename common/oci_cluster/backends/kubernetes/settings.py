@@ -1,4 +1,4 @@
-"""The settings of the backend, read and checked: one message names all that is wrong, and nobody is asked for it.
+"""Settings of the backend, read and checked: one message names all that is wrong.
 
 The standard library must be enough: this comes before anything is installed.
 """
@@ -46,11 +46,7 @@ MOUNTS = PurePosixPath("/mnt")
 
 
 def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
-    """Return the backend's settings of *plan*, checked, under the names that the template uses.
-
-    Args:
-        plan: The launch.
-        root: The checkout, which knows by its digest what it has pushed.
+    """Returns the backend's settings of *plan*, checked, under the names that the template uses.
 
     Raises:
         SettingsError: names every setting that is missing or wrong.
@@ -74,7 +70,7 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
 
 
 def is_stored(work_dir: str) -> bool:
-    """Return whether the launcher can read and write the *work_dir*: neither a volume of the pods, nor main itself."""
+    """Returns whether the launcher reaches *work_dir*: it is no volume of the pods, and not main's memory."""
     return bool(work_dir) and not work_dir.startswith(("file://", "main://"))
 
 
@@ -169,7 +165,7 @@ def _list_of(parse: Callable[[str], T]) -> Callable[[str], list[T]]:
 
 
 def _user(text: str) -> int:
-    """Return the uid of an ordinary user."""
+    """Returns the uid of an ordinary user."""
     if not re.fullmatch(r"[1-9]\d{0,9}", text) or int(text) >= 2**31:
         root = ", as root runs no pod of this project (POD_PATCH may have it otherwise)" if text == "0" else ""
         raise ValueError(f"'{text}' is not the number of an ordinary user, such as {_USER}{root}")
@@ -177,7 +173,7 @@ def _user(text: str) -> int:
 
 
 def _cpus(text: str) -> str:
-    """Return a number of CPUs; ``500m``, which is how Kubernetes writes it, is ``0.5``."""
+    """Returns a number of CPUs; ``500m``, which is how Kubernetes writes it, is ``0.5``."""
     if re.fullmatch(r"[1-9]\d{0,6}m", text):
         return str(Decimal(text[:-1]) / 1000)
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
@@ -186,7 +182,7 @@ def _cpus(text: str) -> str:
 
 
 def _size(text: str) -> str:
-    """Return a size such as ``4g`` as Kubernetes writes it."""
+    """Returns a size such as ``4g`` as Kubernetes writes it."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError(f"'{text}' is not a size such as 512m or 4g")
@@ -194,7 +190,7 @@ def _size(text: str) -> str:
 
 
 def bytes_of(size: str) -> int:
-    """Return the bytes of a size as Kubernetes writes it, such as ``4Gi``."""
+    """Returns the bytes of a size as Kubernetes writes it, such as ``4Gi``."""
     powers = {"Ki": 10, "Mi": 20, "Gi": 30}
     return int(size[:-2]) << powers[size[-2:]] if size[-2:] in powers else int(size)
 
@@ -240,7 +236,7 @@ def _volumes(text: str) -> list[dict[str, Any]]:
 
 
 def _volume(word: str) -> dict[str, Any]:
-    """Return a volume: its ``name``, its ``source`` in Kubernetes' words, the ``claim``, what it is mounted as."""
+    """Returns a volume's ``name``, ``claim``, how it is mounted, and its ``source`` in Kubernetes' words."""
     name, _, source = word.partition("=")
     kind, _, what = source.partition(":")
     is_read_only = kind == "pvc" and what.endswith(":ro")

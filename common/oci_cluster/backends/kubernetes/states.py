@@ -1,4 +1,4 @@
-"""What Kubernetes answers of Jobs and pods, as clusters, plans and states of nodes. Nobody is asked here.
+"""Jobs and pods, as the API has them, as clusters, plans and states of nodes. Nobody is asked here.
 
 Whoever may write in the namespace can write labels and annotations: none of them is a name before it has been checked.
 """
@@ -58,12 +58,12 @@ _NO_IMAGE = re.compile(r"not found|manifest unknown|unauthorized|denied|forbidde
 
 
 def labels_of(item: Object) -> dict[str, str]:
-    """Return the labels of an object."""
+    """Returns the labels of an object."""
     return _texts((item.get("metadata") or {}).get("labels"))
 
 
 def annotations_of(item: Object) -> dict[str, str]:
-    """Return the annotations of an object."""
+    """Returns the annotations of an object."""
     return _texts((item.get("metadata") or {}).get("annotations"))
 
 
@@ -72,22 +72,22 @@ def _texts(found: Any) -> dict[str, str]:
 
 
 def name_of(item: Object) -> str:
-    """Return the name of an object."""
+    """Returns the name of an object."""
     return str((item.get("metadata") or {}).get("name", ""))
 
 
 def uid_of(item: Object) -> str:
-    """Return the id of an object, which no other one ever has."""
+    """Returns the id of an object, which no other one ever has."""
     return str((item.get("metadata") or {}).get("uid", ""))
 
 
 def launch_of(item: Object) -> str:
-    """Return the launch id that an object bears, which may be anybody's word."""
+    """Returns the launch id that an object bears, which may be anybody's word."""
     return labels_of(item).get(LAUNCH, "")
 
 
 def owned_by(pods: Sequence[Object], job: Object) -> list[Object]:
-    """Return those of *pods* that the Job controller has made for *job*: anybody may copy a label."""
+    """Returns the *pods* that the Job controller has made for *job*: anybody may copy a label."""
     uid = uid_of(job)
     return [
         pod
@@ -97,7 +97,7 @@ def owned_by(pods: Sequence[Object], job: Object) -> list[Object]:
 
 
 def environment_of(job: Object) -> dict[str, str]:
-    """Return the variables of the nodes' container that stand in *job*; those of Secrets do not."""
+    """Returns the variables of the nodes' container in *job*, without those of Secrets."""
     template = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
     container: Object = next((one for one in template.get("containers") or [] if one.get("name") == "node"), {})
     pairs = container.get("env") or []
@@ -110,7 +110,7 @@ def environment_of(job: Object) -> dict[str, str]:
 
 
 def size_of(job: Object) -> int:
-    """Return of how many nodes *job* is.
+    """Returns the number of nodes of *job*.
 
     Raises:
         ValueError: it does not say, or of more than there can be.
@@ -119,7 +119,7 @@ def size_of(job: Object) -> int:
 
 
 def node_of(index: int, environment: Mapping[str, str]) -> Node:
-    """Return the node that the pod of this *index* is: main, workers, parameter servers, workers that joined later.
+    """Returns the node of an *index*: main, workers, parameter servers, workers that joined later.
 
     Raises:
         ValueError: *environment* says no numbers of nodes.
@@ -135,7 +135,7 @@ def node_of(index: int, environment: Mapping[str, str]) -> Node:
 
 
 def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
-    """Return the cluster that *job* is; None where it is none of ours. Name and launch id become names of files."""
+    """Returns the cluster that *job* is, or None. Name and launch id become names of files."""
     told, launch_id = annotations_of(job), launch_of(job)
     name, created = told.get(NAME, ""), told.get(CREATED, "")
     try:
@@ -159,7 +159,7 @@ def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
 
 
 def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Collection[str] = ()) -> Plan:
-    """Return what *cluster* was launched with, as its *job* and its Secret tell.
+    """Returns the plan of *cluster*, as its *job* and its Secret tell.
 
     Raises:
         LostPlanError: the Job is not one that a launch has made.
@@ -197,7 +197,7 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Col
 
 @dataclass(frozen=True)
 class JobView:
-    """What a Job tells of its nodes."""
+    """A Job's own word on its nodes."""
 
     size: int
     environment: Mapping[str, str]
@@ -225,7 +225,7 @@ class JobView:
 
     @classmethod
     def of(cls, job: Object) -> JobView:
-        """Return what *job* tells; one that tells nonsense has no nodes."""
+        """Returns what *job* tells; one that tells nonsense has no nodes."""
         spec, status = job.get("spec") or {}, job.get("status") or {}
         try:
             size = size_of(job)
@@ -253,7 +253,7 @@ class JobView:
 
 
 def _stop_code(text: str) -> int | None:
-    """Return the exit code in the file `stop`, *text*; None without one. What is no code is a stop all the same."""
+    """Returns the exit code in the file `stop`; None without one. What is no code is a stop all the same."""
     if not text:
         return None
     with contextlib.suppress(ValueError, TypeError, AttributeError):
@@ -264,7 +264,7 @@ def _stop_code(text: str) -> int | None:
 
 
 def indexes(text: str) -> Iterable[int]:
-    """Return the numbers of a list such as ``1,3-5``; of what is none, none."""
+    """Returns the numbers of a list such as ``1,3-5``; of what is none, none."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -275,7 +275,7 @@ def indexes(text: str) -> Iterable[int]:
 
 
 def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
-    """Return the states of all nodes of a Job, by index; then of those that were ended with their places."""
+    """Returns the states of all nodes of a Job by index, then of those that ended with their places."""
     by_index: dict[int, Object] = {}
     for one in sorted(pods, key=created_of):
         if (place := index_of(one)) is not None:
@@ -291,24 +291,24 @@ def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
 
 
 def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
-    """Return whether *pod* was taken away from a worker, whose next one never began: that has gone before this one."""
+    """Returns whether *pod* was taken away from a worker, and the next one never began."""
     is_over = view.is_finished and {0} <= view.completed and index not in view.failed
     return index > 0 and is_disrupted(pod) and bool(termination_of(pod)) and (node in view.unstarted or is_over)
 
 
 def index_of(pod: Object) -> int | None:
-    """Return the index of *pod* in its Job."""
+    """Returns the index of *pod* in its Job."""
     text = annotations_of(pod).get(INDEX, "") or labels_of(pod).get(INDEX, "")
     return int(text) if text.isdecimal() and len(text) < 6 else None
 
 
 def created_of(pod: Object) -> str:
-    """Return when *pod* was made."""
+    """Returns when *pod* was made."""
     return str((pod.get("metadata") or {}).get("creationTimestamp", ""))
 
 
 def _as_asked(state: NodeState, view: JobView) -> NodeState:
-    """Return *state* with the code of the end that was asked for: a pod that is told to end knows no other than 143."""
+    """Returns *state* with the exit code of the asked end: a pod that is told to end has 143 only."""
     if view.stop_code is None or state.exit_code != ExitCode.STOPPED:
         return state
     return replace(state, exit_code=view.stop_code, state=State.of_exit_code(view.stop_code))
@@ -337,7 +337,6 @@ def _without_pod(node: str, index: int, view: JobView) -> NodeState:
 
 
 def _to_come(node: str, view: JobView) -> NodeState:
-    """Return the state of a node whose pod is still to be made."""
     if view.is_suspended:
         word, why = view.waiting
         if word in {State.FAILED, State.CANCELED} and node == "MAIN":  # told of one node: enough to give all up
@@ -356,31 +355,31 @@ def _lost(node: str, why: str) -> NodeState:
 
 
 def _container(pod: Object) -> Mapping[str, Any]:
-    """Return in which state the node's container is in *pod*."""
+    """Returns in which state the node's container is in *pod*."""
     told = (pod.get("status") or {}).get("containerStatuses") or []
     found: Object = next((one for one in told if one.get("name") == "node"), {})
     return found.get("state") or {}
 
 
 def termination_of(pod: Object) -> Mapping[str, Any]:
-    """Return how the node's container in *pod* ended: ``exitCode``, ``reason``, ``message``; {} while it has not."""
+    """Returns the end of the node's container: ``exitCode``, ``reason``, ``message``; {} while it runs."""
     found = _container(pod).get("terminated")
     return found if isinstance(found, dict) else {}
 
 
 def started_of(pod: Object) -> str:
-    """Return when the node's container in *pod* has started; empty while it has not."""
+    """Returns when the node's container in *pod* has started; empty while it has not."""
     found = _container(pod)
     return str((found.get("running") or termination_of(pod)).get("startedAt") or "")
 
 
 def is_disrupted(pod: Object) -> bool:
-    """Return whether Kubernetes has taken *pod* away: then the Job controller makes another one."""
+    """Returns whether Kubernetes has taken *pod* away: then the Job controller makes another one."""
     return _condition(pod, "DisruptionTarget").get("status") == "True"
 
 
 def is_running(pod: Object) -> bool:
-    """Return whether the node's container runs."""
+    """Returns whether the node's container runs."""
     return "running" in _container(pod)
 
 
@@ -390,7 +389,6 @@ def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
 
 
 def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
-    """Return what *pod* tells of *node*."""
     status, meta = pod.get("status") or {}, pod.get("metadata") or {}
     there = NodeState(
         node,
@@ -420,7 +418,7 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
 
 
 def _taken(pod: Object, there: NodeState, view: JobView) -> NodeState | None:
-    """Return what becomes of a node whose *pod* was taken away; None where it has ended by itself."""
+    """Returns the state of a node whose *pod* was taken away; None: it ended by itself."""
     if view.is_suspended and not is_interruptible(view.environment):
         why = "its Job was suspended, as by a preemption, and it runs once (INTERRUPTIBLE=0)"
         return replace(there, state=State.FAILED, is_lost=True, details=why, cause=why)
@@ -432,7 +430,7 @@ def _taken(pod: Object, there: NodeState, view: JobView) -> NodeState | None:
 
 
 def _beside(pod: Object) -> str:
-    """Return which containers beside the node's run on in *pod*, as a mesh's sidecar does: they hold its machine."""
+    """Returns the containers, such as a mesh's sidecar, that run on and hold the machine."""
     told = (pod.get("status") or {}).get("containerStatuses") or []
     others = [one for one in told if one.get("name") != "node" and "running" in (one.get("state") or {})]
     names = ", ".join(printable(one.get("name") or "?") for one in others)
@@ -441,7 +439,7 @@ def _beside(pod: Object) -> str:
 
 
 def _memory_of(pod: Object) -> str:
-    """Return the memory that the node's container in *pod* may take, as Kubernetes writes it."""
+    """Returns the memory limit of the node's container in *pod*."""
     told = (pod.get("spec") or {}).get("containers") or []
     found: Object = next((one for one in told if one.get("name") == "node"), {})
     return printable(((found.get("resources") or {}).get("limits") or {}).get("memory") or "")
@@ -470,7 +468,7 @@ def _ended(ended: Mapping[str, Any], pod: Object, there: NodeState, *, is_asked:
 
 
 def _pending(pod: Object, there: NodeState) -> NodeState:
-    """Return what a *pod* tells whose container has not started: what it waits for, or that it never will."""
+    """Returns the state of a node whose container has not started."""
     waiting = _container(pod).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), printable(waiting.get("message") or "")
     scheduled = _condition(pod, "PodScheduled")
@@ -492,7 +490,7 @@ def _pending(pod: Object, there: NodeState) -> NodeState:
 
 
 def _second_of(text: Any) -> str:
-    """Return a time of the API's as ours are written; empty where it is none."""
+    """Returns a time of the API's where it is of our form."""
     return str(text) if _CREATED.fullmatch(str(text or "")) else ""
 
 
@@ -513,5 +511,5 @@ _WAYS_OUT = (
 
 
 def way_out(message: str) -> str:
-    """Return what to do about pods that were refused with *message*; empty where they may be taken later."""
+    """Returns the next step where pods were refused with *message*; empty: they may be taken later."""
     return next((way for pattern, way in _WAYS_OUT if re.search(pattern, message)), "")

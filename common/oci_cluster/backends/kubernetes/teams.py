@@ -1,7 +1,7 @@
-"""``teams.yaml``: what an administrator writes of teams, read by one schema, and rendered as objects of Kubernetes.
+"""``teams.yaml``: an administrator's teams, read by one schema, and rendered as objects of Kubernetes.
 
 All that is wrong is told in one message, each with its line. So YAML's nodes are read: plain data would keep the last
-of two equal names, and lose where it stood. Nothing is asked or sent here.
+of two equal names, and lose where it stood.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from oci_cluster.backends.kubernetes.quantities import amount, shown
+from oci_cluster.backends.kubernetes.usage import amount, shown
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.values import parse_count, parse_switch
 from oci_cluster.errors import SettingsError
@@ -129,7 +129,7 @@ _SCHEMA: _Rule = {
 
 
 def read_table(path: Path) -> Object:
-    """Return what the file *path* says, as the template takes it.
+    """Returns the teams in the file *path*, as the template takes them.
 
     Raises:
         SettingsError: it cannot be read, or something in it is wrong; holds all that is.
@@ -156,7 +156,7 @@ def read_table(path: Path) -> Object:
 
 
 class _Reader:
-    """Reads nodes, and notes each complaint with its line; what is returned then is of no use."""
+    """Reads nodes, and notes each complaint with its line; after one, its result is of no use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -170,7 +170,7 @@ class _Reader:
         self.problems.append((line, f"{self.path}:{line}: {told}"))
 
     def read(self, node: yaml.Node, rule: _Rule, place: str) -> Any:
-        """Return what *node* says by a *rule*; None, or without what is wrong, where it complains."""
+        """Returns *node* as parsed by a *rule*."""
         if isinstance(rule, tuple):
             rule = rule[isinstance(node, yaml.MappingNode)]
         if isinstance(rule, dict):
@@ -212,7 +212,7 @@ class _Reader:
     # --- What one part says of another
 
     def table(self, top: Object) -> Object:
-        """Return *top* with what is left out, and complain of what does not go together."""
+        """Returns *top* with defaults; complains of parts that contradict each other."""
         teams = [self.team(name, team, top) for name, team in top.get("teams", {}).items()]
         if not teams:
             self.note("teams", "there is no team; write one")
@@ -266,7 +266,7 @@ class _Reader:
         return found
 
     def amounts(self, words: Object, gpu: str, place: str) -> Object:
-        """Return the amounts of a row by Kubernetes' names of the resources."""
+        """Returns the amounts of a row by Kubernetes' names of the resources."""
         names, others = {"gpus": gpu, "cpus": "cpu"}, words.get("resources", {})
         found = {names.get(word, word): words[word] for word in _AMOUNTS if word in words and word != "resources"}
         for twice in others.keys() & found.keys():
@@ -278,11 +278,7 @@ class _Reader:
 
 
 def objects(table: Object, *, with_kueue: bool) -> list[Object]:
-    """Return the objects of *table*, each after those that it needs.
-
-    Raises:
-        SettingsError: somebody has changed the template, and it cannot be used.
-    """
+    """Returns the objects of *table*, each after those that it needs."""
     import jinja2  # noqa: PLC0415 - this verb's alone
 
     teams = []
@@ -303,7 +299,7 @@ def objects(table: Object, *, with_kueue: bool) -> list[Object]:
 
 
 def _quota(resource: str, row: Object, cohort: str) -> Object:
-    """Return the quota of one resource in one flavor; a flavor that lacks what others have, has 0 of it."""
+    """Returns the quota of a resource in a flavor: 0 where the flavor lacks it."""
     found = {"name": resource, "nominalQuota": row["amounts"].get(resource, "0")}
     for word, field in (("borrow", "borrowingLimit"), ("lend", "lendingLimit")):
         limit = row[word]
@@ -316,7 +312,7 @@ def _quota(resource: str, row: Object, cohort: str) -> Object:
 
 
 def hints(table: Object, *, with_kueue: bool) -> list[str]:
-    """Return a sentence on each thing in *table* that hardly does what is meant there."""
+    """Returns sentences on what in *table* hardly does what is meant."""
     if not with_kueue:
         wide = [team for team in table["teams"] if len(team["namespaces"]) > 1]
         why = "gets no quota: a ResourceQuota bounds one namespace, and it has"

@@ -1,8 +1,8 @@
-"""The way to a port of a pod: the API forwards it, by a WebSocket for each connection.
+"""Ports of a pod, which the API forwards: by a WebSocket for each connection.
 
-What is said there is the protocol ``v4.channel.k8s.io``. The first byte of each message is its channel: 0 has the
-bytes, 1 what went wrong. The first message of each channel holds the port. Nobody says that a connection has been made,
-and nobody can say that no more will be sent: a kubelet's runtime ends both directions with the first of them.
+The protocol is ``v4.channel.k8s.io``. The first byte of each message is its channel: 0 has the bytes, 1 what went
+wrong. The first message of each channel holds the port. Nobody says that a connection has been made, and nobody can say
+that no more will be sent: a kubelet's runtime ends both directions with the first of them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,11 @@ _SEND_BUFFER, _MOST_SENT = 192 << 10, 16 << 10
 
 
 class PodWay:
-    """A way to a port of one node, whose pod may be another one at each connection."""
+    """A way to a port of a node, whose pod may be another one at each connection."""
 
     address = ""
 
     def __init__(self, service: Service, job: Object | None, node: str, port: int) -> None:
-        """Leads to *port* of the *node*, whose rank is an index of *job*, where there is one."""
         self._service = service
         self._job, self._node, self._port = job or {}, node, port
         self._lines = Lines()
@@ -79,7 +78,7 @@ class PodWay:
         return self._lines.carry(line)
 
     def _line(self, path: str) -> PortLine:
-        """Returns a line to what is at *path*; where nobody answers, it is asked for once more."""
+        """Returns a line to *path*; without an answer it is asked for once more."""
         try:
             return open_line(self._service.access, path, self._port, self._is_answered)
         except KubernetesError as error:
@@ -106,13 +105,12 @@ class PodWay:
 
 
 class PortLine:
-    """The bytes of one connection, in the messages of a WebSocket. One thread may send, and another one receive."""
+    """The bytes of one connection, in the messages of a WebSocket, for two threads."""
 
     # What is sent has been handed over.
     last_s = 0.0
 
     def __init__(self, websocket: ClientConnection, beneath: socket.socket, is_answered: threading.Event) -> None:
-        """Has *websocket*, and the socket *beneath* it as a copy of one's own."""
         self._websocket, self._beneath = websocket, beneath
         self._is_answered = is_answered
         beneath.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
@@ -123,7 +121,7 @@ class PortLine:
         self._ended_at = 0.0
 
     def refusal(self, timeout_s: float) -> str:
-        """Returns why the port does not take the connection; empty where nothing is said for so long, or bytes come."""
+        """Returns why the port refuses the connection; empty where bytes come, or nothing for so long."""
         try:
             self._pending.append(self._next(timeout_s))
         except TimeoutError:
@@ -188,7 +186,7 @@ class PortLine:
 
 
 def open_line(access: Access, path: str, port: int, is_answered: threading.Event) -> PortLine:
-    """Returns a line to *port* of what is at *path*; *is_answered* is set when bytes come, and cleared by a refusal.
+    """Returns a line to *port* of the pod at *path*; bytes set *is_answered*, a refusal clears it.
 
     Raises:
         KubernetesError: the API refused, or did not answer.

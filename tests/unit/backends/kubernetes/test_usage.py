@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.kubernetes import quantities, usage
+from oci_cluster.backends.kubernetes import usage
 
 # --- Amounts ----------------------------------------------------------------------------------------------------------
 
@@ -26,14 +26,14 @@ from oci_cluster.backends.kubernetes import quantities, usage
     ],
 )
 def test_an_amount_is_read_as_kubernetes_reads_it(text: str, number: Any) -> None:
-    assert quantities.amount(text) == Decimal(number)
+    assert usage.amount(text) == Decimal(number)
 
 
 @pytest.mark.parametrize("text", ["", "x", "8 Gi", "8gi", "1_000", "٣", "inf", "nan", "1e", "9" * 30])
 def test_what_is_no_amount_is_refused(text: str) -> None:
-    assert not quantities.is_amount(text)
+    assert not usage.is_amount(text)
     with pytest.raises(ValueError, match="is not an amount such as 8, 500m or 64Gi"):
-        quantities.amount(text)
+        usage.amount(text)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
     ],
 )
 def test_an_amount_is_shown_in_its_largest_unit(number: Any, text: str) -> None:
-    assert quantities.shown(Decimal(number)) == text
+    assert usage.shown(Decimal(number)) == text
 
 
 # --- What is used -----------------------------------------------------------------------------------------------------
