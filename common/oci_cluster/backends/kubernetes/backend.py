@@ -133,7 +133,7 @@ class KubernetesBackend:
         from oci_cluster.backends.kubernetes.seen import Seen
 
         _have_asked(self)
-        return Seen(lambda: self.service, clock=self._clock)
+        return Seen(self.service, clock=self._clock)
 
     @cached_property
     def _jobs(self) -> Jobs:

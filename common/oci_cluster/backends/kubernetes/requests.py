@@ -117,8 +117,13 @@ def resolve(plan: Plan, settings: Mapping[str, Any], root: Path, namespace: str,
     name, is_own = object_name(plan.name, plan.launch_id), not is_stored(plan.work_dir)
     with tempfile.TemporaryDirectory() as scratch:
         code = code_of(plan, Path(scratch), to=_CODE_DIR if is_own else "")
-        _check_size(code)
         archive = b"" if code.archive is None else code.archive.read_bytes()
+    if is_own and len(archive) > MOST_CODE_BYTES:
+        raise SettingsError(
+            f"the code has {len(archive)} bytes compressed, and {MOST_CODE_BYTES} fit into a Secret: leave out what "
+            "nodes do not need (.gitignore, .dockerignore), set WORK_DIR to object storage, or CODE_URI to a git "
+            "repository or to image"
+        )
     for line in code.said:
         say(line)
     environment = _environment(plan, settings, name, code)
@@ -135,29 +140,13 @@ def resolve(plan: Plan, settings: Mapping[str, Any], root: Path, namespace: str,
         },
     )
     if not plan.work_dir:
-        say(_WITHOUT_STORAGE)
+        say(
+            "no WORK_DIR: outputs, checkpoints and logs go with the pods; logs that launch.sh shows are kept here. "
+            "To keep them all, set WORK_DIR (docs/kubernetes.md)"
+        )
     if settings["host_network"]:
         say("HOST_NETWORK=1: pods share their machine's network; whoever reaches the machine reaches their ports")
-    text = _rendered(placed, settings, archive if is_own else b"", root)
-    return Launch(placed, settings, _objects_in(text, settings["patch"]), code, archive)
-
-
-_WITHOUT_STORAGE = (
-    "no WORK_DIR: outputs, checkpoints and logs go with the pods; logs that launch.sh shows are kept here. "
-    "To keep them all, set WORK_DIR (docs/kubernetes.md)"
-)
-
-
-def _check_size(code: Code) -> None:
-    if code.archive is None or not code.uri.startswith("file://"):
-        return
-    size = code.archive.stat().st_size
-    if size > MOST_CODE_BYTES:
-        raise SettingsError(
-            f"the code has {size} bytes compressed, and {MOST_CODE_BYTES} fit into a Secret: leave out what nodes "
-            "do not need (.gitignore, .dockerignore), set WORK_DIR to object storage, or CODE_URI to a git repository "
-            "or to image"
-        )
+    return Launch(placed, settings, _objects(placed, settings, archive if is_own else b"", root), code, archive)
 
 
 def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code) -> dict[str, str]:
@@ -166,66 +155,119 @@ def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code)
     told = dict(_TOLD_DEFAULTS) if work_dir.startswith("main://") else {}
     if "HEARTBEAT_TIMEOUT" in plan.environment:  # the interval that nodes derive from it is never too long for it
         told.pop("HEARTBEAT_INTERVAL", None)
-    own = {
+    node_logs = plan.settings["NODE_LOGS"] or ("1" if is_stored(plan.work_dir) else "")
+    return {
         **told,
         "INTERRUPTIBLE": plan.settings["INTERRUPTIBLE"] or "1",
         "NODE_CPUS": str(max(1, math.floor(float(settings["cpus"])))),
         "NODE_MEMORY": str(bytes_of(settings["memory"])),
-    }
-    environment = {
-        **own,
         **{key: text for key, text in plan.environment.items() if key != "CODE_DIR"},
         **({"CODE_URI": code.uri} if code.uri else {}),  # else the image's own, in /code
         "WORK_DIR": work_dir,
         "TERMINATION_LOG": "/dev/termination-log",
         # With HOST_NETWORK its loopback is that of all of its machine.
         **({} if settings["host_network"] else {"OWN_NETWORK": "1"}),
+        **({"NODE_LOGS": node_logs} if node_logs else {}),
     }
-    if plan.settings["NODE_LOGS"]:
-        environment["NODE_LOGS"] = plan.settings["NODE_LOGS"]
-    elif is_stored(plan.work_dir):
-        environment["NODE_LOGS"] = "1"
-    return environment
 
 
-def _labels_of(plan: Plan) -> dict[str, str]:
-    name = str(plan.placed["object"])
-    return {
+def _objects(plan: Plan, settings: Mapping[str, Any], archive: bytes, root: Path) -> list[Object]:
+    """Returns the objects of a placed *plan*, with ``POD_PATCH`` merged into the Job's pods."""
+    name, exposed = str(plan.placed["object"]), list(plan.limits.exposed)
+    resources = {"cpu": settings["cpus"], "memory": settings["memory"]}
+    limit = {"cpu": settings["cpu_limit"]} if settings["cpu_limit"] else {}
+    gpus = {settings["gpu_resource"]: str(settings["gpus"])} if settings["gpus"] else {}
+    labels = {
+        **settings["labels"],
         "app.kubernetes.io/name": "oci-cluster",
         "app.kubernetes.io/instance": name,
         "app.kubernetes.io/component": plan.framework[:63],
         "app.kubernetes.io/managed-by": "oci-cluster",
         LAUNCH: plan.launch_id,
+        **{key: settings[own] for key, own in ((QUEUE, "queue"), (PRIORITY, "priority")) if settings[own]},
     }
-
-
-def _annotations_of(plan: Plan) -> dict[str, str]:
-    return {
+    annotations = {
+        **settings["annotations"],
         NAME: plan.name,
         FRAMEWORK: plan.framework,
         CREATED: plan.created,
         PROJECT: printable(plan.project),
         OWNER: _owner(),
+        **({MAX_PREEMPTIONS: str(settings["max_preemptions"])} if settings["max_preemptions"] >= 0 else {}),
     }
-
-
-def _objects_in(text: str, patch: str) -> list[Object]:
-    """Returns the objects in *text*, YAML, with the file *patch* merged into the Job's pods."""
-    import yaml  # noqa: PLC0415 - only there once the launcher's packages are
-
-    try:
-        found = [document for document in yaml.safe_load_all(text) if document]
-    except yaml.YAMLError as error:  # of a template that somebody has changed
-        raise SettingsError(f"scripts/templates/{_TEMPLATE} makes no YAML: {error}") from error
-    if patch:
+    values = {
+        **settings,
+        "name": name,
+        "namespace": plan.placed["namespace"],
+        "labels": labels,
+        "annotations": annotations,
+        "pod_annotations": settings["annotations"],
+        "launch_label": LAUNCH,
+        "elastic": ELASTIC,
+        "launch_id": plan.launch_id,
+        "launch_key": plan.launch_key,
+        "code": base64.b64encode(archive).decode(),
+        "code_dir": _CODE_DIR if plan.environment.get("CODE_URI", "").startswith(f"file://{_CODE_DIR}/") else "",
+        "nodes": len(plan.nodes),
+        "interruptible": is_interruptible(plan.environment),
+        "main_is_last": not plan.placed["work_dir"],
+        "requests": {**resources, **gpus},
+        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's,
+        # unless CPU_LIMIT says otherwise.
+        "limits": {"memory": settings["memory"], **limit, **gpus},
+        # With the machine's own network, a port that is declared is one that no other pod there may have.
+        "ports": [] if settings["host_network"] else exposed,
+        "exposed": exposed if settings["expose_service"] else [],
+        "main_label": {LAUNCH: plan.launch_id, INDEX: "0"},
+        "environment": {name: text for name, text in plan.environment.items() if name not in _NOT_IN_TEMPLATE},
+    }
+    found = rendered(root, "kubernetes.yaml.j2", values)
+    if settings["patch"]:
         from oci_cluster.backends.kubernetes.pod_patch import read_patch, with_patch  # noqa: PLC0415
 
+        patch = read_patch(Path(settings["patch"]).expanduser())
         job = next(item for item in found if item["kind"] == "Job")
-        job["spec"]["template"] = with_patch(job["spec"]["template"], read_patch(Path(patch).expanduser()))
+        job["spec"]["template"] = with_patch(job["spec"]["template"], patch)
     return found
 
 
-_TEMPLATE = "kubernetes.yaml.j2"
+def _owner() -> str:
+    try:
+        return printable(getpass.getuser())[:100]
+    except (KeyError, OSError):  # a user id without a name
+        return "unknown"
+
+
+def rendered(root: Path, name: str, values: Mapping[str, Any]) -> list[Object]:
+    """Returns the objects that the template *name* of the checkout *root* makes of *values*.
+
+    Raises:
+        SettingsError: somebody has changed the template, and it cannot be used.
+    """
+    import jinja2  # noqa: PLC0415 - only there once the launcher's packages are
+    import yaml  # noqa: PLC0415 - likewise
+
+    template = f"scripts/templates/{name}"
+    environment = jinja2.Environment(  # noqa: S701 - YAML, not HTML: every value goes through tojson
+        loader=jinja2.FileSystemLoader(root), undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    environment.policies["json.dumps_function"] = _as_yaml
+    try:
+        text = environment.get_template(template).render(values)
+        return [document for document in yaml.safe_load_all(text) if document]
+    except jinja2.TemplateError as error:
+        raise SettingsError(f"{template} cannot be used: {error}") from error
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{template} makes no YAML: {error}") from error
+
+
+_NO_YAML = re.compile("[^ -~\U00010000-\U0010ffff]")
+
+
+def _as_yaml(value: Any, **_: Any) -> str:
+    """Returns *value* as JSON that is YAML, too: that has no surrogates, as JSON's escapes are."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def pod_of(job: Object) -> Object:
@@ -242,73 +284,3 @@ def launch_key_of(secret: Object) -> str:
         return base64.b64decode(str(text), validate=True).decode()
     except ValueError:  # somebody else has written it
         return ""
-
-
-def _rendered(plan: Plan, settings: Mapping[str, Any], archive: bytes, root: Path) -> str:
-    """Returns the objects of a placed *plan* as YAML, without ``POD_PATCH``."""
-    import jinja2  # noqa: PLC0415 - only there once the launcher's packages for it are
-
-    resources = {"cpu": settings["cpus"], "memory": settings["memory"]}
-    limit = {"cpu": settings["cpu_limit"]} if settings["cpu_limit"] else {}
-    gpus = {settings["gpu_resource"]: str(settings["gpus"])} if settings["gpus"] else {}
-    values = {
-        **settings,
-        "name": plan.placed["object"],
-        "namespace": plan.placed["namespace"],
-        "labels": {**settings["labels"], **_labels_of(plan), **_queue_labels(settings)},
-        "annotations": {**settings["annotations"], **_annotations_of(plan), **_bound(settings)},
-        "pod_annotations": settings["annotations"],
-        "launch_label": LAUNCH,
-        "elastic": ELASTIC,
-        "launch_id": plan.launch_id,
-        "launch_key": plan.launch_key,
-        "code": base64.b64encode(archive).decode(),
-        "code_dir": _CODE_DIR if plan.environment.get("CODE_URI", "").startswith(f"file://{_CODE_DIR}/") else "",
-        "nodes": len(plan.nodes),
-        "interruptible": is_interruptible(plan.environment),
-        "main_is_last": not plan.placed["work_dir"],
-        "requests": {**resources, **gpus},
-        # Memory is bounded, so that a node that takes too much ends, and not its neighbour. Idle CPUs are anybody's,
-        # unless CPU_LIMIT says otherwise.
-        "limits": {"memory": settings["memory"], **limit, **gpus},
-        # With the machine's own network, a port that is declared is one that no other pod there may have.
-        "ports": [] if settings["host_network"] else list(plan.limits.exposed),
-        "exposed": list(plan.limits.exposed) if settings["expose_service"] else [],
-        "main_label": {LAUNCH: plan.launch_id, INDEX: "0"},
-        "environment": {name: text for name, text in plan.environment.items() if name not in _NOT_IN_TEMPLATE},
-    }
-    folder = root / "scripts" / "templates"
-    try:
-        environment = jinja2.Environment(  # noqa: S701 - YAML, not HTML: every value goes through tojson
-            loader=jinja2.FileSystemLoader(folder), undefined=jinja2.StrictUndefined, trim_blocks=True
-        )
-        environment.policies["json.dumps_function"] = _as_yaml
-        return environment.get_template(_TEMPLATE).render(values)
-    except jinja2.TemplateError as error:
-        raise SettingsError(f"scripts/templates/{_TEMPLATE} cannot be used: {error}") from error
-
-
-_NO_YAML = re.compile("[^ -~\U00010000-\U0010ffff]")
-
-
-def _as_yaml(value: Any, **_: Any) -> str:
-    """Returns *value* as JSON that is YAML, too: that has no surrogates, as JSON's escapes are."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _queue_labels(settings: Mapping[str, Any]) -> dict[str, str]:
-    queue = {QUEUE: settings["queue"]} if settings["queue"] else {}
-    return {**queue, **({PRIORITY: settings["priority"]} if settings["priority"] else {})}
-
-
-def _bound(settings: Mapping[str, Any]) -> dict[str, str]:
-    most = settings["max_preemptions"]
-    return {MAX_PREEMPTIONS: str(most)} if most >= 0 else {}
-
-
-def _owner() -> str:
-    try:
-        return printable(getpass.getuser())[:100]
-    except (KeyError, OSError):  # a user id without a name
-        return "unknown"

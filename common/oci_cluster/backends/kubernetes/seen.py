@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from oci_cluster.backends.kubernetes import queue, states
@@ -42,26 +44,36 @@ _JOB_UID = "kueue.x-k8s.io/job-uid"
 _FORBIDDEN = 403
 
 
+@dataclass
+class _Known:
+    """A Job as it was last seen, and when."""
+
+    job: Object = field(default_factory=dict)
+    pods: list[Object] | None = None
+    mark: str = ""
+    """Of the Job when its pods were listed last."""
+    listed_at: float = -inf
+    looked_at: float = -inf
+    empty_since: float = inf
+    lines: dict[str, bytes] = field(default_factory=dict)
+    """Files that lines of main's log have told."""
+    read_at: float = -inf
+    is_copied: bool = False
+    """Whether somebody copies main's log, and so notes its lines."""
+    files: dict[str, bytes] | None = None
+    """All that was told at the last look."""
+
+
 class Seen:
     """Looks at the Jobs and pods of one namespace."""
 
-    def __init__(self, service: Callable[[], Service], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._open = service
+    def __init__(self, service: Service, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._service = service
         self._clock = clock
-        self._jobs: dict[str, Object] = {}
-        self._pods: dict[str, list[Object]] = {}
-        self._marks: dict[str, str] = {}
-        self._listed_at: dict[str, float] = {}
-        self._looked_at: dict[str, float] = {}
-        self._empty_since: dict[str, float] = {}
-        self._lines: dict[str, dict[str, bytes]] = {}
-        self._read_at: dict[str, float] = {}
-        self._copied: set[str] = set()
-        # What was told at the last look.
-        self._files: dict[str, dict[str, bytes]] = {}
+        self._known: defaultdict[str, _Known] = defaultdict(_Known)
         # The Jobs of the last look at all, when that was, and what had been changed before.
         self._noted: set[str] = set()
-        self._noted_at, self._changes = -_NOTED_S, 0
+        self._noted_at, self._changes = -inf, 0
         # Why Jobs wait in their queue, by their ids, and when that was asked.
         self._queued: dict[str, tuple[tuple[State, str], float]] = {}
         # When places in queues may be asked for.
@@ -71,105 +83,90 @@ class Seen:
 
     def job(self, name: str) -> Object | None:
         """Returns the Job called *name*, as it is now; None where there is none."""
-        found = self._open().find(self._open().path("jobs", name))
-        if found is None:
-            self._jobs.pop(name, None)
-            self._pods.pop(name, None)
-        else:
-            self._jobs[name] = found
+        found, known = self._service.find(self._service.path("jobs", name)), self._known[name]
+        known.job = found or {}
+        known.pods = known.pods if found else None
         return found
 
-    def pods(self, name: str) -> list[Object]:
-        """Returns the pods of the Job called *name*, as they were last seen."""
-        return self._pods.get(name, [])
-
     def note_all(self, jobs: Sequence[Object]) -> None:
-        """Looks at the pods of all *jobs*, in one list."""
-        service = self._open()
+        """Looks at the pods of all *jobs*, and at why they wait in their queues, in one list each."""
+        service = self._service
         pods = service.items(service.path("pods"), labelSelector=LAUNCH) if jobs else []
         by_launch: dict[str, list[Object]] = {}
         for pod in pods:
             by_launch.setdefault(states.launch_of(pod), []).append(pod)
-        now = self._clock()
         for job in jobs:
-            name = states.name_of(job)
-            self._jobs[name] = job
-            self._pods[name] = states.owned_by(by_launch.get(states.launch_of(job), []), job)
-            self._looked_at[name] = now
-            self._files.pop(name, None)
-        self._note_queued(
-            [job for job in jobs if states.labels_of(job).get(QUEUE) and states.JobView.of(job).is_suspended]
-        )
+            known = self._known[states.name_of(job)]
+            known.job, known.looked_at, known.files = job, self._clock(), None
+            known.pods = states.owned_by(by_launch.get(states.launch_of(job), []), job)
+        queued = [job for job in jobs if states.labels_of(job).get(QUEUE) and states.JobView.of(job).is_suspended]
+        workloads: list[Object] = []
+        if queued:
+            with contextlib.suppress(KubernetesError):  # who may not see them is told less
+                workloads = service.items(service.path("workloads"))
+        by_job = {states.labels_of(one).get(_JOB_UID, ""): one for one in workloads}
+        for job in queued:
+            found = _queue_state(job, by_job.get(states.uid_of(job)), [])
+            self._queued[states.uid_of(job)] = found, self._clock()
         self._noted = {states.name_of(job) for job in jobs}
         self._noted_at, self._changes = self._clock(), service.changes
 
     def noted(self) -> set[str]:
         """Returns the Jobs of the last :meth:`note_all`; none once that is some time ago."""
-        is_new = self._clock() - self._noted_at < _NOTED_S and self._changes == self._open().changes
+        is_new = self._clock() - self._noted_at < _NOTED_S and self._changes == self._service.changes
         return self._noted if is_new else set()
-
-    def _note_queued(self, jobs: Sequence[Object]) -> None:
-        """Notes why *jobs* wait in their queues, in one list, where the user may see that."""
-        service = self._open()
-        workloads: list[Object] = []
-        if jobs:
-            with contextlib.suppress(KubernetesError):
-                workloads = service.items(service.path("workloads"))
-        by_job = {states.labels_of(one).get(_JOB_UID, ""): one for one in workloads}
-        for job in jobs:
-            found = _queue_state(job, by_job.get(states.uid_of(job)), [])
-            self._queued[states.uid_of(job)] = found, self._clock()
 
     def look(self, cluster: Cluster) -> list[NodeState] | None:
         """Returns the states of the nodes of *cluster*; None where its Job is gone."""
-        if (job := self._list(cluster)) is None:
+        if (job := self._list(cluster.handle)) is None:
             return None
         view = self._explained(job, states.JobView.of(job))
-        return states.states_of(view, self.pods(cluster.handle))
+        return states.states_of(view, self._known[cluster.handle].pods or [])
 
     def noted_states(self, cluster: Cluster) -> list[NodeState]:
         """Returns the states of the nodes of *cluster*, as :meth:`note_all` has seen them."""
-        job = self._jobs.get(cluster.handle, {})
-        waiting, _ = self._queued.get(states.uid_of(job), ((State.QUEUED, ""), 0.0))
-        view = replace(states.JobView.of(job), waiting=waiting)
-        return states.states_of(view, self.pods(cluster.handle))
+        known = self._known[cluster.handle]
+        waiting, _ = self._queued.get(states.uid_of(known.job), ((State.QUEUED, ""), 0.0))
+        return states.states_of(replace(states.JobView.of(known.job), waiting=waiting), known.pods or [])
 
-    def _list(self, cluster: Cluster) -> Object | None:
-        name, now = cluster.handle, self._clock()
+    def _list(self, name: str) -> Object | None:
+        known, now = self._known[name], self._clock()
         if name in self.noted():
-            return self._jobs[name]
+            return known.job
         if (job := self.job(name)) is None:
             return None
         mark = json.dumps([job.get("status"), (job.get("spec") or {}).get("completions"), states.annotations_of(job)])
-        is_settled = all(states.is_running(pod) or states.termination_of(pod) for pod in self.pods(name))
-        is_known = mark == self._marks.get(name) and now - self._listed_at.get(name, -_LIST_AGAIN_S) < _LIST_AGAIN_S
-        if not (is_known and is_settled and len(self.pods(name)) > _FEW):
-            service = self._open()
-            found = service.items(service.path("pods"), labelSelector=f"{LAUNCH}={cluster.launch_id}")
-            self._pods[name] = states.owned_by(found, job)
-            self._marks[name], self._listed_at[name] = mark, now
-        self._looked_at[name] = self._clock()
-        self._files.pop(name, None)
+        pods = known.pods or []
+        is_settled = all(states.is_running(pod) or states.termination_of(pod) for pod in pods)
+        if mark != known.mark or now - known.listed_at >= _LIST_AGAIN_S or not is_settled or len(pods) <= _FEW:
+            self._list_pods(known)
+            known.mark, known.listed_at = mark, now
+        known.looked_at, known.files = self._clock(), None
         return job
+
+    def _list_pods(self, known: _Known) -> None:
+        chosen = f"{LAUNCH}={states.launch_of(known.job)}"
+        pods = self._service.items(self._service.path("pods"), labelSelector=chosen)
+        known.pods = states.owned_by(pods, known.job)
 
     def _explained(self, job: Object, view: states.JobView) -> states.JobView:
         """Returns *view* with the reason why a Job has no pods: its quota, or who refuses them."""
-        name = states.name_of(job)
-        if self.pods(name) or view.is_finished or not view.size:
-            self._empty_since.pop(name, None)
+        known = self._known[states.name_of(job)]
+        if known.pods or view.is_finished or not view.size:
+            known.empty_since = inf
             return view
         if view.is_suspended:
             return replace(view, waiting=self._why_queued(job))
-        since = self._empty_since.setdefault(name, self._clock())
-        if self._clock() - since < _PATIENCE_S:
+        known.empty_since = min(known.empty_since, self._clock())
+        if self._clock() - known.empty_since < _PATIENCE_S:
             return view
-        trouble, count = self._refusal(name)
+        trouble, count = self._refusal(states.name_of(job))
         way = states.way_out(trouble) if count >= _TRIES else ""
         return replace(view, trouble=trouble, refused=f"{trouble}; {way}" if way else "")
 
     def _refusal(self, job: str) -> tuple[str, int]:
         """Returns the last event of *job*'s pods that could not be made, and their number."""
-        service = self._open()
+        service = self._service
         with contextlib.suppress(KubernetesError):  # who may not read events is told less
             chosen = f"involvedObject.kind=Job,involvedObject.name={job}"
             events = service.items(service.path("events"), fieldSelector=chosen)
@@ -192,7 +189,7 @@ class Seen:
         return found
 
     def _ask_queue(self, job: Object, name: str) -> tuple[State, str]:
-        service = self._open()
+        service = self._service
         try:
             chosen = f"{_JOB_UID}={states.uid_of(job)}"
             workload = next(iter(service.items(service.path("workloads"), labelSelector=chosen)), None)
@@ -215,38 +212,35 @@ class Seen:
     # --- What nodes tell -----------------------------------------------------------------------------------
 
     def note_line(self, job: str, name: str, body: bytes) -> None:
-        """Takes note of a file that a line of main's log has told."""
-        self._lines.setdefault(job, {})[name] = body
-        self._files.pop(job, None)
+        """Notes a file that a line of main's log has told."""
+        self._known[job].lines[name] = body
+        self._known[job].files = None
 
     def is_copied(self, job: str) -> None:
-        """Takes note that somebody copies main's log, and so notes its lines."""
-        self._copied.add(job)
+        """Notes that somebody copies main's log, and so notes its lines."""
+        self._known[job].is_copied = True
 
     def told(self, job: str) -> dict[str, bytes]:
         """Returns the files that are told of the Job called *job*."""
-        if job not in self.noted() and self._clock() - self._looked_at.get(job, -_FRESH_S) >= _FRESH_S:
-            service = self._open()
-            found = self.job(job)
-            if found is not None:
-                chosen = f"{LAUNCH}={states.launch_of(found)}"
-                self._pods[job] = states.owned_by(service.items(service.path("pods"), labelSelector=chosen), found)
-            self._looked_at[job] = self._clock()
-            self._files.pop(job, None)
-        if job not in self._jobs:
+        known = self._known[job]
+        if job not in self.noted() and self._clock() - known.looked_at >= _FRESH_S:
+            if self.job(job) is not None:
+                self._list_pods(known)
+            known.looked_at, known.files = self._clock(), None
+        if not known.job:
             return {}
-        if job not in self._copied and self._clock() - self._read_at.get(job, -_FRESH_S) >= _FRESH_S:
+        if not known.is_copied and self._clock() - known.read_at >= _FRESH_S:
             self._read_lines(job)
             # Both, and when they came: what takes longer than it is fresh would be asked for again for each file.
-            self._read_at[job] = self._looked_at[job] = self._clock()
-        if job not in self._files:  # of a thousand nodes, one look is asked for a thousand files
-            self._files[job] = files_of(self._jobs[job], self.pods(job), self._lines.get(job, {}))
-        return self._files[job]
+            known.read_at = known.looked_at = self._clock()
+        if known.files is None:  # of a thousand nodes, one look is asked for a thousand files
+            known.files = files_of(known.job, known.pods or [], known.lines)
+        return known.files
 
     def _read_lines(self, job: str) -> None:
         """Looks through the beginning of main's log for what it tells."""
-        service = self._open()
-        mains = [pod for pod in self.pods(job) if states.index_of(pod) == 0]
+        service = self._service
+        mains = [pod for pod in self._known[job].pods or [] if states.index_of(pod) == 0]
         for pod in mains[-1:]:
             path = service.path("pods", states.name_of(pod), sub="log")
             try:
@@ -262,19 +256,19 @@ class Seen:
 
     def newest(self, cluster: Cluster) -> Mapping[str, Object]:
         """Returns the newest pod of each node, main first, as they were last seen."""
-        if cluster.handle and cluster.handle not in self._pods:
+        if cluster.handle and self._known[cluster.handle].pods is None:
             self.look(cluster)
-        if (job := self._jobs.get(cluster.handle)) is None:
-            return {}
-        environment = states.environment_of(job)
-        pods = sorted(self.pods(cluster.handle), key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+        known = self._known[cluster.handle]
+        environment = states.environment_of(known.job)
+        pods = sorted(known.pods or [], key=states.created_of)
         found = {index: pod for pod in pods if (index := states.index_of(pod)) is not None}
         return {states.node_of(index, environment).name: found[index] for index in sorted(found)}
 
     def unstarted(self, job: str) -> list[str]:
         """Returns the nodes of *job* that had not started when they were last seen."""
-        view = states.JobView.of(self._jobs.get(job, {}))
-        return [state.node for state in states.states_of(view, self.pods(job)) if state.is_waiting]
+        known = self._known[job]
+        nodes = states.states_of(states.JobView.of(known.job), known.pods or [])
+        return [state.node for state in nodes if state.is_waiting]
 
 
 def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]) -> tuple[State, str]:

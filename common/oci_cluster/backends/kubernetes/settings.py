@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ _UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 _NFS = re.compile(r"(?P<server>[A-Za-z0-9.-]{1,253}):(?P<path>/[^\s:]*)")
 # Keys that are ours: a cluster is found by them.
 _OWN_KEY = re.compile(r"oci-cluster(-.*)?|batch\.kubernetes\.io/.*|kueue\.x-k8s\.io/.*|app\.kubernetes\.io/.*")
+_ANNOTATION: Any = {"value": re.compile(r"[^\n]{0,4000}"), "what": "an annotation", "ours": False}
 MOUNTS = PurePosixPath("/mnt")
 
 
@@ -76,24 +78,24 @@ def is_stored(work_dir: str) -> bool:
 
 def _read(read: SettingsReader) -> dict[str, Any]:
     return {
-        "image": read.value("IMAGE", _matching(_IMAGE, "an image such as iad.ocir.io/namespace/training/dask:1")),
+        "image": read.value("IMAGE", matching(_IMAGE, "an image such as iad.ocir.io/namespace/training/dask:1")),
         "run_as": read.value("RUN_AS", _user, _USER),
         "pull_secrets": read.value("IMAGE_PULL_SECRETS", _list_of(_object_name), list[str]()),
         "cpus": read.value("CPUS", _cpus),
         "cpu_limit": read.value("CPU_LIMIT", _cpus, ""),
         "memory": read.value("MEMORY", _size),
         "gpus": read.value("GPUS", lambda text: parse_count(text, minimum=0, maximum=1024), 0),
-        "gpu_resource": read.value("GPU_RESOURCE", _matching(_KEY, "a resource such as nvidia.com/gpu")),
+        "gpu_resource": read.value("GPU_RESOURCE", matching(_KEY, "a resource such as nvidia.com/gpu")),
         "shm": read.value("SHM_SIZE", _size, ""),
-        "node_selector": read.value("NODE_SELECTOR", _labels, dict[str, str]()),
+        "node_selector": read.value("NODE_SELECTOR", _pairs, dict[str, str]()),
         "tolerations": read.value("TOLERATIONS", _list_of(_toleration), list[dict[str, str]]()),
-        "volumes": read.value("VOLUMES", _volumes, list[dict[str, Any]]()),
+        "volumes": read.value("VOLUMES", lambda text: [_volume(word) for word in text.split()], list[dict[str, Any]]()),
         "env_secrets": read.value("ENV_SECRETS", _list_of(_object_name), list[str]()),
         "service_account": read.value("SERVICE_ACCOUNT", _object_name, ""),
-        "labels": read.value("LABELS", _own_labels, dict[str, str]()),
-        "annotations": read.value("ANNOTATIONS", _annotations, dict[str, str]()),
+        "labels": read.value("LABELS", partial(_pairs, ours=False), dict[str, str]()),
+        "annotations": read.value("ANNOTATIONS", partial(_pairs, **_ANNOTATION), dict[str, str]()),
         "host_network": read.value("HOST_NETWORK", parse_switch, False),
-        "expose_service": read.value("EXPOSE_SERVICE", _matching(re.compile("NodePort"), "NodePort"), ""),
+        "expose_service": read.value("EXPOSE_SERVICE", matching("NodePort", "NodePort"), ""),
         "port": read.value("EXCHANGE_PORT", lambda text: parse_count(text, minimum=1024, maximum=65535)),
         "queue": read.value("QUEUE", _object_name, ""),
         "priority": read.value("PRIORITY", _object_name, ""),
@@ -102,7 +104,7 @@ def _read(read: SettingsReader) -> dict[str, Any]:
         "max_preemptions": read.value("MAX_PREEMPTIONS", parse_count, -1),
         "keep_s": math.ceil(read.value("KEEP_ENDED", parse_duration) or 0),
         "patch": read.text("POD_PATCH"),
-        "namespace": read.value("NAMESPACE", _matching(_NAME, "the name of a namespace"), ""),
+        "namespace": read.value("NAMESPACE", matching(_NAME, "the name of a namespace"), ""),
     }
 
 
@@ -135,11 +137,9 @@ def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
 def _problems_of_work_dir(work_dir: str, found: Mapping[str, Any]) -> list[str]:
     if work_dir.startswith("main://"):
         return ["WORK_DIR: main:// is chosen by itself, where there is no WORK_DIR; leave it out"]
-    if not work_dir.startswith("file://"):
-        return []
     path = PurePosixPath(work_dir.removeprefix("file://"))
-    claims = [volume["name"] for volume in found["volumes"] or [] if volume["is_shared"]]
-    if any(path.is_relative_to(MOUNTS / name) for name in claims):
+    shared = [MOUNTS / volume["name"] for volume in found["volumes"] or [] if volume["is_shared"]]
+    if not work_dir.startswith("file://") or any(path.is_relative_to(mount) for mount in shared):
         return []
     way_out = "give one, such as VOLUMES='work=pvc:<claim>' and WORK_DIR=file:///mnt/work; or leave WORK_DIR out"
     return [f"WORK_DIR: '{work_dir}' is on no volume that all nodes share: {way_out}"]
@@ -148,16 +148,18 @@ def _problems_of_work_dir(work_dir: str, found: Mapping[str, Any]) -> list[str]:
 # --- Values ---------------------------------------------------------------------------------------------------------
 
 
-def _matching(pattern: re.Pattern[str], what: str) -> Callable[[str], str]:
+def matching(pattern: str | re.Pattern[str], what: str) -> Callable[[str], str]:
+    """Returns a parser of words that *pattern* matches; else it says that one is not *what*."""
+
     def parse(text: str) -> str:
-        if not pattern.fullmatch(text):
+        if not re.fullmatch(pattern, text):
             raise ValueError(f"'{text}' is not {what}")
         return text
 
     return parse
 
 
-_object_name = _matching(_DOTTED, "the name of an object: lower-case letters, digits, - and .")
+_object_name = matching(_DOTTED, "the name of an object: lower-case letters, digits, - and .")
 
 
 def _list_of(parse: Callable[[str], T]) -> Callable[[str], list[T]]:
@@ -195,31 +197,16 @@ def bytes_of(size: str) -> int:
     return int(size[:-2]) << powers[size[-2:]] if size[-2:] in powers else int(size)
 
 
-def _pairs(text: str, value: re.Pattern[str], what: str) -> dict[str, str]:
+def _pairs(text: str, value: re.Pattern[str] = _LABEL, what: str = "a label", *, ours: bool = True) -> dict[str, str]:
+    """Returns pairs ``key=value``; not *ours*: none that the launch itself sets."""
     found = {}
     for word in re.split(r",\s*", text.strip()):
         key, equals, content = word.partition("=")
         if not equals or not _KEY.fullmatch(key) or not value.fullmatch(content):
             raise ValueError(f"'{word}' is not {what}; write key=value, and a comma between two")
+        if not ours and _OWN_KEY.fullmatch(key):
+            raise ValueError(f"'{key}' is one that the launch itself sets; leave it out")
         found[key] = content
-    return found
-
-
-def _labels(text: str) -> dict[str, str]:
-    return _pairs(text, _LABEL, "a label")
-
-
-def _own_labels(text: str) -> dict[str, str]:
-    return _not_ours(_labels(text))
-
-
-def _annotations(text: str) -> dict[str, str]:
-    return _not_ours(_pairs(text, re.compile(r"[^\n]{0,4000}"), "an annotation"))
-
-
-def _not_ours(found: dict[str, str]) -> dict[str, str]:
-    if own := [key for key in found if _OWN_KEY.fullmatch(key)]:
-        raise ValueError(f"'{own[0]}' is one that the launch itself sets; leave it out")
     return found
 
 
@@ -229,10 +216,6 @@ def _toleration(text: str) -> dict[str, str]:
         raise ValueError(f"'{text}' is not a taint such as nvidia.com/gpu:NoSchedule or team=vision:NoExecute")
     how = {"operator": "Equal", "value": found["value"]} if found["value"] is not None else {"operator": "Exists"}
     return {"key": found["key"], **how, **({"effect": found["effect"]} if found["effect"] else {})}
-
-
-def _volumes(text: str) -> list[dict[str, Any]]:
-    return [_volume(word) for word in text.split()]
 
 
 def _volume(word: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,16 @@ _NO_IMAGE = re.compile(r"not found|manifest unknown|unauthorized|denied|forbidde
 
 def labels_of(item: Object) -> dict[str, str]:
     """Returns the labels of an object."""
-    return _texts((item.get("metadata") or {}).get("labels"))
+    return _texts(item, "labels")
 
 
 def annotations_of(item: Object) -> dict[str, str]:
     """Returns the annotations of an object."""
-    return _texts((item.get("metadata") or {}).get("annotations"))
+    return _texts(item, "annotations")
 
 
-def _texts(found: Any) -> dict[str, str]:
+def _texts(item: Object, kind: str) -> dict[str, str]:
+    found = (item.get("metadata") or {}).get(kind)
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
 
@@ -99,14 +100,16 @@ def owned_by(pods: Sequence[Object], job: Object) -> list[Object]:
 def environment_of(job: Object) -> dict[str, str]:
     """Returns the variables of the nodes' container in *job*, without those of Secrets."""
     template = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
-    container: Object = next((one for one in template.get("containers") or [] if one.get("name") == "node"), {})
-    pairs = container.get("env") or []
-    # Kubernetes makes one `$` of two.
+    pairs = _of_node(template.get("containers")).get("env") or []
     return {
-        str(one["name"]): str(one["value"]).replace("$$", "$")
+        str(one["name"]): str(one["value"]).replace("$$", "$")  # Kubernetes makes one `$` of two
         for one in pairs
         if isinstance(one, dict) and "value" in one
     }
+
+
+def _of_node(containers: Sequence[Object] | None) -> Object:
+    return next((one for one in containers or [] if one.get("name") == "node"), {})
 
 
 def size_of(job: Object) -> int:
@@ -167,10 +170,8 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Col
     environment = environment_of(job)
     namespace = str((job.get("metadata") or {}).get("namespace", ""))
     try:
-        folder = root / parse_name(cluster.framework)
-        limits = limits_of(environment, folder)
-        count = size_of(job)
-        nodes = [node_of(index, environment) for index in range(count)]
+        limits = limits_of(environment, root / parse_name(cluster.framework))
+        nodes = [node_of(index, environment) for index in range(size_of(job))]
     except (ValueError, SettingsError) as error:
         raise LostPlanError(f"the Job {cluster.handle} does not tell what was launched: {printable(error)}") from error
     work_dir = environment.get("WORK_DIR", "")
@@ -210,17 +211,15 @@ class JobView:
     stop_code: int | None
     """The exit code of the end that somebody has asked for."""
     ended: frozenset[str]
-    """Nodes that somebody has ended, or all."""
+    """Nodes that somebody has ended, or all; *unstarted* are those that had not started."""
     unstarted: frozenset[str] = frozenset()
-    """Those of them that had not started."""
     dropped: tuple[int, ...] = ()
-    """Those of them whose places the Job does not have any more."""
+    """Ended ones whose places the Job does not have any more."""
     waiting: tuple[State, str] = (State.QUEUED, "")
     """What nodes without pods are while it is suspended, and why: FAILED never began, CANCELED does not come back."""
     trouble: str = ""
-    """Why its pods cannot be made."""
+    """Why its pods cannot be made; *refused*: why they never will be, and what to do."""
     refused: str = ""
-    """Why they will never be, and what to do."""
     created: str = ""
 
     @classmethod
@@ -232,8 +231,7 @@ class JobView:
         except ValueError:
             size = 0
         met = {str(one.get("type")): one for one in status.get("conditions") or [] if one.get("status") == "True"}
-        final = met.get("Failed") or met.get("Complete") or {}
-        told = annotations_of(job)
+        final, told = met.get("Failed") or met.get("Complete") or {}, annotations_of(job)
         ended = told.get(ENDED, "").split()
         ranks = sorted(int(name[7:]) for name in ended if name[:7] == "WORKER_" and name[7:].isdecimal())
         return cls(
@@ -242,8 +240,8 @@ class JobView:
             is_suspended=spec.get("suspend") is True,
             is_finished=bool(final),
             why=printable(final.get("reason", "")),
-            failed=frozenset(indexes(str(status.get("failedIndexes") or ""))),
-            completed=frozenset(indexes(str(status.get("completedIndexes") or ""))),
+            failed=indexes(status.get("failedIndexes")),
+            completed=indexes(status.get("completedIndexes")),
             stop_code=_stop_code(told.get(STOP, "")),
             ended=frozenset(ended),
             unstarted=frozenset(told.get(UNSTARTED, "").split()),
@@ -263,15 +261,15 @@ def _stop_code(text: str) -> int | None:
     return int(ExitCode.STOPPED)
 
 
-def indexes(text: str) -> Iterable[int]:
+def indexes(text: Any) -> frozenset[int]:
     """Returns the numbers of a list such as ``1,3-5``; of what is none, none."""
-    found: list[int] = []
-    for part in text.split(","):
+    found: set[int] = set()
+    for part in str(text or "").split(","):
         first, dash, last = part.partition("-")
         if first.isdecimal() and (last.isdecimal() or not dash):
             begin, end = int(first), int(last or first)
-            found += range(begin, min(end, begin + _MOST_NODES) + 1)
-    return found
+            found.update(range(begin, min(end, begin + _MOST_NODES) + 1))
+    return frozenset(found)
 
 
 def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
@@ -286,7 +284,10 @@ def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
         pod = by_index.get(index)
         has_pod = pod is not None and not _waited_in_vain(node, index, pod, view)
         state = _of_pod(node, index, pod, view) if pod is not None and has_pod else _without_pod(node, index, view)
-        found.append(replace(_as_asked(state, view), is_final=index < view.size and index in view.failed))
+        if view.stop_code is not None and state.exit_code == ExitCode.STOPPED:
+            # A pod that is told to end knows no other code than 143.
+            state = replace(state, exit_code=view.stop_code, state=State.of_exit_code(view.stop_code))
+        found.append(replace(state, is_final=index < view.size and index in view.failed))
     return found
 
 
@@ -305,13 +306,6 @@ def index_of(pod: Object) -> int | None:
 def created_of(pod: Object) -> str:
     """Returns when *pod* was made."""
     return str((pod.get("metadata") or {}).get("creationTimestamp", ""))
-
-
-def _as_asked(state: NodeState, view: JobView) -> NodeState:
-    """Returns *state* with the exit code of the asked end: a pod that is told to end has 143 only."""
-    if view.stop_code is None or state.exit_code != ExitCode.STOPPED:
-        return state
-    return replace(state, exit_code=view.stop_code, state=State.of_exit_code(view.stop_code))
 
 
 # Why a Job has ended that says only what its pods have done; of a pod that is gone nobody knows more.
@@ -355,10 +349,8 @@ def _lost(node: str, why: str) -> NodeState:
 
 
 def _container(pod: Object) -> Mapping[str, Any]:
-    """Returns in which state the node's container is in *pod*."""
-    told = (pod.get("status") or {}).get("containerStatuses") or []
-    found: Object = next((one for one in told if one.get("name") == "node"), {})
-    return found.get("state") or {}
+    """Returns the state of the node's container in *pod*."""
+    return _of_node((pod.get("status") or {}).get("containerStatuses")).get("state") or {}
 
 
 def termination_of(pod: Object) -> Mapping[str, Any]:
@@ -438,13 +430,6 @@ def _beside(pod: Object) -> str:
     return f"container {names}" if names and not is_going else ""
 
 
-def _memory_of(pod: Object) -> str:
-    """Returns the memory limit of the node's container in *pod*."""
-    told = (pod.get("spec") or {}).get("containers") or []
-    found: Object = next((one for one in told if one.get("name") == "node"), {})
-    return printable(((found.get("resources") or {}).get("limits") or {}).get("memory") or "")
-
-
 def _ended(ended: Mapping[str, Any], pod: Object, there: NodeState, *, is_asked: bool) -> NodeState:
     code, status = ended.get("exitCode"), pod.get("status") or {}
     if type(code) is not int or not 0 <= code <= 255 or ended.get("reason") == "ContainerStatusUnknown":
@@ -455,7 +440,8 @@ def _ended(ended: Mapping[str, Any], pod: Object, there: NodeState, *, is_asked:
         cause = printable(_condition(pod, "DisruptionTarget").get("message") or "Kubernetes took it away")
         return replace(there, state=State.FAILED, is_lost=True, details=cause, cause=cause)
     if ended.get("reason") == "OOMKilled":
-        had = _memory_of(pod)
+        limits = (_of_node((pod.get("spec") or {}).get("containers")).get("resources") or {}).get("limits") or {}
+        had = printable(limits.get("memory") or "")
         cause = f"its memory ran out; set MEMORY higher{had and f' than {had}'}"
     elif code and status.get("reason"):  # Evicted: the machine's disk or memory ran low
         cause = printable(f"{status['reason']}: {status.get('message', '')}")

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from oci_cluster.backends.kubernetes.requests import rendered
+from oci_cluster.backends.kubernetes.settings import matching
 from oci_cluster.backends.kubernetes.usage import amount, shown
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.values import parse_count, parse_switch
@@ -25,7 +27,6 @@ NO_QUEUE = (
     "Kueue is not installed here: a ResourceQuota refuses pods one by one, there is no queue, and nothing is all or "
     "nothing: half a cluster may start (docs/kueue.md)"
 )
-_TEMPLATE = "scripts/templates/teams.yaml.j2"
 # Ours; Kueue's own are Never.
 _PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
@@ -33,28 +34,19 @@ _PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "An
 # --- The schema: a parser for each kind of word, which raises ValueError with what is expected ------------------------
 
 
-def _like(pattern: str, expected: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(f"'{text}' is not {expected}")
-        return text
-
-    return parse
-
-
 def _one_of(*words: str) -> Callable[[str], str]:
-    return _like("|".join(words), f"one of {', '.join(words)}")
+    return matching("|".join(words), f"one of {', '.join(words)}")
 
 
 _KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TAINT = re.compile(rf"(?P<key>{_KEY})(=(?P<value>{_VALUE}))?(:(?P<effect>{'|'.join(_EFFECTS)}))?")
-_name = _like(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name of small letters, digits and - (63 at most)")
-_label = _like(_KEY, "a name such as nvidia.com/gpu")
-_label_value = _like(_VALUE, "a label's value: letters, digits and . _ - (63 at most)")
-_whole = _like("0|[1-9][0-9]{0,6}", "a whole number from 0 to 9999999")
-_yes_no = _like("(?ai:yes|no|true|false|on|off|1|0)", "yes or no, or amounts such as {gpus: 4}")
+_name = matching(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name of small letters, digits and - (63 at most)")
+_label = matching(_KEY, "a name such as nvidia.com/gpu")
+_label_value = matching(_VALUE, "a label's value: letters, digits and . _ - (63 at most)")
+_whole = matching("0|[1-9][0-9]{0,6}", "a whole number from 0 to 9999999")
+_yes_no = matching("(?ai:yes|no|true|false|on|off|1|0)", "yes or no, or amounts such as {gpus: 4}")
 # Source: Kubernetes' documentation of PriorityClass: larger values are for the system. Kueue takes 32 bits.
 _priority = partial(parse_count, minimum=-1_000_000_000, maximum=1_000_000_000)
 
@@ -279,8 +271,6 @@ class _Reader:
 
 def objects(table: Object, *, with_kueue: bool) -> list[Object]:
     """Returns the objects of *table*, each after those that it needs."""
-    import jinja2  # noqa: PLC0415 - this verb's alone
-
     teams = []
     for team in table["teams"]:
         names = team["covered"]
@@ -288,14 +278,7 @@ def objects(table: Object, *, with_kueue: bool) -> list[Object]:
         sums = {name: sum((amount(row["amounts"].get(name, "0")) for row in rows), amount("0")) for name in names}
         hard = {name if name == "pods" else f"requests.{name}": shown(total) for name, total in sums.items()}
         teams.append({**team, "rows": rows, "hard": hard})
-    environment = jinja2.Environment(  # noqa: S701 - YAML, not HTML: every value goes through tojson
-        loader=jinja2.FileSystemLoader(PROJECT_ROOT), undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    try:
-        text = environment.get_template(_TEMPLATE).render({**table, "teams": teams, "with_kueue": with_kueue})
-        return [document for document in yaml.safe_load_all(text) if document]
-    except (jinja2.TemplateError, yaml.YAMLError) as error:
-        raise SettingsError(f"{_TEMPLATE} cannot be used: {error}") from error
+    return rendered(PROJECT_ROOT, "teams.yaml.j2", {**table, "teams": teams, "with_kueue": with_kueue})
 
 
 def _quota(resource: str, row: Object, cohort: str) -> Object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 
@@ -17,6 +17,9 @@ from oci_cluster.backends.kubernetes import requests, states
 from oci_cluster.backends.kubernetes.requests import PROTOCOL
 from oci_cluster.contract.cluster_dir import MAX_BYTES
 from oci_cluster.contract.names import LIFE, READY, STOP, WISH, config_file, exit_file, is_node
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.kubernetes.backend import KubernetesBackend
 
 Object = dict[str, Any]
 
@@ -54,7 +57,7 @@ def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) ->
     """Returns all files that pods, *lines* of main's log, and launchers tell of a cluster."""
     view = states.JobView.of(job)
     found = dict(lines)
-    for pod in sorted(pods, key=lambda pod: str((pod.get("metadata") or {}).get("creationTimestamp", ""))):
+    for pod in sorted(pods, key=states.created_of):
         index = states.index_of(pod)
         if index is None or index >= max(view.size, 1):
             continue
@@ -69,17 +72,7 @@ def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) ->
     return found
 
 
-class Teller(Protocol):
-    """What the files are asked of."""
-
-    def told(self, job: str) -> dict[str, bytes]:
-        """Returns the files of the Job called *job*."""
-
-    def ask_to_stop(self, job: str, body: bytes) -> None:
-        """Has the file `stop` of the Job called *job* be *body*, and its nodes be told to end."""
-
-
-def register(teller: Teller) -> None:
+def register(teller: KubernetesBackend) -> None:
     """Opens ``pods://<namespace>/<job>`` URLs of this thread through *teller* from here on."""
     fsspec.register_implementation(PROTOCOL, PodFiles, clobber=True)
     _here.teller = teller
@@ -92,9 +85,9 @@ class PodFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships 
     root_marker = ""
     cachable = False
 
-    def __init__(self, teller: Teller | None = None, **options: Any) -> None:
+    def __init__(self, teller: KubernetesBackend | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self._teller: Teller = teller or _here.teller
+        self._teller: KubernetesBackend = teller or _here.teller
 
     def _files(self, path: str) -> tuple[dict[str, bytes], str]:
         """Returns the files of the cluster dir of *path*, and the name of the one that it names."""
