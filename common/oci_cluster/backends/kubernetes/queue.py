@@ -14,13 +14,14 @@ from typing import Any
 
 from oci_cluster.backends.kubernetes.requests import NAME, OWNER, PRIORITY, QUEUE
 from oci_cluster.backends.kubernetes.service import KUEUE, KubernetesError, Object, Service
+from oci_cluster.backends.kubernetes.states import annotations_of, condition, labels_of, name_of, uid_of
 from oci_cluster.backends.kubernetes.usage import amount, is_amount, shown
 from oci_cluster.contract.values import parse_time
 from oci_cluster.errors import UsageError
 from oci_cluster.system.text import printable
 
+JOB_UID = "kueue.x-k8s.io/job-uid"
 _FORBIDDEN = 403
-_JOB_UID = "kueue.x-k8s.io/job-uid"
 _VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 # Those that run first, then those that wait.
 _ORDER = ("ENDING", "RUNNING", "STARTING", "WAITING")
@@ -36,8 +37,16 @@ _TOO_LARGE = re.compile(
     r"\((?P<before>[^)]*)\) \+ current podset )?requests? \(?(?P<wanted>[^)>]*?)\)? "
     r"> maximum capacity \((?P<most>[^)]*)\)"
 )
-_ELSEWHERE = re.compile(r"flavor (?P<flavor>\S+) doesn't match node affinity")
-_TAINTED = re.compile(r"untolerated taint (?P<taint>\{[^}]*\}|\S+) in flavor (?P<flavor>\S+)")
+_NO_FLAVOR = (
+    (
+        re.compile(r"flavor (?P<flavor>\S+) doesn't match node affinity"),
+        "its nodes want other machines than those of flavor {}",
+    ),
+    (
+        re.compile(r"untolerated taint (\{[^}]*\}|\S+) in flavor (?P<flavor>\S+)"),
+        "its nodes do not tolerate the taint of flavor {}",
+    ),
+)
 # What else it says, and what that means: where a cluster can never start, and where it waits.
 _GONE = "(doesn't exist|not found|is terminating or missing)"
 _NEVER = (
@@ -79,21 +88,19 @@ def waiting_line(job: Object | None, workload: Object | None, pending_workloads:
 
     Of the *job* only the age counts, where Kueue has made no *workload* of it yet.
     """
-    if not workload:
-        return f"queued {_age(job or {}, now)}: {why(job, workload, now)}"
-    place = place_of(workload, pending_workloads)
-    return f"{_since(workload, now)}{place and f', {place}'}: {why(job, workload, now)}"
+    place = place_of(workload, pending_workloads) if workload else ""
+    since = _since(workload, now) if workload else f"queued {_age(job or {}, now)}"
+    return f"{since}{place and f', {place}'}: {why(job, workload, now)}"
 
 
 def why(job: Object | None, workload: Object | None, now: float) -> str:
     """Returns the reason why a cluster waits; where there is no *workload*, Kueue's own log alone tells."""
     if workload:
         return is_impossible(workload) or reason_of(workload)
-    job = job or {}
-    waited_s = seconds_since(str(_meta(job, "creationTimestamp") or ""), now)
+    waited_s = seconds_since(_meta(job or {}, "creationTimestamp"), now)
     if waited_s is None or waited_s < UNSEEN_S:
         return "Kueue has not seen it yet"
-    priority = (_meta(job, "labels") or {}).get(PRIORITY, "")
+    priority = labels_of(job or {}).get(PRIORITY, "")
     missing = f"there is no WorkloadPriorityClass {printable(priority)} (PRIORITY), or " if priority else ""
     return f"Kueue has made nothing of it: {missing}Kueue does not work; ask your administrator"
 
@@ -111,6 +118,17 @@ def is_impossible(workload: Object | None) -> str:
         if never and not missing:
             return printable(f"{', and '.join(dict.fromkeys(never.values()))}; request less, or ask for more quota")
     return ""
+
+
+def reason_of(workload: Object) -> str:
+    """Returns the reason in *workload*, in words."""
+    if condition(workload, "QuotaReserved").get("status") == "True":
+        return "its quota is reserved; an admission check is not through yet"
+    said = _waits(workload)
+    missing = _flavors(said)[1]
+    needed = [f"{' and '.join(dict.fromkeys(parts))} needed in flavor {name}" for name, parts in missing.items()]
+    told = _told(said, _WAITS) or " or ".join(needed) or _POD_SET.sub("", said)
+    return printable(told) or "Kueue has not looked at it yet"
 
 
 def preemptions(workload: Object | None) -> tuple[int, str, str]:
@@ -139,32 +157,19 @@ def place_of(workload: Object, pending_workloads: Sequence[Object]) -> str:
     if found is None:
         return ""
     own, count, of_all = found
-    queue = printable((workload.get("spec") or {}).get("queueName", ""))
     more = f" ({_ordinal(of_all)} of all its team)" if of_all > own else ""
-    return f"{_ordinal(own)} of {count} in {queue}{more}"
+    return f"{_ordinal(own)} of {count} in {printable(_queue_of(workload)[1])}{more}"
 
 
 def position(workload: Object, pending_workloads: Sequence[Object]) -> tuple[int, int, int] | None:
     """Returns a cluster's place in its queue, how many wait there, and its place in all the team."""
-    about = workload.get("metadata") or {}
-    queue = (about.get("namespace"), (workload.get("spec") or {}).get("queueName"))
+    queue = _queue_of(workload)
     others = [one for one in pending_workloads if (_meta(one, "namespace"), one.get("localQueueName")) == queue]
     for one in others:
-        if _meta(one, "name") == about.get("name"):
+        if name_of(one) == name_of(workload):
             own, of_all = one.get("positionInLocalQueue") or 0, one.get("positionInClusterQueue") or 0
             return int(own) + 1, len(others), int(of_all) + 1
     return None
-
-
-def reason_of(workload: Object) -> str:
-    """Returns the reason in *workload*, in words."""
-    if condition(workload, "QuotaReserved").get("status") == "True":
-        return "its quota is reserved; an admission check is not through yet"
-    said = _waits(workload)
-    missing = _flavors(said)[1]
-    needed = [f"{' and '.join(dict.fromkeys(parts))} needed in flavor {name}" for name, parts in missing.items()]
-    told = _told(said, _WAITS) or " or ".join(needed) or _POD_SET.sub("", said)
-    return printable(told) or "Kueue has not looked at it yet"
 
 
 def state_of(workload: Object) -> str:
@@ -196,19 +201,13 @@ def size_of(workload: Object) -> tuple[int, dict[str, str]]:
     return count, {name: shown(value) for name, value in total.items()}
 
 
-def condition(item: Object, kind: str) -> Mapping[str, Any]:
-    """Returns a condition of an object, empty where there is none."""
-    found = (item.get("status") or {}).get("conditions") or []
-    return next((one for one in found if isinstance(one, Mapping) and one.get("type") == kind), {})
-
-
 def since_of(workload: Object) -> str:
     """Returns the time since which a cluster is in its state."""
     names = {"RUNNING": ["PodsReady", "Admitted"], "STARTING": ["Admitted"], "ENDED": ["Finished"]}
     for name in names.get(state_of(workload), ["Evicted"]):
         if (found := condition(workload, name)).get("status") == "True":
             return str(found.get("lastTransitionTime", ""))
-    return str(_meta(workload, "creationTimestamp") or "")
+    return _meta(workload, "creationTimestamp")
 
 
 def spell(seconds: float) -> str:
@@ -268,10 +267,8 @@ def _flavors(said: str) -> tuple[dict[str, str], dict[str, list[str]]]:
         wanted = shown(sum(map(amount, numbers), Decimal(0))) if all(map(is_amount, numbers)) else found["wanted"]
         most = f"{found['most']} is all that it can ever get in flavor {found['flavor']}"
         never[found["flavor"]] = f"it requests {wanted} {found['resource']}, and {most}"
-    for found in _ELSEWHERE.finditer(said):
-        never[found["flavor"]] = f"its nodes want other machines than those of flavor {found['flavor']}"
-    for found in _TAINTED.finditer(said):
-        never[found["flavor"]] = f"its nodes do not tolerate the taint of flavor {found['flavor']}"
+    for pattern, meaning in _NO_FLAVOR:
+        never |= {found["flavor"]: meaning.format(found["flavor"]) for found in pattern.finditer(said)}
     for found in _UNUSED.finditer(said):
         if found["flavor"] not in never:
             missing.setdefault(found["flavor"], []).append(f"{found['more']} more {found['resource']}")
@@ -279,12 +276,12 @@ def _flavors(said: str) -> tuple[dict[str, str], dict[str, list[str]]]:
 
 
 def _age(item: Object, now: float) -> str:
-    age = seconds_since(str(_meta(item, "creationTimestamp") or ""), now)
+    age = seconds_since(_meta(item, "creationTimestamp"), now)
     return "for an unknown time" if age is None else spell(age)
 
 
-def _meta(item: Object, name: str) -> Any:
-    return (item.get("metadata") or {}).get(name)
+def _meta(item: Object, name: str) -> str:
+    return str((item.get("metadata") or {}).get(name) or "")
 
 
 def _ordinal(number: int) -> str:
@@ -323,9 +320,11 @@ def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
             pending += pending_workloads(service, namespace, name)
     except KubernetesError as error:
         notes.append(f"places are not shown: Kueue's visibility API did not tell: {printable(error, 200)}")
-    rows = [_row(one, jobs.get(_job_uid(one), {}), pending, now) for one in shown]
-    unseen = (jobs[uid] for uid in jobs.keys() - {_job_uid(one) for one in workloads})
-    rows += [_row(_as_workload(job), job, None, now) for job in unseen if _waits_for_kueue(job)]
+    rows = [_row(one, jobs.get(labels_of(one).get(JOB_UID, ""), {}), pending, now) for one in shown]
+    for uid in jobs.keys() - {labels_of(one).get(JOB_UID, "") for one in workloads}:
+        is_over = any(condition(jobs[uid], kind).get("status") == "True" for kind in ("Failed", "Complete"))
+        if not is_over and (jobs[uid].get("spec") or {}).get("suspend") is True:
+            rows.append(_row(_as_workload(jobs[uid]), jobs[uid], None, now))
     for row in rows:
         row["team"] = teams.get((row["namespace"], row["queue"]), "")
     return sorted((row for row in rows if not team or (row["namespace"], row["queue"]) in wanted), key=_order), notes
@@ -338,13 +337,13 @@ def pending_workloads(service: Service, namespace: str, local_queue: str) -> lis
 
 
 def _queue_of(workload: Object) -> tuple[str, str]:
-    return workload["metadata"]["namespace"], str((workload.get("spec") or {}).get("queueName") or "")
+    return _meta(workload, "namespace"), str((workload.get("spec") or {}).get("queueName") or "")
 
 
 def team_of(local_queues: Iterable[Object]) -> dict[tuple[str, str], str]:
     """Returns the team, which is a ClusterQueue, by namespace and name of each LocalQueue."""
     return {
-        (one["metadata"]["namespace"], one["metadata"]["name"]): str((one.get("spec") or {}).get("clusterQueue") or "")
+        (_meta(one, "namespace"), name_of(one)): str((one.get("spec") or {}).get("clusterQueue") or "")
         for one in local_queues
     }
 
@@ -364,35 +363,24 @@ def counts(local_queues: Iterable[Object], workloads: Iterable[Object]) -> dict[
 def _jobs(service: Service, scope: str) -> dict[str, Object]:
     """Returns the Jobs with a queue by their ids; none where the user may not see them."""
     try:
-        jobs = service.items(f"/apis/batch/v1{scope}/jobs", labelSelector=QUEUE)
+        return {uid_of(job): job for job in service.items(f"/apis/batch/v1{scope}/jobs", labelSelector=QUEUE)}
     except KubernetesError as error:
         if error.code != _FORBIDDEN:
             raise
         return {}
-    return {job["metadata"]["uid"]: job for job in jobs}
-
-
-def _job_uid(workload: Object) -> str:
-    return str((workload["metadata"].get("labels") or {}).get(_JOB_UID, ""))
-
-
-def _waits_for_kueue(job: Object) -> bool:
-    is_over = any(condition(job, kind).get("status") == "True" for kind in ("Failed", "Complete"))
-    return not is_over and (job.get("spec") or {}).get("suspend") is True
 
 
 def _as_workload(job: Object) -> Object:
-    about, spec = job["metadata"], job["spec"]
+    spec, labels = job["spec"], labels_of(job)
     pods = {"count": spec.get("parallelism"), "template": spec.get("template")}
-    priority = {"name": about["labels"].get(PRIORITY, "")}
-    made = {"queueName": about["labels"][QUEUE], "podSets": [pods], "priorityClassRef": priority}
-    return {"metadata": {name: about.get(name) for name in ("namespace", "name", "creationTimestamp")}, "spec": made}
+    priority = {"name": labels.get(PRIORITY, "")}
+    made = {"queueName": labels[QUEUE], "podSets": [pods], "priorityClassRef": priority}
+    return {"metadata": {name: _meta(job, name) for name in ("namespace", "name", "creationTimestamp")}, "spec": made}
 
 
 def _row(workload: Object, job: Object, pending: Sequence[Object] | None, now: float) -> Object:
     """Returns a row of ``queue.sh --json``; *pending* is None where Kueue has not made the *workload*."""
-    about, spec = workload["metadata"], workload.get("spec") or {}
-    told = (job.get("metadata") or {}).get("annotations") or {}
+    about, spec, told = workload["metadata"], workload.get("spec") or {}, annotations_of(job)
     owners = about.get("ownerReferences") or [{}]
     state, since, seen = state_of(workload), since_of(workload), None if pending is None else workload
     is_waiting = state == "WAITING"
@@ -428,34 +416,29 @@ def _order(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 HEAD = ("TEAM", "QUEUE", "CLUSTER", "OWNER", "STATE", "PLACE", "NODES", "GPUS", "PRIORITY", "FOR", "WHY")
 BELOW = frozenset({"QUEUE", "OWNER", "GPUS", "PRIORITY", "WHY"})
-"""What stands under a row where a terminal is too narrow: the reason, and what is asked for once a place is known."""
+"""Columns that stand under a row where a terminal is too narrow: the reason, and what is asked for."""
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Returns the table of *rows* under :data:`HEAD`."""
-    return [
-        [
-            printable(row["team"]) or "?",
-            f"{row['namespace']}/{row['queue']}",
-            row["cluster"],
-            row["owner"],
-            row["state"],
-            f"{row['place']} of {row['waiting']}" if row["place"] else "",
-            str(row["nodes"]),
-            ", ".join(f"{count} {printable(name)}" for name, count in row["gpus"].items()),
-            row["priority_class"] or str(row["priority"] or ""),
-            spell(row["since_s"]) if row["since_s"] is not None else "",
-            _why(row),
-        ]
-        for row in rows
-    ]
-
-
-def _why(row: Mapping[str, Any]) -> str:
-    before = row["preempted"]
-    parts = [row["why"]] if row["why"] else []
-    if before["count"]:
+    found = []
+    for row in rows:
+        before = row["preempted"]
         times = "once" if before["count"] == 1 else f"{before['count']} times"
-        by_whom = f", last by {before['by']}" if before["by"] else ""
-        parts.append(f"preempted {times}{by_whom}")
-    return "; ".join(parts)
+        preempted = f"preempted {times}" + (f", last by {before['by']}" if before["by"] else "")
+        found.append(
+            [
+                printable(row["team"]) or "?",
+                f"{row['namespace']}/{row['queue']}",
+                row["cluster"],
+                row["owner"],
+                row["state"],
+                f"{row['place']} of {row['waiting']}" if row["place"] else "",
+                str(row["nodes"]),
+                ", ".join(f"{count} {printable(name)}" for name, count in row["gpus"].items()),
+                row["priority_class"] or str(row["priority"] or ""),
+                spell(row["since_s"]) if row["since_s"] is not None else "",
+                "; ".join(filter(None, [row["why"], preempted if before["count"] else ""])),
+            ]
+        )
+    return found

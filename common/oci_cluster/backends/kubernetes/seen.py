@@ -40,7 +40,6 @@ _TRIES = 3
 _QUEUE_S = 3.0
 # Before places in a queue are asked for again where Kueue's visibility API, a server of its own, did not tell.
 _NO_PLACES_S = 30.0
-_JOB_UID = "kueue.x-k8s.io/job-uid"
 _FORBIDDEN = 403
 
 
@@ -104,7 +103,7 @@ class Seen:
         if queued:
             with contextlib.suppress(KubernetesError):  # who may not see them is told less
                 workloads = service.items(service.path("workloads"))
-        by_job = {states.labels_of(one).get(_JOB_UID, ""): one for one in workloads}
+        by_job = {states.labels_of(one).get(queue.JOB_UID, ""): one for one in workloads}
         for job in queued:
             found = _queue_state(job, by_job.get(states.uid_of(job)), [])
             self._queued[states.uid_of(job)] = found, self._clock()
@@ -191,7 +190,7 @@ class Seen:
     def _ask_queue(self, job: Object, name: str) -> tuple[State, str]:
         service = self._service
         try:
-            chosen = f"{_JOB_UID}={states.uid_of(job)}"
+            chosen = f"{queue.JOB_UID}={states.uid_of(job)}"
             workload = next(iter(service.items(service.path("workloads"), labelSelector=chosen)), None)
         except KubernetesError as error:
             if error.code not in {_FORBIDDEN, 404}:

@@ -87,6 +87,12 @@ def launch_of(item: Object) -> str:
     return labels_of(item).get(LAUNCH, "")
 
 
+def condition(item: Object, kind: str) -> Mapping[str, Any]:
+    """Returns a condition of an object, empty where there is none."""
+    found = (item.get("status") or {}).get("conditions") or []
+    return next((one for one in found if isinstance(one, Mapping) and one.get("type") == kind), {})
+
+
 def owned_by(pods: Sequence[Object], job: Object) -> list[Object]:
     """Returns the *pods* that the Job controller has made for *job*: anybody may copy a label."""
     uid = uid_of(job)
@@ -367,17 +373,12 @@ def started_of(pod: Object) -> str:
 
 def is_disrupted(pod: Object) -> bool:
     """Returns whether Kubernetes has taken *pod* away: then the Job controller makes another one."""
-    return _condition(pod, "DisruptionTarget").get("status") == "True"
+    return condition(pod, "DisruptionTarget").get("status") == "True"
 
 
 def is_running(pod: Object) -> bool:
     """Returns whether the node's container runs."""
     return "running" in _container(pod)
-
-
-def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
-    met = (pod.get("status") or {}).get("conditions") or []
-    return next((one for one in met if one.get("type") == kind), {})
 
 
 def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
@@ -416,7 +417,7 @@ def _taken(pod: Object, there: NodeState, view: JobView) -> NodeState | None:
         return replace(there, state=State.FAILED, is_lost=True, details=why, cause=why)
     # What Kubernetes takes away comes back; what somebody has deleted is told by the Job a moment later.
     if is_disrupted(pod) or view.is_suspended or (pod.get("metadata") or {}).get("deletionTimestamp"):
-        why = printable(_condition(pod, "DisruptionTarget").get("message") or "")
+        why = printable(condition(pod, "DisruptionTarget").get("message") or "")
         return replace(there, state=State.PREEMPTED, details=why, is_waiting=True)
     return None
 
@@ -437,7 +438,7 @@ def _ended(ended: Mapping[str, Any], pod: Object, there: NodeState, *, is_asked:
         return replace(there, state=State.FAILED, exit_code=None, is_lost=True, details=why)
     cause = ""
     if is_disrupted(pod) and not is_asked and code in _KILLED:  # and with INTERRUPTIBLE=0 nothing takes its place
-        cause = printable(_condition(pod, "DisruptionTarget").get("message") or "Kubernetes took it away")
+        cause = printable(condition(pod, "DisruptionTarget").get("message") or "Kubernetes took it away")
         return replace(there, state=State.FAILED, is_lost=True, details=cause, cause=cause)
     if ended.get("reason") == "OOMKilled":
         limits = (_of_node((pod.get("spec") or {}).get("containers")).get("resources") or {}).get("limits") or {}
@@ -457,7 +458,7 @@ def _pending(pod: Object, there: NodeState) -> NodeState:
     """Returns the state of a node whose container has not started."""
     waiting = _container(pod).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), printable(waiting.get("message") or "")
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = condition(pod, "PodScheduled")
     is_final = reason in _FINAL and not _PASSES.search(message)
     if is_final or (reason == _BACK_OFF and _NO_IMAGE.search(message)):
         # A Secret or ConfigMap that is just being made is there in a moment: only a launch that is whole fails by it.
