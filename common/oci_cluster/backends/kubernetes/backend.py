@@ -156,17 +156,13 @@ class KubernetesBackend:
         # A flag or --env may have named another Kubernetes than the environment.
         names = ("KUBECONFIG", "KUBE_CONTEXT", "NAMESPACE")
         self._given |= {name: plan.settings[name] for name in names if plan.settings.get(name)}
-        launch = requests.resolve(plan, self._read[1], self._root, self._namespace(), say)
+        try:
+            namespace = self.service.namespace
+        except SettingsError:  # a dry run needs no kubeconfig
+            namespace = self._given.get("NAMESPACE") or "default"
+        launch = requests.resolve(plan, self._read[1], self._root, namespace, say)
         self._launches[plan.launch_id] = launch
         return launch.plan
-
-    def _namespace(self) -> str:
-        """Returns the namespace; without a kubeconfig, which a dry run does not need, that of the settings."""
-        try:
-            return self.service.namespace
-        except SettingsError:
-            self.__dict__.pop("service", None)
-            return self._given.get("NAMESPACE") or "default"
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Returns the objects of the launch of *plan*, as ``kubectl apply -f -`` takes them."""
@@ -221,10 +217,9 @@ class KubernetesBackend:
         """Returns the Job's name, its limit on time, and its ports."""
         from oci_cluster.backends.kubernetes.jobs import node_ports
 
-        ttl = plan.environment.get("TTL", "")
         is_queued = cluster.handle in self._queued
         queued = ", without its time in the queue and lives that were interrupted" if is_queued else ""
-        bound = f"ends after {ttl} at the latest (TTL{queued})"
+        bound = f"ends after {plan.environment.get('TTL', '')} at the latest (TTL{queued})"
         end = bound if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
         ports = node_ports(self.service, cluster.handle) if plan.settings.get("EXPOSE_SERVICE") else ""
         return f"Job {cluster.handle} in namespace {self.service.namespace}; {end}{ports and f'; {ports}'}"
@@ -255,7 +250,9 @@ class KubernetesBackend:
         _have_asked(self)
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
-            key = requests.launch_key_of(secret) or self._kept_key(cluster)
+            key = requests.launch_key_of(secret)
+            with contextlib.suppress(LostPlanError):  # a launch of this checkout was killed before it made its Secret
+                key = key or Plan.load(cluster.directory, self._root).launch_key
             own = own_work_dirs(self._given, cluster, self._root)
             self._plans[cluster.handle] = states.plan_of(cluster, job, key, self._root, own)
         if cluster.handle in self._plans:
@@ -263,13 +260,6 @@ class KubernetesBackend:
         plan = Plan.load(cluster.directory, self._root)
         # What was told is in its directory, as files.
         return replace(plan, work_dir=f"file://{cluster.directory.parent}") if _is_told(plan) else plan
-
-    def _kept_key(self, cluster: Cluster) -> str:
-        """Returns the key of a launch of this checkout that was killed before it made its Secret."""
-        try:
-            return Plan.load(cluster.directory, self._root).launch_key
-        except LostPlanError:
-            return ""
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
         """Returns the nodes' states, in two or three requests; what :meth:`find` has just seen is not asked again."""
@@ -279,10 +269,8 @@ class KubernetesBackend:
             return {cluster.launch_id: kept.read_states(cluster) if found is None else found}
         there = self._seen.noted()
         if clusters and not there:
-            service = self.service
-            jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
-            there = {states.name_of(job) for job in jobs}
-            self._seen.note_all(jobs)
+            self._seen.note_all(self.service.items(self.service.path("jobs"), labelSelector=requests.LAUNCH))
+            there = self._seen.noted()
         return {
             cluster.launch_id: self._seen.noted_states(cluster)
             if cluster.handle in there
@@ -304,8 +292,7 @@ class KubernetesBackend:
         seen, job = self._seen, cluster.handle
         if follow:
             seen.is_copied(job)
-        told = lambda name, body: seen.note_line(job, name, body)  # noqa: E731 - one expression
-        pods = lambda: seen.newest(cluster)  # noqa: E731 - likewise
+        pods, told = partial(seen.newest, cluster), partial(seen.note_line, job)
         return PodLogs(self.service, pods, cluster, directory, follow=follow, told=told)
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:  # noqa: ARG002 - made by each dial
@@ -327,7 +314,24 @@ class KubernetesBackend:
             return
         with contextlib.suppress(ClusterError), kept.alone(cluster):
             plan = self.load(cluster)
-            _keep(cluster, plan, states, self._seen.told(cluster.handle) if _is_told(plan) else None, None)
+            self._keep(cluster, plan, states, with_logs=False)
+
+    def _keep(self, cluster: Cluster, plan: Plan, nodes: Sequence[NodeState], *, with_logs: bool) -> None:
+        """Writes what *cluster* has told, and how its *nodes* ended, to its directory."""
+        directory = cluster.directory
+        try:
+            if not (directory / FILE).exists():
+                write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
+            if _is_told(plan):  # else a work dir has files and logs
+                for name, body in self._seen.told(cluster.handle).items():
+                    if body:
+                        write_whole(directory / name, body)
+                if with_logs:
+                    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+                        _bring_logs(self.logs(cluster, Path(scratch), follow=False), directory / "logs")
+            kept.write_states(cluster, nodes)
+        except OSError as error:
+            raise not_writable(directory, error) from error
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Returns a reason where *cluster* has ended."""
@@ -353,8 +357,7 @@ class KubernetesBackend:
             if found is None:
                 return
             plan = self.load(cluster)
-            told = self._seen.told(cluster.handle) if _is_told(plan) else None
-            _keep(cluster, plan, found, told, partial(self.logs, follow=False))
+            self._keep(cluster, plan, found, with_logs=True)
             self.remove(cluster, say)
         what = "logs are" if _is_told(plan) else "a record of it is"
         say(f"{what} in {cluster.directory}")
@@ -380,32 +383,6 @@ def _have_asked(backend: KubernetesBackend) -> None:
 
 def _is_told(plan: Plan) -> bool:
     return plan.work_dir.startswith(f"{requests.PROTOCOL}://")
-
-
-def _keep(
-    cluster: Cluster,
-    plan: Plan,
-    nodes: Sequence[NodeState],
-    told: Mapping[str, bytes] | None,
-    logs: Callable[[Cluster, Path], LogCopy] | None,
-) -> None:
-    """Writes *told* files, whole *logs*, and how *nodes* ended to the cluster's directory.
-
-    None for *told*: a work dir has files and logs. None for *logs*: they stay with the pods.
-    """
-    directory = cluster.directory
-    try:
-        if not (directory / FILE).exists():
-            write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
-        for name, body in (told or {}).items():
-            if body:
-                write_whole(directory / name, body)
-        if told is not None and logs is not None:
-            with tempfile.TemporaryDirectory(dir=directory) as scratch:
-                _bring_logs(logs(cluster, Path(scratch)), directory / "logs")
-        kept.write_states(cluster, nodes)
-    except OSError as error:
-        raise not_writable(directory, error) from error
 
 
 def _bring_logs(copy: LogCopy, to: Path) -> None:

@@ -103,8 +103,13 @@ class Jobs:
         tried = service.create(service.path("jobs"), job, dry_run=True)
         queue = states.labels_of(tried).get(requests.QUEUE)
         if not queue and (tried.get("spec") or {}).get("suspend"):
+            names: list[str] = []
+            with contextlib.suppress(KubernetesError):  # who may not list them is told less
+                names = sorted(printable(states.name_of(one)) for one in service.items(service.path("localqueues")))
+            there = f"there are: {', '.join(names)} (--queue {names[0]})" if names else ""
             raise SettingsError(
-                f"Kueue suspends each Job of namespace {service.namespace} that names no queue; {self._queues()}"
+                f"Kueue suspends each Job of namespace {service.namespace} that names no queue; "
+                f"{there or 'ask its administrator for one, and set --queue'}"
             )
         if not queue:
             return job
@@ -113,41 +118,26 @@ class Jobs:
         annotations = {**meta["annotations"], requests.ELASTIC: "true"}
         return {**job, "metadata": {**meta, "labels": labels, "annotations": annotations}}
 
-    def _queues(self) -> str:
-        service, names = self._service, []
-        with contextlib.suppress(KubernetesError):  # who may not list them is told less
-            names = sorted(printable(states.name_of(one)) for one in service.items(service.path("localqueues")))
-        if not names:
-            return "ask its administrator for one, and set --queue"
-        return f"there are: {', '.join(names)} (--queue {names[0]})"
-
     def grow(self, cluster: Cluster, nodes: Sequence[Node]) -> None:
         """Adds *nodes*, whose ranks are the next ones, to the Job."""
-        job = self._job(cluster)
+        job = self._seen.job(cluster.handle)
+        if job is None or states.JobView.of(job).is_finished:
+            raise UsageError(f"{cluster.name} has ended; launch it again: scripts/launch.sh")
         size, ended = states.size_of(job), set(states.annotations_of(job).get(requests.ENDED, "").split())
+        names = [node.name for node in nodes]
         if sorted(node.rank for node in nodes) != list(range(size, size + len(nodes))):
-            names = ", ".join(node.name for node in nodes)
-            raise BackendError(f"{names} cannot be started: the next node of {cluster.name} has rank {size}")
-        self._resize(cluster, size, size + len(nodes), ended - {node.name for node in nodes})
+            raise BackendError(f"{', '.join(names)} cannot be started: the next node of {cluster.name} has rank {size}")
+        self._resize(cluster.handle, size, size + len(nodes), _ended(ended - set(names)))
 
-    def _resize(
-        self, cluster: Cluster, old: int, new: int, ended: Collection[str], unstarted: Collection[str] = ()
-    ) -> None:
-        """Resizes the Job from *old* to *new* nodes, unless it has changed; notes those *ended* on purpose."""
+    def _resize(self, job: str, old: int, new: int, annotations: Mapping[str, str]) -> None:
+        """Resizes *job* from *old* to *new* nodes, unless it has changed."""
         change = [
             {"op": "test", "path": "/spec/completions", "value": old},
             {"op": "replace", "path": "/spec/completions", "value": new},
             {"op": "replace", "path": "/spec/parallelism", "value": new},
-            {"op": "add", "path": f"/metadata/annotations/{requests.ENDED}", "value": " ".join(sorted(ended))},
-            {"op": "add", "path": f"/metadata/annotations/{requests.UNSTARTED}", "value": " ".join(unstarted)},
+            *({"op": "add", "path": f"/metadata/annotations/{name}", "value": t} for name, t in annotations.items()),
         ]
-        self._service.patch(self._service.path("jobs", cluster.handle), change, kind="json")
-
-    def _job(self, cluster: Cluster) -> dict[str, Any]:
-        job = self._seen.job(cluster.handle)
-        if job is None or states.JobView.of(job).is_finished:
-            raise UsageError(f"{cluster.name} has ended; launch it again: scripts/launch.sh")
-        return job
+        self._service.patch(self._service.path("jobs", job), change, kind="json")
 
     def _stop_if_told(self) -> None:
         if self._is_stopped():
@@ -174,18 +164,15 @@ class Jobs:
             return
         view = states.JobView.of(job)
         waiting |= {state.node for state in found if state.is_waiting}
-        unstarted = sorted(view.unstarted | waiting & wanted)
+        # A main that is gone was not ended by this, and was lost.
+        ended = {requests.ALL} if "MAIN" in wanted else view.ended | wanted
+        annotations = _ended(ended, view.unstarted | waiting & wanted)
         if "MAIN" in wanted or wanted == running:
             if not view.is_finished and requests.ALL not in view.ended:
-                # A main that is gone was not ended by this, and was lost.
-                names = {requests.ALL} if "MAIN" in wanted else view.ended | wanted
-                annotations = {requests.ENDED: " ".join(sorted(names)), requests.UNSTARTED: " ".join(unstarted)}
                 self.end_all(cluster.handle, annotations)
         elif (new := _size_without(found[: states.size_of(job)], wanted)) is not None:
-            self._resize(cluster, states.size_of(job), new, view.ended | wanted, unstarted)
+            self._resize(cluster.handle, states.size_of(job), new, annotations)
         else:
-            ended = " ".join(sorted(view.ended | wanted))
-            annotations = {requests.ENDED: ended, requests.UNSTARTED: " ".join(unstarted)}
             self._service.patch(self._service.path("jobs", cluster.handle), {"metadata": {"annotations": annotations}})
             self._delete_pods(cluster, wanted, grace_s=None)
         if at_once:
@@ -202,9 +189,8 @@ class Jobs:
             if not any(state.node == "MAIN" and not state.is_running for state in found):
                 return found
             view = states.JobView.of(self._seen.job(cluster.handle) or {})
-            if view.is_finished or 0 in view.failed | view.completed:
-                return found
-            if self._clock() - began > _COUNTED_S:
+            is_counted = view.is_finished or 0 in view.failed | view.completed
+            if is_counted or self._clock() - began > _COUNTED_S:
                 return found
             self._sleep(0.2)
 
@@ -240,7 +226,8 @@ class Jobs:
         there = service.find(service.path("jobs", name))
         if there is not None and states.launch_of(there) == cluster.launch_id:
             service.delete(service.path("jobs", name))
-        grace_s = _grace_of(there)
+        pods = (((there or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+        grace_s = float(pods.get("terminationGracePeriodSeconds", 30))
         began, is_forced = self._clock(), False
         while True:
             left = {kind: self._left(kind, cluster, name) for kind in _OWNED}
@@ -261,17 +248,16 @@ class Jobs:
             self._sleep(0.2)
 
 
+def _ended(nodes: Collection[str], unstarted: Collection[str] = ()) -> dict[str, str]:
+    """Returns the annotations of nodes that were ended on purpose, and of those among them that had not started."""
+    return {requests.ENDED: " ".join(sorted(nodes)), requests.UNSTARTED: " ".join(sorted(unstarted))}
+
+
 def node_ports(service: Service, name: str) -> str:
     """Returns the ports of every machine that lead to main of the Job *name*, in words; empty without any."""
     found = service.find(service.path("services", f"{name}-main")) or {}
     pairs = [(port.get("port"), port.get("nodePort")) for port in (found.get("spec") or {}).get("ports") or []]
     return ", ".join(f"port {port} of main is {number} of every machine" for port, number in pairs)
-
-
-def _grace_of(job: Mapping[str, Any] | None) -> float:
-    template = ((job or {}).get("spec") or {}).get("template") or {}
-    seconds = (template.get("spec") or {}).get("terminationGracePeriodSeconds")
-    return float(seconds) if isinstance(seconds, int) else 30.0
 
 
 def _size_without(places: Sequence[NodeState], nodes: Collection[str]) -> int | None:

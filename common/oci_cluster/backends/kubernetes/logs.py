@@ -182,7 +182,8 @@ class PodLogs:
             if not (has_ended or states.is_running(pod)):
                 continue
             uid = states.uid_of(pod)
-            if uid not in self._readers and (has_ended or self._may_follow()):
+            is_room = not self._follow or len(self._readers) - len(self._done) < _AT_ONCE
+            if uid not in self._readers and (has_ended or is_room):
                 log = self._log_of(node)
                 told = self._told if node == "MAIN" else (lambda _name, _body: None)
                 reader = _Reader(self._service, pod, log, told, follow=self._follow and not has_ended)
@@ -202,9 +203,6 @@ class PodLogs:
                     path.unlink(missing_ok=True)
             self._logs[node] = StampedLog(self.directory, node)
         return self._logs[node]
-
-    def _may_follow(self) -> bool:
-        return not self._follow or len(self._readers) - len(self._done) < _AT_ONCE
 
     def drain(self, pause: Callable[[], bool], say: Say) -> None:  # noqa: ARG002 - seconds, and nothing to say
         """Waits for what readers still bring of pods that Kubernetes has taken away."""

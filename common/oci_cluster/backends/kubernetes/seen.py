@@ -177,33 +177,29 @@ class Seen:
 
     def _why_queued(self, job: Object) -> tuple[State, str]:
         """Returns the state and the reason of a suspended *job*: FAILED never starts, CANCELED does not come back."""
-        name = states.labels_of(job).get(QUEUE, "")
+        name, uid = states.labels_of(job).get(QUEUE, ""), states.uid_of(job)
         if not name:
             return State.ACCEPTED, "its Job is suspended"
-        known, asked_at = self._queued.get(states.uid_of(job), ((State.QUEUED, ""), -_QUEUE_S))
+        known, asked_at = self._queued.get(uid, ((State.QUEUED, ""), -inf))
         if self._clock() - asked_at < _QUEUE_S:
             return known
-        found = self._ask_queue(job, name)
-        self._queued[states.uid_of(job)] = found, self._clock()
-        return found
-
-    def _ask_queue(self, job: Object, name: str) -> tuple[State, str]:
-        service = self._service
         try:
-            chosen = f"{queue.JOB_UID}={states.uid_of(job)}"
-            workload = next(iter(service.items(service.path("workloads"), labelSelector=chosen)), None)
+            found = self._service.items(self._service.path("workloads"), labelSelector=f"{queue.JOB_UID}={uid}")
         except KubernetesError as error:
             if error.code not in {_FORBIDDEN, 404}:
                 raise
-            return State.QUEUED, f"in {name}; you may not see why (kueue-batch-user-role shows it)"
-        return _queue_state(job, workload, self._pending(service, name))
+            told = State.QUEUED, f"in {name}; you may not see why (kueue-batch-user-role shows it)"
+        else:
+            told = _queue_state(job, next(iter(found), None), self._pending(name))
+        self._queued[uid] = told, self._clock()
+        return told
 
-    def _pending(self, service: Service, queue_name: str) -> list[Object]:
+    def _pending(self, queue_name: str) -> list[Object]:
         """Returns what waits in a queue; after a failure it is not asked again at once."""
         if self._clock() < self._places_at:
             return []
         try:
-            return queue.pending_workloads(service, service.namespace, queue_name)
+            return queue.pending_workloads(self._service, self._service.namespace, queue_name)
         except KubernetesError:  # then it is told without its place
             self._places_at = self._clock() + _NO_PLACES_S
             return []
