@@ -108,7 +108,6 @@ class Access:
         return None if has_own else _Plugin(self.user["exec"], self.cluster)
 
     def _impersonation(self) -> list[tuple[str, str]]:
-        """Returns the headers by which the user asks in the name of somebody else."""
         user = self.user
         headers = [("Impersonate-User", user.get("as")), ("Impersonate-Uid", user.get("as-uid"))]
         headers += [("Impersonate-Group", group) for group in user.get("as-groups") or []]
@@ -180,7 +179,6 @@ def open_access(given: Mapping[str, str]) -> Access:
 
 
 def _of_token(token: str, server: str, ca: str, namespace: str) -> SingleConfig:
-    """Returns what asks *server*, whose authority is *ca*, PEM, with a bearer *token*."""
     authority = base64.b64encode(ca.encode()).decode() if ca else None
     cluster = Cluster(server=server, certificate_auth_data=authority)
     return _only(KubeConfig.from_one(cluster=cluster, user=User(token=token), namespace=namespace or None).get())
@@ -231,7 +229,6 @@ def _read(files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _absolute(file: Path, word: str, entry: Entry) -> dict[str, Any]:
-    """Returns an *entry* of *file* whose paths no longer depend on where it is."""
     folder = file.absolute().parent
     absolute: dict[str, Any] = {name: str(folder / entry[name]) for name in _PATHS[word] if entry.get(name)}
     plugin = entry.get("exec")
@@ -277,7 +274,6 @@ class _Credential:
     key: str
 
     def certify(self, tls: ssl.SSLContext) -> None:
-        """Has *tls* show the certificate, where there is one."""
         if not self.certificate:
             return
         with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads files alone; the folder is private
@@ -356,8 +352,6 @@ def _credential_of(status: Entry) -> _Credential:
 
 
 class _PluginAuth(httpx.Auth):
-    """Authenticates a request with the credential of a program."""
-
     def __init__(self, plugin: _Plugin, tls: ssl.SSLContext) -> None:
         self._plugin, self._tls = plugin, tls
 

@@ -317,7 +317,6 @@ class KubernetesBackend:
             self._keep(cluster, plan, states, with_logs=False)
 
     def _keep(self, cluster: Cluster, plan: Plan, nodes: Sequence[NodeState], *, with_logs: bool) -> None:
-        """Writes what *cluster* has told, and how its *nodes* ended, to its directory."""
         directory = cluster.directory
         try:
             if not (directory / FILE).exists():

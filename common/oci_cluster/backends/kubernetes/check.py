@@ -111,7 +111,6 @@ def _looks(
 
 
 def _named(service: Service, settings: Settings, count: int) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
-    """Yields the items of objects that settings name."""
     for name in settings["pull_secrets"]:
         yield "pull secret", partial(_pull_secret, service, name, settings["image"])
     for name in settings["env_secrets"]:
@@ -146,7 +145,6 @@ def _reached(service: Service, given: Mapping[str, str]) -> Finding:
 
 
 def _namespace(service: Service) -> Iterator[Finding]:
-    """Yields whether the namespace is there, so that things can be made in it."""
     name = service.namespace
     make = f"kubectl create namespace {name}"
     told = f"{name} is there"
@@ -174,7 +172,6 @@ def _namespace(service: Service) -> Iterator[Finding]:
 
 
 def _job(service: Service, job: dict[str, Any]) -> Iterator[Finding]:
-    """Yields whether the API would take the cluster's *job*, and its pods."""
     known = len(service.warnings)
     try:
         service.create(service.path("jobs"), job, dry_run=True)
@@ -292,7 +289,6 @@ RIGHTS: tuple[Right, ...] = (
 
 
 def _rights(service: Service) -> Iterator[Finding]:
-    """Yields which rights of the Role are missing, kind by kind."""
     missing: dict[str, list[Right]] = {}
     for right in RIGHTS:
         if not service.may(right.verb, right.resource, right.group):
@@ -337,7 +333,6 @@ def _machines(service: Service, spec: Object, wanted: Mapping[str, Decimal], cou
 
 
 def _mend(reasons: Counter[str]) -> str:
-    """Returns what helps against the most frequent of *reasons*."""
     most = reasons.most_common(1)[0][0] if reasons else ""
     if most == "too small":
         return "choose smaller CPUS, MEMORY or GPUS, or add larger machines"

@@ -59,7 +59,6 @@ class _Reader:
         self.error: KubernetesError | None = None
 
     def start(self) -> _Reader:
-        """Begins to copy."""
         self._thread.start()
         return self
 
@@ -69,7 +68,6 @@ class _Reader:
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """Copies no more."""
         self._is_closed = True
         if self._answer is not None:
             self._answer.close()
@@ -96,7 +94,6 @@ class _Reader:
         self._log.flush()
 
     def _copy(self) -> None:
-        """Copies what comes until the log's end."""
         since = {"sinceTime": self._last.decode()} if self._last else {}
         rest = b""
         with self._service.stream(

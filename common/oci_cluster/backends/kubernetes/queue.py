@@ -230,7 +230,6 @@ def seconds_since(told: str, now: float) -> float | None:
 
 
 def _since(workload: Object, now: float) -> str:
-    """Returns how long a cluster has been waiting, and what had ended it where it ran before."""
     evicted = condition(workload, "Evicted")
     if evicted.get("status") != "True":
         return f"queued {_age(workload, now)}"

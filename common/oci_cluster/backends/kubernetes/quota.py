@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,10 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
         elif not with_kueue:
             raise BackendError(f"{NO_QUEUE}; no team can be held or resumed; scripts/list.sh shows the clusters")
         elif action == "queue":
-            _queue(service, words[0] if words else "", options, out)
+            rows, notes = queue.look(service, words[0] if words else "")
+            for note in notes:
+                out.say(note)
+            _print(rows, out.screen.table(queue.HEAD, queue.table(rows), queue.BELOW), options, out)
         else:
             policy = "None" if action == "resume" else "HoldAndDrain" if "--drain" in options else "Hold"
             _hold(service, words[1], policy, out)
@@ -114,14 +118,12 @@ def _apply(service: Service, table: Object, file: str, options: Options, out: Ou
     for note in hints(table, with_kueue=with_kueue):
         out.say(note)
     changes += [(item, "removed" if prune else "kept", []) for item in surplus]
-    if changes:
-        out.show(
-            "\n".join("\n    ".join([f"{_SIGNS[what]} {_name_of(item)} {what}", *its]) for item, what, its in changes)
-        )
+    for item, what, its in changes:
+        out.show("\n    ".join([f"{_SIGNS[what]} {_name_of(item)} {what}", *its]))
     if surplus and not prune:
         out.say("what is marked ! is not in the table any more, and stays; --prune removes it")
-    done = [what for _, what, _ in changes]
-    counts = ", ".join(f"{done.count(what)} {what}" for what in ("added", "changed", "removed") if what in done)
+    done = Counter(what for _, what, _ in changes)
+    counts = ", ".join(f"{done[what]} {what}" for what in ("added", "changed", "removed") if done[what])
     if not counts:
         out.say(f"nothing changes: all is as {file} says")
         return
@@ -187,7 +189,6 @@ def _advice(body: Object, error: KubernetesError) -> str:
 
 
 def _differences(now: Object, then: Object) -> list[str]:
-    """Returns the lines by which *then*, of a dry run, differs from *now*."""
     found = list(difflib.unified_diff([*_lines(now)], [*_lines(then)], lineterm="", n=0))[2:]
     return [printable(f"{line[0]} {line[1:]}") for line in found if not line.startswith("@@")]
 
@@ -276,13 +277,6 @@ def _cluster_queues(service: Service) -> list[Object]:
 def _counts(service: Service) -> dict[str, tuple[int, int]]:
     """Returns how many clusters of each team run and wait; Kueue's own figure is late for a held team."""
     return queue.counts(*(service.items(f"{KUEUE}/{kind}") for kind in ("localqueues", "workloads")))
-
-
-def _queue(service: Service, team: str, options: Options, out: Out) -> None:
-    rows, notes = queue.look(service, team)
-    for note in notes:
-        out.say(note)
-    _print(rows, out.screen.table(queue.HEAD, queue.table(rows), queue.BELOW), options, out)
 
 
 def _print(found: object, table: str, options: Options, out: Out) -> None:

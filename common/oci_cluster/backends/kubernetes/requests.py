@@ -150,7 +150,6 @@ def resolve(plan: Plan, settings: Mapping[str, Any], root: Path, namespace: str,
 
 
 def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code) -> dict[str, str]:
-    """Returns the environment of all nodes."""
     work_dir = plan.work_dir or f"main://{name}-0.{name}:{settings['port']}"
     told = dict(_TOLD_DEFAULTS) if work_dir.startswith("main://") else {}
     if "HEARTBEAT_TIMEOUT" in plan.environment:  # the interval that nodes derive from it is never too long for it

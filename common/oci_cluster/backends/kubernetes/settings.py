@@ -167,7 +167,6 @@ def _list_of(parse: Callable[[str], T]) -> Callable[[str], list[T]]:
 
 
 def _user(text: str) -> int:
-    """Returns the uid of an ordinary user."""
     if not re.fullmatch(r"[1-9]\d{0,9}", text) or int(text) >= 2**31:
         root = ", as root runs no pod of this project (POD_PATCH may have it otherwise)" if text == "0" else ""
         raise ValueError(f"'{text}' is not the number of an ordinary user, such as {_USER}{root}")
@@ -184,7 +183,6 @@ def _cpus(text: str) -> str:
 
 
 def _size(text: str) -> str:
-    """Returns a size such as ``4g`` as Kubernetes writes it."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError(f"'{text}' is not a size such as 512m or 4g")

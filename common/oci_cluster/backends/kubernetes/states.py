@@ -355,7 +355,6 @@ def _lost(node: str, why: str) -> NodeState:
 
 
 def _container(pod: Object) -> Mapping[str, Any]:
-    """Returns the state of the node's container in *pod*."""
     return _of_node((pod.get("status") or {}).get("containerStatuses")).get("state") or {}
 
 
@@ -455,7 +454,6 @@ def _ended(ended: Mapping[str, Any], pod: Object, there: NodeState, *, is_asked:
 
 
 def _pending(pod: Object, there: NodeState) -> NodeState:
-    """Returns the state of a node whose container has not started."""
     waiting = _container(pod).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), printable(waiting.get("message") or "")
     scheduled = condition(pod, "PodScheduled")
@@ -477,7 +475,6 @@ def _pending(pod: Object, there: NodeState) -> NodeState:
 
 
 def _second_of(text: Any) -> str:
-    """Returns a time of the API's where it is of our form."""
     return str(text) if _CREATED.fullmatch(str(text or "")) else ""
 
 

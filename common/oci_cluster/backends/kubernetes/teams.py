@@ -131,19 +131,15 @@ def read_table(path: Path) -> Object:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {getattr(error, 'strerror', '') or error}") from error
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+        mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
         line = f":{mark.line + 1}" if mark else ""
-        raise SettingsError(
-            f"{path}{line}: this is no YAML: {printable(getattr(error, 'problem', None) or error)}"
-        ) from error
+        raise SettingsError(f"{path}{line}: this is no YAML: {printable(what)}") from error
     reader = _Reader(path)
     table = reader.table(reader.read(root, _SCHEMA, "") if root else {})
     if reader.problems:
-        ordered = [text for _, text in sorted(reader.problems, key=lambda one: one[0])]
+        ordered = [f"  {text}" for _, text in sorted(reader.problems, key=lambda one: one[0])]
         count = "1 thing is" if len(ordered) == 1 else f"{len(ordered)} things are"
-        raise SettingsError(
-            f"{count} wrong in {path}, and nothing was changed:\n" + "\n".join(f"  {text}" for text in ordered)
-        )
+        raise SettingsError("\n".join([f"{count} wrong in {path}, and nothing was changed:", *ordered]))
     return table
 
 
@@ -162,7 +158,6 @@ class _Reader:
         self.problems.append((line, f"{self.path}:{line}: {told}"))
 
     def read(self, node: yaml.Node, rule: _Rule, place: str) -> Any:
-        """Returns *node* as parsed by a *rule*."""
         if isinstance(rule, tuple):
             rule = rule[isinstance(node, yaml.MappingNode)]
         if isinstance(rule, dict):

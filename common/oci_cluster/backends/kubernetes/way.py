@@ -88,7 +88,6 @@ class PodWay:
         return open_line(self._service.access, path, self._port, self._is_answered)
 
     def _pod(self) -> Object:
-        """Returns the pod that the node is now."""
         service = self._service
         chosen = f"{LAUNCH}={states.launch_of(self._job)},{INDEX}={rank_of(self._node)}"
         found = states.owned_by(service.items(service.path("pods"), labelSelector=chosen), self._job)
@@ -157,7 +156,6 @@ class PortLine:
                     raise EOFError from None
 
     def _next(self, timeout_s: float) -> bytes:
-        """Returns the next bytes that come."""
         while True:
             try:
                 message = self._websocket.recv(timeout=timeout_s)
