@@ -95,19 +95,19 @@ class Access:
 
     def auth_with(self, tls: ssl.SSLContext) -> httpx.Auth:
         """Returns the authentication of a request; *tls* gets each new certificate that a program prints."""
-        if self._plugin is not None:
-            own: httpx.Auth = _PluginAuth(self._plugin, tls)
-        else:
+        own = httpx.Auth()
+        if self._plugin is None:
             with self._usable():
-                own = client_adapter.user_auth(self.config.user) or httpx.Auth()
-        return _Asking(own, self._impersonation(), self.server_name)
+                own = client_adapter.user_auth(self.config.user) or own
+        return _Asking(self, own, self._plugin, tls)
 
     @cached_property
     def _plugin(self) -> _Plugin | None:
         has_own = not self.user.get("exec") or self.user.get("token") or self.user.get("tokenFile")
         return None if has_own else _Plugin(self.user["exec"], self.cluster)
 
-    def _impersonation(self) -> list[tuple[str, str]]:
+    def impersonation(self) -> list[tuple[str, str]]:
+        """Returns the headers by which the user asks in the name of somebody else."""
         user = self.user
         headers = [("Impersonate-User", user.get("as")), ("Impersonate-Uid", user.get("as-uid"))]
         headers += [("Impersonate-Group", group) for group in user.get("as-groups") or []]
@@ -124,7 +124,7 @@ class Access:
                 return httpx.create_ssl_context()
             tls = client_adapter.verify_cluster(config.cluster, config.user, config.abs_file)
         if self._plugin is not None:
-            self._plugin.credential().certify(tls)
+            self._plugin.certify(tls)
         return tls
 
     @contextmanager
@@ -138,16 +138,26 @@ class Access:
 
 
 class _Asking(httpx.Auth):
-    """Adds impersonation and the server's name to each request of another auth."""
+    """Says in each request who asks, whom they stand for, and what the server is called."""
 
-    def __init__(self, own: httpx.Auth, impersonation: Sequence[tuple[str, str]], server_name: str | None) -> None:
-        self._own, self._impersonation, self._server_name = own, impersonation, server_name
+    def __init__(self, access: Access, own: httpx.Auth, plugin: _Plugin | None, tls: ssl.SSLContext) -> None:
+        self._access, self._own, self._plugin, self._tls = access, own, plugin, tls
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        request.headers = httpx.Headers([*request.headers.multi_items(), *self._impersonation])
-        if self._server_name:
-            request.extensions = {**request.extensions, "sni_hostname": self._server_name}
-        yield from self._own.sync_auth_flow(request)
+        request.headers = httpx.Headers([*request.headers.multi_items(), *self._access.impersonation()])
+        if self._access.server_name:
+            request.extensions = {**request.extensions, "sni_hostname": self._access.server_name}
+        if self._plugin is None:
+            yield from self._own.sync_auth_flow(request)
+            return
+        self._plugin.say(request)
+        response = yield request
+        if response.status_code == 401:  # HTTP's: the program's answer is not known (any more)
+            response.read()
+            self._plugin.ask()
+            self._plugin.certify(self._tls)
+            self._plugin.say(request)
+            yield request
 
 
 def open_access(given: Mapping[str, str]) -> Access:
@@ -266,19 +276,22 @@ def _chosen(files: Sequence[Path], context: str) -> tuple[SingleConfig, Entry, E
 # --- Programs of a kubeconfig that say who asks: by a token, or by a certificate --------------------------------------
 
 
-@dataclass(frozen=True)
-class _Credential:
-    token: str
-    certificate: str
-    """PEM; empty where it is by the token that one asks."""
-    key: str
+class _Plugin:
+    """A credential plugin: run once, and again when the API refuses its answer."""
+
+    def __init__(self, plugin: Entry, cluster: Entry) -> None:
+        self._plugin, self._cluster = plugin, cluster
+        # What it has printed: a token, or a certificate with its key, PEM.
+        self._token = self._certificate = self._key = ""
 
     def certify(self, tls: ssl.SSLContext) -> None:
-        if not self.certificate:
+        """Has *tls* show the certificate, where there is one."""
+        self._ask_first()
+        if not self._certificate:
             return
         with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads files alone; the folder is private
             file = Path(folder, "client.pem")
-            file.write_text(f"{self.certificate}\n{self.key}\n")
+            file.write_text(f"{self._certificate}\n{self._key}\n")
             try:
                 tls.load_cert_chain(file)
             except ssl.SSLError as error:
@@ -286,18 +299,17 @@ class _Credential:
                     f"the certificate that a program of your kubeconfig has printed cannot be used: {printable(error)}"
                 ) from error
 
+    def say(self, request: httpx.Request) -> None:
+        """Puts the answer into *request*."""
+        self._ask_first()
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        if self._certificate:  # a connection that is kept would go on with the certificate that it began with
+            request.headers["Connection"] = "close"
 
-class _Plugin:
-    """A credential plugin: run once, and again when the API refuses its answer."""
-
-    def __init__(self, plugin: Entry, cluster: Entry) -> None:
-        self._plugin, self._cluster = plugin, cluster
-        self._credential: _Credential | None = None
-
-    def credential(self, *, anew: bool = False) -> _Credential:
-        if self._credential is None or anew:
-            self._credential = self._ask()
-        return self._credential
+    def _ask_first(self) -> None:
+        if not (self._token or self._certificate):
+            self.ask()
 
     def _info(self) -> str:
         plugin, cluster = self._plugin, self._cluster
@@ -313,7 +325,8 @@ class _Plugin:
                     spec["cluster"]["config"] = extension.get("extension")
         return json.dumps({"apiVersion": str(plugin.get("apiVersion") or ""), "kind": "ExecCredential", "spec": spec})
 
-    def _ask(self) -> _Credential:
+    def ask(self) -> None:
+        """Runs the program, and keeps its answer."""
         plugin = self._plugin
         command = [str(plugin["command"]), *map(str, plugin.get("args") or [])]
         try:
@@ -332,7 +345,7 @@ class _Plugin:
                 raise ValueError(
                     f"it ended with {done.returncode}: {done.stderr.decode(errors='replace').strip()[-500:]}"
                 )
-            return _credential_of(json.loads(done.stdout)["status"])
+            self._take(json.loads(done.stdout)["status"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, subprocess.TimeoutExpired) as error:
             what = printable(f"{type(error).__name__} {error}" if isinstance(error, KeyError) else error)
             hint = printable(plugin.get("installHint") or "") if isinstance(error, FileNotFoundError) else ""
@@ -341,33 +354,11 @@ class _Plugin:
                 f"'{name}', which your kubeconfig names for a token, gave none: {what} {hint}".rstrip()
             ) from error
 
-
-def _credential_of(status: Entry) -> _Credential:
-    token, certificate, key = (status.get(name) or "" for name in ("token", "clientCertificateData", "clientKeyData"))
-    if not all(isinstance(text, str) and text.isascii() for text in (token, certificate, key)):
-        raise ValueError("what it printed is no text")
-    if not token.isprintable() or not (token or (certificate and key)):
-        raise ValueError("it printed neither a token nor a certificate with its key")
-    return _Credential(token, certificate, key)
-
-
-class _PluginAuth(httpx.Auth):
-    def __init__(self, plugin: _Plugin, tls: ssl.SSLContext) -> None:
-        self._plugin, self._tls = plugin, tls
-
-    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Retries once with a new answer of the program when the API does not accept this one."""
-        self._say(request, self._plugin.credential())
-        response = yield request
-        if response.status_code == 401:  # HTTP's: not known
-            response.read()
-            credential = self._plugin.credential(anew=True)
-            credential.certify(self._tls)
-            self._say(request, credential)
-            yield request
-
-    def _say(self, request: httpx.Request, credential: _Credential) -> None:
-        if credential.token:
-            request.headers["Authorization"] = f"Bearer {credential.token}"
-        if credential.certificate:  # a connection that is kept would go on with the certificate that it began with
-            request.headers["Connection"] = "close"
+    def _take(self, status: Entry) -> None:
+        names = ("token", "clientCertificateData", "clientKeyData")
+        token, certificate, key = (status.get(name) or "" for name in names)
+        if not all(isinstance(text, str) and text.isascii() for text in (token, certificate, key)):
+            raise ValueError("what it printed is no text")
+        if not token.isprintable() or not (token or (certificate and key)):
+            raise ValueError("it printed neither a token nor a certificate with its key")
+        self._token, self._certificate, self._key = token, certificate, key
