@@ -1,4 +1,4 @@
-"""The Role of docs/kubernetes-admin.md on a real Kubernetes: it is enough for all verbs, and each of its rules is needed."""
+"""The Role of docs/kubernetes-admin.md on a real Kubernetes: enough for all verbs, and each rule is needed."""
 
 from __future__ import annotations
 

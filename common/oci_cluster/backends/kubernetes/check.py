@@ -252,7 +252,7 @@ def _registries_in(secret: Object) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Right:
-    """One verb with one kind of objects, as the Role in docs/kubernetes.md has it."""
+    """One verb with one kind of objects, as the Role in docs/kubernetes-admin.md has it."""
 
     group: str
     resource: str
@@ -300,7 +300,7 @@ def _rights(service: Service) -> Iterator[Finding]:
             told = f"{verbs} of {kind} in namespace {service.namespace}, without which there is no launch"
             group = rights[0].group or '""'
             rule = f"{{apiGroups: [{group}], resources: [{rights[0].resource}], verbs: [{verbs}]}}"
-            yield fails("rights", told, f"- {rule}  # into the Role of docs/kubernetes.md")
+            yield fails("rights", told, f"- {rule}  # into the Role of docs/kubernetes-admin.md")
     if len(lacking) == len(missing):
         told = f"all {len(RIGHTS) - sum(map(len, lacking.values()))} that a launch needs in {service.namespace}"
         less = [f"{kind}: {rights[0].without}" for kind, rights in lacking.items()]

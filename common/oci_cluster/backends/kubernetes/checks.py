@@ -73,7 +73,7 @@ def _claim(service: Service, volume: Settings) -> Object | None:
 
 
 def _claim_problem(service: Service, name: str, count: int, claim: Object | None) -> Finding | None:
-    make = f"kubectl -n {service.namespace} apply -f <claim>.yaml  # docs/kubernetes.md has one"
+    make = f"kubectl -n {service.namespace} apply -f <claim>.yaml  # ReadWriteMany; see docs/kubernetes.md"
     if claim is None:
         return fails(
             "storage", f"VOLUMES: there is no PersistentVolumeClaim '{name}' in namespace {service.namespace}", make

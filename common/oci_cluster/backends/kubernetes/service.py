@@ -303,7 +303,7 @@ def _refusal(method: str, path: str, answer: httpx.Response) -> _RefusedError:
     code = answer.status_code
     advice = {
         401: "; your login is not known (any more): get a new token, or look at the user in your kubeconfig",
-        403: "; docs/kubernetes.md has the rights that are needed" if "is forbidden: User" in said else "",
+        403: "; docs/kubernetes-admin.md has the rights that are needed" if "is forbidden: User" in said else "",
     }.get(code, "")
     text = f"Kubernetes refused {method} {path}: {code} {reason}: {said}{advice}"
     # Two writers at once are over at the next try. Not where something was applied: that names who else has written it.

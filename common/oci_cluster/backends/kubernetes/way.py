@@ -67,7 +67,7 @@ class PodWay:
             line = self._line(self._service.path("pods", states.name_of(self._pod()), sub="portforward"))
         except KubernetesError as error:
             if error.exit_code == ExitCode.NOT_PERMITTED:
-                needed = "create and get of pods/portforward, see Rights in docs/kubernetes.md"
+                needed = "create and get of pods/portforward, see Rights in docs/kubernetes-admin.md"
                 raise NotPermittedError(f"you may not reach {where}: {error}; you need {needed}") from error
             raise
         if not self._is_answered.is_set() and (said := line.refusal(_REFUSED_S)):
