@@ -28,13 +28,12 @@ _AFTER_TTL_S = 600
 # Between a node's grace and KILL: main leaves last, and what is uploaded is waited for.
 AFTER_GRACE_S = {"told": 30, "stored": 120}
 # Of objects (RFC 1123), of labels and annotations. Source: Kubernetes' documentation, "Object Names and IDs", "Labels".
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DOTTED = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
-_TOLERATION = re.compile(
-    r"(?P<key>[^=:,\s]+)(=(?P<value>[^:,\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?"
-)
+KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+TAINT = re.compile(rf"(?P<key>{KEY.pattern})(=(?P<value>{LABEL.pattern}))?(:(?P<effect>{'|'.join(EFFECTS)}))?")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,500}")
 _USER = 1000  # of images that were built without RUN_AS
 # 4g, and Kubernetes' own 4Gi.
@@ -85,10 +84,10 @@ def _read(read: SettingsReader) -> dict[str, Any]:
         "cpu_limit": read.value("CPU_LIMIT", _cpus, ""),
         "memory": read.value("MEMORY", _size),
         "gpus": read.value("GPUS", lambda text: parse_count(text, minimum=0, maximum=1024), 0),
-        "gpu_resource": read.value("GPU_RESOURCE", matching(_KEY, "a resource such as nvidia.com/gpu")),
+        "gpu_resource": read.value("GPU_RESOURCE", matching(KEY, "a resource such as nvidia.com/gpu")),
         "shm": read.value("SHM_SIZE", _size, ""),
         "node_selector": read.value("NODE_SELECTOR", _pairs, dict[str, str]()),
-        "tolerations": read.value("TOLERATIONS", _list_of(_toleration), list[dict[str, str]]()),
+        "tolerations": read.value("TOLERATIONS", _list_of(toleration), list[dict[str, str]]()),
         "volumes": read.value("VOLUMES", lambda text: [_volume(word) for word in text.split()], list[dict[str, Any]]()),
         "env_secrets": read.value("ENV_SECRETS", _list_of(_object_name), list[str]()),
         "service_account": read.value("SERVICE_ACCOUNT", _object_name, ""),
@@ -104,7 +103,7 @@ def _read(read: SettingsReader) -> dict[str, Any]:
         "max_preemptions": read.value("MAX_PREEMPTIONS", parse_count, -1),
         "keep_s": math.ceil(read.value("KEEP_ENDED", parse_duration) or 0),
         "patch": read.text("POD_PATCH"),
-        "namespace": read.value("NAMESPACE", matching(_NAME, "the name of a namespace"), ""),
+        "namespace": read.value("NAMESPACE", matching(NAME, "the name of a namespace"), ""),
     }
 
 
@@ -195,12 +194,12 @@ def bytes_of(size: str) -> int:
     return int(size[:-2]) << powers[size[-2:]] if size[-2:] in powers else int(size)
 
 
-def _pairs(text: str, value: re.Pattern[str] = _LABEL, what: str = "a label", *, ours: bool = True) -> dict[str, str]:
+def _pairs(text: str, value: re.Pattern[str] = LABEL, what: str = "a label", *, ours: bool = True) -> dict[str, str]:
     """Returns pairs ``key=value``; not *ours*: none that the launch itself sets."""
     found = {}
     for word in re.split(r",\s*", text.strip()):
         key, equals, content = word.partition("=")
-        if not equals or not _KEY.fullmatch(key) or not value.fullmatch(content):
+        if not equals or not KEY.fullmatch(key) or not value.fullmatch(content):
             raise ValueError(f"'{word}' is not {what}; write key=value, and a comma between two")
         if not ours and _OWN_KEY.fullmatch(key):
             raise ValueError(f"'{key}' is one that the launch itself sets; leave it out")
@@ -208,12 +207,13 @@ def _pairs(text: str, value: re.Pattern[str] = _LABEL, what: str = "a label", *,
     return found
 
 
-def _toleration(text: str) -> dict[str, str]:
-    found = _TOLERATION.fullmatch(text)
+def toleration(text: str) -> dict[str, str]:
+    """Returns a toleration such as ``nvidia.com/gpu``, ``gpu:NoSchedule`` or ``team=vision:NoExecute``."""
+    found = TAINT.fullmatch(text)
     if found is None:
-        raise ValueError(f"'{text}' is not a taint such as nvidia.com/gpu:NoSchedule or team=vision:NoExecute")
-    how = {"operator": "Equal", "value": found["value"]} if found["value"] is not None else {"operator": "Exists"}
-    return {"key": found["key"], **how, **({"effect": found["effect"]} if found["effect"] else {})}
+        raise ValueError(f"'{text}' is not a toleration KEY, KEY:EFFECT or KEY=VALUE:EFFECT ({', '.join(EFFECTS)})")
+    words = {name: word for name, word in found.groupdict().items() if word}
+    return {"operator": "Equal" if "value" in words else "Exists", **words}
 
 
 def _volume(word: str) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _volume(word: str) -> dict[str, Any]:
     kind, _, what = source.partition(":")
     is_read_only = kind == "pvc" and what.endswith(":ro")
     what = what.removesuffix(":ro") if is_read_only else what
-    if not _NAME.fullmatch(name) or kind not in {"pvc", "nfs", "secret", "configmap"} or not what:
+    if not NAME.fullmatch(name) or kind not in {"pvc", "nfs", "secret", "configmap"} or not what:
         raise ValueError(
             f"'{word}' is not <name>=pvc:<claim>, nfs:<server>:/<path>, secret:<Secret> or configmap:<ConfigMap>"
         )

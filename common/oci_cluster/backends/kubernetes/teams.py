@@ -6,7 +6,6 @@ of two equal names, and lose where it stood.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import yaml
 
 from oci_cluster.backends.kubernetes.requests import rendered
-from oci_cluster.backends.kubernetes.settings import matching
+from oci_cluster.backends.kubernetes.settings import EFFECTS, KEY, LABEL, NAME, TAINT, matching, toleration
 from oci_cluster.backends.kubernetes.usage import amount, shown
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.values import parse_count, parse_switch
@@ -38,13 +37,9 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return matching("|".join(words), f"one of {', '.join(words)}")
 
 
-_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_TAINT = re.compile(rf"(?P<key>{_KEY})(=(?P<value>{_VALUE}))?(:(?P<effect>{'|'.join(_EFFECTS)}))?")
-_name = matching(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name of small letters, digits and - (63 at most)")
-_label = matching(_KEY, "a name such as nvidia.com/gpu")
-_label_value = matching(_VALUE, "a label's value: letters, digits and . _ - (63 at most)")
+_name = matching(NAME, "a name of small letters, digits and - (63 at most)")
+_label = matching(KEY, "a name such as nvidia.com/gpu")
+_label_value = matching(LABEL, "a label's value: letters, digits and . _ - (63 at most)")
 _whole = matching("0|[1-9][0-9]{0,6}", "a whole number from 0 to 9999999")
 _yes_no = matching("(?ai:yes|no|true|false|on|off|1|0)", "yes or no, or amounts such as {gpus: 4}")
 # Source: Kubernetes' documentation of PriorityClass: larger values are for the system. Kueue takes 32 bits.
@@ -68,17 +63,10 @@ def _bytes(text: str) -> str:
 
 
 def _taint(text: str) -> dict[str, str]:
-    found = _TAINT.fullmatch(text)
+    found = TAINT.fullmatch(text)
     if not found or not found["effect"]:
-        raise ValueError(f"'{text}' is not a taint KEY=VALUE:EFFECT with an effect of {', '.join(_EFFECTS)}")
+        raise ValueError(f"'{text}' is not a taint KEY=VALUE:EFFECT with an effect of {', '.join(EFFECTS)}")
     return {name: word for name, word in found.groupdict().items() if word}
-
-
-def _toleration(text: str) -> dict[str, str]:
-    if not (found := _TAINT.fullmatch(text)):
-        raise ValueError(f"'{text}' is not a toleration KEY, KEY:EFFECT or KEY=VALUE:EFFECT ({', '.join(_EFFECTS)})")
-    words = {name: word for name, word in found.groupdict().items() if word}
-    return {"operator": "Equal" if "value" in words else "Exists", **words}
 
 
 # A parser: a word; [rule]: a list, or one; {"name": rule, ...}: these names; {parser: rule}: all names that it takes;
@@ -97,7 +85,7 @@ _WHO_ENDS_WHOM: _Rule = {
     "withinClusterQueue": _one_of("Never", "LowerPriority", "LowerOrNewerEqualPriority"),
     "reclaimWithinCohort": _one_of("Never", "LowerPriority", "Any"),
 }
-_FLAVOR: _Rule = {"labels": {_label: _label_value}, "taints": [_taint], "tolerations": [_toleration], "gpu": _label}
+_FLAVOR: _Rule = {"labels": {_label: _label_value}, "taints": [_taint], "tolerations": [toleration], "gpu": _label}
 _TEAM: _Rule = {
     "namespace": [_name],
     "namespaces": [_name],

@@ -255,7 +255,7 @@ def test_all_that_settings_ask_for(place: KubernetesPlace) -> None:
         ({"GPUS": "all"}, "GPUS: 'all' is not a whole number"),
         ({"VOLUMES": "data"}, "VOLUMES: 'data' is not <name>=pvc:<claim>"),
         ({"VOLUMES": "a=pvc:x a=pvc:y"}, "VOLUMES: two of them have one name"),
-        ({"TOLERATIONS": "a:Never"}, "TOLERATIONS: 'a:Never' is not a taint"),
+        ({"TOLERATIONS": "a:Never"}, "TOLERATIONS: 'a:Never' is not a toleration"),
         ({"LABELS": "oci-cluster-launch=x"}, "LABELS: 'oci-cluster-launch' is one that the launch itself sets"),
         ({"LABELS": "a=b\nc"}, "LABELS"),
         ({"PRIORITY": "low"}, "PRIORITY is one of a queue"),
