@@ -302,7 +302,7 @@ class KubernetesBackend:
         return PodWay(self.service, self._seen.job(cluster.handle) if cluster.handle else None, node, port)
 
     def told(self, job: str) -> dict[str, bytes]:
-        """Returns the files that the nodes of *job* tell, see ``told_files.py``."""
+        """Returns the files that the nodes of *job* tell, see ``seen.py``."""
         return self._seen.told(job)
 
     # --- End -----------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ class KubernetesBackend:
 
 def _have_asked(backend: KubernetesBackend) -> None:
     """Opens cluster dirs of this thread through *backend* from here on."""
-    from oci_cluster.backends.kubernetes.told_files import register
+    from oci_cluster.backends.kubernetes.seen import register
 
     register(backend)
 

@@ -13,8 +13,8 @@ from typing import Any
 import httpx2 as httpx
 
 from oci_cluster.backends.kubernetes import states
+from oci_cluster.backends.kubernetes.seen import told_of
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
-from oci_cluster.backends.kubernetes.told_files import told_of
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.contract.log_times import StampedLog, times_file
 from oci_cluster.contract.values import parse_time

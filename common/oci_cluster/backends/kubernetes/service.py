@@ -103,10 +103,7 @@ class Service:
 
     def glance(self, path: str) -> Object:
         """Returns the object at *path*, asked for once, and not for long."""
-        try:
-            return _object_of(self._once("GET", path, answer_s=_GLANCE_S), "GET", path, self.access.server)
-        except RequestFailedError as error:
-            raise _as_error(error) from error
+        return _object_of(self._single(path, answer_s=_GLANCE_S), "GET", path, self.access.server)
 
     def find(self, path: str) -> Object | None:
         """Returns the object at *path*, None where there is none."""
@@ -186,8 +183,11 @@ class Service:
 
     def text(self, path: str, **query: Any) -> bytes:
         """Returns a log at *path*. It is asked for once: a machine that is away has none."""
+        return self._single(path, query=query).content
+
+    def _single(self, path: str, **more: Any) -> httpx.Response:
         try:
-            return self._once("GET", path, query=query).content
+            return self._once("GET", path, **more)
         except RequestFailedError as error:
             raise _as_error(error) from error
 

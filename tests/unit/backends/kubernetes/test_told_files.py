@@ -7,8 +7,8 @@ import threading
 import pytest
 from unit.backends.kubernetes.pods_of import RUNNING, ended, job, pod
 
-from oci_cluster.backends.kubernetes import told_files
-from oci_cluster.backends.kubernetes.told_files import PodFiles, files_of, last_words, told_of
+from oci_cluster.backends.kubernetes import seen
+from oci_cluster.backends.kubernetes.seen import PodFiles, files_of, last_words, told_of
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_as_a_file_system() -> None:
 
 def test_a_file_that_is_too_large_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log may hold anything."""
-    monkeypatch.setattr(told_files, "MAX_BYTES", 5)
+    monkeypatch.setattr(seen, "MAX_BYTES", 5)
     assert told_of(b'told stop {"a": 1}') is None
 
 
@@ -90,7 +90,7 @@ def test_each_thread_asks_its_own() -> None:
     both = threading.Barrier(2, timeout=60)
 
     def follow(name: str) -> None:
-        told_files.register(type("Teller", (), {"told": lambda self, job: {name: job.encode()}})())
+        seen.register(type("Teller", (), {"told": lambda self, job: {name: job.encode()}})())
         both.wait()
         opened[name] = PodFiles()
 
