@@ -43,18 +43,11 @@ def drawing() -> str:
         kind = "late launcher" if line.startswith("launch.sh:") else "late"
         y = TOP + number * LINE_HEIGHT
         shown.append(f'<text class="{kind}" style="animation-delay: {at}s" x="{LEFT}" y="{y}">{escape(line)}</text>')
-    return "\n".join(
-        (
-            (
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-                f' role="img" aria-label="A terminal: {escape(COMMAND)}, and what it prints">'
-            ),
-            f"<style>{STYLE}</style>",
-            f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#2e3440"/>',
-            *shown,
-            "</svg>\n",
-        )
-    )
+    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+    label = f'role="img" aria-label="A terminal: {escape(COMMAND)}, and what it prints"'
+    frame = f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#2e3440"/>'
+    first = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>'
+    return "\n".join((first, f"<style>{STYLE}</style>", frame, *shown, "</svg>\n"))
 
 
 if __name__ == "__main__":
