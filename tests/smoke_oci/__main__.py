@@ -90,7 +90,7 @@ def _climb(wanted: argparse.Namespace, is_stopped: Any) -> int:
         raise SettingsError(msg)
     service = Service(service_environ(given), is_stopped=is_stopped)
     service.use_for_storage()
-    owner = requests.tags_of(plan)[requests.TAG_OWNER]
+    owner = requests.tags_of(plan, {})[requests.TAG_OWNER]
     name = f"smoke-{secrets.token_hex(4)}"
     tenancy = Tenancy(service, plan, settings, ROOT, name=name, owner=owner, is_stopped=is_stopped)
     if not wanted.only_remove:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped, LogCopy, Way
-from oci_cluster.backends.code import Code, code_of, remove_code
+from oci_cluster.backends.code import remove_code
 from oci_cluster.backends.oci import dry_run, requests, states
 from oci_cluster.backends.oci.jobs import Jobs
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.service_logs import ServiceLogs
-from oci_cluster.backends.oci.settings import settings_of
+from oci_cluster.backends.oci.settings import settings_of, tags_given
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.backends.told import Told
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
@@ -111,8 +113,10 @@ class OciBackend:
         self._is_stopped = is_stopped
         self._clock = clock
         self._sleep = sleep
-        # Of each launch that was placed: read once.
+        # Read once for each launch, and resolved once; archives of code are in a directory until they are sent.
         self._settings: dict[str, dict[str, Any]] = {}
+        self._launches: dict[str, requests.Launch] = {}
+        self._scratch = ""
         # What is known of clusters, by Job: it does not change.
         self._plans: dict[str, Plan] = {}
         self._told = Told(self.load, launched=LAUNCHED)
@@ -127,22 +131,25 @@ class OciBackend:
         if plan is None:
             self._jobs.check_compartment()
         else:
-            settings_of(plan, self._root)
+            self._settings[plan.launch_id] = settings_of(plan, self._root)
             requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with all that its nodes are given; nobody is asked, and nobody needs to be known."""
-        settings = self._settings[plan.launch_id] = settings_of(plan, self._root)
-        placed = requests.place(plan, settings, self._root, say)
-        self._jobs.compartment = placed.placed["compartment"]  # a flag may have named another than the environment
-        return placed
-
-    def _settings_of(self, plan: Plan) -> dict[str, Any]:
-        return self._settings.get(plan.launch_id) or settings_of(plan, self._root)
+        """Return *plan* with all that its nodes are given, when its code is packed and its requests are made."""
+        if plan.launch_id not in self._settings:
+            self.check(plan)
+        if not self._scratch:
+            self._scratch = tempfile.mkdtemp(prefix="oci-code-")
+            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        scratch = Path(tempfile.mkdtemp(dir=self._scratch))
+        settings = self._settings[plan.launch_id]
+        plan, self._launches[plan.launch_id] = requests.resolve(plan, settings, self._root, scratch, say)
+        self._jobs.compartment = plan.placed["compartment"]  # a flag may have named another than the environment
+        return plan
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return what a launch of *plan* would send: a script of oci-cli's commands, or JSON."""
-        return dry_run.preview(plan, self._settings_of(plan), self._root, as_json=as_json)
+        return dry_run.preview(plan, self._launches[plan.launch_id], self._root, as_json=as_json)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - nodes bring their environment, in their image
         """Return *plan*: nodes need nothing of this machine."""
@@ -152,33 +159,37 @@ class OciBackend:
         """Start *nodes*: the first of a cluster in a Job that is made for them, later ones in that."""
         if job := plan.placed.get("job"):
             where = {name: plan.placed[name] for name in ("compartment", "project")}
-            bodies = {node.name: requests.job_run(plan, where, node, self._root, job) for node in nodes}
+            settings = {**where, "tags_given": tags_given(plan.environment)}
+            bodies = {node.name: requests.job_run(plan, settings, node, self._root) for node in nodes}
             # A rank's next run is another request.
             self._jobs.create_runs(job, bodies, plan.launch_id, incarnation=len(self._jobs.runs(job)))
             return self._cluster(plan, job)
-        with tempfile.TemporaryDirectory() as scratch:
-            return self._start_first(plan, code_of(plan, Path(scratch)), say)
+        launch = self._launches.pop(plan.launch_id)
+        try:
+            return self._start_first(plan, launch, say)
+        finally:
+            if launch.code.archive:
+                launch.code.archive.unlink()
 
-    def _start_first(self, plan: Plan, code: Code, say: Say) -> Cluster:
+    def _start_first(self, plan: Plan, launch: requests.Launch, say: Say) -> Cluster:
         self._launched[plan.launch_id] = None
-        settings = self._settings_of(plan)
-        code.send(plan, say)
-        cidr = plan.settings["SUBNET_CIDR"]
-        if settings["subnet"] and not cidr:
-            cidr = self._jobs.service.subnet_cidr(settings["subnet"])
-        plan = replace(plan, environment=requests.node_environment(plan, code_uri=code.uri, subnet_cidr=cidr))
+        launch.code.send(plan, say)
+        body, subnet = launch.job, launch.settings["subnet"]
+        if subnet and not plan.settings["SUBNET_CIDR"]:
+            cidr = self._jobs.service.subnet_cidr(subnet)
+            plan = replace(plan, environment={**plan.environment, "SUBNET_CIDR": cidr})
+            body = requests.with_subnet(body, cidr)
         self._jobs.stop_if_told()
         self._keep(plan)
         cluster_dir = ClusterDir(plan.url, plan.launch_id, plan.launch_key)
         cluster_dir.create()
         cluster_dir.publish(LAUNCHED)
-        job = self._create_job(plan, requests.job(plan, settings, self._root))
+        job = self._create_job(plan, body)
         self._plans[job] = replace(plan, placed={**plan.placed, "job": job})
         # Until the Job named it, a stop.sh --delete of its last user may have removed it.
-        code.send(plan, say)
-        bodies = requests.job_runs(plan, settings, self._root, job)
-        self._jobs.create_runs(job, bodies, plan.launch_id)
-        say(f"{len(bodies)} Job Runs created")
+        launch.code.send(plan, say)
+        self._jobs.create_runs(job, launch.runs, plan.launch_id)
+        say(f"{len(launch.runs)} Job Runs created")
         return self._cluster(plan, job)
 
     def _cluster(self, plan: Plan, job: str) -> Cluster:
@@ -355,7 +366,8 @@ class OciBackend:
             say(f"a Job {cluster.name} may still appear later; it has no nodes, and costs nothing")
 
     def close(self) -> None:
-        """Do nothing: no process of this launcher is left."""
+        """Remove archives of code; no process of this launcher is left."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def _is_multinode(cluster: Cluster) -> bool:

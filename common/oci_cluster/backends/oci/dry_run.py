@@ -18,7 +18,7 @@ from typing import Any
 
 from oci_cluster.backends.code import digest_of
 from oci_cluster.backends.oci import requests
-from oci_cluster.backends.oci.requests import JSON
+from oci_cluster.backends.oci.requests import JSON, Launch
 from oci_cluster.backends.oci.settings import BUCKET, MOUNT_POLICIES
 from oci_cluster.contract.cluster import Node, Plan
 from oci_cluster.contract.config import read_config
@@ -38,12 +38,13 @@ _PARAMETERS = {
 }
 
 
-def preview(plan: Plan, settings: Mapping[str, Any], root: Path, *, as_json: bool) -> str:
-    """Return what a launch of the placed *plan* with its *settings* would send, as a shell script or as JSON.
+def preview(plan: Plan, launch: Launch, root: Path, *, as_json: bool) -> str:
+    """Return what a *launch* of the placed *plan* would send, as a shell script or as JSON.
 
     Raises:
         SettingsError: no script could send it; says what to change.
     """
+    settings = launch.settings
     policies = [MOUNT_POLICIES[kind] for kind in sorted({mount["storageType"] for mount in settings["mounts"]})]
     notes = [f"STORAGE_MOUNTS: the service must be let in, such as by: {policy}" for policy in policies]
     if not as_json:
@@ -53,9 +54,7 @@ def preview(plan: Plan, settings: Mapping[str, Any], root: Path, *, as_json: boo
     if plan.code_dir and not plan.code_uri:
         notes.append(f"The code in {plan.code_dir} will be at {plan.environment['CODE_URI'].partition('#')[0]}.")
         notes.append("Each node unpacks it into a directory of its own, CODE_DIR, in which the entry point runs.")
-    job_body = requests.job(plan, settings, root)
-    run_bodies = list(requests.job_runs(plan, settings, root, "").values())
-    return json.dumps({"job": job_body, "job_runs": run_bodies, "notes": notes}, indent=2)
+    return json.dumps({"job": launch.job, "job_runs": list(launch.runs.values()), "notes": notes}, indent=2)
 
 
 class _Variables:
@@ -217,13 +216,13 @@ class _Script:
         job = self._set("job")
         more: dict[str, JSON] = {"MAIN": {}}
         if not self._is_runs:
-            (body,) = requests.job_runs(self._own, self._settings, self._root, job).values()
-            every = self._tagged(body)
+            (body,) = requests.job_runs(self._own, self._settings, self._root).values()
+            every = {"jobId": job, **self._tagged(body)}
         else:
             roles = dict.fromkeys(node.role for node in self._plan.nodes)
             nodes = [_AnyNode(role, 1, variables=self._set) for role in roles]
-            sent = [requests.job_run(self._own, self._settings, node, self._root, job) for node in nodes]
-            bodies = dict(zip(roles, map(self._tagged, sent), strict=True))
+            sent = [requests.job_run(self._own, self._settings, node, self._root) for node in nodes]
+            bodies = {role: {"jobId": job, **self._tagged(body)} for role, body in zip(roles, sent, strict=True)}
             first, *others = bodies.values()
             every = {name: value for name, value in first.items() if all(body.get(name) == value for body in others)}
             more = {role: {name: body[name] for name in body if name not in every} for role, body in bodies.items()}

@@ -237,7 +237,7 @@ class Jobs:
                 response = self.service.call(
                     f"create the Job Run of {node}",
                     self.service.data_science.create_job_run,
-                    bodies[node],
+                    {"jobId": job, **bodies[node]},
                     # The same for all tries: however often an answer is lost, there is one run of this incarnation.
                     opc_retry_token=f"{launch_id}-{node}-{incarnation}",
                     repeat_also=_JUST_NOW,

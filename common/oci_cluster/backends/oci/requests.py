@@ -1,7 +1,6 @@
-"""What is sent to Data Science for a cluster: one Job, and a Job Run for each node, out of ``scripts/templates/``.
+"""Requests of a launch: one Job, and a Job Run for each node, out of ``scripts/templates/``.
 
-Nothing is asked here and nobody needs to be known, so that ``--dry-run`` works without an account. What the settings
-are: ``settings.py``; the same requests as a script for people: ``dry_run.py``.
+Nothing is asked here and nobody needs to be known, so that ``--dry-run`` works without an account.
 """
 
 from __future__ import annotations
@@ -9,17 +8,15 @@ from __future__ import annotations
 import calendar
 import getpass
 import json
-import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.base import check_packages
-from oci_cluster.backends.code import code_of, digest_of
-from oci_cluster.backends.oci.settings import tags_given
+from oci_cluster.backends.code import Code, code_of, digest_of
 from oci_cluster.contract.cluster import Node, Plan
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.system.console import Say
@@ -45,16 +42,26 @@ _TAG_SETTINGS = ("FREEFORM_TAGS", "DEFINED_TAGS")
 MAX_ENVIRONMENT_CHARACTERS = 20_000
 
 
-def place(plan: Plan, settings: Mapping[str, Any], root: Path, say: Say = lambda _: None) -> Plan:
-    """Return *plan* with the whole environment of its nodes, and with where its Job will be; all of it is checked.
+@dataclass(frozen=True)
+class Launch:
+    """A launch, resolved once: a dry run shows the requests that a launch sends."""
+
+    settings: Mapping[str, Any]
+    code: Code
+    job: JSON
+    runs: Mapping[str, JSON]
+    """By node; with node groups there is one, under the name of main. None names the Job, which is not there yet."""
+
+
+def resolve(
+    plan: Plan, settings: Mapping[str, Any], root: Path, scratch: Path, say: Say = lambda _: None
+) -> tuple[Plan, Launch]:
+    """Return *plan* with all that its nodes get, and its requests; an archive of the code is made in *scratch*.
 
     Raises:
-        UsageError: it asks for what is possible on one machine only.
         SettingsError: it cannot be sent.
     """
-    check_options(plan)
-    with tempfile.TemporaryDirectory() as scratch:
-        code = code_of(plan, Path(scratch))
+    code = code_of(plan, scratch)
     for line in code.said:
         say(line)
     if plan.limits.exposed:
@@ -65,10 +72,8 @@ def place(plan: Plan, settings: Mapping[str, Any], root: Path, say: Say = lambda
         )
     environment = node_environment(plan, code_uri=code.uri, subnet_cidr=plan.settings["SUBNET_CIDR"])
     where = {name: settings[name] for name in ("compartment", "project", "log_group", "style")}
-    placed = replace(plan, environment=environment, placed=where)
-    job(placed, settings, root)  # a template that somebody has changed may make no JSON
-    job_runs(replace(placed, nodes=plan.nodes[:1]), settings, root, "")
-    return placed
+    plan = replace(plan, environment=environment, placed=where)
+    return plan, Launch(settings, code, job(plan, settings, root), job_runs(plan, settings, root))
 
 
 def check_options(plan: Plan) -> None:
@@ -85,8 +90,8 @@ def check_options(plan: Plan) -> None:
 
 
 def characters_of(environment: Mapping[str, str]) -> int:
-    """Return how many characters of *environment* count, with the little that each run has of its own."""
-    return sum(len(name) + len(text) for name, text in environment.items()) + 100  # MODE, NODE_RANK
+    """Return how many characters of *environment* count, with the little that is added later."""
+    return sum(len(name) + len(text) for name, text in environment.items()) + 100  # MODE, NODE_RANK, SUBNET_CIDR
 
 
 def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str, str]:
@@ -114,10 +119,18 @@ def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str
     return environment
 
 
-def tags_of(plan: Plan, node: str = "") -> dict[str, str]:
-    """Return the free-form tags of the Job of *plan*, or those of one of its runs: those of *node*."""
+def with_subnet(body: JSON, cidr: str) -> JSON:
+    """Add ``SUBNET_CIDR``, once it is known, to what the nodes of a Job are given; return its *body*."""
+    groups = body.get("jobNodeConfigurationDetails", {}).get("jobNodeGroupConfigurationDetailsList", [body])
+    for one in groups:
+        one["jobConfigurationDetails"].setdefault("environmentVariables", {})["SUBNET_CIDR"] = cidr
+    return body
+
+
+def tags_of(plan: Plan, given: Mapping[str, str], node: str = "") -> dict[str, str]:
+    """Return the free-form tags of the Job of *plan*, or those of the run of *node*, with those *given* by settings."""
     return {
-        **tags_given(plan.environment)["freeform"],
+        **given,
         TAG_NAME: plan.name,
         TAG_LAUNCH: plan.launch_id,
         TAG_FRAMEWORK: plan.framework,
@@ -130,9 +143,9 @@ def tags_of(plan: Plan, node: str = "") -> dict[str, str]:
 
 def job(plan: Plan, settings: Mapping[str, Any], root: Path) -> JSON:
     """Return the body of the request that creates the Job of *plan*."""
-    tags = {**tags_of(plan), TAG_CODE: digest_of(plan) or "none"}
-    defined_tags = tags_given(plan.environment)["defined"]
-    values = {**settings, "name": plan.name, "tags": tags, "defined_tags": defined_tags}
+    given = settings["tags_given"]
+    tags = {**tags_of(plan, given["freeform"]), TAG_CODE: digest_of(plan) or "none"}
+    values = {**settings, "name": plan.name, "tags": tags, "defined_tags": given["defined"]}
     if settings["style"] == "runs":
         # The Job has what workers have: one that is added later needs no more than its name and rank.
         machine = settings["machines"]["WORKER"]
@@ -160,35 +173,30 @@ def _node_groups(plan: Plan) -> list[JSON]:
     return [{**group, "environment": {**plan.environment, "MODE": group["mode"]}} for group in groups]
 
 
-def job_runs(plan: Plan, settings: Mapping[str, Any], root: Path, job: str) -> dict[str, JSON]:
-    """Return the bodies of the requests that create the runs of *plan* in *job*, an OCID, by their nodes' names.
-
-    With node groups there is one run, under the name of main.
-    """
+def job_runs(plan: Plan, settings: Mapping[str, Any], root: Path) -> dict[str, JSON]:
+    """Return the bodies of the requests that create the runs of *plan*, by their nodes' names; see :class:`Launch`."""
     if settings["style"] == "runs":
-        return {node.name: job_run(plan, settings, node, root, job) for node in plan.nodes}
-    tags = {**tags_of(plan), **_style_tags(plan, settings)}
-    more = {"job": job, "display_name": plan.name, "tags": tags, "environment": {}, "machine": None}
-    defined_tags = tags_given(plan.environment)["defined"]
-    return {"MAIN": _render(root, "job-run.json.j2", **settings, **more, defined_tags=defined_tags)}
+        return {node.name: job_run(plan, settings, node, root) for node in plan.nodes}
+    given = settings["tags_given"]
+    tags = {**tags_of(plan, given["freeform"]), **_style_tags(plan, settings)}
+    more = {"display_name": plan.name, "tags": tags, "environment": {}, "machine": None}
+    return {"MAIN": _render(root, "job-run.json.j2", **settings, **more, defined_tags=given["defined"])}
 
 
-def job_run(plan: Plan, where: Mapping[str, Any], node: Node, root: Path, job: str) -> JSON:
-    """Return the body of the request that creates the Job Run of one *node* of *plan*, in the Job *job*, an OCID.
+def job_run(plan: Plan, settings: Mapping[str, Any], node: Node, root: Path) -> JSON:
+    """Return the body of the request that creates the Job Run of one *node* of *plan*.
 
-    *where* names ``compartment`` and ``project``. The settings of a launch also name ``machines``: where that of the
-    node's role is not the Job's, the run says so.
+    Where *settings* name ``machines``, and that of the node's role is not the Job's, the run says so.
     """
-    machines = where.get("machines", {})
+    machines, given = settings.get("machines", {}), settings["tags_given"]
     machine = machines.get(node.role)
     return _render(
         root,
         "job-run.json.j2",
-        **where,
-        job=job,
+        **settings,
         display_name=f"{plan.name}-{node.name}",
-        tags=tags_of(plan, node.name),
-        defined_tags=tags_given(plan.environment)["defined"],
+        tags=tags_of(plan, given["freeform"], node.name),
+        defined_tags=given["defined"],
         environment=node.environment,
         machine=machine if machine != machines.get("WORKER") else None,
     )

@@ -61,4 +61,5 @@ def bodies(checkout: Checkout, plan: Plan | None = None, **given: str) -> tuple[
     environment = oci_requests.node_environment(plan, code_uri="oci://b@n/c#sha256=1", subnet_cidr="10.0.0.0/24")
     plan = replace(plan, environment=environment)
     job = oci_requests.job(plan, checked, checkout.root)
-    return job, oci_requests.job_runs(plan, checked, checkout.root, "ocid1.job")
+    runs = oci_requests.job_runs(plan, checked, checkout.root)
+    return job, {node: {"jobId": "ocid1.job", **body} for node, body in runs.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,12 @@ import pytest
 from unit.fake_data_science import refusal, silence
 from unit.fake_oci import NODES, Launcher
 
+from oci_cluster.backends.oci import requests as oci_requests
+from oci_cluster.backends.oci import settings as oci_settings
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.errors import BackendError, ClusterError, SettingsError, StoppedError, StorageError, UsageError
+from oci_cluster.system import archive
 
 NOTHING: tuple[list[str], list[str], list[Path]] = ([], [], [])
 
@@ -39,6 +43,35 @@ def test_a_launch_is_one_job_and_a_run_for_each_node(launcher: Launcher) -> None
     assert {key: value for key, value in kept.items() if key not in {"environment", "placed"}} == {
         key: value for key, value in plan.to_json().items() if key != "environment"
     }
+
+
+def test_a_launch_is_resolved_once(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings, code and templates are read once, and what a dry run has shown is what is sent."""
+    made: Counter[str] = Counter()
+
+    def count(module: Any, name: str, what: Callable[..., str]) -> None:
+        original = getattr(module, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            made[what(*args)] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(oci_settings, "_read_settings", lambda *_: "settings")
+    count(oci_settings, "_freeform_tags", lambda *_: "tags")
+    count(archive, "pack_code", lambda *_: "code")
+    count(oci_requests, "_render", lambda root, template: template)
+    plan = launcher.plan(FREEFORM_TAGS="team=vision")
+    launcher.backend.check(plan)
+    placed = launcher.backend.place(plan)
+    shown = json.loads(launcher.backend.preview(placed, as_json=True))
+    cluster = launcher.lifecycle.launch(placed)
+    assert made == {"settings": 1, "tags": 1, "code": 1, "job.json.j2": 1, "job-run.json.j2": 3}
+    job, *runs = launcher.science.created
+    assert job == shown["job"]
+    by_name = sorted(runs, key=lambda run: str(run["displayName"]))
+    assert by_name == [{**run, "jobId": cluster.handle} for run in shown["job_runs"]]
 
 
 def test_all_nodes_of_a_large_launch_are_created_once(launcher: Launcher) -> None:

@@ -269,8 +269,18 @@ def test_what_people_write_comes_through_unharmed(checkout: Checkout, text: str,
     assert environment["SOME_TEXT"] == text
     assert json.loads(environment["ARGS"]) == [text]
     assert job["jobInfrastructureConfigurationDetails"]["shapeName"] == text
-    runs = oci_requests.job_runs(plan, checked, checkout.root, text)
-    assert runs["MAIN"].get("jobId", "") == text
+    runs = oci_requests.job_runs(plan, checked, checkout.root)
+    assert runs["MAIN"]["freeformTags"]["oci-cluster"] == text
+
+
+@pytest.mark.parametrize("style", ["runs", "multinode"])
+def test_addresses_of_a_subnet_that_was_looked_up_reach_every_node(checkout: Checkout, style: str) -> None:
+    """The request is the one that a dry run shows, with that variable besides."""
+    job, _ = bodies(checkout, OCI_JOB_STYLE=style, SUBNET_CIDR="")
+    text = json.dumps(job)
+    found = oci_requests.with_subnet(json.loads(text.replace(', "SUBNET_CIDR": "10.0.0.0/24"', "")), "10.0.0.0/24")
+    count = text.count('"SUBNET_CIDR": "10.0.0.0/24"')
+    assert (found, count) == (job, 2 if style == "multinode" else 1)
 
 
 @pytest.mark.parametrize("name", ["subnet", "log_group", "mounts", "max_runtime_minutes"])
@@ -299,13 +309,13 @@ def test_a_template_that_was_spoiled_is_named(checkout: Checkout, tmp_path: Path
 def test_an_owner_without_a_name_is_unknown(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container a user id may have no name; a long one is cut."""
     monkeypatch.setattr(oci_requests.getpass, "getuser", lambda: "x" * 300)
-    assert oci_requests.tags_of(checkout.plan())["oci-cluster-owner"] == "x" * 100
+    assert oci_requests.tags_of(checkout.plan(), {})["oci-cluster-owner"] == "x" * 100
 
     def nobody() -> str:
         raise KeyError(1234)
 
     monkeypatch.setattr(oci_requests.getpass, "getuser", nobody)
-    assert oci_requests.tags_of(checkout.plan())["oci-cluster-owner"] == "unknown"
+    assert oci_requests.tags_of(checkout.plan(), {})["oci-cluster-owner"] == "unknown"
 
 
 # --- What companies ask for -----------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_it_is_said_when_the_launch_is_placed(checkout: Checkout, folder: Path) 
     """A dry run comes so far, too. What names files say cannot control a terminal."""
     said: list[str] = []
     plan = plan_of(checkout, folder, {"a\033[2J.py": KEY})
-    oci_requests.place(plan, settings_of(plan, checkout.root), checkout.root, said.append)
+    oci_requests.resolve(plan, settings_of(plan, checkout.root), checkout.root, folder.parent, said.append)
     assert len(said) == 2
     assert said[0].startswith(f"code in {folder}: 2 files with 48 bytes, ")
     assert said[1].startswith("warning: a[2J.py has what looks like a token of GitHub")

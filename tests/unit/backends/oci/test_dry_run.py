@@ -20,7 +20,7 @@ from unit.backends.oci.owned_script import Owner
 from unit.fake_oci import Checkout, with_environment
 
 from oci_cluster.backends.oci import requests as oci_requests
-from oci_cluster.backends.oci.dry_run import preview
+from oci_cluster.backends.oci.backend import OciBackend
 from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import SettingsError
@@ -31,8 +31,15 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def dry_run(checkout: Checkout, plan: Plan, *, as_json: bool = False) -> str:
     """Return what --dry-run prints of a launch of *plan*."""
-    settings = settings_of(plan, checkout.root)
-    return preview(oci_requests.place(plan, settings, checkout.root), settings, checkout.root, as_json=as_json)
+    backend = OciBackend(checkout.root, "", no_service)
+    try:
+        return backend.preview(backend.place(plan), as_json=as_json)
+    finally:
+        backend.close()
+
+
+def no_service() -> Any:
+    raise AssertionError  # nobody is asked
 
 
 @pytest.fixture
@@ -356,4 +363,4 @@ def test_a_template_that_was_spoiled_ends_a_launch_before_anybody_is_asked(
     for path in (checkout.root / "scripts" / "templates").glob("*.j2"):
         (templates / path.name).write_text("{ no JSON" if path.name == template else path.read_text())
     with pytest.raises(SettingsError, match=f"scripts/templates/{template} (makes no JSON|cannot be used): "):
-        oci_requests.place(checkout.plan(), settings_of(checkout.plan(), checkout.root), tmp_path / "other")
+        oci_requests.resolve(checkout.plan(), settings_of(checkout.plan(), checkout.root), tmp_path / "other", tmp_path)
