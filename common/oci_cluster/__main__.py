@@ -137,8 +137,8 @@ def _setup(words: Words) -> int:
     opening.equip(administration.TENANCY_BACKEND)
     from oci_cluster.backends.oci import setup
 
-    out = setup.Out(print, say_to_stderr(program()))
-    return setup.run(line.words, line.given, opening.given_settings(), PROJECT_ROOT, out)
+    say, given = say_to_stderr(program()), opening.given_settings()
+    return setup.run(line.words, line.given, given, PROJECT_ROOT, show=print, say=say)
 
 
 def _from_ads(words: Words) -> int:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.oci import ssh
+from oci_cluster.backends.oci import ways
 from oci_cluster.backends.oci.bastion import host_keys
 from oci_cluster.errors import BackendError
 from smoke_oci.guesses import Findings
@@ -47,7 +47,7 @@ def bastions(tenancy: Tenancy, findings: Findings) -> None:
 
 def _body(tenancy: Tenancy) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
-        key = ssh.new_key(Path(directory))
+        key = ways.new_key(Path(directory))
     address = str(ipaddress.ip_network(tenancy.cidr, strict=False)[10]) if tenancy.cidr else _NOBODY
     return {
         "displayName": tenancy.name,

@@ -46,15 +46,16 @@ _KEY = re.compile(rf"(?:^|\s)((?:{_KEY_TYPES})\s+[A-Za-z0-9+/]+={{0,2}})(?=\s|$)
 
 @dataclass(frozen=True)
 class Session:
-    """One session that is ACTIVE: where ssh goes, as whom, and until when."""
+    """An ACTIVE session: where ssh goes, and until when by the caller's clock.
+
+    *host_keys* are what ``known_hosts`` gets; empty where OCI has not told the host's key.
+    """
 
     id: str
     host: str
     port: int
     host_keys: tuple[str, ...]
-    """What ``known_hosts`` gets; empty where OCI has not told the host's key."""
     asked_at: float
-    """By the clock of who has asked for it; so is :attr:`ends_at`."""
     ends_at: float
 
 
@@ -88,12 +89,7 @@ class Sessions:
         self.allowed_from: list[str] = []
 
     def check(self) -> None:
-        """Look the bastion up.
-
-        Raises:
-            ServiceError: it is not there, or may not be seen.
-            BackendError: it is not ready.
-        """
+        """Look the bastion up; raise where it is not there, may not be seen, or is not ready."""
         found = self._call(f"look at BASTION_ID {self.bastion}", "get_bastion", self.bastion).data
         if found.lifecycle_state != "ACTIVE":
             details = f": {found.lifecycle_details}" if found.lifecycle_details else ""
@@ -118,12 +114,7 @@ class Sessions:
         return call()
 
     def create(self, address: str, port: int, public_key: str) -> Session:
-        """Make a session that leads to *port* of *address*; return it when it is ACTIVE.
-
-        Raises:
-            BackendError: it was not made; or what OCI says of it cannot be used.
-            StoppedError: it is not wanted any more. Then, and after each other error, it is deleted.
-        """
+        """Make a session that leads to *port* of *address*; return it when it is ACTIVE. An error leaves none."""
         if not self._longest_s:
             self.check()
         asked_at = self._clock()
@@ -140,11 +131,10 @@ class Sessions:
                 "targetResourcePort": port,
             },
         }
-        token = f"{self.name}-{self._made}"
-        what = "create a session of the bastion"
         self.is_unsure = True
         try:
-            made = self._call(what, "create_session", body, opc_retry_token=token).data
+            token = f"{self.name}-{self._made}"
+            made = self._call("create a session of the bastion", "create_session", body, opc_retry_token=token).data
         except ServiceError as error:
             self.is_unsure = not error.is_final
             raise
@@ -167,7 +157,10 @@ class Sessions:
                 return made
             if made.lifecycle_state != "CREATING":
                 why = str(made.lifecycle_details or "OCI does not say why")[:300]
-                raise BackendError(f"the session of the bastion became {made.lifecycle_state}: {why}; {_CAUSES}")
+                raise BackendError(
+                    f"the session of the bastion became {made.lifecycle_state}: {why}; BASTION_ID must be a bastion in"
+                    " the VCN of the nodes, and not too many sessions be open (docs/oci.md, 'Reach a port of a node')"
+                )
             if self._clock() > deadline:
                 raise BackendError(
                     f"the session of the bastion was still CREATING after {_MADE_WITHIN_S:g} s; try again later"
@@ -216,22 +209,14 @@ class Sessions:
         """Delete *session*; one that is over is no error."""
         try:
             with self._service.cleaning_up():
-                self._call(
-                    "delete a session of the bastion",
-                    "delete_session",
-                    session,
-                    repeat_also=("IncorrectState", "Conflict"),
-                    patience_s=_END_PATIENCE_S,
-                )
+                how = {"repeat_also": ("IncorrectState", "Conflict"), "patience_s": _END_PATIENCE_S}
+                self._call("delete a session of the bastion", "delete_session", session, **how)
         except ServiceError as error:
             # Said of what is gone, and of what may not be deleted.
-            if error.status not in {404, 409} or self._is_going(session):
+            if error.status not in {404, 409} or session in {found.id for found in self.going()}:
                 raise
         if session in self.left:
             self.left.remove(session)
-
-    def _is_going(self, session: str) -> bool:
-        return session in {found.id for found in self.going()}
 
     def going(self) -> list[Any]:
         """Return those of this way's sessions that are not over, by a list of them."""
@@ -273,18 +258,8 @@ def end_sessions(sessions: Sessions) -> None:
         time.sleep(_LOOK_S)
 
 
-_CAUSES = (
-    "BASTION_ID must be a bastion in the VCN of the nodes, and not too many sessions be open (docs/oci.md, 'Reach a"
-    " port of a node')"
-)
-
-
 def host_keys(said: str) -> tuple[str, ...]:
-    """Return the host keys in what OCI has *said* of a bastion: lines of OpenSSH, or the bare key in base64.
-
-    Raises:
-        BackendError: it has said something, and that is no key.
-    """
+    """Return the host keys in what OCI has *said* of a bastion: lines of OpenSSH, or the bare key in base64."""
     if not said.strip():
         return ()
     found = tuple(" ".join(key.split()) for line in said.splitlines() for key in _KEY.findall(line.strip()))

@@ -19,7 +19,7 @@ from oci_cluster.backends.oci.check_places import into_settings, statement
 from oci_cluster.backends.oci.needed import Needed
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.security_rules import Subnet, allows, missing_rules, ports_of, security_rules
-from oci_cluster.backends.oci.setup_steps import NEW_LIST, network_steps, rule_line
+from oci_cluster.backends.oci.setup import NEW_LIST, network_steps, rule_line
 from oci_cluster.backends.oci.tenancy import ALIVE, Tenancy, as_sent
 from oci_cluster.contract.values import parse_bounds
 

@@ -1,4 +1,4 @@
-"""``setup.sh``: shows what is missing in a tenancy, and has oci-cli make it."""
+"""Setup of a tenancy for ``setup.sh``: looks at what is there, shows what is missing, and has oci-cli make it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+import oci
+
+from oci_cluster.backends.oci.access import Access
 from oci_cluster.backends.oci.needed import (
     Needed,
     Places,
@@ -19,10 +22,19 @@ from oci_cluster.backends.oci.needed import (
     matching_rule,
     needed_of,
     places_of,
+    same_statement,
     statements,
 )
-from oci_cluster.backends.oci.security_rules import ports_of, security_rules
-from oci_cluster.backends.oci.setup_steps import NEW_LIST, Found, Rules, Step, rule_line, steps_of
+from oci_cluster.backends.oci.security_rules import (
+    SECURITY_LIST,
+    SecurityList,
+    Subnet,
+    missing_rules,
+    ports_of,
+    security_rules,
+)
+from oci_cluster.backends.oci.service import PATIENCE_S, Service, service_environ
+from oci_cluster.backends.oci.tenancy import Tenancy, as_sent
 from oci_cluster.contract.config import framework_dir
 from oci_cluster.errors import (
     BackendError,
@@ -35,9 +47,14 @@ from oci_cluster.errors import (
 )
 from oci_cluster.system.console import Say
 
-if TYPE_CHECKING:
-    from oci_cluster.backends.oci.service import Service
-
+JSON = dict[str, Any]
+Rules = tuple[Sequence[JSON], Sequence[JSON]]
+#: In the words of a command: the OCID of the security list that the step before has made.
+NEW_LIST = "<OCID of the new security list>"
+# Source: OCI's documentation of security lists: "up to five security lists with a given subnet".
+_MOST_LISTS = 5
+# In what is printed without asking, whose reader knows the addresses: any network, which is replaced by words.
+_SOME_CIDR, _CIDR = "192.0.2.0/24", "<CIDR of the subnet>"
 # Until what was made is seen: a policy about objects may need several minutes, as Oracle's documentation has it.
 _PATIENCE_S = 300.0
 _PAUSE_S = 5.0
@@ -48,35 +65,351 @@ _CLI_WORDS = ("--connection-timeout", "10", "--read-timeout", "60", "--max-retri
 
 
 @dataclass(frozen=True)
-class Out:
-    """Whom results are shown to, and whom the rest is said to."""
+class Policy:
+    """Our policy, which is there."""
 
-    show: Say
-    say: Say
+    id: str
+    statements: tuple[str, ...]
+    etag: str = ""
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Seconds, and how to wait some; tests have their own."""
+class Found:
+    """What there is in a tenancy: empty is nothing, None is not seen, and places are OCIDs of compartments.
 
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    Attributes:
+        home_region: Where alone identity can be changed.
+        nodes_rule: The matching rule of the dynamic group.
+        has_runs: Whether by this rule the Job Runs are in it.
+        lacking: The statements that are missing: no policy allows what they would.
+        unsure: The statements that are there, and that another one may deny.
+        lifecycle: The rules of the bucket's lifecycle policy; None where it has none.
+        repositories: Their places, by name.
+        subnet: None without ``SUBNET_OCID``.
+    """
+
+    tenancy: str
+    jobs: str
+    images: str
+    namespace: str
+    home_region: str
+    has_people: bool | None = False
+    nodes_rule: str | None = ""
+    has_runs: bool | None = False
+    lacking: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    policy: Policy | None = None
+    bucket: str = ""
+    lifecycle: Sequence[JSON] | None = None
+    lifecycle_etag: str = ""
+    repositories: Mapping[str, str] = field(default_factory=dict)
+    log_group: str = ""
+    subnet: Subnet | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that is missing, what it adds, and the words of oci-cli that make it; else why only a person can."""
+
+    item: str
+    lines: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    problem: str = ""
+
+
+# --- What is there ---------------------------------------------------------------------------------------------------
+
+
+def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
+    """Return what is *needed* at the places where things were found, and what there is."""
+    places = tenancy.places
+    for one in [] if tenancy.id else tenancy.chain(places.jobs):
+        tenancy.compartment(one.id).or_raise()  # which of them is not seen
+    namespace = str(tenancy.namespace.or_raise())
+    if places.namespace not in {"", namespace}:
+        msg = f"WORK_DIR is in the namespace {places.namespace}, and this tenancy has {namespace}"
+        raise SettingsError(f"{msg}; set oci://{needed.bucket}@{namespace}/...")
+    subnet = tenancy.security_lists() if places.subnet else None
+    if places.log_group:
+        tenancy.log_group.or_raise()  # which compartment it is in must be known
+    bucket, lifecycle, etag = _found_bucket(tenancy, needed.bucket)
+    needed = tenancy.placed(needed)
+    access = Access(tenancy, needed, makes_groups=True)
+    rule, has_runs = _found_nodes(access)
+    lacking, unsure = _found_statements(access)
+    return needed, Found(
+        tenancy=tenancy.id,
+        jobs=places.jobs,
+        images=places.images,
+        namespace=namespace,
+        home_region=_home_region(tenancy),
+        has_people=_has_people(access),
+        nodes_rule=rule,
+        has_runs=has_runs,
+        lacking=lacking,
+        unsure=unsure,
+        policy=_found_policy(access),
+        bucket=bucket,
+        lifecycle=lifecycle,
+        lifecycle_etag=etag,
+        repositories=_found_repositories(tenancy, needed),
+        log_group=_found_log_group(tenancy, needed.log_group),
+        subnet=subnet,
+    )
+
+
+def _home_region(tenancy: Tenancy) -> str:
+    request = tenancy.identity.list_region_subscriptions
+    found = tenancy.ask("look up the home region", request, tenancy.id).or_raise()
+    return next(str(item.region_name) for item in found if item.is_home_region)
+
+
+def _has_people(access: Access) -> bool | None:
+    if "/" in access.needed.people:
+        return None  # this service shows the domain Default alone
+    access.groups.or_raise()
+    return access.has_people()
+
+
+def _found_nodes(access: Access) -> tuple[str | None, bool | None]:
+    """Return the rule of the dynamic group, and whether it has the Job Runs."""
+    if "/" in access.needed.nodes:
+        return None, None
+    access.dynamic_groups.or_raise()  # a group that is not seen is none that is not there
+    own = access.own_dynamic_group()
+    return ("", False) if own is None else (str(own.matching_rule), access.has_runs(own))
+
+
+def _found_statements(access: Access) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the statements that are missing, and those that are there in these words, and that others may deny."""
+    for _, answer in access.policies:
+        answer.or_raise()  # a statement that is not seen may be there
+    there = {same_statement(given.text) for given in access.there}
+    unsure = [one.text for one in statements(access.needed) if not access.allows(one)]
+    lacking = tuple(text for text in unsure if same_statement(text) not in there)
+    return lacking, tuple(text for text in unsure if text not in lacking)
+
+
+def _found_policy(access: Access) -> Policy | None:
+    """Return our policy, as it is just now."""
+    tenancy = access.tenancy
+    for home, answer in access.policies:
+        for item in answer.or_raise() if home == tenancy.id else ():
+            if item.name == access.needed.policy:
+                own = tenancy.ask("read the policy", tenancy.identity.get_policy, item.id)
+                return Policy(own.or_raise().id, tuple(own.value.statements), own.etag)
+    return None
+
+
+def _found_bucket(tenancy: Tenancy, name: str) -> tuple[str, list[dict[str, Any]] | None, str]:
+    """Return the bucket's compartment, and the rules of its lifecycle policy with their etag."""
+    bucket, storage = tenancy.bucket(name), tenancy.storage
+    if bucket.code == "BucketNotFound":
+        return "", None, ""
+    home, where = str(bucket.or_raise().compartment_id), (tenancy.namespace.value, name)
+    rules = tenancy.ask("read the bucket's lifecycle policy", storage.get_object_lifecycle_policy, *where)
+    if rules.code == "LifecyclePolicyNotFound":
+        return home, None, ""
+    return home, [as_sent(storage, item) for item in rules.or_raise().items], rules.etag
+
+
+def _found_repositories(tenancy: Tenancy, needed: Needed) -> dict[str, str]:
+    request = tenancy.client(oci.artifacts.ArtifactsClient).list_container_repositories
+    found = {}
+    for name in needed.repositories:
+        where = {"compartment_id_in_subtree": True, "display_name": name}
+        for item in tenancy.ask_all(f"look up repository {name}", request, tenancy.id, **where).or_raise():
+            found[item.display_name] = item.compartment_id
+    return found
+
+
+def _found_log_group(tenancy: Tenancy, name: str) -> str:
+    if not name:
+        return ""
+    request = tenancy.client(oci.logging.LoggingManagementClient).list_log_groups
+    found = tenancy.ask_all("list log groups", request, tenancy.places.jobs, display_name=name).or_raise()
+    return str(found[0].id) if found else ""
+
+
+# --- What is missing -------------------------------------------------------------------------------------------------
+
+
+def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
+    """Return what is missing, in the order in which it can be made; *rules* are those of ingress and egress."""
+    return [
+        *_people(needed, found),
+        *_nodes(needed, found),
+        *_repositories(needed, found),
+        *_log_group(needed, found),
+        *_bucket(needed, found),
+        *_policy(needed, found),
+        *_lifecycle(needed, found),
+        *(network_steps(found.subnet, rules) if found.subnet else ()),
+    ]
+
+
+def _people(needed: Needed, found: Found) -> Iterator[Step]:
+    if found.has_people is False:
+        about = ("--name", needed.people, "--description", "Launch clusters")
+        lines = ("nobody is in it yet: oci iam group add-user",)
+        yield Step(f"group {needed.people}", lines, _iam(found, "group", "create", *about))
+
+
+def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
+    rule, item = matching_rule(found.jobs), f"dynamic group {needed.nodes}"
+    if found.nodes_rule == "":
+        about = ("--name", needed.nodes, "--description", "Job Runs of clusters", "--matching-rule", rule)
+        yield Step(item, (rule,), _iam(found, "dynamic-group", "create", *about))
+    elif found.nodes_rule and found.has_runs is False:
+        problem = (
+            f"{item} has another matching rule, {found.nodes_rule}, and other things may rely on it: set NODES_GROUP to"
+            f" a name that is free, or have its rule say {rule}, too"
+        )
+        yield Step(item, (rule,), problem=problem)
+
+
+def _iam(found: Found, *words: str) -> tuple[str, ...]:
+    return ("iam", *words, "--region", found.home_region)
+
+
+def _policy(needed: Needed, found: Found) -> Iterator[Step]:
+    lacking, own = found.lacking, found.policy
+    if not lacking:
+        return
+    item = f"policy {needed.policy}"
+    if own is None:
+        where = ("--compartment-id", found.tenancy, "--name", needed.policy, "--description", "Data Science clusters")
+        yield Step(item, tuple(lacking), _iam(found, "policy", "create", *where, "--statements", json.dumps(lacking)))
+    else:
+        every = json.dumps([*own.statements, *lacking])
+        # oci-cli wants a version together with statements; empty is the current one.
+        words = ("--policy-id", own.id, "--statements", every, "--version-date", "", "--if-match", own.etag, "--force")
+        yield Step(item, tuple(lacking), _iam(found, "policy", "update", *words))
+
+
+def _bucket(needed: Needed, found: Found) -> Iterator[Step]:
+    if not found.bucket:
+        where = ("--namespace", found.namespace, "--compartment-id", found.jobs, "--name", needed.bucket)
+        yield Step(f"bucket {needed.bucket}", (), ("os", "bucket", "create", *where))
+
+
+def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
+    given = list(found.lifecycle or [])
+    lacking = [rule for rule in lifecycle_rules(needed) if not any(_is_same_rule(rule, other) for other in given)]
+    if not lacking:
+        return
+    names = {rule["name"] for rule in lacking}
+    every = [*(rule for rule in given if rule["name"] not in names), *lacking]
+    where = ("--namespace", found.namespace, "--bucket-name", needed.bucket, "--items", json.dumps(every), "--force")
+    # Whoever changes it meanwhile must not lose a rule.
+    guard = ("--if-match", found.lifecycle_etag) if found.lifecycle is not None else ("--if-none-match", "*")
+    words = ("os", "object-lifecycle-policy", "put", *where, *guard)
+    yield Step(f"lifecycle rules of bucket {needed.bucket}", tuple(map(_lifecycle_line, lacking)), words)
+
+
+def _is_same_rule(rule: JSON, other: Mapping[str, Any]) -> bool:
+    names = {name: value for name, value in (other.get("objectNameFilter") or {}).items() if value}
+    said = {**other, "objectNameFilter": names}
+    return {name: value for name, value in said.items() if value not in (None, {})} == rule
+
+
+def _lifecycle_line(rule: JSON) -> str:
+    below = f" below {rule['objectNameFilter']['inclusionPrefixes'][0]}" if "objectNameFilter" in rule else ""
+    return f"{rule['name']}: {rule['action']} {rule['target']}{below} after {rule['timeAmount']} days"
+
+
+def _repositories(needed: Needed, found: Found) -> Iterator[Step]:
+    for name in needed.repositories:
+        home, item = found.repositories.get(name, ""), f"repository {name}"
+        if not home:
+            where = ("--compartment-id", found.images, "--display-name", name)
+            yield Step(item, (), ("artifacts", "container", "repository", "create", *where))
+        elif home != found.images:
+            yield Step(item, problem=f"{item} is in another compartment: set IMAGES_COMPARTMENT_OCID={home}")
+
+
+def _log_group(needed: Needed, found: Found) -> Iterator[Step]:
+    if needed.log_group and not found.log_group:
+        where = ("--compartment-id", found.jobs, "--display-name", needed.log_group, "--wait-for-state", "SUCCEEDED")
+        yield Step(f"log group {needed.log_group}", (), ("logging", "log-group", "create", *where))
+
+
+def network_steps(subnet: Subnet, rules: Rules) -> Iterator[Step]:
+    """Yield what makes the security lists of *subnet* have the *rules* of ingress and egress that they lack."""
+    ingress = missing_rules([rule for one in subnet.lists for rule in one.ingress], list(rules[0]))
+    egress = missing_rules([rule for one in subnet.lists for rule in one.egress], list(rules[1]))
+    if not ingress and not egress:
+        return
+    item = f"security list {SECURITY_LIST}"
+    lines = tuple(map(rule_line, [*ingress, *egress]))
+    own = next((one for one in subnet.lists if one.name == SECURITY_LIST), None)
+    if own is None and len(subnet.lists) >= _MOST_LISTS:
+        names = ", ".join(one.name for one in subnet.lists)
+        problem = (
+            f"the subnet has {len(subnet.lists)} security lists, {names}, and may have {_MOST_LISTS}: add the rules to"
+            " one of them, or take one away"
+        )
+        yield Step(item, lines, problem=problem)
+    elif own is not None:
+        yield _with_rules(item, lines, own, ingress, egress)
+    elif subnet.unused is not None:
+        left = (
+            missing_rules(subnet.unused.ingress, list(rules[0])),
+            missing_rules(subnet.unused.egress, list(rules[1])),
+        )
+        if any(left):
+            yield _with_rules(item, lines, subnet.unused, *left)
+        yield _attached(subnet, subnet.unused.id)
+    else:
+        where = ("--compartment-id", subnet.compartment, "--vcn-id", subnet.vcn, "--display-name", SECURITY_LIST)
+        what = ("--ingress-security-rules", json.dumps(rules[0]), "--egress-security-rules", json.dumps(rules[1]))
+        yield Step(item, lines, ("network", "security-list", "create", *where, *what))
+        yield _attached(subnet, NEW_LIST)
+
+
+def _with_rules(item: str, lines: tuple[str, ...], own: SecurityList, ingress: list[JSON], egress: list[JSON]) -> Step:
+    every = json.dumps([*own.ingress, *ingress]), json.dumps([*own.egress, *egress])
+    what = ("--ingress-security-rules", every[0], "--egress-security-rules", every[1])
+    words = ("--security-list-id", own.id, *what, "--if-match", own.etag, "--force")
+    return Step(item, lines, ("network", "security-list", "update", *words))
+
+
+def _attached(subnet: Subnet, new: str) -> Step:
+    every = json.dumps([*(one.id for one in subnet.lists), new])
+    words = ("--subnet-id", subnet.id, "--security-list-ids", every, "--if-match", subnet.etag, "--force")
+    return Step("security lists of the subnet", (SECURITY_LIST,), ("network", "subnet", "update", *words))
+
+
+def rule_line(rule: Mapping[str, Any]) -> str:
+    """Return a security rule of ours for people: ``ingress, TCP 8786, from 10.0.0.0/20``."""
+    span = rule["tcpOptions"]["destinationPortRange"]
+    ports = f"{span['min']}" if span["min"] == span["max"] else f"{span['min']}-{span['max']}"
+    if "source" in rule:
+        return f"ingress, TCP {ports}, from {rule['source']}"
+    return f"egress, TCP {ports}, to {rule['destination']}"
+
+
+# --- What is made ----------------------------------------------------------------------------------------------------
 
 
 class Setup:
     """What settings want of a tenancy, and what becomes of it."""
 
     def __init__(
-        self, service: Service, given: Mapping[str, str], root: Path, frameworks: Sequence[str], clock: Clock
+        self,
+        service: Service,
+        given: Mapping[str, str],
+        root: Path,
+        frameworks: Sequence[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Read the settings *given* for *frameworks* of the checkout *root*.
-
-        Raises:
-            SettingsError: names every setting that is missing or wrong.
-        """
+        """Read the settings *given* for *frameworks* of the checkout *root*."""
         self._service = service
         self._given = given
         self._clock = clock
+        self._sleep = sleep
         self.needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
         self.ports = {name: ports_of(root, name, given) for name in frameworks}
 
@@ -86,10 +419,6 @@ class Setup:
 
     def look(self) -> tuple[Needed, Found, list[Step]]:
         """Return what is needed at the places that were found, what there is, and what is missing."""
-        from oci_cluster.backends.oci.service import PATIENCE_S  # noqa: PLC0415 - the SDK, where OCI is asked
-        from oci_cluster.backends.oci.setup_found import look  # noqa: PLC0415
-        from oci_cluster.backends.oci.tenancy import Tenancy  # noqa: PLC0415
-
         try:
             needed, found = look(Tenancy(self._service, self._given, patience_s=PATIENCE_S), self.needed)
         except ClusterError as error:
@@ -102,12 +431,9 @@ class Setup:
         return needed, found, steps_of(needed, found, rules)
 
     def apply(self, steps: Sequence[Step], say: Say) -> None:
-        """Have oci-cli make what is missing.
+        """Have oci-cli make what is missing; nothing, where some of it only a person can make.
 
-        Raises:
-            SettingsError: some of it only a person can make; nothing was made.
-            BackendError: oci-cli has failed; what was made before stays, and a next time goes on there.
-            TimedOutError: not all of it is seen.
+        After an error, what was made before stays, and a next time goes on there.
         """
         if problems := [step.problem for step in steps if step.problem]:
             raise SettingsError("; ".join(problems))
@@ -121,19 +447,19 @@ class Setup:
         self._wait_until_seen()
 
     def _wait_until_seen(self) -> None:
-        deadline = self._clock.now() + _PATIENCE_S
+        deadline = self._clock() + _PATIENCE_S
         while left := self.look()[2]:
-            if self._clock.now() >= deadline:
+            if self._clock() >= deadline:
                 items = ", ".join(step.item for step in left)
                 raise TimedOutError(
                     f"OCI does not show {items} {_PATIENCE_S:g} s after it was made; run setup.sh again"
                 )
-            self._clock.sleep(_PAUSE_S)
+            self._sleep(_PAUSE_S)
 
     def _cli(self, item: str, words: Sequence[str]) -> str:
         """Run oci-cli with *words*; return what it prints."""
         command = [str(Path(sys.executable).with_name("oci")), *_CLI_WORDS, *words]
-        deadline = self._clock.now() + _PATIENCE_S
+        deadline = self._clock() + _PATIENCE_S
         while True:
             done = subprocess.run(  # noqa: S603 - oci-cli of our own environment
                 command,
@@ -145,24 +471,23 @@ class Setup:
             )
             if done.returncode == 0:
                 return done.stdout
-            if _PASSING not in done.stderr or self._clock.now() >= deadline:
+            if _PASSING not in done.stderr or self._clock() >= deadline:
                 break
-            self._clock.sleep(_PAUSE_S)
+            self._sleep(_PAUSE_S)
         msg = f"cannot make {item}: oci {shlex.join(words[:3])} ended with {done.returncode}: {_said(done.stderr)}"
         raise BackendError(f"{msg}; what was made stays: mend it, and run setup.sh again")
 
-    def settings(self, found: Found) -> dict[str, str]:
-        """Return what ``config.env`` still lacks of what was found."""
-        wanted = {"LOG_GROUP_OCID": found.log_group}
-        return {name: text for name, text in wanted.items() if text and not self._given.get(name)}
-
 
 def run(
-    words: Sequence[str], options: Mapping[str, Sequence[str]], given: Mapping[str, str], root: Path, out: Out
+    words: Sequence[str],
+    options: Mapping[str, Sequence[str]],
+    given: Mapping[str, str],
+    root: Path,
+    *,
+    show: Say,
+    say: Say,
 ) -> int:
     """Run ``setup`` for the frameworks *words*, or for all of the checkout *root*; return the exit code."""
-    from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415 - the SDK
-
     frameworks = list(dict.fromkeys(words)) or sorted(path.parent.name for path in root.glob("*/start-master.sh"))
     for name in frameworks:
         try:
@@ -170,32 +495,26 @@ def run(
         except ValueError as error:
             raise UsageError(str(error)) from error
     service = Service(service_environ(given))
-    setup = Setup(service, given, root, frameworks, Clock())
+    setup = Setup(service, given, root, frameworks)
     places, cidr = places_of(given), given.get("SUBNET_CIDR", "")
     if "--print" in options:
-        out.show(for_administrator(setup.needed, places, cidr, setup.rules))
+        show(for_administrator(setup.needed, places, cidr, setup.rules))
         return 0
     if "--tfvars" in options:
         tenancy = str(service.identity[0].get("tenancy", ""))
-        out.show(variables(setup.needed, places, tenancy, cidr, setup.rules))
+        show(variables(setup.needed, places, tenancy, cidr, setup.rules))
         return 0
     needed, found, steps = setup.look()
-    out.show(difference(needed, found, steps))
-    if not steps:
-        _show_settings(setup, found, out)
+    show(difference(needed, found, steps))
+    if steps and "--apply" not in options:
+        say(f"{len(steps)} missing; with --apply, setup.sh makes this")
         return 0
-    if "--apply" not in options:
-        out.say(f"{len(steps)} missing; with --apply, setup.sh makes this")
-        return 0
-    setup.apply(steps, out.say)
-    _, found, _ = setup.look()
-    _show_settings(setup, found, out)
+    if steps:
+        setup.apply(steps, say)
+        _, found, _ = setup.look()
+    if found.log_group and not given.get("LOG_GROUP_OCID"):  # what config.env still lacks
+        show(f"LOG_GROUP_OCID={found.log_group}")
     return 0
-
-
-def _show_settings(setup: Setup, found: Found, out: Out) -> None:
-    for name, text in setup.settings(found).items():
-        out.show(f"{name}={text}")
 
 
 def _said(text: str) -> str:
@@ -209,10 +528,6 @@ def _said(text: str) -> str:
 
 
 # --- What is printed -------------------------------------------------------------------------------------------------
-
-
-#: In what is printed without asking: who reads it knows.
-CIDR = "<CIDR of the subnet>"
 
 
 def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
@@ -242,14 +557,14 @@ def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
 
 def for_administrator(needed: Needed, places: Places, cidr: str, rules: Callable[[str], Rules]) -> str:
     """Return all that is needed, for somebody who may make it; a line that is no comment is as OCI takes it."""
-    ingress, egress = rules(cidr or CIDR_FOR_RULES)
+    ingress, egress = rules(cidr or _SOME_CIDR)
     lines = [f"# Group of those who launch: {needed.people}"]
     lines += [f"# Dynamic group {needed.nodes}, its matching rule:", matching_rule(places.jobs)]
     lines += [f"# Policy {needed.policy}, in the root compartment:"]
     for statement in statements(needed):
         lines += [f"#   {statement.why}:", statement.text]
     lines += ["# Rules of the subnet's security list, all stateful:"]
-    lines += [f"#   {rule_line(rule).replace(CIDR_FOR_RULES, CIDR)}" for rule in (*ingress, *egress)]
+    lines += [f"#   {rule_line(rule).replace(_SOME_CIDR, _CIDR)}" for rule in (*ingress, *egress)]
     lines += [f"# Bucket {needed.bucket} in {places.jobs}"]
     if kept := lifecycle_rules(needed):
         lines += ["# Its lifecycle policy:", *(f"#   {json.dumps(rule)}" for rule in kept)]
@@ -258,16 +573,12 @@ def for_administrator(needed: Needed, places: Places, cidr: str, rules: Callable
     return "\n".join(lines)
 
 
-# Any network, which is replaced by words before it is shown.
-CIDR_FOR_RULES = "192.0.2.0/24"
-
-
 def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Callable[[str], Rules]) -> str:
     """Return ``terraform.tfvars.json`` for ``scripts/templates/terraform``; what is not known is left out."""
     if domains := [group for group in (needed.people, needed.nodes) if "/" in group]:
         msg = f"{', '.join(domains)}: the templates for Terraform make groups of the identity domain Default alone"
         raise SettingsError(f"{msg}; make these yourself, and use --print")
-    ingress, _ = rules(cidr or CIDR_FOR_RULES)
+    ingress, _ = rules(cidr or _SOME_CIDR)
     spans = [rule["tcpOptions"]["destinationPortRange"] for rule in ingress]
     found = {
         "tenancy_ocid": tenancy,

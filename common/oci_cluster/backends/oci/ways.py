@@ -1,29 +1,38 @@
-"""Ways to a port of a node: through a bastion, whose sessions are renewed, or through a host of the user's."""
+"""Ways to a port of a node by ssh: through a bastion, whose sessions are renewed, or through a host of the user's."""
 
 from __future__ import annotations
 
 import ipaddress
 import itertools
+import math
+import os
+import re
 import secrets
 import select
+import shlex
 import shutil
+import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import oci_cluster
 from oci_cluster.backends.base import IsStopped
-from oci_cluster.backends.oci import ssh
+from oci_cluster.backends.oci import proxy_connect
 from oci_cluster.backends.oci.bastion import Session, Sessions
 from oci_cluster.backends.oci.settings import Jump, way_settings
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import config_file
-from oci_cluster.errors import BackendError, ClusterError, StoppedError
+from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError, StoppedError
 from oci_cluster.system.console import Say
 from oci_cluster.system.guard import ProcessGuard
 
@@ -35,14 +44,27 @@ if TYPE_CHECKING:
 _RENEW_BEFORE_S = 300.0
 # People tell that a session of OCI's which is ACTIVE takes its key some seconds later. Chosen, not measured.
 _KEY_WITHIN_S = 30.0
-
 # Between two looks at ssh; and, after a failure, between two tries at most.
 _LOOK_S, _LONGEST_PAUSE_S = 0.5, 60.0
-# How long a connection waits for a way that is being made again.
-_DIAL_S = 15.0
+# How long a connection waits for a way that is being made again; and for a socket of this machine.
+_DIAL_S, _SOCKET_S = 15.0, 10.0
 # A connection to a port where nobody listens ends within a round trip to the node, or some.
 _PROVE_S = 1.0
-
+# A Unix socket's path has 103 bytes at most on macOS, 107 on Linux; ssh's own options may not hold blanks and percents.
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._-]{0,70}")
+# As long as a connection to a host far away may take, on a bad line.
+_CONNECT_S = 20
+_OPTIONS = {
+    "BatchMode": "yes",  # nobody is there to be asked
+    "ExitOnForwardFailure": "yes",
+    "ServerAliveInterval": "15",  # a connection that nobody answers is given up after three of these
+    "ServerAliveCountMax": "3",
+    "ConnectTimeout": str(_CONNECT_S),
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+    "LogLevel": "ERROR",
+}
 _GUARD = """
 import sys
 sys.path[0] = sys.argv.pop(1)
@@ -53,12 +75,10 @@ guard_main(sys.argv[1:])
 
 @dataclass(frozen=True)
 class Asker:
-    """Who wants a way: a launcher."""
+    """A launcher that wants a way: its settings, OCI's services, and whom it tells."""
 
     given: Mapping[str, str]
-    """Its settings."""
     open_service: Callable[[], Service]
-    """Returns OCI's services."""
     say: Say
     is_stopped: IsStopped = lambda: False
     clock: Callable[[], float] = time.monotonic
@@ -73,18 +93,14 @@ def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -
         ClusterError: there is no way; says why, and the next step.
     """
     chosen = way_settings(asker.given)
-    ssh.program()
+    program()
     asker.open_service()  # which leads to the bucket, too
     told = ClusterDir(plan.url, cluster.launch_id, plan.launch_key).read(config_file(node))
     return way_to(chosen, address_of(node, told), port, f"{cluster.name}-{cluster.launch_id[:8]}", asker)
 
 
 def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker) -> SshWay:
-    """Return an open way to *port* of *address*, by what is *chosen*; sessions have *whose* in their names.
-
-    Raises:
-        ClusterError: as :func:`open_way`.
-    """
+    """Return an open way to *port* of *address*, by what is *chosen*; sessions have *whose* in their names."""
     service = asker.open_service()
     way: SshWay
     if isinstance(chosen, Jump):
@@ -99,27 +115,42 @@ def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker
     return way
 
 
+def address_of(node: str, told: Mapping[str, Any] | None) -> str:
+    """Return the address of *node*, by what it has *told* in its configuration."""
+    if told is None:
+        raise BackendError(
+            f"{node} has not told its address yet: it has not started, or has just done so; try again later (status.sh)"
+        )
+    try:
+        return str(ipaddress.ip_address(str(told.get("address"))))
+    except ValueError as error:
+        raise BackendError(f"{node} has told an address that is none: {error}") from error
+
+
+# --- Ways -----------------------------------------------------------------------------------------------------------
+
+
 class SshWay:
     """A way whose line is made again when it is lost, and replaced before its end; open connections stay on theirs."""
 
     address = ""
 
-    def __init__(self, say: Say, is_stopped: IsStopped, clock: Callable[[], float]) -> None:
+    def __init__(self, asker: Asker) -> None:
         """Have no line yet; :meth:`open` makes the first."""
-        self._say = say
-        self._is_told_to_stop = is_stopped
-        self._clock = clock
+        self._say = asker.say
+        self._is_told_to_stop = asker.is_stopped
+        self._clock = asker.clock
         self._closing = threading.Event()
         self._changed = threading.Condition()
-        self._line: ssh.Tunnel | None = None
-        self._retired: list[ssh.Tunnel] = []
+        self._line: Tunnel | None = None
+        self._retired: list[Tunnel] = []
         self._failure: ClusterError | None = None
         self._pause_s = _LOOK_S
         self._next_try = 0.0
         self._is_proven = False
         self._thread = threading.Thread(target=self._tend, daemon=True)
 
-    def new_line(self, old: ssh.Tunnel | None) -> ssh.Tunnel:
+    def new_line(self, old: Tunnel | None) -> Tunnel:
         """Return a new line, in the place of an *old* one that has ended, or soon will; None at first.
 
         Raises:
@@ -127,7 +158,7 @@ class SshWay:
         """
         raise NotImplementedError
 
-    def end_of(self, line: ssh.Tunnel) -> None:
+    def end_of(self, line: Tunnel) -> None:
         """End what was made for a *line* that is closed, while the way goes on."""
 
     def end_rest(self, *, is_quiet: bool) -> None:
@@ -135,11 +166,7 @@ class SshWay:
         raise NotImplementedError
 
     def open(self) -> None:
-        """Make the first line, and look after it from now on.
-
-        Raises:
-            ClusterError: as :meth:`new_line` raises; nothing is left.
-        """
+        """Make the first line, and look after it from now on; where it cannot be made, nothing is left."""
         try:
             self._line = self.new_line(None)
         except BaseException:
@@ -159,12 +186,7 @@ class SshWay:
     # --- Connections
 
     def dial(self) -> socket.socket:
-        """Return a new connection to the port.
-
-        Raises:
-            BackendError: nobody listens there, or the way to it is cut.
-            NotPermittedError: this person may not go there any more.
-        """
+        """Return a new connection to the port."""
         deadline = self._clock() + _DIAL_S
         while not self._closing.is_set() and self._clock() < deadline:
             with self._changed:
@@ -186,10 +208,7 @@ class SshWay:
 
     def _prove(self, connection: socket.socket) -> None:
         """Raise where a first connection ends before anything was said: ssh takes it, whoever listens behind it."""
-        if self._is_proven:
-            return
-        readable = select.select([connection], [], [], _PROVE_S)[0]
-        if readable and not _has_bytes(connection):
+        if not self._is_proven and select.select([connection], [], [], _PROVE_S)[0] and not _has_bytes(connection):
             connection.close()
             raise BackendError(
                 "nobody listens on that port of the node, or a rule of its network keeps the connection out"
@@ -239,7 +258,7 @@ class SshWay:
         if is_new:
             self._say(f"{failure}; tried again in {self._pause_s:.0f} s")
 
-    def _end(self, line: ssh.Tunnel | None) -> None:
+    def _end(self, line: Tunnel | None) -> None:
         if line is None:
             return
         line.close()
@@ -269,50 +288,19 @@ def _has_bytes(connection: socket.socket) -> bool:
         return False
 
 
-class Place:
-    """The private directory of one way, and the guard that ends what is left when this process is killed."""
-
-    def __init__(self, environ: Mapping[str, str], address: str, port: int, *bastion: str) -> None:
-        """Make them, for ways to *port* of *address*; *bastion*: its OCID, and the sessions' name, for the guard.
-
-        Raises:
-            BackendError: no further process can be started.
-        """
-        self.address, self.port = address, port
-        self.directory = ssh.private_directory()
-        self._numbers = itertools.count(1)
-        root = str(Path(oci_cluster.__file__).resolve().parents[1])
-        try:
-            self._guard = ProcessGuard(_GUARD, [root, str(self.directory), *bastion], environ)
-        except OSError as error:
-            shutil.rmtree(self.directory)
-            raise BackendError(f"no further process can be started on this machine: {error}") from error
-
-    def tunnel(self, command: list[str]) -> ssh.Tunnel:
-        """Start ssh by *command*; it ends with this process."""
-        path = self.directory / f"{next(self._numbers)}"
-        return ssh.Tunnel(self._guard, command, path, self.address, self.port)
-
-    def close(self, *, is_done: bool) -> None:
-        """Remove the directory, and let the guard go; where not all *is_done*, it does the rest."""
-        self._guard.dismiss(is_done=is_done)
-        if is_done:
-            shutil.rmtree(self.directory, ignore_errors=True)
-
-
 class JumpWay(SshWay):
-    """Through a host of the user's, by the user's own configuration of ssh."""
+    """A way through a host of the user's, by the user's own configuration of ssh."""
 
     def __init__(self, jump: Jump, place: Place, asker: Asker) -> None:
         """Lead through the host *jump*."""
-        super().__init__(asker.say, asker.is_stopped, asker.clock)
+        super().__init__(asker)
         self._jump = jump
         self._place = place
 
-    def new_line(self, old: ssh.Tunnel | None) -> ssh.Tunnel:  # noqa: ARG002 - one is as good as another
+    def new_line(self, old: Tunnel | None) -> Tunnel:  # noqa: ARG002 - one is as good as another
         """Return a connected ssh."""
         jump = self._jump
-        tunnel = self._place.tunnel(ssh.jump_command(jump.user, jump.host, jump.port))
+        tunnel = self._place.tunnel(jump_command(jump))
         if tunnel.wait_until_open(self.is_unwanted):
             return tunnel
         tunnel.close()
@@ -320,7 +308,7 @@ class JumpWay(SshWay):
         words = f"{f'-p {jump.port} ' if jump.port else ''}{f'{jump.user}@' if jump.user else ''}{jump.host}"
         unknown = f"ssh does not know the host key of {jump.host}: look at it once with 'ssh {words}'"
         advice = f"'ssh -o BatchMode=yes {words}' must log in without a question"
-        raise ssh.refusal(tunnel.why(), f"{jump.host} (SSH_JUMP)", advice, unknown_key=unknown)
+        raise refusal(tunnel.why(), f"{jump.host} (SSH_JUMP)", advice, unknown_key=unknown)
 
     def end_rest(self, *, is_quiet: bool) -> None:
         """Let the guard go."""
@@ -328,23 +316,21 @@ class JumpWay(SshWay):
 
 
 class BastionWay(SshWay):
-    """Through an OCI Bastion, by sessions that are made, renewed and deleted here."""
+    """A way through an OCI Bastion, by sessions that are made, renewed and deleted here."""
 
     def __init__(self, sessions: Sessions, place: Place, asker: Asker) -> None:
         """Lead through *sessions*, which nobody else uses."""
-        super().__init__(asker.say, asker.is_stopped, asker.clock)
+        super().__init__(asker)
         self._sessions = sessions
         sessions.is_unwanted = self.is_unwanted
         self._place = place
         self._public_key = ""
 
-    def new_line(self, old: ssh.Tunnel | None) -> ssh.Tunnel:
+    def new_line(self, old: Tunnel | None) -> Tunnel:
         """Return a connected ssh: of a new session, or of the old one's where only ssh has ended."""
         place = self._place
-        self._public_key = self._public_key or ssh.new_key(place.directory)
-        session = self._session_of(old)
-        if session is None:
-            session = self._sessions.create(place.address, place.port, self._public_key)
+        self._public_key = self._public_key or new_key(place.directory)
+        session = self._session_of(old) or self._sessions.create(place.address, place.port, self._public_key)
         try:
             tunnel = self._connect(session)
         except BaseException:
@@ -354,7 +340,7 @@ class BastionWay(SshWay):
         tunnel.renew_at, tunnel.session = session.ends_at - min(_RENEW_BEFORE_S, life_s / 4), session
         return tunnel
 
-    def _session_of(self, old: ssh.Tunnel | None) -> Session | None:
+    def _session_of(self, old: Tunnel | None) -> Session | None:
         """Return the session of a line that has ended, where the session has not; from now on it is not that line's."""
         if old is None or old.is_running() or old.session is None or self._clock() >= old.renew_at:
             return None
@@ -364,13 +350,12 @@ class BastionWay(SshWay):
         old.session = None
         return session
 
-    def _connect(self, session: Session) -> ssh.Tunnel:
+    def _connect(self, session: Session) -> Tunnel:
         directory = self._place.directory
         lines = "".join(f"{session.host} {key}\n" for key in session.host_keys)
         (directory / "known_hosts").write_text(lines, encoding="ascii")
-        command = ssh.bastion_command(
-            directory, session.host, session.port, session.id, is_pinned=bool(session.host_keys)
-        )
+        is_pinned = bool(session.host_keys)
+        command = bastion_command(directory, session.host, session.port, session.id, is_pinned=is_pinned)
         deadline = self._clock() + _KEY_WITHIN_S
         while True:
             tunnel = self._place.tunnel(command)
@@ -378,23 +363,20 @@ class BastionWay(SshWay):
                 return tunnel
             tunnel.close()
             self.check_wanted()
-            failure = self._refusal(tunnel.why(), session)
-            if ssh.is_about_host_key(tunnel.why()) or self._clock() > deadline:
-                raise failure
+            if is_about_host_key(tunnel.why()) or self._clock() > deadline:
+                raise self._refusal(tunnel.why(), session)
             self._closing.wait(1.0)
 
     def _refusal(self, said: str, session: Session) -> ClusterError:
         from_where = ", ".join(self._sessions.allowed_from) or "nowhere"
         advice = f"the bastion lets ssh in from {from_where}: this machine's address must be among these"
         unknown = (
-            ""
-            if session.host_keys
-            else f"OCI has not told the host key of {session.host}, and ~/.ssh/known_hosts does not have it: ask your"
+            f"OCI has not told the host key of {session.host}, and ~/.ssh/known_hosts does not have it: ask your"
             f" administrator which one of 'ssh-keyscan {session.host}' is right, and add that line"
         )
-        return ssh.refusal(said, session.host, advice, unknown_key=unknown)
+        return refusal(said, session.host, advice, unknown_key="" if session.host_keys else unknown)
 
-    def end_of(self, line: ssh.Tunnel) -> None:
+    def end_of(self, line: Tunnel) -> None:
         """Delete the session of *line*."""
         if line.session is not None:
             self._sessions.delete(line.session.id)
@@ -405,8 +387,7 @@ class BastionWay(SshWay):
         try:
             left |= dict.fromkeys(str(found.id) for found in self._sessions.going())
         except ClusterError:  # those that are known are tried all the same
-            if self._sessions.is_unsure:
-                is_quiet = False
+            is_quiet = is_quiet and not self._sessions.is_unsure
         for session in left:
             try:
                 self._sessions.delete(session)
@@ -415,17 +396,190 @@ class BastionWay(SshWay):
         self._place.close(is_done=is_quiet)
 
 
-def address_of(node: str, told: Mapping[str, Any] | None) -> str:
-    """Return the address of *node*, by what it has *told* in its configuration.
+# --- ssh ------------------------------------------------------------------------------------------------------------
 
-    Raises:
-        BackendError: it has told none yet; or what it has told is none.
+
+def program() -> str:
+    """Return the path of ssh."""
+    for name in ("ssh", "ssh-keygen"):
+        if shutil.which(name) is None:
+            msg = f"there is no {name} on this machine, by which nodes on OCI are reached; install OpenSSH's client"
+            raise SettingsError(f"{msg} (Debian: apt install openssh-client)")
+    return str(shutil.which("ssh"))
+
+
+def private_directory() -> Path:
+    """Return a new directory of this user's alone, whose path ssh takes as it is."""
+    made = Path(tempfile.mkdtemp(prefix="oci-way-"))
+    if _PLAIN_PATH.fullmatch(str(made)):
+        return made
+    made.rmdir()
+    return Path(tempfile.mkdtemp(prefix="oci-way-", dir="/tmp"))
+
+
+def new_key(directory: Path) -> str:
+    """Make a key pair in *directory*, ``key`` and ``key.pub``; return the public key, one line."""
+    command = [str(shutil.which("ssh-keygen")), "-q", "-t", "ed25519", "-N", "", "-C", "oci-cluster"]
+    done = subprocess.run([*command, "-f", directory / "key"], capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode != 0:
+        raise BackendError(f"no key for ssh could be made in {directory}: {done.stderr.strip() or done.returncode}")
+    return (directory / "key.pub").read_text(encoding="ascii").strip()
+
+
+def bastion_command(directory: Path, host: str, port: int, user: str, *, is_pinned: bool) -> list[str]:
+    """Return the ssh that reaches a bastion's *host* as *user*, a session, with the key of *directory* alone.
+
+    Where OCI has said which key the host has, *is_pinned*, ``known_hosts`` there has it; else the user's list counts.
     """
-    if told is None:
-        raise BackendError(
-            f"{node} has not told its address yet: it has not started, or has just done so; try again later (status.sh)"
+    options = {
+        "IdentityFile": f"{directory}/key",
+        "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
+        "PreferredAuthentications": "publickey",
+        "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",
+        "HostKeyAlias": host,
+        **_through_proxy(host, port),
+    }
+    if is_pinned:
+        options |= {"UserKnownHostsFile": f"{directory}/known_hosts", "GlobalKnownHostsFile": "/dev/null"}
+    return [program(), "-F", "/dev/null", *_words(options), "-p", str(port), "-l", user, host]
+
+
+def jump_command(jump: Jump) -> list[str]:
+    """Return the ssh that reaches a host of the user's, as the user's own configuration says."""
+    words = [*(["-l", jump.user] if jump.user else []), *(["-p", str(jump.port)] if jump.port else [])]
+    # A connection that others share would keep the port forwarded when this ssh is gone.
+    options = {"ControlMaster": "no", "ControlPath": "none", "RemoteCommand": "none"}
+    return [program(), *_words(options), *words, jump.host]
+
+
+def _words(options: dict[str, str]) -> list[str]:
+    return [word for name, value in {**_OPTIONS, **options}.items() for word in ("-o", f"{name}={value}")]
+
+
+def _through_proxy(host: str, port: int) -> dict[str, str]:
+    """Return the options that lead through the proxy of ``HTTPS_PROXY``, as requests to OCI go; none without one."""
+    if not (proxy := proxy_connect.proxy_for(host)):
+        return {}
+    if "://" in proxy and urlsplit(proxy).scheme != "http":
+        where = f"{urlsplit(proxy).scheme}://{urlsplit(proxy).hostname}"
+        raise SettingsError(
+            f"HTTPS_PROXY is {where}, and ssh can be led through http:// alone; add {host} to NO_PROXY, or set SSH_JUMP"
         )
-    try:
-        return str(ipaddress.ip_address(str(told.get("address"))))
-    except ValueError as error:
-        raise BackendError(f"{node} has told an address that is none: {error}") from error
+    words = [sys.executable, "-I", "-S", str(Path(proxy_connect.__file__).resolve()), host, str(port)]
+    return {"ProxyCommand": shlex.join(words).replace("%", "%%"), "ProxyUseFdpass": "yes"}
+
+
+def is_about_host_key(said: str) -> bool:
+    """Return whether ssh has ended because of the host's key, by what it has *said*."""
+    return "host key" in said.lower()
+
+
+def refusal(said: str, where: str, advice: str, *, unknown_key: str = "") -> ClusterError:
+    """Return what to raise where ssh did not get to *where*, by what it has *said*; *unknown_key* if none is known."""
+    said = said or "ssh said nothing, and took too long"
+    if is_about_host_key(said):
+        wrong = f"{where} has another host key than it should have, so somebody else may answer in its place"
+        return NotPermittedError(f"{unknown_key or wrong}; nothing was sent there ({said})")
+    if "Permission denied" in said:
+        return NotPermittedError(f"{where} does not let ssh in: {said}; {advice}")
+    return BackendError(f"ssh does not get to {where}: {said}; {advice}")
+
+
+class Place:
+    """The private directory of one way, and the guard that ends what is left when this process is killed."""
+
+    def __init__(self, environ: Mapping[str, str], address: str, port: int, *bastion: str) -> None:
+        """Make them, for ways to *port* of *address*; *bastion*: its OCID, and the sessions' name, for the guard."""
+        self.address, self.port = address, port
+        self.directory = private_directory()
+        self._numbers = itertools.count(1)
+        root = str(Path(oci_cluster.__file__).resolve().parents[1])
+        try:
+            self._guard = ProcessGuard(_GUARD, [root, str(self.directory), *bastion], environ)
+        except OSError as error:
+            shutil.rmtree(self.directory)
+            raise BackendError(f"no further process can be started on this machine: {error}") from error
+
+    def tunnel(self, command: list[str]) -> Tunnel:
+        """Start ssh by *command*; it ends with this process."""
+        path = self.directory / f"{next(self._numbers)}"
+        return Tunnel(self._guard, command, path, self.address, self.port)
+
+    def close(self, *, is_done: bool) -> None:
+        """Remove the directory, and let the guard go; where not all *is_done*, it does the rest."""
+        self._guard.dismiss(is_done=is_done)
+        if is_done:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Tunnel:
+    """One ssh that leads from a socket of this user's to a port of a node."""
+
+    def __init__(self, guard: ProcessGuard, command: Sequence[str], path: Path, address: str, port: int) -> None:
+        """Start ssh by *command*, which ends with the guard's process. It listens at *path*, when it is connected."""
+        self.path = path
+        #: When another one should take over, by the way's clock.
+        self.renew_at = math.inf
+        #: The bastion's session that it is connected by.
+        self.session: Session | None = None
+        self._errors = path.with_suffix(".err")
+        inside = f"[{address}]" if ":" in address else address
+        program_path, *words = command
+        forward = [program_path, "-N", "-T", "-L", f"{path}:{inside}:{port}", *words]
+        try:
+            self._pid = guard.start(forward, os.environ, str(self._errors))
+        except OSError as error:
+            raise BackendError(f"ssh could not be started: {error}") from error
+        self._is_running = True
+        self._lock = threading.Lock()
+
+    def is_running(self) -> bool:
+        """Return whether ssh runs."""
+        with self._lock:
+            if self._is_running:
+                self._is_running = os.waitpid(self._pid, os.WNOHANG) == (0, 0)
+            return self._is_running
+
+    def why(self) -> str:
+        """Return what ssh has said last."""
+        try:
+            lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return ""
+        said = [re.sub(r"[^\x20-\x7e]", "?", line).strip() for line in lines]
+        return next((line[:300] for line in reversed(said) if line), "")
+
+    def wait_until_open(self, is_stopped: IsStopped) -> bool:
+        """Return whether ssh is connected; False where it has ended instead, or was ended as that took too long."""
+        deadline = time.monotonic() + 3 * _CONNECT_S
+        while not self.path.exists():
+            if not self.is_running():
+                return False
+            if is_stopped() or time.monotonic() > deadline:
+                self.close()
+                return False
+            time.sleep(0.05)
+        return self.is_running()
+
+    def dial(self) -> socket.socket:
+        """Return a new connection to the port; raise OSError where ssh does not run any more."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_SOCKET_S)
+            connection.connect(str(self.path))
+            connection.settimeout(None)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """End ssh, and all its connections."""
+        with self._lock:
+            if self._is_running:
+                os.kill(self._pid, signal.SIGKILL)  # not waited for yet, so no other process has this number
+                os.waitpid(self._pid, 0)
+                self._is_running = False
+        self.path.unlink(missing_ok=True)

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci import setup, setup_found
+from oci_cluster.backends.oci import setup
 from oci_cluster.backends.oci.needed import Needed, lifecycle_rules, matching_rule, needed_of, statements
 from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.setup import difference
-from oci_cluster.backends.oci.setup_steps import Found, Step
+from oci_cluster.backends.oci.setup import Found, Step, difference
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, TimedOutError, UsageError
 
@@ -87,10 +86,10 @@ class Clock:
     def __init__(self) -> None:
         self.time = 0.0
 
-    def clock(self) -> setup.Clock:
-        return setup.Clock(lambda: self.time, self._sleep)
+    def __call__(self) -> float:
+        return self.time
 
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.time += seconds
 
 
@@ -103,9 +102,10 @@ def made(
     def look(_: Any, needed: Needed) -> tuple[Needed, Found]:
         return needed, left.pop(0) if len(left) > 1 else left[0]
 
-    monkeypatch.setattr(setup_found, "look", look)
+    monkeypatch.setattr(setup, "look", look)
     service: Any = FakeService()
-    return setup.Setup(service, {**GIVEN, **given}, PROJECT_ROOT, ["dask"], (clock or Clock()).clock())
+    clock = clock or Clock()
+    return setup.Setup(service, {**GIVEN, **given}, PROJECT_ROOT, ["dask"], clock=clock, sleep=clock.sleep)
 
 
 def test_what_lacks_is_made_in_order_and_looked_at_again(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_who_may_not_look_is_told_who_may(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: Any) -> Any:
         raise ServiceError("cannot list policies: no (404 NotAuthorizedOrNotFound, request r); ask", exit_code=77)
 
-    monkeypatch.setattr(setup_found, "look", refuse)
+    monkeypatch.setattr(setup, "look", refuse)
     with pytest.raises(NotPermittedError, match=r"cannot list policies: .*give them what setup.sh --print prints"):
         one.look()
 
@@ -191,7 +191,7 @@ def test_other_failures_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: Any) -> Any:
         raise ServiceError("no answer")
 
-    monkeypatch.setattr(setup_found, "look", fail)
+    monkeypatch.setattr(setup, "look", fail)
     with pytest.raises(ServiceError, match=r"^no answer$"):
         one.look()
 
@@ -201,29 +201,22 @@ def test_a_port_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         made([WHOLE], monkeypatch, SCHEDULER_PORT="x")
 
 
-def test_what_config_env_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert made([WHOLE], monkeypatch).settings(WHOLE) == {"LOG_GROUP_OCID": "ocid1.loggroup.oc1..g"}
-    assert made([WHOLE], monkeypatch).settings(replace(WHOLE, log_group="")) == {}
-
-
 # --- The whole verb -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def verb(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, list[str], list[str]]]:
     """Return what runs the verb on what it finds, and returns its exit code, what is shown and what is said."""
-    from oci_cluster.backends.oci import service  # noqa: PLC0415 - replaced
-
-    monkeypatch.setattr(service, "Service", lambda _: FakeService())
+    monkeypatch.setattr(setup, "Service", lambda _: FakeService())
 
     def run(
-        found: Sequence[Found], *options: str, words: Sequence[str] = ("dask",)
+        found: Sequence[Found], *options: str, words: Sequence[str] = ("dask",), **more: str
     ) -> tuple[int, list[str], list[str]]:
         made(found, monkeypatch)
         shown: list[str] = []
         said: list[str] = []
         given = {key: [""] for key in options}
-        code = setup.run(words, given, GIVEN, PROJECT_ROOT, setup.Out(shown.append, said.append))
+        code = setup.run(words, given, {**GIVEN, **more}, PROJECT_ROOT, show=shown.append, say=said.append)
         assert tool is not None
         return code, shown, said
 
@@ -242,6 +235,7 @@ def test_a_whole_tenancy_lacks_nothing(verb: Callable[..., Any]) -> None:
     assert (code, said) == (0, [])
     assert shown[0].splitlines()[-1] == "= nothing is missing"
     assert shown[1:] == ["LOG_GROUP_OCID=ocid1.loggroup.oc1..g"]
+    assert len(verb([WHOLE], LOG_GROUP_OCID="ocid1.loggroup.oc1.iad.g")[1]) == 1  # config.env has it
 
 
 def test_what_was_made_is_told(verb: Callable[..., Any]) -> None:

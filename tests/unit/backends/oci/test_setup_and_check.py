@@ -10,8 +10,7 @@ from unit.backends.oci.fake_tenancy import GIVEN, JOBS, World, refusal
 from oci_cluster.backends.findings import Verdict
 from oci_cluster.backends.oci import check_access
 from oci_cluster.backends.oci.needed import Needed
-from oci_cluster.backends.oci.setup import Clock, Setup, difference
-from oci_cluster.backends.oci.setup_steps import Found, Step
+from oci_cluster.backends.oci.setup import Found, Setup, Step, difference
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import NotPermittedError
 
@@ -23,7 +22,7 @@ def world() -> World:
 
 def look(world: World, **given: str) -> tuple[Needed, Found, list[Step]]:
     service: Any = world
-    return Setup(service, {**GIVEN, **given}, PROJECT_ROOT, ["dask"], Clock()).look()
+    return Setup(service, {**GIVEN, **given}, PROJECT_ROOT, ["dask"]).look()
 
 
 def identity_steps(world: World, **given: str) -> list[Step]:

@@ -11,8 +11,7 @@ import pytest
 
 from oci_cluster.backends.oci.needed import needed_of
 from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.setup_found import look
-from oci_cluster.backends.oci.setup_steps import Found
+from oci_cluster.backends.oci.setup import Found, look
 from oci_cluster.backends.oci.tenancy import Tenancy
 from oci_cluster.errors import SettingsError
 

@@ -11,7 +11,7 @@ import pytest
 
 from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, needed_of, statements
 from oci_cluster.backends.oci.security_rules import SecurityList, Subnet, security_rules
-from oci_cluster.backends.oci.setup_steps import (
+from oci_cluster.backends.oci.setup import (
     NEW_LIST,
     Found,
     Policy,

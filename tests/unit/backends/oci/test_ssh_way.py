@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
+from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci.ssh import Tunnel
-from oci_cluster.backends.oci.ways import SshWay
+from oci_cluster.backends.oci.ways import Asker, SshWay, Tunnel
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, StoppedError
+
+
+def no_service() -> Any:
+    raise AssertionError  # nobody is asked
 
 
 class FakeLine(Tunnel):
@@ -54,7 +58,7 @@ class FakeWay(SshWay):
         self.olds: list[Tunnel | None] = []
         self.ended: list[Tunnel] = []
         self.rest: list[bool] = []
-        super().__init__(self.said.append, lambda: self.is_stopped, lambda: self.now)
+        super().__init__(Asker({}, no_service, self.said.append, lambda: self.is_stopped, lambda: self.now))
 
     def new_line(self, old: Tunnel | None) -> Tunnel:
         self.olds.append(old)

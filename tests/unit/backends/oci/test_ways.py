@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.backends.oci import proxy_connect, ssh, ways
+from oci_cluster.backends.oci import proxy_connect, ways
 from oci_cluster.backends.oci.settings import Jump, way_settings
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
 
@@ -90,7 +90,7 @@ def test_a_node_without_an_address_is_said(told: dict[str, str] | None, why: str
 
 def test_ssh_to_a_bastion_has_nothing_of_the_users(tmp_path: Path) -> None:
     """One key, one host key, no configuration, no agent, no question."""
-    command = ssh.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
+    command = ways.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
     assert command[1:3] == ["-F", "/dev/null"]
     assert command[-5:] == ["-p", "22", "-l", SESSION, HOST]
     options = dict(word.split("=", 1) for flag, word in itertools.pairwise(command) if flag == "-o")
@@ -104,23 +104,23 @@ def test_ssh_to_a_bastion_has_nothing_of_the_users(tmp_path: Path) -> None:
 
 
 def test_a_host_key_that_oci_has_not_told_is_looked_for_in_the_users_list(tmp_path: Path) -> None:
-    command = ssh.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=False)
+    command = ways.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=False)
     assert "StrictHostKeyChecking=yes" in command
     assert not [word for word in command if "KnownHostsFile" in word]
 
 
 def test_ssh_to_a_host_of_the_users_has_the_users_configuration() -> None:
-    command = ssh.jump_command("me", "jump", 2222)
+    command = ways.jump_command(Jump("me", "jump", 2222))
     assert command[-5:] == ["-l", "me", "-p", "2222", "jump"]
     assert not [word for word in command if word == "-F" or word.startswith(("Identity", "StrictHostKey", "UserKnown"))]
     assert "ControlPath=none" in command
-    assert ssh.jump_command("", "jump", 0)[-2:] == ["RemoteCommand=none", "jump"]
+    assert ways.jump_command(Jump("", "jump", 0))[-2:] == ["RemoteCommand=none", "jump"]
 
 
 def test_without_ssh_one_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SettingsError, match=r"there is no ssh on this machine.*apt install openssh-client"):
-        ssh.program()
+        ways.program()
 
 
 def test_a_private_directory_has_a_path_that_ssh_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_private_directory_has_a_path_that_ssh_takes(monkeypatch: pytest.Monke
     odd = tmp_path / "a b%h" / ("x" * 80)
     odd.mkdir(parents=True)
     monkeypatch.setattr("tempfile.tempdir", str(odd))
-    directory = ssh.private_directory()
+    directory = ways.private_directory()
     try:
         assert str(directory).startswith("/tmp/oci-way-")
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -147,7 +147,7 @@ def test_a_private_directory_has_a_path_that_ssh_takes(monkeypatch: pytest.Monke
     ],
 )
 def test_what_ssh_says_becomes_one_message(said: str, kind: type[Exception], words: str) -> None:
-    failure = ssh.refusal(said, "h", "look there")
+    failure = ways.refusal(said, "h", "look there")
     assert type(failure) is kind
     with pytest.raises(kind, match=words):
         raise failure
@@ -161,19 +161,19 @@ def test_ssh_goes_through_the_proxy_that_requests_to_oci_go_through(
 ) -> None:
     """Its password is in no argument."""
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2@proxy.example.com:3128")
-    command = ssh.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
+    command = ways.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
     (proxy,) = [word for word in command if word.startswith("ProxyCommand=")]
     assert proxy.endswith(f"proxy_connect.py {HOST} 22")
     assert "ProxyUseFdpass=yes" in command
     assert "hunter2" not in " ".join(command)
     monkeypatch.setenv("NO_PROXY", ".oraclecloud.com")
-    assert "ProxyUseFdpass=yes" not in ssh.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
+    assert "ProxyUseFdpass=yes" not in ways.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
 
 
 def test_a_proxy_that_ssh_cannot_use_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "socks5://me:hunter2@proxy.example.com:1080")
     with pytest.raises(SettingsError, match=r"HTTPS_PROXY is socks5://proxy\.example\.com.*NO_PROXY, or set SSH_JUMP"):
-        ssh.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
+        ways.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
 
 
 class _Proxy:
@@ -233,8 +233,8 @@ def test_a_proxy_that_refuses_is_said(answer: bytes, why: str) -> None:
 
 
 def test_a_key_is_this_users_alone(tmp_path: Path) -> None:
-    public = ssh.new_key(tmp_path)
+    public = ways.new_key(tmp_path)
     assert public.split()[0] == "ssh-ed25519"
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
     with pytest.raises(BackendError, match="no key for ssh could be made in"):
-        ssh.new_key(tmp_path / "not there")
+        ways.new_key(tmp_path / "not there")
