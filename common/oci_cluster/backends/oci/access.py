@@ -1,18 +1,50 @@
-"""Judges groups and policies of a tenancy by their meaning, for ``check.sh`` and ``setup.sh`` alike."""
+"""Judges what the groups and policies of a tenancy allow, by their meaning, for ``check.sh`` and ``setup.sh``.
+
+A statement counts that has a wider verb, type, place or condition, too.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from oci_cluster.backends.oci.granted import Caller, Given, Known, allowed, group_name, holds, names_of, parse_condition
 from oci_cluster.backends.oci.needed import Needed, Statement
-from oci_cluster.backends.oci.tenancy import Answer, Tenancy
+from oci_cluster.backends.oci.tenancy import Ancestor, Answer, Tenancy
 
+#: True, False, or None: nobody can tell.
+Known = bool | None
+
+VERBS = ("inspect", "read", "use", "manage")
+# Types that our statements, or others in their place, may name. Source: OCI's policy reference of each service.
+FAMILIES: Mapping[str, frozenset[str]] = {
+    "object-family": frozenset({"objectstorage-namespaces", "buckets", "objects"}),
+    "logging-family": frozenset({"log-groups", "log-content", "unified-configuration"}),
+    "virtual-network-family": frozenset(
+        {"vcns", "subnets", "route-tables", "security-lists", "network-security-groups", "private-ips", "vnics"}
+    ),
+    "data-science-family": frozenset(
+        {"data-science-projects", "data-science-jobs", "data-science-job-runs", "data-science-work-requests"}
+    ),
+}
+_NAME = r"(?:'[^']*'|[^\s,/'{}]+)"
+_SUBJECT = re.compile(rf"(?:id\s+(?P<id>\S+)|(?:(?P<domain>{_NAME})\s*/\s*)?(?P<name>{_NAME}))", re.IGNORECASE)
+_STATEMENT = re.compile(
+    r"(?P<effect>allow|deny)\s+(?P<kind>any-user|any-group|service|dynamic-group|group)(?P<subjects>\s.*?)?\s+"
+    r"to\s+(?:(?P<verb>[a-z]+)\s+(?P<resource>[a-z-]+)|\{(?P<permissions>[^}]*)\})\s+"
+    r"in\s+(?:(?P<tenancy>tenancy)|compartment\s+(?:id\s+(?P<id>\S+)|(?P<path>\S+)))"
+    r"(?:\s+where\s+(?P<condition>.+))?",
+    re.IGNORECASE | re.DOTALL,
+)
+# What stands for any name below a prefix: no pattern but a * takes it.
+_ANY_NAME = "\N{BULLET}"
 # What a rule can ask of compute instances, which Job Runs are not.
 _NOT_OF_RUNS = ("instance.",)
 # OCI's own words for what it runs: source: OCI's documentation of Data Science, policies with resource principals.
 _RUN = "datasciencejobrun"
+Chain = Callable[[str], Sequence[Ancestor]]
 
 
 class Access:
@@ -101,3 +133,277 @@ class Access:
     def allows(self, one: Statement) -> Known:
         """Return whether the statements that are there allow what *one* would."""
         return allowed(one.text, self._caller(one.of, one.text), self.there, self.tenancy.id, self.tenancy.chain)
+
+
+# --- Statements ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A statement: *names* and *ids* are whom it is about, in lower case; in another identity domain, ``domain/name``.
+
+    *verb* is empty where single permissions are listed; *compartment* is an OCID, ``tenancy``, or empty with a *path*
+    from the policy's own on. *is_read* tells whether the condition could be read.
+    """
+
+    is_denial: bool
+    kind: str
+    names: frozenset[str]
+    ids: frozenset[str]
+    verb: str
+    resource: str
+    compartment: str
+    path: tuple[str, ...]
+    condition: Condition | None
+    is_read: bool = True
+
+
+@dataclass(frozen=True)
+class Given:
+    """A statement that is there, and the OCID of the compartment that its policy is in."""
+
+    text: str
+    home: str
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whom a statement must be about: all groups that they are in, and what conditions can ask about them."""
+
+    kind: str
+    names: frozenset[str]
+    ids: frozenset[str] = frozenset()
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_statement(text: str) -> Parsed | None:
+    """Return the statement that *text* is; None where it is none that allows or denies something here."""
+    found = _STATEMENT.fullmatch(" ".join(text.split()))
+    given = (found["subjects"] or "").strip() if found else ""
+    parts = [_SUBJECT.fullmatch(part.strip()) for part in given.split(",")] if given else []
+    if found is None or None in parts:
+        return None
+    condition, is_read = None, True
+    if found["condition"]:
+        try:
+            condition = parse_condition(found["condition"])
+        except ValueError:
+            is_read = False
+    return Parsed(
+        is_denial=found["effect"].lower() == "deny",
+        kind=found["kind"].lower(),
+        names=frozenset(group_name(p["name"], p["domain"] or "") for p in parts if p and p["name"]),
+        ids=frozenset(part["id"] for part in parts if part and part["id"]),
+        verb=(found["verb"] or "").lower(),
+        resource=(found["resource"] or "").lower(),
+        compartment="tenancy" if found["tenancy"] else found["id"] or "",
+        path=tuple(name.strip("'").lower() for name in (found["path"] or "").split(":") if name),
+        condition=condition,
+        is_read=is_read,
+    )
+
+
+def group_name(name: str, domain: str = "") -> str:
+    """Return how a group is compared: in lower case, and with its identity domain where that is not ``Default``."""
+    plain, place = (part.strip().strip("'").lower() for part in (name, domain))
+    return plain if place in {"", "default"} else f"{place}/{plain}"
+
+
+def allowed(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, chain: Chain) -> Known:
+    """Return whether the statements that are *there* allow *caller* what *wanted*, a statement of ours, would.
+
+    None: one of them may, and its text does not tell; or one may take it away.
+    """
+    own = parse_statement(wanted)
+    assert own is not None  # noqa: S101 - ours
+    place = chain(tenancy if own.compartment == "tenancy" else own.compartment)
+    asked = _Asked(own, caller, place)
+    found: list[Known] = []
+    may_be_denied = False
+    for given in there:
+        parsed = parse_statement(given.text)
+        if parsed is None:
+            if any(name in given.text.lower() for name in caller.names):
+                found.append(None)
+        elif parsed.is_denial:
+            may_be_denied = may_be_denied or asked.is_about(parsed, given.home) is not False
+        else:
+            found.append(asked.is_allowed_by(parsed, given.home))
+    verdict = any_of(found)
+    return None if verdict and may_be_denied else verdict
+
+
+class _Asked:
+    """One request, as far as one of our statements tells of it."""
+
+    def __init__(self, own: Parsed, caller: Caller, place: Sequence[Ancestor]) -> None:
+        self._own, self._caller, self._place = own, caller, place
+        wanted = {name: value.replace("*", _ANY_NAME) for name, value in equalities(own.condition).items()}
+        about = {"target.compartment.id": place[0].id} if place else {}
+        self._values = {**caller.values, **about, **wanted}
+        # As far as Oracle's pages tell, a list has no target.object.name.
+        self._absent = {"target.object.name"} - set(wanted) if own.resource == "objects" else set()
+
+    def is_allowed_by(self, given: Parsed, home: str) -> Known:
+        verb: Known = VERBS.index(given.verb) >= VERBS.index(self._own.verb) if given.verb in VERBS else None
+        condition = holds(given.condition, self._values, self._absent) if given.is_read else None
+        return all_of([self.is_about(given, home), verb, condition])
+
+    def is_about(self, given: Parsed, home: str) -> Known:
+        return all_of([self._is_caller(given), self._is_type(given), self._is_place(given, home)])
+
+    def _is_caller(self, given: Parsed) -> Known:
+        caller = self._caller
+        if given.kind in {"any-user", "any-group"}:
+            is_sure = caller.kind == "group" or (caller.kind == "dynamic-group" and given.kind == "any-user")
+            return True if is_sure else None
+        return given.kind == caller.kind and bool(given.names & caller.names or given.ids & caller.ids)
+
+    def _is_type(self, given: Parsed) -> Known:
+        own = self._own.resource
+        if not given.resource:
+            return None  # single permissions, whose types their names tell to people alone
+        if given.resource in {own, "all-resources"} or own in FAMILIES.get(given.resource, ()):
+            return True
+        return None if given.resource in FAMILIES.get(own, ()) else False
+
+    def _is_place(self, given: Parsed, home: str) -> Known:
+        place = self._place
+        ids = [one.id for one in place]
+        unknown: Known = False if place and place[-1].is_root else None
+        if home not in ids:
+            return unknown
+        if given.compartment == "tenancy":
+            return True
+        if given.compartment:
+            return True if given.compartment in ids else unknown
+        at = ids.index(home)
+        if len(given.path) == 1 and place[at].name == given.path[0]:
+            return True  # a policy of a compartment may name that compartment
+        below = [one.name for one in reversed(place[:at])][: len(given.path)]
+        if len(below) < len(given.path):
+            return False
+        return all_of(None if not name else name == wanted for name, wanted in zip(below, given.path, strict=True))
+
+
+def names_of(groups: Collection[str]) -> frozenset[str]:
+    """Return names of settings, such as ``data-scientists`` or ``domain/name``, as they are compared."""
+    return frozenset(group_name(name.rpartition("/")[2], name.rpartition("/")[0]) for name in groups if name)
+
+
+# --- Conditions, of policies and of matching rules --------------------------------------------------------------------
+
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>'[^']*'|\"[^\"]*\")|(?P<pattern>/[^/]*/)|(?P<mark>!=|[={},])|(?P<word>[^\s={},!'\"/]+))"
+)
+# Source: OCI's documentation of policies, Managing Access to Objects: of these a value in quotation marks may have a *;
+# of others only a value between slashes (Advanced Policy Features).
+_WITH_STARS = {"target.object.name"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``variable = 'value'``; *pattern* matches what the value stands for."""
+
+    variable: str
+    value: str
+    is_equal: bool
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class Group:
+    """``any {...}`` or ``all {...}``."""
+
+    is_any: bool
+    parts: tuple[Condition, ...]
+
+
+Condition = Comparison | Group
+
+
+def parse_condition(text: str) -> Condition:
+    """Return the condition that *text* is."""
+    tokens: list[str] = []
+    at = 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise ValueError(f"not a condition: {text[at:].strip()}")
+        tokens.append(found.group().strip())
+        at = found.end()
+    tokens.reverse()
+    condition = _condition(tokens)
+    if tokens:
+        raise ValueError(f"not expected after a condition: {tokens[-1]}")
+    return condition
+
+
+def _condition(tokens: list[str]) -> Condition:
+    word = _next(tokens).lower()
+    if word not in {"any", "all"}:
+        return _comparison(word, _next(tokens), _next(tokens))
+    mark = _next(tokens)
+    parts: list[Condition] = []
+    while mark == ("," if parts else "{"):
+        parts.append(_condition(tokens))
+        mark = _next(tokens)
+    if mark != "}" or not parts:
+        raise ValueError(f"not expected in a condition: {mark}")
+    return Group(word == "any", tuple(parts))
+
+
+def _comparison(variable: str, relation: str, value: str) -> Comparison:
+    if relation not in {"=", "!="} or value[0] not in "'\"/" or len(value) < 2:
+        raise ValueError(f"not a comparison: {variable} {relation} {value}")
+    parts = value[1:-1].split("*") if value[0] == "/" or variable in _WITH_STARS else [value[1:-1]]
+    # Source: OCI's documentation of policies, Conditions: "string comparisons are case insensitive".
+    pattern = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE | re.DOTALL)
+    return Comparison(variable, value[1:-1], relation == "=", pattern)
+
+
+def _next(tokens: list[str]) -> str:
+    if not tokens:
+        raise ValueError("the condition is not complete")
+    return tokens.pop()
+
+
+def holds(condition: Condition | None, values: Mapping[str, str], absent: Collection[str] = ()) -> Known:
+    """Return whether *condition* is true of a request of which *values* are known, by variable; None: nobody can tell.
+
+    Variables that are *absent*, or begin with such a word that ends with a dot, the request does not have: a
+    comparison of one is false, whatever its relation.
+    """
+    if condition is None:
+        return True
+    if isinstance(condition, Group):
+        parts = [holds(part, values, absent) for part in condition.parts]
+        return any_of(parts) if condition.is_any else all_of(parts)
+    if condition.variable in values:
+        return (condition.pattern.fullmatch(values[condition.variable]) is not None) is condition.is_equal
+    is_absent = any(
+        condition.variable == name or (name[-1] == "." and condition.variable.startswith(name)) for name in absent
+    )
+    return False if is_absent else None
+
+
+def all_of(parts: Iterable[Known]) -> Known:
+    """Return whether all are true: one that is false decides, else one that nobody can tell."""
+    found = list(parts)
+    if False in found:
+        return False
+    return None if None in found else True
+
+
+def any_of(parts: Iterable[Known]) -> Known:
+    """Return whether one is true: one that is true decides, else one that nobody can tell."""
+    found = all_of(None if part is None else not part for part in parts)
+    return None if found is None else not found
+
+
+def equalities(condition: Condition | None) -> dict[str, str]:
+    """Return the values that *condition*, one of our own statements, wants, by variable."""
+    if isinstance(condition, Group):
+        return {name: value for part in condition.parts for name, value in equalities(part).items()}
+    return {condition.variable: condition.value} if condition else {}

@@ -9,8 +9,7 @@ import shlex
 from collections.abc import Iterator
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
-from oci_cluster.backends.oci.access import Access
-from oci_cluster.backends.oci.granted import Known
+from oci_cluster.backends.oci.access import Access, Known
 from oci_cluster.backends.oci.needed import Needed, Statement, matching_rule, statements
 from oci_cluster.backends.oci.tenancy import Tenancy
 

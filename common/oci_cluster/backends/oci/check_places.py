@@ -37,11 +37,7 @@ def credentials(tenancy: Tenancy) -> Finding:
 
 
 def needed_by(checked: Checked, tenancy: Tenancy) -> Needed:
-    """Return what this launch needs of the tenancy, where things were found.
-
-    Raises:
-        SettingsError: names every setting that is missing or wrong.
-    """
+    """Return what this launch needs of the tenancy, where things were found."""
     given, places = dict(checked.given), tenancy.places
     # As the launch does: without REGISTRY, the image that was pushed says where images are.
     given["IMAGE"] = pushed_image(

@@ -39,11 +39,7 @@ _PARAMETERS = {
 
 
 def preview(plan: Plan, launch: Launch, root: Path, *, as_json: bool) -> str:
-    """Return what a *launch* of the placed *plan* would send, as a shell script or as JSON.
-
-    Raises:
-        SettingsError: no script could send it; says what to change.
-    """
+    """Return what a *launch* of the placed *plan* would send, as a shell script or as JSON."""
     settings = launch.settings
     policies = [MOUNT_POLICIES[kind] for kind in sorted({mount["storageType"] for mount in settings["mounts"]})]
     notes = [f"STORAGE_MOUNTS: the service must be let in, such as by: {policy}" for policy in policies]

@@ -125,11 +125,7 @@ class Jobs:
             )
 
     def listed(self, **wanted: str) -> list[Any]:
-        """Return the Jobs that are clusters, of those that a list has with the *wanted* parameters.
-
-        Raises:
-            SettingsError: nobody has named a compartment.
-        """
+        """Return the Jobs that are clusters, of those that a list has with the *wanted* parameters."""
         self.check_compartment()
         client = self.service.data_science
         listed = self.service.all_pages("list the Jobs", client.list_jobs, self.compartment, **wanted)
@@ -222,10 +218,6 @@ class Jobs:
         """Create a run for each node in *bodies*, the first one's first; the first failure ends the creating of others.
 
         Two runs of the same node differ by *incarnation*.
-
-        Raises:
-            ServiceError: OCI refused, or did not answer. Some may have been created.
-            StoppedError: the launcher was told to stop; likewise.
         """
         created = self._created.setdefault(job, {})
         failed: list[BaseException] = []
@@ -283,19 +275,11 @@ class Jobs:
             list(pool.map(cancel, runs))
 
     def end_runs(self, job: str) -> None:
-        """Cancel every run of *job*, and wait until all have ended.
-
-        Raises:
-            BackendError: they did not end.
-        """
+        """Cancel every run of *job*, and wait until all have ended."""
         self._cancel_until(job, lambda: True)
 
     def remove(self, job: str) -> None:
-        """Cancel every run of *job*, wait until all have ended, and delete it; one that is gone is no error.
-
-        Raises:
-            BackendError: its runs did not end.
-        """
+        """Cancel every run of *job*, wait until all have ended, and delete it; one that is gone is no error."""
         if job not in self._deleted:
             self._cancel_until(job, lambda: self._delete(job))
             self._deleted.add(job)

@@ -27,11 +27,7 @@ def proxy_for(host: str) -> str:
 
 
 def connect(host: str, port: int, proxy: str) -> socket.socket:
-    """Return a connection to *port* of *host* through *proxy*.
-
-    Raises:
-        OSError: the proxy is not there, or refuses.
-    """
+    """Return a connection to *port* of *host* through *proxy*."""
     url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     connection = socket.create_connection((url.hostname or "", url.port or 80), timeout=_TIMEOUT_S)
     try:

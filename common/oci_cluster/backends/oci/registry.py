@@ -70,12 +70,7 @@ class Registry:
         self._token = ""
 
     def image(self, repository: str, reference: str) -> Any:
-        """Return, as ``data``, the :class:`Image` of a *repository*, with its namespace, by tag or digest.
-
-        Raises:
-            oci.exceptions.ServiceError: the registry refused; its code is the registry's own: ``MANIFEST_UNKNOWN``.
-            requests.RequestException: no answer.
-        """
+        """Return, as ``data``, the :class:`Image` of a *repository*, with its namespace, by tag or digest."""
         answer, body = self._get(f"/v2/{repository}/manifests/{reference}", accept=", ".join(_MANIFESTS))
         digest = answer.headers.get("docker-content-digest", "")
         manifest = _object(body)

@@ -56,11 +56,7 @@ class Launch:
 def resolve(
     plan: Plan, settings: Mapping[str, Any], root: Path, scratch: Path, say: Say = lambda _: None
 ) -> tuple[Plan, Launch]:
-    """Return *plan* with all that its nodes get, and its requests; an archive of the code is made in *scratch*.
-
-    Raises:
-        SettingsError: it cannot be sent.
-    """
+    """Return *plan* with all that its nodes get, and its requests; an archive of the code is made in *scratch*."""
     code = code_of(plan, scratch)
     for line in code.said:
         say(line)
@@ -95,11 +91,7 @@ def characters_of(environment: Mapping[str, str]) -> int:
 
 
 def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str, str]:
-    """Return what all nodes of *plan* are given, as the Job's environment.
-
-    Raises:
-        SettingsError: it is more than the service takes.
-    """
+    """Return what all nodes of *plan* are given, as the Job's environment."""
     environment = {
         **{name: text for name, text in plan.environment.items() if name != "CODE_DIR"},
         **({"CODE_URI": code_uri} if code_uri else {}),  # else the image's own, in /code
@@ -220,11 +212,7 @@ def _render(root: Path, template: str, **values: Any) -> JSON:
 
 
 def rendered(root: Path, template: str, **values: Any) -> str:
-    """Return what *template* of the checkout *root* makes of *values*.
-
-    Raises:
-        SettingsError: it makes nothing of them.
-    """
+    """Return what *template* of the checkout *root* makes of *values*."""
     import jinja2  # noqa: PLC0415 - only there once the launcher's packages for OCI are
 
     folder = (root / "scripts" / "templates").resolve()  # the same for all checkouts that share it by a link

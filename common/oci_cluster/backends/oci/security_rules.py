@@ -65,11 +65,7 @@ def node_ports(settings: Mapping[str, str]) -> list[tuple[int, int]]:
 
 
 def ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Return the ports on which nodes of the framework *name* reach each other, by the settings *given*.
-
-    Raises:
-        SettingsError: one of these settings has no ports.
-    """
+    """Return the ports on which nodes of the framework *name* reach each other, by the settings *given*."""
     folder = root / name
     names = framework_words(folder, "NODE_PORTS")
     defaults = framework_defaults(folder)

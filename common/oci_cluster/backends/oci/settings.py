@@ -88,11 +88,7 @@ def read_settings(plan: Plan, root: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def tags_given(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the tags that ``FREEFORM_TAGS`` and ``DEFINED_TAGS`` of *texts* give, as ``freeform`` and ``defined``.
-
-    Raises:
-        SettingsError: they are no tags.
-    """
+    """Return the tags that ``FREEFORM_TAGS`` and ``DEFINED_TAGS`` of *texts* give, as ``freeform`` and ``defined``."""
     read = SettingsReader(texts)
     found = _read_tags(read)
     read.check()
@@ -109,11 +105,7 @@ class Jump:
 
 
 def way_settings(given: Mapping[str, str]) -> Jump | str:
-    """Return how nodes are reached by the settings *given*: a host of the user's, or the OCID of a bastion.
-
-    Raises:
-        SettingsError: neither is set, or it cannot be one.
-    """
+    """Return how nodes are reached by the settings *given*: a host of the user's, or the OCID of a bastion."""
     read = SettingsReader(given)
     jump, bastion = read.value("SSH_JUMP", _jump, Jump()), read.value("BASTION_ID", _bastion, "")
     read.check()

@@ -114,12 +114,7 @@ def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
 
 
 def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Collection[str] = ()) -> Plan:
-    """Return what *cluster* was launched with, as its whole *job* tells; *own* are work dirs of who reads.
-
-    Raises:
-        LostPlanError: the Job names a work dir that is not opened unasked.
-        UsageError: the Job is not one that a launch has made. Files are removed by the name that it gives.
-    """
+    """Return what *cluster* was launched with, as its whole *job* tells; *own* are work dirs of who reads."""
     details = job.job_configuration_details
     if groups := getattr(job.job_node_configuration_details, "job_node_group_configuration_details_list", None):
         details = groups[0].job_configuration_details

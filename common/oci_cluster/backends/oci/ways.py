@@ -151,11 +151,7 @@ class SshWay:
         self._thread = threading.Thread(target=self._tend, daemon=True)
 
     def new_line(self, old: Tunnel | None) -> Tunnel:
-        """Return a new line, in the place of an *old* one that has ended, or soon will; None at first.
-
-        Raises:
-            StoppedError: none is wanted any more.
-        """
+        """Return a new line, in the place of an *old* one that has ended, or soon will; None at first."""
         raise NotImplementedError
 
     def end_of(self, line: Tunnel) -> None:

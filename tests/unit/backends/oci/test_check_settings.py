@@ -12,7 +12,7 @@ from unit.fake_oci import LEAST, Checkout
 
 from oci_cluster.backends import check_of
 from oci_cluster.backends.findings import Checked, Finding, Verdict
-from oci_cluster.backends.oci import check_settings
+from oci_cluster.backends.oci import check
 from oci_cluster.contract.cluster import Plan
 
 IMAGE = "iad.ocir.io/mytenancy/dask:1"
@@ -24,13 +24,13 @@ Look = Callable[..., dict[str, Finding]]
 @pytest.fixture
 def look(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Look:
     """Return what is found of a launch with settings, by item; the last of an item counts."""
-    monkeypatch.setattr(check_settings, "_region", lambda given: (given.get("OCI_CLI_REGION", ""), "nobody is known"))
+    monkeypatch.setattr(check, "_region", lambda given: (given.get("OCI_CLI_REGION", ""), "nobody is known"))
 
     def found(change: Callable[[Plan], Plan] = lambda plan: plan, **settings: str) -> dict[str, Finding]:
         plan = change(checkout.plan(**settings))
         given: Mapping[str, str] = {**LEAST, **HERE, **settings}
         checked = Checked("plain", 2, checkout.root, given, plan)
-        return {one.item: one for one in check_settings.findings(checked, said.append)}
+        return {one.item: one for one in check.of_settings(checked, said.append)}
 
     said: list[str] = []
     found.said = said  # type: ignore[attr-defined]
@@ -75,10 +75,10 @@ def test_the_image_must_be_in_the_registry_of_the_jobs_region(
 
 def test_the_region_is_that_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the one that a setting names, which needs no more than a profile; without one it is not known."""
-    region, why = check_settings._region({})
+    region, why = check._region({})
     assert (region, "no identity for OCI" in why) == ("", True)
     monkeypatch.setattr("oci_cluster.backends.oci.service.Service.region", "IAD")
-    assert check_settings._region({}) == ("us-ashburn-1", "")
+    assert check._region({}) == ("us-ashburn-1", "")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_shape_is_spelled_right_and_flexible_or_not(
 def test_machines_that_differ_are_items_of_their_own(checkout: Checkout, look: Look) -> None:
     plan = checkout.plan(MAIN_SHAPE="VM.GPU.A10.1")
     checked = Checked("plain", 2, checkout.root, {**LEAST, **HERE}, plan)
-    texts = [one.text for one in check_settings.findings(checked, lambda _: None) if one.item == "shape"]
+    texts = [one.text for one in check.of_settings(checked, lambda _: None) if one.item == "shape"]
     assert texts == [
         "VM.GPU.A10.1 for MAIN, with a size of its own",
         "VM.Standard.E4.Flex for WORKER, flexible: 4 OCPUs, 64 GB",

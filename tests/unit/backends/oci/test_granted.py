@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from oci_cluster.backends.oci.granted import Caller, Given, allowed, holds, names_of, parse_condition, parse_statement
+from oci_cluster.backends.oci.access import Caller, Given, allowed, holds, names_of, parse_condition, parse_statement
 from oci_cluster.backends.oci.tenancy import Ancestor
 
 ROOT, TEAM, JOBS, OTHER = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..team", "ocid1.compartment.oc1..j", "other"
