@@ -1,4 +1,4 @@
-"""Judges what the groups and policies of a tenancy allow, by their meaning, for ``check.sh`` and ``setup.sh``.
+"""Judges by meaning what groups and policies of a tenancy allow.
 
 A statement counts that has a wider verb, type, place or condition, too.
 """
@@ -48,10 +48,9 @@ Chain = Callable[[str], Sequence[Ancestor]]
 
 
 class Access:
-    """Groups and policies of a tenancy, and what they allow those who need it."""
+    """Judges the groups and policies of a tenancy; with *makes_groups*, those that are needed count as there."""
 
     def __init__(self, tenancy: Tenancy, needed: Needed, *, makes_groups: bool = False) -> None:
-        """Judge what is *needed*; with *makes_groups*, groups of these names are taken to be there."""
         self.tenancy = tenancy
         self.needed = needed
         self._makes_groups = makes_groups
@@ -70,7 +69,7 @@ class Access:
         return self.tenancy.ask_all("list groups", self.tenancy.identity.list_groups, self.tenancy.id)
 
     def own_dynamic_group(self) -> Any:
-        """Return the dynamic group that ``NODES_GROUP`` names; None where it is not seen."""
+        """Return the dynamic group of ``NODES_GROUP``; None where it is not seen."""
         name = group_name(self.needed.nodes)
         return next((one for one in self.dynamic_groups.value or [] if group_name(one.name) == name), None)
 
@@ -84,7 +83,7 @@ class Access:
 
     @cached_property
     def groups_of_caller(self) -> frozenset[str]:
-        """The names of the groups that the caller is in, as far as they are seen."""
+        """The groups of the caller that are seen."""
         user, identity = str(self.tenancy.service.identity[0].get("user", "")), self.tenancy.identity
         if not user or not self.tenancy.id:
             return frozenset()
@@ -115,7 +114,7 @@ class Access:
 
     @cached_property
     def policies(self) -> list[tuple[str, Answer]]:
-        """The policies of each compartment whose policies can be about this launch."""
+        """The policies of each compartment that can be about this launch."""
         tenancy, needed = self.tenancy, self.needed
         targets = [needed.network, needed.images, needed.bucket_in, needed.logs]
         ocids = [tenancy.places.jobs, *(one.partition("compartment id ")[2] for one in targets)]
@@ -140,10 +139,11 @@ class Access:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A statement: *names* and *ids* are whom it is about, in lower case; in another identity domain, ``domain/name``.
+    """A statement that allows or denies something.
 
-    *verb* is empty where single permissions are listed; *compartment* is an OCID, ``tenancy``, or empty with a *path*
-    from the policy's own on. *is_read* tells whether the condition could be read.
+    *names* and *ids* are its subjects, in lower case, ``domain/name`` in a domain of its own. *verb* is empty where
+    single permissions are listed. *compartment* is an OCID, ``tenancy``, or empty with a *path* from the policy's own
+    on. *is_read* tells whether the condition could be read.
     """
 
     is_denial: bool
@@ -160,7 +160,7 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Given:
-    """A statement that is there, and the OCID of the compartment that its policy is in."""
+    """A statement of a policy in the compartment *home*, an OCID."""
 
     text: str
     home: str
@@ -168,7 +168,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Caller:
-    """Whom a statement must be about: all groups that they are in, and what conditions can ask about them."""
+    """The subject of a request: all its groups, and the values that conditions can ask for."""
 
     kind: str
     names: frozenset[str]
@@ -177,7 +177,7 @@ class Caller:
 
 
 def parse_statement(text: str) -> Parsed | None:
-    """Return the statement that *text* is; None where it is none that allows or denies something here."""
+    """Return the statement that *text* is; None where it is no such thing."""
     found = _STATEMENT.fullmatch(" ".join(text.split()))
     given = (found["subjects"] or "").strip() if found else ""
     parts = [_SUBJECT.fullmatch(part.strip()) for part in given.split(",")] if given else []
@@ -204,13 +204,13 @@ def parse_statement(text: str) -> Parsed | None:
 
 
 def group_name(name: str, domain: str = "") -> str:
-    """Return how a group is compared: in lower case, and with its identity domain where that is not ``Default``."""
+    """Return a group's name to compare: in lower case, with its domain unless ``Default``."""
     plain, place = (part.strip().strip("'").lower() for part in (name, domain))
     return plain if place in {"", "default"} else f"{place}/{plain}"
 
 
 def allowed(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, chain: Chain) -> Known:
-    """Return whether the statements that are *there* allow *caller* what *wanted*, a statement of ours, would.
+    """Return whether statements allow *caller* what *wanted*, one of ours, would.
 
     None: one of them may, and its text does not tell; or one may take it away.
     """
@@ -234,7 +234,7 @@ def allowed(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, c
 
 
 class _Asked:
-    """One request, as far as one of our statements tells of it."""
+    """A request, as far as one of our statements tells of it."""
 
     def __init__(self, own: Parsed, caller: Caller, place: Sequence[Ancestor]) -> None:
         self._own, self._caller, self._place = own, caller, place
@@ -287,7 +287,7 @@ class _Asked:
 
 
 def names_of(groups: Collection[str]) -> frozenset[str]:
-    """Return names of settings, such as ``data-scientists`` or ``domain/name``, as they are compared."""
+    """Return names of settings, such as ``domain/name``, to compare."""
     return frozenset(group_name(name.rpartition("/")[2], name.rpartition("/")[0]) for name in groups if name)
 
 
@@ -324,7 +324,7 @@ Condition = Comparison | Group
 
 
 def parse_condition(text: str) -> Condition:
-    """Return the condition that *text* is."""
+    """Return the condition that *text* is; raise ValueError where it cannot be read."""
     tokens: list[str] = []
     at = 0
     while text[at:].strip():
@@ -370,10 +370,10 @@ def _next(tokens: list[str]) -> str:
 
 
 def holds(condition: Condition | None, values: Mapping[str, str], absent: Collection[str] = ()) -> Known:
-    """Return whether *condition* is true of a request of which *values* are known, by variable; None: nobody can tell.
+    """Return whether *condition* is true of a request with these *values*, by variable.
 
-    Variables that are *absent*, or begin with such a word that ends with a dot, the request does not have: a
-    comparison of one is false, whatever its relation.
+    None: nobody can tell. The request has no variables that are *absent*, or begin with such a word that ends with a
+    dot: a comparison of one is false, whatever its relation.
     """
     if condition is None:
         return True
@@ -389,7 +389,7 @@ def holds(condition: Condition | None, values: Mapping[str, str], absent: Collec
 
 
 def all_of(parts: Iterable[Known]) -> Known:
-    """Return whether all are true: one that is false decides, else one that nobody can tell."""
+    """Return whether all are true: a false one decides, else an unknown one."""
     found = list(parts)
     if False in found:
         return False
@@ -397,13 +397,13 @@ def all_of(parts: Iterable[Known]) -> Known:
 
 
 def any_of(parts: Iterable[Known]) -> Known:
-    """Return whether one is true: one that is true decides, else one that nobody can tell."""
+    """Return whether one is true: a true one decides, else an unknown one."""
     found = all_of(None if part is None else not part for part in parts)
     return None if found is None else not found
 
 
 def equalities(condition: Condition | None) -> dict[str, str]:
-    """Return the values that *condition*, one of our own statements, wants, by variable."""
+    """Return the values that *condition*, one of ours, wants, by variable."""
     if isinstance(condition, Group):
         return {name: value for part in condition.parts for name, value in equalities(part).items()}
     return {condition.variable: condition.value} if condition else {}

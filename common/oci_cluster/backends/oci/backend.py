@@ -1,7 +1,6 @@
 """The backend ``oci``: a Data Science Job for each cluster, a Job Run for each node.
 
-What there is, is what the service says: Jobs and runs are found again by their tags, from any machine, whatever became
-of the launcher.
+Jobs and runs are found again by their tags, from any machine, whatever became of the launcher.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def open_backend(
     *,
     is_looking: bool = False,  # noqa: ARG001 - unused here
 ) -> OciBackend:
-    """Return the backend for the checkout *root*, in the compartment that *given*, its settings, names."""
+    """Return the backend of the checkout *root* with the settings *given*."""
     logging.getLogger("oci").setLevel(logging.WARNING)  # the SDK tells of every request
 
     def sleep(seconds: float) -> None:
@@ -106,7 +105,6 @@ class OciBackend:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Act for the checkout *root*, by the settings *given*; *compartment* is empty where nobody has named one."""
         self._root = root
         self._given = given or {}
         self._jobs = Jobs(compartment, open_service, is_stopped=is_stopped, clock=clock, sleep=sleep)
@@ -127,7 +125,7 @@ class OciBackend:
     # --- Launch --------------------------------------------------------------------------------------------
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raise SettingsError where no compartment is named, or with all that is wrong in *plan*; UsageError too."""
+        """Raise where settings that every verb needs are wrong, or those of a *plan*."""
         if plan is None:
             self._jobs.check_compartment()
         else:
@@ -135,7 +133,7 @@ class OciBackend:
             requests.check_options(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with all that its nodes are given, when its code is packed and its requests are made."""
+        """Return *plan* with all that its nodes get: code is packed, requests are made."""
         if plan.launch_id not in self._settings:
             self.check(plan)
         if not self._scratch:
@@ -148,7 +146,7 @@ class OciBackend:
         return plan
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
-        """Return what a launch of *plan* would send: a script of oci-cli's commands, or JSON."""
+        """Return the requests of a launch: a script of oci-cli's commands, or JSON."""
         return dry_run.preview(plan, self._launches[plan.launch_id], self._root, as_json=as_json)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - nodes bring their environment, in their image
@@ -156,7 +154,7 @@ class OciBackend:
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
-        """Start *nodes*: the first of a cluster in a Job that is made for them, later ones in that."""
+        """Start *nodes*: in a Job that is made for them, or in the one that is there."""
         if job := plan.placed.get("job"):
             where = {name: plan.placed[name] for name in ("compartment", "project")}
             settings = {**where, "tags_given": tags_given(plan.environment)}
@@ -218,23 +216,20 @@ class OciBackend:
         return plan.url
 
     def started(self, cluster: Cluster, plan: Plan) -> str:
-        """Return where what the nodes of *cluster* leave can be seen, and how long it may live, and cost."""
+        """Return where the cluster's files are, and its Job, time limit and cost."""
         ttl = plan.environment.get("TTL", "")
         end = f"ends after {ttl} at the latest (TTL)" if plan.limits.ttl_s else "no TTL: nothing else bounds its cost"
         return f"files in {self.files(cluster, plan)}, Job {cluster.handle}; {end}"
 
     def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - no login reaches main's files
-        """Return from where the cluster's addresses can be reached, and where its certificate is."""
+        """Return from where the cluster can be reached, and where its certificate is."""
         certificate = f"{plan.url}/{CERTIFICATE}"
         return f"from the cluster's subnet or through a tunnel, with {certificate}; see {plan.framework}/README.md"
 
     # --- State ---------------------------------------------------------------------------------------------
 
     def find(self, name: str = "") -> list[Cluster]:
-        """Return the clusters of the compartment, or those called *name*, the oldest first.
-
-        Of several Jobs of one launch the first. Jobs that have ended stay, so a list of all grows with every launch.
-        """
+        """Return the clusters of the compartment, or those called *name*, the oldest first."""
         wanted = {"display_name": name} if name else {}
         listed = self._jobs.listed(lifecycle_state="ACTIVE", **wanted)
         jobs = [states.cluster_of(job, clusters_dir(self._root)) for job in listed]
@@ -246,7 +241,7 @@ class OciBackend:
         return list(found.values())
 
     def load(self, cluster: Cluster) -> Plan:
-        """Return what *cluster* was launched with, which only the Job itself tells."""
+        """Return the plan of *cluster*, which only the Job itself tells."""
         if cluster.handle not in self._plans:
             job = self._jobs.get(cluster.handle, cluster.name)
             own = own_work_dirs(self._given, cluster, self._root)
@@ -254,7 +249,7 @@ class OciBackend:
         return self._plans[cluster.handle]
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
-        """Return what the service says of the nodes of *clusters*, for one list of runs.
+        """Return the nodes of *clusters*, for one list of runs.
 
         How each node of a run with node groups ended, is only known of a cluster that is asked for alone.
         """
@@ -282,10 +277,7 @@ class OciBackend:
         return found
 
     def _nodes_of_group(self, cluster: Cluster, whole: NodeState, own: Sequence[Any]) -> list[NodeState] | None:
-        """Return the states of nodes that share one run. Only the nodes' own files tell how each of them ended.
-
-        None for a Job that no launch has made.
-        """
+        """Return nodes that share one run; None for a Job that no launch has made."""
         try:
             plan = self.load(cluster)
         except UsageError:
@@ -293,7 +285,7 @@ class OciBackend:
         return states.nodes_of(self._jobs, plan, whole, next(run for run in own if run.id == whole.id))
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
-        """Return what brings the nodes' logs to *directory*: from the cluster dir, or else from OCI Logging."""
+        """Return the copying of logs from the cluster dir, or else from OCI Logging."""
         plan = self.load(cluster)
         if SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False):
             # Who fetches has a loop.
@@ -306,7 +298,7 @@ class OciBackend:
         return ServiceLogs(self._jobs, cluster.handle, group, directory, follow=follow, clock=self._clock)
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
-        """Return a way to *port* of *node*, as :func:`open_way` does."""
+        """Return a way to *port* of *node*; see :func:`open_way`."""
         from oci_cluster.backends.oci.ways import Asker, open_way  # noqa: PLC0415 - what few launchers need
 
         asker = Asker(self._given, lambda: self._jobs.service, say, self._is_stopped, self._clock, self._sleep)
@@ -318,12 +310,12 @@ class OciBackend:
         """Do nothing: its Job stays until somebody removes it."""
 
     def why_fixed(self, cluster: Cluster) -> str:
-        """Return why the nodes of *cluster* stay, empty where they can be added and ended."""
+        """Return why the nodes of *cluster* stay; empty where they can be added and ended."""
         why = "cannot grow or shrink: the service starts its nodes (OCI_JOB_STYLE=multinode)"
         return why if _is_multinode(cluster) else ""
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:  # noqa: ARG002
-        """Have the service end *nodes*: TERM, its own grace, KILL; it has no other way. One run is all nodes of it."""
+        """Cancel the runs of *nodes*; the service has no other way, and one grace."""
         runs = self._jobs.runs(cluster.handle)
         listed = {run.id for run in runs}
         is_all = _is_multinode(cluster) and bool(nodes)
@@ -333,10 +325,10 @@ class OciBackend:
         self._jobs.cancel_runs([run for node, run in young.items() if is_all or node in nodes])
 
     def finish(self, cluster: Cluster, say: Say) -> None:
-        """Do nothing: a Job that has ended costs nothing, and stays to be looked at."""
+        """Do nothing: a Job that has ended costs nothing, and can be looked at."""
 
     def remove(self, cluster: Cluster, say: Say) -> None:
-        """Return when neither Job nor runs of *cluster* are left; of one that was found, nor its files."""
+        """Remove the Job and runs of *cluster*; of one that was found, its files too."""
         with self._jobs.cleaning_up():
             if not cluster.handle:
                 self._remove_launched(cluster, say)
@@ -357,7 +349,6 @@ class OciBackend:
         return None
 
     def _remove_launched(self, cluster: Cluster, say: Say) -> None:
-        """Delete the Job of a launch that has failed, whether its creation was answered or not."""
         if cluster.launch_id in self._launched:
             if job := self._launched[cluster.launch_id]:
                 self._jobs.remove(job)

@@ -1,4 +1,4 @@
-"""Sessions of an OCI Bastion that forward one port of one node: made, waited for, looked at and deleted.
+"""Sessions of an OCI Bastion that forward one port of one node.
 
 A guard deletes them where the process of a way was killed.
 """
@@ -48,7 +48,7 @@ _KEY = re.compile(rf"(?:^|\s)((?:{_KEY_TYPES})\s+[A-Za-z0-9+/]+={{0,2}})(?=\s|$)
 class Session:
     """An ACTIVE session: where ssh goes, and until when by the caller's clock.
 
-    *host_keys* are what ``known_hosts`` gets; empty where OCI has not told the host's key.
+    *host_keys* are for ``known_hosts``; empty where OCI has not told the host's key.
     """
 
     id: str
@@ -60,7 +60,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one way, which all have one name that nothing else has."""
+    """Sessions of one way to a port; *name* is theirs alone, and *bastion* an OCID."""
 
     def __init__(
         self,
@@ -71,7 +71,6 @@ class Sessions:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to make sessions of *bastion*, an OCID; no other way's have this *name*."""
         self._service = service
         self.bastion = bastion
         self.name = name
@@ -89,7 +88,7 @@ class Sessions:
         self.allowed_from: list[str] = []
 
     def check(self) -> None:
-        """Look the bastion up; raise where it is not there, may not be seen, or is not ready."""
+        """Look the bastion up; raise where it is not seen, or not ready."""
         found = self._call(f"look at BASTION_ID {self.bastion}", "get_bastion", self.bastion).data
         if found.lifecycle_state != "ACTIVE":
             details = f": {found.lifecycle_details}" if found.lifecycle_details else ""
@@ -100,7 +99,7 @@ class Sessions:
         self.allowed_from = [str(cidr) for cidr in found.client_cidr_block_allow_list or []]
 
     def _call(self, what: str, operation: str, *args: Any, **kwargs: Any) -> Any:
-        """Do as :meth:`Service.call`; a token that has expired may have been renewed since, in its file."""
+        """Do as :meth:`Service.call`; once more where a token has expired, and may be renewed in its file."""
 
         def call() -> Any:
             return self._service.call(what, getattr(self._service.bastion, operation), *args, **kwargs)
@@ -114,7 +113,7 @@ class Sessions:
         return call()
 
     def create(self, address: str, port: int, public_key: str) -> Session:
-        """Make a session that leads to *port* of *address*; return it when it is ACTIVE. An error leaves none."""
+        """Return a new ACTIVE session to *port* of *address*; an error leaves none."""
         if not self._longest_s:
             self.check()
         asked_at = self._clock()
@@ -178,7 +177,7 @@ class Sessions:
             raise StoppedError("stopped before the session of the bastion was ready")
 
     def _place(self, session: Any) -> tuple[str, int]:
-        """Return host and port that a session says; from its command line only that is taken, and it is not run."""
+        """Return host and port of a session: nothing else is taken of its command line."""
         said = str((session.ssh_metadata or {}).get("command", ""))
         usual = f"host.bastion.{self._service.region}.oci.{self._service.domain}"
         if not said:
@@ -219,7 +218,7 @@ class Sessions:
             self.left.remove(session)
 
     def going(self) -> list[Any]:
-        """Return those of this way's sessions that are not over, by a list of them."""
+        """Return this way's sessions that are listed, and not over."""
         what = "list the sessions of the bastion"
         client = self._service.bastion
         listed = self._service.all_pages(what, client.list_sessions, self.bastion, display_name=self.name)
@@ -230,7 +229,7 @@ class Sessions:
 
 
 def guard_main(arguments: Sequence[str]) -> None:
-    """Wait for a way's process, and end what is left of it: ``DIRECTORY [BASTION NAME]``."""
+    """End what is left of a killed way: ``DIRECTORY [BASTION NAME]``."""
     directory, *of_bastion = arguments
     if not wait():
         return
@@ -259,7 +258,7 @@ def end_sessions(sessions: Sessions) -> None:
 
 
 def host_keys(said: str) -> tuple[str, ...]:
-    """Return the host keys in what OCI has *said* of a bastion: lines of OpenSSH, or the bare key in base64."""
+    """Return the bastion's host keys: of OpenSSH's lines, or of one bare key in base64."""
     if not said.strip():
         return ()
     found = tuple(" ".join(key.split()) for line in said.splitlines() for key in _KEY.findall(line.strip()))
@@ -274,7 +273,7 @@ def host_keys(said: str) -> tuple[str, ...]:
 
 
 def _kind_of(text: str) -> str:
-    """Return the type that a bare key in base64 begins with; empty where it is none."""
+    """Return the type of a bare key in base64; empty where it is none."""
     try:
         blob = base64.b64decode(text, validate=True)
         (length,) = struct.unpack_from(">I", blob)

@@ -39,7 +39,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
 
 
 def of_tenancy(checked: Checked) -> Iterator[Finding]:
-    """Yield what the tenancy tells; where it does not know who asks, that alone."""
+    """Yield what the tenancy tells; that alone where it does not know the caller."""
     # The SDK, which may not be there before.
     from oci_cluster.backends.oci import check_access, check_image, check_network, check_places, check_room  # noqa: PLC0415
     from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415
@@ -74,7 +74,7 @@ def of_tenancy(checked: Checked) -> Iterator[Finding]:
 
 
 def of_settings(checked: Checked, say: Say) -> Iterator[Finding]:
-    """Yield what was found; *say* is told what a launch would say of the code that goes to the nodes."""
+    """Yield what is known of image, machines and code; *say* is told what a launch would say."""
     plan = checked.plan
     if plan is None:
         yield from (unknown(item, _UNSEEN) for item in _ITEMS)
@@ -89,7 +89,6 @@ def of_settings(checked: Checked, say: Say) -> Iterator[Finding]:
 
 
 def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
-    """Return whether the name is one of OCI's registry, in the region in which the Job will be."""
     from oci_cluster.backends.oci.registry import key_of, region_of  # noqa: PLC0415 - the SDK
 
     image = settings["image"]
@@ -112,7 +111,7 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
 
 
 def _region(given: Mapping[str, str]) -> tuple[str, str]:
-    """Return the region that will be asked, or an empty text and why it is not known."""
+    """Return the region that will be asked; or an empty text, and why it is not known."""
     from oci_cluster.backends.oci.registry import region_named  # noqa: PLC0415 - the SDK
     from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415
 
@@ -126,7 +125,7 @@ def _region(given: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _shapes(settings: Mapping[str, Any], checked: Checked) -> Iterator[Finding]:
-    """Yield what is known of each machine that the nodes get; one line for those that are the same."""
+    """Yield what is known of the machines; one line for those that are the same."""
     plan = checked.plan
     roles = [node.role for node in plan.nodes] if plan else []
     machines: dict[str, list[str]] = {}
@@ -173,7 +172,6 @@ def _flexible(machine: Mapping[str, Any], of: str) -> Finding:
 
 
 def _payload(plan: Plan, say: Say) -> Iterator[Finding]:
-    """Yield whether the code can be sent, and whether environment and arguments are what the service takes."""
     uri = "0" * 200  # as long as an address in a work dir
     try:
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""Whether the policies of the tenancy, and its groups, allow what a launch and its nodes do.
+"""Checks groups and policies of the tenancy for what a launch and its nodes do.
 
 Most people may not read policies: then this is not known, and what they may do themselves is tried elsewhere.
 """
@@ -17,7 +17,7 @@ NODES, PEOPLE, POLICIES = "dynamic group", "group", "policies"
 
 
 def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
-    """Yield what is found of the dynamic group, of the group of people, and of each statement that is missing."""
+    """Yield what is found of groups, and each statement that is missing."""
     access = Access(tenancy, needed)
     yield _dynamic_group(access)
     yield _people(access)
@@ -25,7 +25,6 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
 
 
 def _dynamic_group(access: Access) -> Finding:
-    """Return whether a dynamic group has the Job Runs of the compartment."""
     name, jobs, answer = access.needed.nodes, access.tenancy.places.jobs, access.dynamic_groups
     rule = matching_rule(jobs)
     if "/" in name:
@@ -57,7 +56,6 @@ def _without_dynamic_group(access: Access, rule: str) -> Finding:
 
 
 def _people(access: Access) -> Finding:
-    """Return whether the group of those who launch is there, where this can be seen."""
     name = access.needed.people
     if "/" in name:
         return unknown(PEOPLE, f"{name} is of another identity domain, which is not seen here")
@@ -72,7 +70,7 @@ def _people(access: Access) -> Finding:
 
 
 def _policies(access: Access, framework: str) -> Iterator[Finding]:
-    """Yield each statement that is missing, and what of the policies nobody could see."""
+    """Yield each statement that is missing, and what of the policies is not seen."""
     hidden = [answer.why for _, answer in access.policies if not answer.is_given]
     if hidden and not access.there:
         asked = f"{hidden[0]}; what is needed, setup.sh {framework} --print tells your administrator"

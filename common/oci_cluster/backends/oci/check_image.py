@@ -1,4 +1,4 @@
-"""Whether the image of a launch is where nodes get it, is what was pushed, and runs on their machines."""
+"""Checks the image of a launch: whether nodes get it, and can run it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
 
 
 def _name_of(checked: Checked) -> _Name | None:
-    """Return the image that a launch runs; None where there is none."""
     wanted = (checked.plan.settings if checked.plan else checked.given).get("IMAGE", "")
     wanted = wanted.replace("{framework}", checked.framework)
     found = IMAGE_NAME.fullmatch(records.pushed_image(wanted, checked.framework, checked.root))
@@ -68,14 +67,14 @@ def _name_of(checked: Checked) -> _Name | None:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the image of one launch is looked for."""
+    """The registry of one launch's image, and what OCI lists of it."""
 
     checked: Checked
     tenancy: Tenancy
     needed: Needed
 
     def look(self, name: _Name) -> Answer | Finding:
-        """Return what the registry has of *name*, else what OCI lists of it, or the finding that it is not there."""
+        """Return the image as the registry or OCI's list tells, or what is wrong."""
         tenancy = self.tenancy
         registry = Registry(name.host, tenancy.client(oci.artifacts.ArtifactsClient))
         path = f"{name.namespace}/{name.repository}"
@@ -119,7 +118,7 @@ class _Place:
 
 
 def _push(name: _Name, framework: str) -> str:
-    """Return the command that pushes what *name* says: one of ours, or of an image that somebody else has built."""
+    """Return the command that pushes *name*: our own, or docker's for an image of somebody else."""
     folder, _, last = f"{name.host}/{name.namespace}/{name.repository}".rpartition("/")
     return f"make push-{framework} REGISTRY={folder} TAG={name.tag}" if last == framework else f"docker push {name}"
 
@@ -156,7 +155,6 @@ def _platform_of(name: _Name, image: Image, checked: Checked) -> Finding:
 
 
 def _wanted(checked: Checked) -> list[str]:
-    """Return the platforms that the machines need."""
     if checked.plan is None:
         return ["linux/amd64"]
     machines = read_settings(checked.plan, checked.root)[0]["machines"]

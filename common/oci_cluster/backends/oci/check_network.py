@@ -1,4 +1,4 @@
-"""Whether the nodes' subnet is one in which a cluster can run: private, with a way out, open between nodes, and room.
+"""Checks the nodes' subnet: private, with a way out, open between nodes, and large enough.
 
 The rules of a subnet's security lists hold for all nodes. Those of a network security group hold for the VNICs in it,
 and a Job Run's are in none: no model of the SDK's Data Science names a group.
@@ -63,7 +63,7 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
 
 @dataclass(frozen=True)
 class _Network:
-    """The subnet of one launch; *subnet* is the SDK's, and None where it is not seen."""
+    """The subnet of one launch, as the SDK has it; None where it is not seen."""
 
     checked: Checked
     tenancy: Tenancy
@@ -72,7 +72,7 @@ class _Network:
     # --- Which subnet
 
     def kind(self) -> Finding:
-        """Return whether it is a regional private one: nodes have no public addresses, and any domain may have one."""
+        """Return whether it is regional and private: nodes have no public addresses, in any domain."""
         subnet = self.subnet
         named = f"{subnet.display_name} {subnet.id}"
         if subnet.lifecycle_state not in ALIVE:
@@ -88,7 +88,7 @@ class _Network:
         return fails(SUBNET, text, self._new_subnet())
 
     def other_subnet(self, compartment: str, vcn: str = "") -> str:
-        """Return the OCID of a regional private subnet of *compartment*, and of *vcn* where that is given."""
+        """Return a regional private subnet of *compartment*, and of *vcn* if given."""
         where = {"vcn_id": vcn} if vcn else {}
         answer = self.tenancy.ask_all("list subnets", self.tenancy.network.list_subnets, compartment, **where)
         own = self.tenancy.places.subnet
@@ -98,7 +98,7 @@ class _Network:
         return ""
 
     def _new_subnet(self) -> str:
-        """Return how to make a private subnet beside this one, with what of the VCN has a way out already."""
+        """Return how to make a private subnet beside this one, with a way out that is there."""
         subnet = self.subnet
         block = self._free_block(ip_network(subnet.cidr_block).prefixlen)
         if block is None:
@@ -118,13 +118,12 @@ class _Network:
         return self.tenancy.ask_all("list route tables", request, self.subnet.compartment_id, **where).value or []
 
     def _taken(self) -> list[IPv4Network]:
-        """Return the CIDR of each subnet of the VCN but this one, as far as it is seen."""
+        """Return the CIDRs of the VCN's other subnets that are seen."""
         request, where = self.tenancy.network.list_subnets, {"vcn_id": self.subnet.vcn_id}
         every = self.tenancy.ask_all("list subnets", request, self.subnet.compartment_id, **where).value or []
         return [IPv4Network(one.cidr_block) for one in every if one.id != self.subnet.id]
 
     def _blocks(self) -> list[IPv4Network]:
-        """Return the CIDRs of the VCN."""
         vcn = self.tenancy.ask("look up the VCN", self.tenancy.network.get_vcn, self.subnet.vcn_id).value
         return [IPv4Network(text) for text in (vcn.cidr_blocks or [vcn.cidr_block])] if vcn else []
 
@@ -137,7 +136,7 @@ class _Network:
         return None
 
     def cidr(self, given: str) -> Finding:
-        """Return whether an address of the subnet is one of ``SUBNET_CIDR``: by this a node knows its own."""
+        """Return whether ``SUBNET_CIDR`` has the subnet's addresses: a node knows its own by it."""
         own = str(self.subnet.cidr_block)
         try:
             is_inside = IPv4Network(own).subnet_of(IPv4Network(given))
@@ -152,7 +151,7 @@ class _Network:
     # --- The way out
 
     def route(self) -> Finding:
-        """Return whether nodes reach Object Storage, the registry and Logging by the subnet's route table."""
+        """Return whether the route table leads to storage, registry and Logging."""
         request, ocid = self.tenancy.network.get_route_table, self.subnet.route_table_id
         answer = self.tenancy.ask("look up the subnet's route table", request, ocid)
         if not answer.is_given:
@@ -177,7 +176,7 @@ class _Network:
         return fails(ROUTE, text, self._new_route(table))
 
     def _gateway(self, rule: Any) -> Finding | str:
-        """Return where *rule* leads; a finding where nothing passes there, and ``?`` with why where nobody sees it."""
+        """Return where *rule* leads; a finding where nothing passes, ``?`` and why where that is not seen."""
         ocid, kind, network = rule.network_entity_id, _kind_of(rule), self.tenancy.network
         requests = {"natgateway": network.get_nat_gateway, "servicegateway": network.get_service_gateway}
         if kind not in requests:
@@ -222,7 +221,7 @@ class _Network:
     # --- Between nodes
 
     def rules(self) -> Finding:
-        """Return whether the subnet's security lists let nodes reach each other, and the services."""
+        """Return whether security lists let nodes reach each other, and the services."""
         try:
             subnet = self.tenancy.security_lists()
         except ServiceError as error:
@@ -293,7 +292,7 @@ class _Network:
         return max(nodes, 1 + parse_bounds(adapt)[1]) if adapt else nodes
 
     def _wider(self, more: int) -> IPv4Network | None:
-        """Return the next wider block of the VCN that no other subnet has a part of, with *more* addresses."""
+        """Return the next wider block of the VCN with *more* addresses that is free."""
         block, taken, outer = IPv4Network(self.subnet.cidr_block), self._taken(), self._blocks()
         wider = block
         while wider.prefixlen and any(wider.subnet_of(one) for one in outer):
@@ -310,14 +309,13 @@ def _kind_of(rule: Any) -> str:
 
 
 def _is_way_out(rule: Any) -> bool:
-    """Return whether *rule* may lead to all that nodes need; an internet gateway is for public addresses alone."""
+    """Return whether *rule* may lead to all that nodes need; an internet gateway does not."""
     if rule.destination_type == _SERVICES:
         return str(rule.destination).startswith(_OF_SERVICES)
     return (rule.destination or rule.cidr_block) == _ANYWHERE and _kind_of(rule) != "internetgateway"
 
 
 def _allows_services(rule: JSON) -> bool:
-    """Return whether a rule of egress lets HTTPS go to the region's services, by their name."""
     if rule.get("destinationType") != _SERVICES or not str(rule.get("destination")).startswith(_OF_SERVICES):
         return False
     wanted = {"destination": _ANYWHERE, "tcpOptions": {"destinationPortRange": {"min": 443, "max": 443}}}
@@ -325,7 +323,7 @@ def _allows_services(rule: JSON) -> bool:
 
 
 def _near(there: Sequence[JSON], lacking: Sequence[JSON]) -> Iterator[str]:
-    """Yield why a rule that is there is not the one that is missing, although it has its ports."""
+    """Yield why a rule with the right ports is not the one that is missing."""
     for wanted in lacking:
         end = "source" if "source" in wanted else "destination"
         for given in there:
@@ -348,5 +346,5 @@ def _commands(subnet: Subnet, rules: tuple[list[JSON], list[JSON]]) -> str:
 
 
 def _spliced(line: str, what: str, variable: str) -> str:
-    """Return a line for a shell in which the value of *variable* stands for *what*, which is in single quotes."""
+    """Return a line for a shell in which *variable* stands for *what*, a quoted word."""
     return line.replace(what, f"'\"${variable}\"'")

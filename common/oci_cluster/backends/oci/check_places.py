@@ -1,4 +1,4 @@
-"""Whether what the settings name is there: who asks, compartment, project, bucket, log group, bastion."""
+"""Checks that the settings name things that are there: compartment, project, bucket, log group, bastion."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def needed_by(checked: Checked, tenancy: Tenancy) -> Needed:
 
 
 def statement(needed: Needed, of: str, what: str) -> str:
-    """Return the statements that allow *of*, ``people`` or ``nodes``, something about *what*, each on a line."""
+    """Return our statements for *of*, people or nodes, about *what*, a line each."""
     found = [one.text for one in statements(needed) if one.of == of and f" {what} in " in one.text]
     return "\n".join(found)
 
@@ -82,7 +82,7 @@ class _Places:
         return self.tenancy.client(oci.data_science.DataScienceClient)
 
     def _others(self, what: str, request: Any, **kwargs: Any) -> list[Any]:
-        """Return what else there is of a kind in the compartment of the Jobs; nothing where that is not seen."""
+        """Return others of a kind in the compartment of the Jobs; none where that is not seen."""
         answer = self.tenancy.ask_all(f"list {what}", request, self.tenancy.places.jobs, **kwargs)
         return list(answer.value) if answer.is_given else []
 
@@ -100,7 +100,7 @@ class _Places:
         return f"oci://{bucket}@{self.tenancy.namespace.value}/{self.needed.prefix}".rstrip("/")
 
     def bucket(self) -> Iterator[Finding]:
-        """Yield whether an object can be written below ``WORK_DIR``, read, listed and deleted; none is left."""
+        """Yield whether an object can be written, read, listed and deleted; none is left."""
         if self.tenancy.places.namespace != str(self.tenancy.namespace.value):
             yield unknown(BUCKET, "not looked at, as WORK_DIR is in another namespace")
             return
@@ -137,7 +137,6 @@ class _Places:
         )
 
     def _probe_problem(self, step: str, name: str, answer: Answer) -> Finding | None:
-        """Return what is wrong with one *step* of the probe *name*; None where nothing is."""
         if not answer.is_given:
             return self._bucket_problem(step, name, answer)
         where, data = f"{name} in bucket {self.needed.bucket} was written", answer.value.data

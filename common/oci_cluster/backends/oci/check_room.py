@@ -1,4 +1,4 @@
-"""Whether there is room for a launch: its shapes for Jobs, and hosts of Compute. Limits only a person can look up."""
+"""Checks shapes for Jobs, and hosts of Compute; limits only a person can look up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SEE_RESERVATION = "read compute-capacity-reservations in tenancy"
 
 @dataclass(frozen=True)
 class Machines:
-    """Some nodes of one shape and size; OCPUs and GB of memory of each are 0 where they are not known."""
+    """Nodes of one shape and size, each of so many OCPUs and GB; 0 is not known."""
 
     shape: str
     nodes: int
@@ -50,7 +50,7 @@ def counted(counts: Mapping[str, int], machines: Mapping[str, Mapping[str, Any]]
 
 
 def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
-    """Yield what is found of shapes, limits, and hosts for the launch that is *checked*."""
+    """Yield what is found of shapes, limits and hosts."""
     if checked.plan is None:
         yield unknown(LIMIT, "which machines are wanted is not known, as settings are wrong; mend these first")
         return
@@ -70,7 +70,7 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
 
 
 class _Room:
-    """What there is for one launch."""
+    """The room for one launch."""
 
     def __init__(self, checked: Checked, tenancy: Tenancy, needed: Needed) -> None:
         self._needed = needed
@@ -84,7 +84,7 @@ class _Room:
     # --- Shapes
 
     def shapes(self, machines: Sequence[Machines]) -> Generator[Finding, None, list[Machines]]:
-        """Yield whether the shapes of *machines* are there; return those that may be, with the sizes that OCI tells."""
+        """Yield whether the shapes are there; return those that may be, with the sizes OCI tells."""
         client = self._tenancy.client(oci.data_science.DataScienceClient)
         answer = self._tenancy.ask_all("list the shapes of Jobs", client.list_job_shapes, self._tenancy.places.jobs)
         if not answer.is_given:
@@ -111,12 +111,11 @@ class _Room:
         return "\n".join(f"{name}={close[0]}" for name in self._settings_of(shape))
 
     def _settings_of(self, shape: str) -> list[str]:
-        """Return the settings that say *shape*."""
         of_roles = [name for name, text in self._settings.items() if name.endswith("_SHAPE") and text == shape]
         return of_roles or ["SHAPE"]
 
     def limits(self, machines: Sequence[Machines]) -> Finding:
-        """Return how a person looks limits up: OCI does not tell which of them a shape counts against."""
+        """Return how a person looks limits up: OCI does not tell which a shape counts against."""
         tenancy = self._tenancy
         about = ["--service-name", "data-science"]
         every = ["limits", "value", "list", *about, "--compartment-id", tenancy.id or "<OCID of the tenancy>", "--all"]
@@ -136,7 +135,7 @@ class _Room:
     # --- Hosts
 
     def hosts(self, machines: Machines) -> Iterator[Finding]:
-        """Yield whether there are hosts for *machines*: as reserved, else as Compute tells, which is an indication."""
+        """Yield whether there are hosts: as reserved, else as Compute tells, an indication."""
         if reservation := self._settings.get("CAPACITY_RESERVATION_OCID", ""):
             yield self._reserved(machines, reservation)
             return
@@ -155,7 +154,7 @@ class _Room:
         yield replace(found, mend=self._elsewhere(machines, names)) if found.verdict is Verdict.FAILS else found
 
     def _elsewhere(self, machines: Machines, domains: Sequence[str]) -> str:
-        """Return what else to do where there are no hosts for *machines*: another shape that is told to have some."""
+        """Return another shape that is told to have hosts, and what else to do."""
         otherwise = "# or another region, or later; or reserve hosts, and set CAPACITY_RESERVATION_OCID"
         others = [other for other in self._others(machines) if other != machines]
         told = _told([self._report(others, name) for name in domains]) if others else []
@@ -166,7 +165,7 @@ class _Room:
         return otherwise.replace("# or another", "# another SHAPE, or another")
 
     def _others(self, machines: Machines) -> list[Machines]:
-        """Return what *machines* could be instead: of other shapes of their kind, flexible as they are."""
+        """Return *machines* of other shapes of their kind, the most alike first."""
         near = difflib.get_close_matches(machines.shape, self._there, n=max(len(self._there), 1), cutoff=0.0)
         return [replace(machines, shape=shape) for shape in near if _kind(shape) == _kind(machines.shape)]
 
@@ -212,7 +211,7 @@ def _told(reports: Sequence[Answer]) -> list[Any]:
 
 
 def _judged(machines: Machines, told: Sequence[Any], domains: int) -> Finding:
-    """Return what Compute's reports say of *machines*, one of each of so many *domains*."""
+    """Return what Compute's reports say of *machines*, one for each of the *domains*."""
     where = f"in {domains} availability domain{'s' * (domains != 1)}"
     indication = "an indication: Data Science asks for its hosts itself"
     free = [item for item in told if item.availability_status == "AVAILABLE"]

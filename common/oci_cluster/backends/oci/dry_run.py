@@ -1,7 +1,7 @@
-"""What ``--dry-run`` prints: the requests of a launch as JSON, or as a script of oci-cli that is its reader's own.
+"""Dry run of a launch: its requests as JSON, or as a script of oci-cli.
 
-The script is made of the bodies that a launch sends, out of ``scripts/templates/launch.sh.j2``. What differs between
-two launches is a variable of the script: ids, the key, times, the code's hash, the subnet's addresses.
+The script is made by ``scripts/templates/launch.sh.j2``. What differs between two launches is a variable of the
+script: ids, the key, times, the code's hash, the subnet's addresses.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PARAMETERS = {
 
 
 def preview(plan: Plan, launch: Launch, root: Path, *, as_json: bool) -> str:
-    """Return what a *launch* of the placed *plan* would send, as a shell script or as JSON."""
+    """Return the requests of a *launch*, as a shell script or as JSON."""
     settings = launch.settings
     policies = [MOUNT_POLICIES[kind] for kind in sorted({mount["storageType"] for mount in settings["mounts"]})]
     notes = [f"STORAGE_MOUNTS: the service must be let in, such as by: {policy}" for policy in policies]
@@ -54,13 +54,12 @@ def preview(plan: Plan, launch: Launch, root: Path, *, as_json: bool) -> str:
 
 
 class _Variables:
-    """Marks for variables of the script. They may stand in any text of a request, and become ``${name}`` at last."""
+    """Marks in texts of requests, which become ``${name}`` in the script."""
 
     def __init__(self) -> None:
         self._mark = f"@{secrets.token_hex(8)}:"  # so that no text that somebody has given can hold one
 
     def __call__(self, name: str) -> str:
-        """Return the mark of the variable *name*."""
         return f"{self._mark}{name}@"
 
     def in_text(self, text: str) -> str:
@@ -68,7 +67,6 @@ class _Variables:
         return re.sub(rf"{self._mark}(\w+)@", r"${\1}", re.sub(r"([\\$`])", r"\\\1", text))
 
     def in_word(self, text: str) -> str:
-        """Return *text* as a word of the shell."""
         if self._mark not in text:
             return shlex.quote(text)
         return '"' + self.in_text(text).replace('"', '\\"') + '"'
@@ -104,7 +102,6 @@ class _Script:
         self._own = self._with_variables()
 
     def text(self, notes: Sequence[str]) -> str:
-        """Return it; *notes* are told to its reader."""
         plan = self._plan
         default_name = f"{plan.framework}-{plan.launch_id[:4]}"
         config = read_config(self._root)
@@ -170,7 +167,6 @@ class _Script:
     # --- Storage -----------------------------------------------------------------------------------------------
 
     def _storage(self) -> dict[str, Any]:
-        """Return where the code goes, and which files of it."""
         work_dir = self._plan.work_dir.rstrip("/")
         bucket = BUCKET.fullmatch(work_dir)
         if self._has_code and not bucket and not work_dir.startswith("file://"):
@@ -188,7 +184,7 @@ class _Script:
         }
 
     def _code_files(self) -> list[str]:
-        """Return the names of the files that go. A list, which each line is one of, has no other names."""
+        """Return the files that go, one for each line of the script."""
         from oci_cluster.system.code_files import code_files  # noqa: PLC0415 - where the packages of it are
 
         folder = Path(self._plan.code_dir)
@@ -208,7 +204,7 @@ class _Script:
         return {"job_files": self._texts(body, "job."), "job_options": self._options(body, "job.")}
 
     def _runs(self) -> dict[str, Any]:
-        """Return the one request that all runs are, and what those of a role have besides."""
+        """Return the request that all runs are, and what those of a role have besides."""
         job = self._set("job")
         more: dict[str, JSON] = {"MAIN": {}}
         if not self._is_runs:
@@ -235,7 +231,7 @@ class _Script:
         }
 
     def _tagged(self, body: JSON) -> JSON:
-        """Return *body* with variables for those tags that a launch works out when it begins."""
+        """Return *body* with variables for tags that a launch works out when it begins."""
         tags = {
             requests.TAG_OWNER: self._set("owner"),
             **({requests.TAG_EXPIRES: self._set("expires")} if self._plan.limits.ttl_s else {}),
@@ -245,7 +241,7 @@ class _Script:
         return {**body, "freeformTags": {**given, **{name: text for name, text in tags.items() if name in given}}}
 
     def _texts(self, body: JSON, prefix: str) -> dict[str, str]:
-        """Return what is given as files, by their names: whatever has structure. The key must not be a word."""
+        """Return the fields with structure, which are given as files: the key must not be a word."""
         return {
             f"{prefix}{_option(name)}.json": self._set.in_text(json.dumps(value, indent=2))
             for name, value in body.items()
@@ -253,7 +249,7 @@ class _Script:
         }
 
     def _options(self, body: JSON, prefix: str) -> list[str]:
-        """Return the options of oci-cli that *body* is; its files' names begin with *prefix*."""
+        """Return the options of oci-cli that *body* is."""
         private = self._set("private")
         return [
             f"--{_option(name)} "
@@ -263,5 +259,5 @@ class _Script:
 
 
 def _option(name: str) -> str:
-    """Return the option of oci-cli, without its dashes, for the field *name* of a request."""
+    """Return oci-cli's option for the field *name*."""
     return re.sub("([A-Z])", lambda letter: f"-{letter[1].lower()}", _PARAMETERS.get(name, name))

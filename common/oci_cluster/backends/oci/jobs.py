@@ -1,4 +1,4 @@
-"""Jobs and Job Runs of one compartment: what the launcher asks Data Science for them."""
+"""Jobs and Job Runs of one compartment, as requests to Data Science."""
 
 from __future__ import annotations
 
@@ -44,16 +44,15 @@ def _stage(run: Any) -> int:
 
 
 class Seen:
-    """The furthest that each run is known to have come, and since when no list has had it."""
+    """The latest state of each run, and since when no list has had it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Have been told nothing."""
         self._clock = clock
         self._runs: dict[str, Any] = {}
         self._missing_since: dict[str, float] = {}
 
     def furthest(self, run: Any) -> Any:
-        """Return *run*, or what has been told of it before, where that is later in its life."""
+        """Return *run*, or a later state of it that was told before."""
         known = self._runs.get(run.id)
         # How it has ended, stays: a deleted run has still succeeded.
         has_another_end = known is not None and _stage(known) == 3 and known.lifecycle_state != run.lifecycle_state
@@ -62,7 +61,7 @@ class Seen:
         return self._runs[run.id]
 
     def told(self, job: str, listed: Sequence[Any]) -> list[Any]:
-        """Return the runs of *job*: those *listed*, and those that lists have had before, at their furthest."""
+        """Return the runs of *job*: those *listed* now or before, at their latest."""
         found = [self.furthest(run) for run in listed]
         there = {run.id for run in found}
         found += [run for run in self._runs.values() if run.job_id == job and run.id not in there]
@@ -81,7 +80,7 @@ class Seen:
 
 
 class Jobs:
-    """The Jobs of one compartment, and their runs."""
+    """The Jobs of one *compartment*, empty where nobody has named one, and their runs."""
 
     def __init__(
         self,
@@ -92,7 +91,6 @@ class Jobs:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to ask; *compartment* is empty where nobody has named one."""
         self.compartment = compartment
         self._open_service = open_service
         self._is_stopped = is_stopped
@@ -112,7 +110,7 @@ class Jobs:
         return self._open_service()
 
     def cleaning_up(self) -> AbstractContextManager[None]:
-        """Repeat requests though the launcher has been told to stop: they are those that end what it has started."""
+        """Repeat requests after a signal, too: they end what this launcher has started."""
         return self.service.cleaning_up()
 
     # --- What there is -------------------------------------------------------------------------------------
@@ -125,7 +123,7 @@ class Jobs:
             )
 
     def listed(self, **wanted: str) -> list[Any]:
-        """Return the Jobs that are clusters, of those that a list has with the *wanted* parameters."""
+        """Return the Jobs that are clusters; *wanted* are parameters of the list."""
         self.check_compartment()
         client = self.service.data_science
         listed = self.service.all_pages("list the Jobs", client.list_jobs, self.compartment, **wanted)
@@ -135,7 +133,7 @@ class Jobs:
         return found
 
     def is_settling(self, job: str) -> bool:
-        """Return whether *job*, an OCID, was made so short a time ago that not all of the service may know of it."""
+        """Return whether *job* is so new that not all of the service may know of it."""
         return self._clock() < self._settles_at(job)
 
     def _settles_at(self, job: str) -> float:
@@ -157,13 +155,13 @@ class Jobs:
         return self._seen.furthest(whole)
 
     def run_of_groups(self, job: str) -> list[Any]:
-        """Return the one run that this launcher has created in *job*, whose groups a list would not tell; or none."""
+        """Return the run that this launcher has made in *job*, with its groups, which no list tells."""
         created = list(self.created(job).values())
         run = self.run(created[0]) if created else None
         return [] if run is None else [run]
 
     def runs(self, job: str = "") -> list[Any]:
-        """Return the runs of *job*, or all that the compartment has: each at the furthest that has been told of it.
+        """Return the runs of *job*, or of the compartment: each in its latest state.
 
         A run that a list has had, and the next one has not, is still there, unless the service does not know it.
         """
@@ -179,7 +177,7 @@ class Jobs:
         return found
 
     def _looked_for(self, run: str, found: Sequence[Any]) -> list[Any]:
-        """Return *found*, with what the service says of a *run* that no list has; without it, where that is nothing."""
+        """Return *found* with the present state of *run*, which no list has; or without it."""
         others = [other for other in found if other.id != run]
         self._seen.missing_s(run, is_listed=True)  # as often as this it is asked for
         if (whole := self.run(run)) is not None:
@@ -201,7 +199,7 @@ class Jobs:
             raise
 
     def created(self, job: str) -> Mapping[str, str]:
-        """Return the runs that this launcher has created in *job*, by node. A list may not hold them yet."""
+        """Return the runs that this launcher has created in *job*, by node: lists may lag."""
         return self._created.get(job, {})
 
     # --- What is made --------------------------------------------------------------------------------------
@@ -215,7 +213,7 @@ class Jobs:
         return job
 
     def create_runs(self, job: str, bodies: Mapping[str, JSON], launch_id: str, *, incarnation: int = 0) -> None:
-        """Create a run for each node in *bodies*, the first one's first; the first failure ends the creating of others.
+        """Create a run for each node in *bodies*, the first alone; a failure ends the rest.
 
         Two runs of the same node differ by *incarnation*.
         """
@@ -256,13 +254,13 @@ class Jobs:
     # --- What is ended -------------------------------------------------------------------------------------
 
     def cancel(self, runs: Sequence[Any]) -> int:
-        """Have those of *runs* that have not ended be ended; return how many there are."""
+        """End those of *runs* that go on; return how many these are."""
         going = [run for run in runs if states.is_going(run)]
         self.cancel_runs([run.id for run in going if run.lifecycle_state != "CANCELING"])
         return len(going)
 
     def cancel_runs(self, runs: Sequence[str]) -> None:
-        """Have *runs*, OCIDs, be ended; those that have ended are no error."""
+        """End *runs*, OCIDs; those that have ended are no error."""
 
         def cancel(run: str) -> None:
             try:
@@ -279,13 +277,13 @@ class Jobs:
         self._cancel_until(job, lambda: True)
 
     def remove(self, job: str) -> None:
-        """Cancel every run of *job*, wait until all have ended, and delete it; one that is gone is no error."""
+        """End every run of *job*, then delete it; one that is gone is no error."""
         if job not in self._deleted:
             self._cancel_until(job, lambda: self._delete(job))
             self._deleted.add(job)
 
     def _cancel_until(self, job: str, is_done: Callable[[], bool]) -> None:
-        """Cancel every run of *job* until all have ended and *is_done*, which is asked then alone."""
+        """End every run of *job*, until all have ended and then *is_done*."""
         deadline = self._clock() + _END_TIMEOUT_S
         for delay in poll_delays(5.0, first_s=0.5):
             listed = [self._seen.furthest(run) for run in self._listed_runs(job)]
@@ -298,7 +296,7 @@ class Jobs:
             self._sleep(delay)
 
     def remove_of_launch(self, name: str, launch_id: str) -> bool:
-        """Remove the Job *name* of a launch, whose creation may not have been answered; return whether it was."""
+        """Remove the Job *name* of a launch, which may appear late; return whether it did."""
         deadline = self._clock() + _APPEARS_S
         for delay in poll_delays(5.0, first_s=0.5):
             own = [job for job in self.listed(display_name=name) if states.launch_id_of(job) == launch_id]
@@ -312,7 +310,6 @@ class Jobs:
         return False
 
     def _delete(self, job: str) -> bool:
-        """Return whether *job* is gone; False where that is not known yet."""
         client = self.service.data_science
         try:
             self.service.call("delete the Job", client.delete_job, job, delete_related_job_runs=True)

@@ -1,7 +1,6 @@
-"""What a tenancy needs so that clusters run: statements, a matching rule, rules of the bucket, repositories.
+"""Requirements of clusters in a tenancy: statements, a matching rule, the bucket's rules, repositories.
 
-Nothing here asks anybody; security rules are in ``security_rules.py``. ``setup.sh`` makes what is missing of it, and
-``check.sh`` names it.
+Nothing here asks anybody. ``setup.sh`` makes what is missing of it, and ``check.sh`` names it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a policy, what does not work without it, and of whom: ``service``, ``nodes`` or ``people``."""
+    """A statement of a policy, what fails without it, and whose it is: ``service``, ``nodes`` or ``people``."""
 
     text: str
     why: str
@@ -44,24 +43,11 @@ class Statement:
 
 @dataclass(frozen=True)
 class Needed:
-    """What clusters of a team need in a tenancy.
+    """All that clusters of a team need in a tenancy; places are as a statement says them.
 
-    Attributes:
-        jobs: Where the Jobs are, as a statement says it: ``compartment clusters``, ``compartment id ocid1...``.
-        network: Where the subnet is.
-        images: Where the repositories are.
-        bucket_in: Where the bucket is.
-        logs: Where the log group is; empty where none is used.
-        people: The group of those who launch; ``domain/name`` in a domain of its own.
-        nodes: The dynamic group of the Job Runs.
-        bucket: The bucket of ``WORK_DIR``.
-        prefix: The beginning of the names of this team's objects, without the slash at its end; empty: all.
-        repositories: Their names, one for each framework.
-        region: Such as ``us-ashburn-1``.
-        keep_days: After how many days the bucket deletes old clusters; 0: never.
-        makes_logs: Whether the service makes a log for each node, as without ``LOG_OCID``.
-        policy: The name of the policy that has the statements.
-        log_group: The name of the log group, where no other is given; empty: none.
+    *people* and *nodes* are groups, ``domain/name`` in a domain of its own. *prefix*, without a slash at its end,
+    begins the names of this team's objects. Empty or 0: all objects, no logs, nothing is deleted, no group is made.
+    *makes_logs*: the service makes a log for each node, as without ``LOG_OCID``.
     """
 
     jobs: str
@@ -90,7 +76,7 @@ def at(compartment: str) -> str:
 
 
 def matching_rule(compartment: str) -> str:
-    """Return the rule of the dynamic group of the Job Runs of *compartment*, an OCID.
+    """Return the rule of the dynamic group of the Job Runs of *compartment*.
 
     Without the compartment, the Job Runs of every compartment could read and delete the team's objects.
     """
@@ -98,7 +84,7 @@ def matching_rule(compartment: str) -> str:
 
 
 def statements(needed: Needed) -> list[Statement]:
-    """Return all statements, each with its reason: those of the services, of the nodes, and of people."""
+    """Return all statements: of services, of nodes, and of people."""
     return [*_of_services(needed), *_of_nodes(needed), *_of_people(needed)]
 
 
@@ -169,13 +155,12 @@ def _in_repository(needed: Needed, name: str) -> str:
 
 
 def _named(group: str) -> str:
-    """Return how a statement names a group, of another identity domain with that before it."""
     domain, is_elsewhere, name = group.rpartition("/")
     return f"'{domain}'/'{name}'" if is_elsewhere else name
 
 
 def same_statement(text: str) -> str:
-    """Return a statement so that two that say the same are equal, whatever their blanks and capitals."""
+    """Return a statement to compare, whatever its blanks and capitals."""
     parts = re.split(r"('[^']*')", " ".join(text.split()))
     return "".join(part if part.startswith("'") else part.lower() for part in parts)
 
@@ -184,7 +169,7 @@ def same_statement(text: str) -> str:
 
 
 def lifecycle_rules(needed: Needed) -> list[JSON]:
-    """Return our rules of the bucket's lifecycle policy: what is old is deleted, and uploads that were given up end."""
+    """Return our rules of the bucket: delete what is old, end uploads that were given up."""
     if not needed.keep_days:
         return []
     names = {"objectNameFilter": {"inclusionPrefixes": [f"{needed.prefix}/"]}} if needed.prefix else {}
@@ -207,7 +192,7 @@ def lifecycle_rules(needed: Needed) -> list[JSON]:
 
 @dataclass(frozen=True)
 class Places:
-    """Where to look: OCIDs, and the namespace of ``WORK_DIR``; empty is not known, or there is none."""
+    """OCIDs of compartments and things, and the namespace of ``WORK_DIR``; empty: none is known."""
 
     jobs: str
     images: str
@@ -233,9 +218,7 @@ def places_of(given: Mapping[str, str]) -> Places:
 
 
 def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) -> Needed:
-    """Return what clusters of *frameworks* need by the settings *given*: a place is that of the Jobs, unless given.
-
-    Whoever has asked where bucket, subnet and log group are says so with :func:`placed`.
+    """Return what clusters of *frameworks* need by the settings *given*; see :func:`placed`.
 
     Raises:
         SettingsError: names every setting that is missing or wrong.
@@ -269,7 +252,7 @@ def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) 
 
 
 def placed(needed: Needed, *, network: str = "", bucket: str = "", logs: str = "") -> Needed:
-    """Return *needed* with the compartments, OCIDs, in which things were found; what is empty stays."""
+    """Return *needed* with compartments, OCIDs, in which things were found, if not empty."""
     found = replace(needed, network=at(network) if network else needed.network)
     found = replace(found, bucket_in=at(bucket) if bucket else found.bucket_in)
     return replace(found, logs=at(logs) if logs and found.logs else found.logs)

@@ -1,4 +1,4 @@
-"""Connects ssh through the proxy of ``HTTPS_PROXY``, as all requests to OCI go: ``proxy_connect.py HOST PORT``.
+"""Connects ssh through the proxy of ``HTTPS_PROXY``: ``proxy_connect.py HOST PORT``.
 
 ssh runs it as its ``ProxyCommand`` and takes the connection from its stdout (``ProxyUseFdpass``), so it does not stay.
 It is run by its path, with the standard library alone. The proxy's password comes with the environment.
@@ -19,7 +19,7 @@ _LONGEST_ANSWER = 1 << 14
 
 
 def proxy_for(host: str) -> str:
-    """Return the URL of the proxy that leads to *host*, by the environment; empty where none is needed."""
+    """Return the environment's proxy for *host*, a URL; empty where none is needed."""
     if proxy_bypass_environment(host):
         return ""
     found = getproxies_environment()
@@ -43,7 +43,7 @@ def connect(host: str, port: int, proxy: str) -> socket.socket:
 
 
 def _ask(connection: socket.socket, place: str, url: SplitResult) -> str:
-    """Ask the proxy at the other end for *place*; return the first line of its answer, of which all is read."""
+    """Ask the proxy for *place*; read all of its answer, and return the first line."""
     lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
     if url.username:
         words = f"{unquote(url.username)}:{unquote(url.password or '')}"

@@ -1,4 +1,4 @@
-"""What the refusals of OCI's services mean to a person: what to do, and what the launcher ends with."""
+"""Refusals of OCI's services: advice for people, and the launcher's exit codes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ _UNSEEN = {"NotAuthorizedOrNotFound", "NotFound", "RelatedResourceNotAuthorizedO
 
 
 class ServiceError(ClusterError):
-    """A service refused a request, or did not answer it."""
+    """A refusal of a service, or its silence: HTTP *status*, 0 without an answer, and its own *code*."""
 
     def __init__(self, message: str, *, status: int = 0, code: str = "", exit_code: int = ExitCode.UNAVAILABLE) -> None:
-        """Keep what the service said: HTTP *status* (0 where it said nothing) and its own *code*."""
         super().__init__(message, exit_code=exit_code)
         self.status = status
         self.code = code
 
     @property
     def is_final(self) -> bool:
-        """Whether the service has answered that it does not do what was asked: it has not been done."""
+        """Whether the service has refused for good: nothing has been done."""
         return 400 <= self.status < 500 and self.status != 429
 
     @property
     def is_of_the_unseen(self) -> bool:
-        """Whether the service says that it does not know what was asked for, or that you may not know of it."""
+        """Whether the thing is not there, or the caller may not know of it."""
         return self.status in {400, 404} and self.code in _UNSEEN
 
 
@@ -105,7 +104,6 @@ _ANY_POLICY = f"check the OCID; or ask for the policies: {_allow(_MANAGE)}, and:
 
 
 def _policy_advice(status: int, code: str, operation: str) -> str:
-    """Return what to do where OCI does not know what was asked for, or does not let you know of it."""
     if status not in {400, 404} or code not in _UNSEEN - {"NotFound"}:
         return ""
     settings, policy = _POLICIES.get(operation, ("", ""))
@@ -115,7 +113,6 @@ def _policy_advice(status: int, code: str, operation: str) -> str:
 
 
 def _identity_advice(status: int, *, was_known: bool) -> str:
-    """Return what to do where OCI does not take you for who you say you are."""
     if status != 401:
         return ""
     renew = "a session's token is renewed with: oci session refresh"
@@ -182,7 +179,7 @@ _RUN_ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def run_advice(details: str) -> str:
-    """Return what to do about a run that could not be started for the reason *details*; empty where nobody knows."""
+    """Return what to do about a run that has not started, by its *details*."""
     said = details.lower()
     for words, advice in _RUN_ADVICE:
         if any(word in said for word in words):

@@ -1,4 +1,4 @@
-"""What OCI's registry has of an image: its digest, and the platforms that it runs on. Nothing of it is downloaded.
+"""Asks OCI's registry for an image's digest and platforms; nothing is downloaded.
 
 The registry knows API keys, sessions and principals, as all of OCI does: a signed request gets a token that lasts for
 minutes, and no login of a container engine is needed. Source: Oracle's A-Team, "Authentication Mechanisms for OCI
@@ -35,14 +35,14 @@ _WORD = re.compile(r"[a-z0-9_.-]{1,40}")
 
 @dataclass(frozen=True)
 class Image:
-    """What the registry says of an image: empty is what it does not tell."""
+    """An image's digest and platforms; empty is what the registry does not tell."""
 
     digest: str
     platforms: tuple[str, ...]
 
 
 def region_of(host: str) -> str:
-    """Return the region of a registry of OCI, ``us-ashburn-1`` of ``iad.ocir.io``; empty of another registry."""
+    """Return the region of a registry: ``us-ashburn-1`` of ``iad.ocir.io``; empty if not OCI's."""
     # Source: OCI's documentation of Container Registry: the region's name or key, and ocir.<region>.oci.<domain>.
     found = re.fullmatch(r"([a-z0-9-]+)\.ocir\.io|ocir\.([a-z0-9-]+)\.oci\.[a-z0-9.-]+", host)
     if not found:
@@ -51,12 +51,12 @@ def region_of(host: str) -> str:
 
 
 def region_named(word: str) -> str:
-    """Return the region that *word* names, by its key or its name: ``us-ashburn-1`` for ``IAD``."""
+    """Return the region of a key or name: ``us-ashburn-1`` for ``IAD``."""
     return str(oci.regions.REGIONS_SHORT_NAMES.get(word.lower(), word.lower()))
 
 
 def key_of(region: str) -> str:
-    """Return the key of *region*, as names of images have it: ``iad`` for ``us-ashburn-1``."""
+    """Return the key of *region* in names of images: ``iad`` for ``us-ashburn-1``."""
     return next((key for key, name in oci.regions.REGIONS_SHORT_NAMES.items() if name == region), region)
 
 
@@ -64,13 +64,12 @@ class Registry:
     """Asks the registry *host* with the identity of *client*, any client of the SDK."""
 
     def __init__(self, host: str, client: Any) -> None:
-        """Prepare to ask."""
         self._host = host
         self._signer = client.base_client.signer
         self._token = ""
 
     def image(self, repository: str, reference: str) -> Any:
-        """Return, as ``data``, the :class:`Image` of a *repository*, with its namespace, by tag or digest."""
+        """Return, as ``data``, the image of a *repository*, with its namespace, by tag or digest."""
         answer, body = self._get(f"/v2/{repository}/manifests/{reference}", accept=", ".join(_MANIFESTS))
         digest = answer.headers.get("docker-content-digest", "")
         manifest = _object(body)
@@ -83,7 +82,6 @@ class Registry:
         return SimpleNamespace(data=image, headers=answer.headers)
 
     def _config(self, repository: str, digest: object) -> Mapping[str, Any]:
-        """Return an image's configuration, which says what it runs on."""
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             return {}
         return _object(self._get(f"/v2/{repository}/blobs/{digest}")[1])
@@ -125,7 +123,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _platform(about: Mapping[str, Any]) -> str:
-    """Return the platform that a configuration, or an entry of a list, is about; empty where it is none."""
+    """Return the platform that a configuration or entry is of; empty where it is none."""
     words = [str(about.get(name, "")) for name in ("os", "architecture")]
     # What builders add to a list besides images, such as where they come from, is of the platform unknown/unknown.
     return "/".join(words) if all(map(_WORD.fullmatch, words)) and "unknown" not in words else ""

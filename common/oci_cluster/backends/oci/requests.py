@@ -56,7 +56,7 @@ class Launch:
 def resolve(
     plan: Plan, settings: Mapping[str, Any], root: Path, scratch: Path, say: Say = lambda _: None
 ) -> tuple[Plan, Launch]:
-    """Return *plan* with all that its nodes get, and its requests; an archive of the code is made in *scratch*."""
+    """Return *plan* as placed, and its requests; its code is packed into *scratch*."""
     code = code_of(plan, scratch)
     for line in code.said:
         say(line)
@@ -73,11 +73,7 @@ def resolve(
 
 
 def check_options(plan: Plan) -> None:
-    """Check that *plan* asks for nothing that nodes on OCI cannot be given.
-
-    Raises:
-        UsageError: it does.
-    """
+    """Raise UsageError where *plan* asks for what nodes on OCI cannot be given."""
     if plan.python:
         raise UsageError(
             "--python works with the backend local only; nodes on OCI use the Python of their image; leave it out"
@@ -91,7 +87,7 @@ def characters_of(environment: Mapping[str, str]) -> int:
 
 
 def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str, str]:
-    """Return what all nodes of *plan* are given, as the Job's environment."""
+    """Return the environment of the Job of *plan*; raise SettingsError where it is too large."""
     environment = {
         **{name: text for name, text in plan.environment.items() if name != "CODE_DIR"},
         **({"CODE_URI": code_uri} if code_uri else {}),  # else the image's own, in /code
@@ -112,7 +108,7 @@ def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str
 
 
 def with_subnet(body: JSON, cidr: str) -> JSON:
-    """Add ``SUBNET_CIDR``, once it is known, to what the nodes of a Job are given; return its *body*."""
+    """Return the *body* of a Job whose nodes get ``SUBNET_CIDR``, too."""
     groups = body.get("jobNodeConfigurationDetails", {}).get("jobNodeGroupConfigurationDetailsList", [body])
     for one in groups:
         one["jobConfigurationDetails"].setdefault("environmentVariables", {})["SUBNET_CIDR"] = cidr
@@ -120,7 +116,7 @@ def with_subnet(body: JSON, cidr: str) -> JSON:
 
 
 def tags_of(plan: Plan, given: Mapping[str, str], node: str = "") -> dict[str, str]:
-    """Return the free-form tags of the Job of *plan*, or those of the run of *node*, with those *given* by settings."""
+    """Return the free-form tags of the Job of *plan*, or of the run of *node*."""
     return {
         **given,
         TAG_NAME: plan.name,
@@ -152,7 +148,7 @@ def _style_tags(plan: Plan, settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _node_groups(plan: Plan) -> list[JSON]:
-    """Return the groups that the service starts one after the other: main, workers, parameter servers."""
+    """Return the groups in the order in which the service starts them."""
     count = {role: sum(node.role == role for node in plan.nodes) for role in ("WORKER", "PS")}
     # Main's agent has begun. Not that the cluster is ready: for that the workers must have come.
     probe = ["/bin/sh", "-c", f'test -d "${{TMPDIR:-/tmp}}/{plan.launch_id}-MAIN"']
@@ -166,7 +162,7 @@ def _node_groups(plan: Plan) -> list[JSON]:
 
 
 def job_runs(plan: Plan, settings: Mapping[str, Any], root: Path) -> dict[str, JSON]:
-    """Return the bodies of the requests that create the runs of *plan*, by their nodes' names; see :class:`Launch`."""
+    """Return the bodies of the runs of *plan*, by their nodes' names; see :class:`Launch`."""
     if settings["style"] == "runs":
         return {node.name: job_run(plan, settings, node, root) for node in plan.nodes}
     given = settings["tags_given"]
@@ -176,10 +172,7 @@ def job_runs(plan: Plan, settings: Mapping[str, Any], root: Path) -> dict[str, J
 
 
 def job_run(plan: Plan, settings: Mapping[str, Any], node: Node, root: Path) -> JSON:
-    """Return the body of the request that creates the Job Run of one *node* of *plan*.
-
-    Where *settings* name ``machines``, and that of the node's role is not the Job's, the run says so.
-    """
+    """Return the body of the Job Run of one *node*, with its machine where that is not the Job's."""
     machines, given = settings.get("machines", {}), settings["tags_given"]
     machine = machines.get(node.role)
     return _render(
@@ -196,7 +189,7 @@ def job_run(plan: Plan, settings: Mapping[str, Any], node: Node, root: Path) -> 
 
 @lru_cache(maxsize=1)
 def _templates(folder: Path) -> Any:
-    """Return what reads the templates in *folder*: once, not for each of a thousand nodes."""
+    """Return the environment of the templates in *folder*: once, not for each of a thousand nodes."""
     import jinja2  # noqa: PLC0415 - only there once the launcher's packages for OCI are
 
     return jinja2.Environment(  # noqa: S701 - JSON, not HTML: every value goes through tojson
@@ -212,7 +205,7 @@ def _render(root: Path, template: str, **values: Any) -> JSON:
 
 
 def rendered(root: Path, template: str, **values: Any) -> str:
-    """Return what *template* of the checkout *root* makes of *values*."""
+    """Return *template* of the checkout *root*, rendered with *values*."""
     import jinja2  # noqa: PLC0415 - only there once the launcher's packages for OCI are
 
     folder = (root / "scripts" / "templates").resolve()  # the same for all checkouts that share it by a link

@@ -1,4 +1,4 @@
-"""The rules that let nodes of a framework reach each other in a subnet, and whether those that are there do."""
+"""Security rules that let nodes reach each other in a subnet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SecurityList:
 
 @dataclass(frozen=True)
 class Subnet:
-    """The subnet, its security lists, and one of ours that it does not have yet."""
+    """A subnet, its security lists, and one of ours that it does not have yet."""
 
     id: str
     cidr: str
@@ -44,7 +44,7 @@ class Subnet:
 
 
 def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:
-    """Return a security rule of a list: TCP ports *first* to *last*, ``ingress`` from *cidr* or ``egress`` to it."""
+    """Return a rule: TCP ports *first* to *last*, ``ingress`` from *cidr* or ``egress`` to it."""
     end = "source" if direction == "ingress" else "destination"
     ports = {"destinationPortRange": {"min": first, "max": last}}
     place = {end: cidr, f"{end}Type": "CIDR_BLOCK"}
@@ -52,10 +52,7 @@ def rule(direction: str, cidr: str, first: int, last: int, description: str) -> 
 
 
 def node_ports(settings: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Return the ports on which nodes reach each other, by a framework's *settings*: its own with the user's over them.
-
-    ``NODE_PORTS`` names the settings that have them; without it all TCP ports are needed.
-    """
+    """Return the ports between nodes, by settings that ``NODE_PORTS`` names; without it all."""
     names = [name for name in settings.get("NODE_PORTS", "").split(",") if name]
     found = []
     for name in names:
@@ -65,7 +62,7 @@ def node_ports(settings: Mapping[str, str]) -> list[tuple[int, int]]:
 
 
 def ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Return the ports on which nodes of the framework *name* reach each other, by the settings *given*."""
+    """Return the ports between nodes of the framework *name*, by the settings *given*."""
     folder = root / name
     names = framework_words(folder, "NODE_PORTS")
     defaults = framework_defaults(folder)
@@ -78,7 +75,7 @@ def ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int,
 
 
 def security_rules(cidr: str, ports: Mapping[str, Sequence[tuple[int, int]]]) -> tuple[list[JSON], list[JSON]]:
-    """Return the rules for nodes in *cidr*, the subnet's addresses, and *ports* of frameworks: ingress, and egress."""
+    """Return the rules of ingress and egress for *ports* of frameworks in *cidr*."""
     ingress, egress = [], []
     for ranges in ports.values():
         for first, last in ranges:
@@ -126,5 +123,5 @@ def _ports(given: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def missing_rules(given: Sequence[Mapping[str, Any]], wanted: Sequence[JSON]) -> list[JSON]:
-    """Return those of *wanted* that none of the rules *given*, all of one direction, allows."""
+    """Return those of *wanted* that no rule of *given*, of the same direction, allows."""
     return [one for one in wanted if not any(allows(other, one) for other in given)]

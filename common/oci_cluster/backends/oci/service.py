@@ -1,4 +1,4 @@
-"""How the launcher asks OCI's services: who it is, what it repeats, and what their refusals mean to a person.
+"""Client of OCI's services: identity, repeats and refusals.
 
 The SDK that oci-cli brings is used without its own retries: those know nothing of ``retry-after``, and try again for
 ten minutes what will never be.
@@ -42,7 +42,10 @@ _NO_ANSWER = (oci.exceptions.RequestException, oci.exceptions.ConnectTimeout, re
 
 
 class Service:
-    """OCI's services, as one launcher sees them."""
+    """OCI's services, for a launcher with the variables of oci-cli in *environ*.
+
+    Once *is_stopped*, what fails is not repeated.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,6 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare to ask as *environ* says, in oci-cli's variables. Once *is_stopped*, what fails is not repeated."""
         #: Says who asks; for other processes, too.
         self.environ = environ
         self._is_stopped = is_stopped
@@ -108,12 +110,12 @@ class Service:
         return str(self.identity[0]["region"])
 
     def forget_identity(self) -> None:
-        """Read who asks anew, when that is needed next: a session's token is renewed in its file."""
+        """Read the identity anew at the next request: a session's token is renewed in its file."""
         self.__dict__.pop("identity", None)
         self.clients.clear()
 
     def use_for_storage(self) -> None:
-        """Have ``oci://`` URLs of this process opened with the same identity, and its requests repeated for a while."""
+        """Have this process open ``oci://`` URLs with the same identity, and repeat their requests."""
         config, signer = self.identity
         oci_storage.configure(
             waiting=Waiting(self._clock, self._sleep, self._is_stopped),
@@ -182,16 +184,16 @@ class Service:
         patience_s: float = PATIENCE_S,
         **kwargs: Any,
     ) -> Any:
-        """Return the service's response to *request*, repeated while it is busy, broken or silent, for *patience_s*.
+        """Return the response to *request*, repeated while the service is busy, broken or silent.
 
         Args:
-            what: What is wanted, for messages: ``create the Job``.
+            what: For messages: ``create the Job``.
             request: A method of an SDK client.
             args: Its arguments.
             repeat_also: Codes of refusals that pass by themselves.
-            not_seen_until: Until this moment, of the clock, a refusal may be of what has been made and is not seen yet.
+            not_seen_until: Until then, of the clock, what has just been made may be unknown.
             patience_s: How long it is repeated.
-            kwargs: Its named arguments. One with ``opc_retry_token`` is done once however often it is repeated.
+            kwargs: Named arguments. With ``opc_retry_token`` it is done once, however often it is repeated.
 
         Raises:
             ServiceError: refused, or not answered.
@@ -226,7 +228,7 @@ class Service:
 
     @contextmanager
     def cleaning_up(self) -> Iterator[None]:
-        """Repeat requests even after a signal to stop: they end what this launcher has started."""
+        """Repeat requests after a signal, too: they end what this launcher has started."""
         self._is_cleaning_up = True
         try:
             yield
@@ -252,7 +254,7 @@ class Service:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield seconds between two tries, growing; spread, so that what was refused together does not come back so."""
+    """Yield seconds between tries, growing and spread, so that many do not come back together."""
     longest = _FIRST_PAUSE_S
     while True:
         yield random.uniform(longest / 2, longest)  # noqa: S311 - no secret
@@ -260,7 +262,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _retry_after(headers: Mapping[str, str] | None) -> float:
-    """Return how many seconds the service asks clients to wait; 0 if it gives no number."""
+    """Return how many seconds the service asks clients to wait; 0 without a number."""
     try:
         return min(float((headers or {}).get("retry-after", 0)), _LONGEST_PAUSE_S * 3)
     except ValueError:

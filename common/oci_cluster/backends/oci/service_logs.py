@@ -1,4 +1,4 @@
-"""Copies the nodes' logs out of OCI Logging, where lines come late, out of order and twice: each is shown once."""
+"""Copies nodes' logs out of OCI Logging, where lines come late, out of order and twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ _MAX_HELD = 20_000
 
 
 class ServiceLogs:
-    """The logs of a cluster's nodes, copied from OCI Logging to a directory of this machine."""
+    """Copies the logs of a Job's runs from OCI Logging to *directory*, which has none yet.
+
+    With *follow*, :meth:`fetch` is called again and again, so a line may wait for earlier ones.
+    """
 
     def __init__(
         self,
@@ -63,11 +66,6 @@ class ServiceLogs:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Copy to *directory*, which holds no logs yet, what the runs of *job* have left in the log group *group*.
-
-        With *follow*, :meth:`fetch` is called again and again: a line may wait then for earlier ones. :meth:`drain`
-        waits for *quiet_s* for a line that has not come.
-        """
         self.directory = directory
         self._jobs = jobs
         self._job = job
@@ -92,7 +90,7 @@ class ServiceLogs:
         self._ended_at: float | None = None
 
     def fetch(self) -> None:
-        """Copy what is new."""
+        """Copy what is new; after an error, the next call goes on from there."""
         if self._clock() < self._look_at:
             return
         runs = [run for run in self._jobs.runs(self._job) if run.time_accepted]
@@ -125,7 +123,6 @@ class ServiceLogs:
         return self._searching
 
     def _look(self, runs: Sequence[Any], start: float, *, is_first: bool) -> None:
-        """Take what *runs* have printed since *start* (Unix seconds)."""
         # Lines come in the order of time. What is so much older than one that has come is not looked for again: neither
         # by the next look, nor by the one that goes on where this one has failed.
         began = self._clock()
@@ -146,7 +143,6 @@ class ServiceLogs:
                 self._nodes[run.id].seen.forget(self._from[run.id])
 
     def _take(self, line: Line, *, is_first: bool) -> None:
-        """Keep *line* until it is its turn, if it has not come before."""
         if 0 < line.ms < self._from.get(line.run, 0.0) * 1000 or not self._nodes[line.run].seen.is_new(line):
             return
         if not is_first:
@@ -157,13 +153,13 @@ class ServiceLogs:
             self._release(is_all=True)
 
     def _release(self, *, is_all: bool) -> None:
-        """Write the lines that have waited long enough, and all that were printed before them."""
+        """Write the lines that have waited long enough, and all older ones."""
         before = math.inf if is_all else self._clock() - _HOLD_S
         for node in self._nodes.values():
             self._held -= node.release(before)
 
     def drain(self, pause: Callable[[], bool], say: Say) -> None:
-        """Copy what comes after the nodes have ended, until nothing new has come for a while; see :class:`LogCopy`."""
+        """Copy what comes after the end, until nothing new has come for a while."""
         self._drained_at = self._clock()
         left_s = self._left_s()
         if not self._follow:
@@ -194,7 +190,7 @@ class ServiceLogs:
             )
 
     def _left_s(self) -> float:
-        """Return how long lines are waited for if none comes, in seconds; 0 if no longer."""
+        """Return how long lines are waited for if none comes, in seconds."""
         if self._ended_at is not None:
             since_end_s = self._search.now() - self._ended_at
         elif self._follow and self._drained_at is not None:  # a list lags: who follows knows that all nodes have ended
@@ -209,7 +205,7 @@ class ServiceLogs:
 
 
 class _NodeLog:
-    """The log of one run, whose lines are written in the order of time as far as they have come."""
+    """The log of one run, written in the order of time."""
 
     def __init__(self, directory: Path, node: str) -> None:
         self.seen = _Seen()
@@ -227,7 +223,7 @@ class _NodeLog:
         self._held.append((line.ms, self._count, at, line.text))
 
     def release(self, before: float) -> int:
-        """Write what has come *before* then, with all that is older; return how many lines that are."""
+        """Write what has come *before* then, and all older lines; return their number."""
         last = max((ms for ms, _, at, _ in self._held if at <= before), default=None)
         if last is None:
             return 0
@@ -248,14 +244,12 @@ class _Seen:
         self._first = 0
 
     def is_new(self, line: Line) -> bool:
-        """Return whether *line* has not come before; it has from now on."""
         keys = self._keys.setdefault(line.ms // 1000 // self._BUCKET_S, set())
         size = len(keys)
         keys.add(line.key)
         return len(keys) > size
 
     def forget(self, before: float) -> None:
-        """Forget lines from *before* then, Unix seconds."""
         first = int(before) // self._BUCKET_S
         if first > self._first:
             self._first = first
@@ -276,7 +270,10 @@ def _unix(moment: Any) -> float:
 
 
 class Line(NamedTuple):
-    """One line that a run has printed."""
+    """One line of a run: when it was printed (Unix milliseconds), and its text.
+
+    Lines with the same *key* are one line, which was delivered twice.
+    """
 
     run: str
     ms: int
@@ -287,12 +284,11 @@ class Line(NamedTuple):
 
 
 class LogSearch:
-    """Searches the lines of runs in one log group."""
+    """Searches the lines of runs in one log *group*, of *compartment* where OCI does not tell."""
 
     def __init__(
         self, service: Service, compartment: str, group: str, wall_clock: Callable[[], float] = time.time
     ) -> None:
-        """Search in the log *group*, an OCID; in *compartment*, where it cannot be asked for that itself."""
         self._service = service
         self._compartment = compartment
         self._group = group
@@ -301,14 +297,11 @@ class LogSearch:
         self._ahead_s: float | None = None
 
     def now(self) -> float:
-        """Return Unix seconds by the service's clock; until it answers, this machine's less what that may be ahead."""
+        """Return Unix seconds by the service's clock, or the earliest that it may be."""
         return self._wall_clock() - (MAX_SKEW_S if self._ahead_s is None else self._ahead_s)
 
     def lines(self, runs: Sequence[str], start: float) -> Iterator[Line]:
-        """Yield what *runs*, OCIDs, have printed since *start* (Unix seconds), as far as the service has it by now.
-
-        They come in the order of time, each as often as it was delivered. No more than one answer of them is held.
-        """
+        """Yield what *runs* have printed since *start*, in the order of time, one page at once."""
         query = f'search "{self._place_of_group()}" | where {_sources(runs)} | sort by datetime asc'
         # The clocks of this machine and of nodes may be behind the service's.
         end_ms = int((self._wall_clock() + 2 * MAX_SKEW_S) * 1000)
@@ -345,7 +338,6 @@ class LogSearch:
         self._ahead_s = max(-MAX_SKEW_S, min(self._wall_clock() - theirs, MAX_SKEW_S))
 
     def _place_of_group(self) -> str:
-        """Return the group as a search names it: after its compartment, which need not be the Job's."""
         if not self._place:
             compartment = self._compartment
             try:
@@ -374,7 +366,7 @@ def _written(ms: int) -> str:
 
 
 def _line(found: Mapping[str, Any], runs: Sequence[str]) -> Line | None:
-    """Return what a search has *found* as a line of one of *runs*; None where it is nobody's."""
+    """Return what a search has *found* as a line of one of *runs*; None if it is nobody's."""
     content = found.get("logContent") or {}
     source = str(content.get("source") or "")
     run = runs[0] if len(runs) == 1 else next((run for run in runs if source.endswith(run)), None)

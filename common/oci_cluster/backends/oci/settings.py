@@ -1,4 +1,4 @@
-"""The settings of the backend, read and checked: one message names all that is wrong, and nobody is asked for it.
+"""Settings of the backend: one message names all that is wrong, and nobody is asked.
 
 The standard library must be enough: this comes before anything is installed.
 """
@@ -62,9 +62,7 @@ _OWN_TAG = re.compile(r"oci-cluster(-.*)?", re.IGNORECASE)
 
 
 def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
-    """Return the backend's settings of *plan*, checked, under the names that the templates use.
-
-    The checkout *root* knows by its digest what it has pushed.
+    """Return the backend's settings of *plan*, under the names that templates use.
 
     Raises:
         SettingsError: names every setting that is missing or wrong.
@@ -76,7 +74,7 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
 
 
 def read_settings(plan: Plan, root: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings as :func:`settings_of` does, and what is wrong: of that the value is of no use."""
+    """Return the same, and what is wrong: a value of that is of no use."""
     # One setting for the images of all frameworks.
     image_name = pushed_image(plan.settings["IMAGE"].replace("{framework}", plan.framework), plan.framework, root)
     read = SettingsReader({**plan.settings, "IMAGE": image_name})
@@ -88,7 +86,7 @@ def read_settings(plan: Plan, root: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def tags_given(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the tags that ``FREEFORM_TAGS`` and ``DEFINED_TAGS`` of *texts* give, as ``freeform`` and ``defined``."""
+    """Return ``FREEFORM_TAGS`` and ``DEFINED_TAGS`` of *texts*, as ``freeform`` and ``defined``."""
     read = SettingsReader(texts)
     found = _read_tags(read)
     read.check()
@@ -97,7 +95,7 @@ def tags_given(texts: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Jump:
-    """A host of the user's, as ssh takes it; empty, and 0, is what ssh's own configuration says."""
+    """A host of the user's for ssh; empty or 0 is left to ssh's own configuration."""
 
     user: str = ""
     host: str = ""
@@ -105,7 +103,7 @@ class Jump:
 
 
 def way_settings(given: Mapping[str, str]) -> Jump | str:
-    """Return how nodes are reached by the settings *given*: a host of the user's, or the OCID of a bastion."""
+    """Return the way to nodes by the settings *given*: the user's host, or the OCID of a bastion."""
     read = SettingsReader(given)
     jump, bastion = read.value("SSH_JUMP", _jump, Jump()), read.value("BASTION_ID", _bastion, "")
     read.check()
@@ -158,7 +156,6 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
 
 
 def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[str]) -> list[str]:
-    """Return what does not go together in settings that were *read* with these problems."""
     is_wrong = any(text.startswith("SUBNET_OCID") for text in read)
     adapt = plan.environment.get("ADAPT", "")
     most = max(len(plan.nodes), 1 + parse_bounds(adapt)[1] if adapt else 0)
@@ -215,13 +212,13 @@ def _tag_problems(found: Mapping[str, Any]) -> list[str]:
 
 
 def _machines(read: SettingsReader) -> dict[str, Any]:
-    """Return the machine of each role: what ``<role>_SHAPE`` and its like say, else ``SHAPE`` and its like."""
+    """Return the machine of each role: of ``<role>_SHAPE`` and the like, else of ``SHAPE``."""
     every = _machine(read, "", {})
     return {role: _machine(read, f"{role}_", every) for role in ROLES}
 
 
 def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a machine by the settings with this *prefix*; what they do not say is as in *every*."""
+    """Return the machine of settings with this *prefix*, else of *every*."""
     name = f"{prefix}SHAPE"
     shape = read.value(name, _shape, every.get("shape")) or ""
     machine: dict[str, Any] = {"shape": shape}
@@ -248,7 +245,7 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
 
 
 def matching(pattern: re.Pattern[str], what: str) -> Callable[[str], str]:
-    """Return what parses a text that *pattern* matches; *what* says to people what it is to be."""
+    """Return a parser of texts that *pattern* matches; *what* is its name for people."""
 
     def parse(text: str) -> str:
         if not pattern.fullmatch(text):
@@ -291,7 +288,7 @@ def _style(text: str) -> str:
 
 
 def _mounts(text: str) -> list[dict[str, str]]:
-    """Return the mounts that ``STORAGE_MOUNTS`` lists, as the service describes them."""
+    """Return the mounts of ``STORAGE_MOUNTS``, as the service describes them."""
     mounts: list[dict[str, str]] = []
     words = text.split()
     if len(words) > _MOST_MOUNTS:
@@ -354,7 +351,6 @@ def _defined_tags(text: str) -> dict[str, dict[str, Any]]:
 
 
 def _pairs(text: str, form: str) -> dict[str, Any]:
-    """Return what *text* maps: a JSON object, or shell-quoted words such as *form*."""
     if text.lstrip().startswith("{"):
         try:
             return dict(json.loads(text))

@@ -1,4 +1,4 @@
-"""Setup of a tenancy for ``setup.sh``: looks at what is there, shows what is missing, and has oci-cli make it."""
+"""Setup of a tenancy: looks, shows what is missing, and has oci-cli make it."""
 
 from __future__ import annotations
 
@@ -75,17 +75,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class Found:
-    """What there is in a tenancy: empty is nothing, None is not seen, and places are OCIDs of compartments.
+    """All that there is in a tenancy: empty is nothing, None is not seen; places are compartments.
 
-    Attributes:
-        home_region: Where alone identity can be changed.
-        nodes_rule: The matching rule of the dynamic group.
-        has_runs: Whether by this rule the Job Runs are in it.
-        lacking: The statements that are missing: no policy allows what they would.
-        unsure: The statements that are there, and that another one may deny.
-        lifecycle: The rules of the bucket's lifecycle policy; None where it has none.
-        repositories: Their places, by name.
-        subnet: None without ``SUBNET_OCID``.
+    Identity can be changed in *home_region* alone. *has_runs*: the Job Runs match *nodes_rule*. No policy allows what
+    is *lacking*; *unsure* is there, and another statement may deny it. *lifecycle* is None without such a policy.
     """
 
     tenancy: str
@@ -109,7 +102,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is missing, what it adds, and the words of oci-cli that make it; else why only a person can."""
+    """A thing that is missing, and the words of oci-cli that make it; or why a person must."""
 
     item: str
     lines: tuple[str, ...] = ()
@@ -121,7 +114,7 @@ class Step:
 
 
 def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
-    """Return what is *needed* at the places where things were found, and what there is."""
+    """Return what is *needed* at the places where things were found, and those things."""
     places = tenancy.places
     for one in [] if tenancy.id else tenancy.chain(places.jobs):
         tenancy.compartment(one.id).or_raise()  # which of them is not seen
@@ -181,7 +174,7 @@ def _found_nodes(access: Access) -> tuple[str | None, bool | None]:
 
 
 def _found_statements(access: Access) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the statements that are missing, and those that are there in these words, and that others may deny."""
+    """Return the statements that are missing, and those that others may deny."""
     for _, answer in access.policies:
         answer.or_raise()  # a statement that is not seen may be there
     there = {same_statement(given.text) for given in access.there}
@@ -191,7 +184,6 @@ def _found_statements(access: Access) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _found_policy(access: Access) -> Policy | None:
-    """Return our policy, as it is just now."""
     tenancy = access.tenancy
     for home, answer in access.policies:
         for item in answer.or_raise() if home == tenancy.id else ():
@@ -235,7 +227,7 @@ def _found_log_group(tenancy: Tenancy, name: str) -> str:
 
 
 def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
-    """Return what is missing, in the order in which it can be made; *rules* are those of ingress and egress."""
+    """Return what is missing, in an order that works; *rules* are of ingress and egress."""
     return [
         *_people(needed, found),
         *_nodes(needed, found),
@@ -335,7 +327,7 @@ def _log_group(needed: Needed, found: Found) -> Iterator[Step]:
 
 
 def network_steps(subnet: Subnet, rules: Rules) -> Iterator[Step]:
-    """Yield what makes the security lists of *subnet* have the *rules* of ingress and egress that they lack."""
+    """Yield what gives the security lists of *subnet* the *rules* that they lack."""
     ingress = missing_rules([rule for one in subnet.lists for rule in one.ingress], list(rules[0]))
     egress = missing_rules([rule for one in subnet.lists for rule in one.egress], list(rules[1]))
     if not ingress and not egress:
@@ -393,7 +385,7 @@ def rule_line(rule: Mapping[str, Any]) -> str:
 
 
 class Setup:
-    """What settings want of a tenancy, and what becomes of it."""
+    """A setup of the tenancy for *frameworks*, by the settings *given*."""
 
     def __init__(
         self,
@@ -405,7 +397,6 @@ class Setup:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Read the settings *given* for *frameworks* of the checkout *root*."""
         self._service = service
         self._given = given
         self._clock = clock
@@ -418,7 +409,7 @@ class Setup:
         return security_rules(cidr, self.ports)
 
     def look(self) -> tuple[Needed, Found, list[Step]]:
-        """Return what is needed at the places that were found, what there is, and what is missing."""
+        """Return what is needed, what there is, and what is missing."""
         try:
             needed, found = look(Tenancy(self._service, self._given, patience_s=PATIENCE_S), self.needed)
         except ClusterError as error:
@@ -431,10 +422,7 @@ class Setup:
         return needed, found, steps_of(needed, found, rules)
 
     def apply(self, steps: Sequence[Step], say: Say) -> None:
-        """Have oci-cli make what is missing; nothing, where some of it only a person can make.
-
-        After an error, what was made before stays, and a next time goes on there.
-        """
+        """Have oci-cli make all *steps*, or none where a person must make one; wait until it is seen."""
         if problems := [step.problem for step in steps if step.problem]:
             raise SettingsError("; ".join(problems))
         new_list = ""
@@ -457,7 +445,6 @@ class Setup:
             self._sleep(_PAUSE_S)
 
     def _cli(self, item: str, words: Sequence[str]) -> str:
-        """Run oci-cli with *words*; return what it prints."""
         command = [str(Path(sys.executable).with_name("oci")), *_CLI_WORDS, *words]
         deadline = self._clock() + _PATIENCE_S
         while True:
@@ -487,7 +474,7 @@ def run(
     show: Say,
     say: Say,
 ) -> int:
-    """Run ``setup`` for the frameworks *words*, or for all of the checkout *root*; return the exit code."""
+    """Run ``setup`` for the frameworks *words*, or for all; return the exit code."""
     frameworks = list(dict.fromkeys(words)) or sorted(path.parent.name for path in root.glob("*/start-master.sh"))
     for name in frameworks:
         try:
@@ -518,7 +505,7 @@ def run(
 
 
 def _said(text: str) -> str:
-    """Return what oci-cli says of a refusal: its message and code, else its last line."""
+    """Return oci-cli's words of a refusal: message and code, else the last line."""
     start = text.find("{")
     try:
         about = json.loads(text[start : text.rindex("}") + 1])
@@ -556,7 +543,7 @@ def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
 
 
 def for_administrator(needed: Needed, places: Places, cidr: str, rules: Callable[[str], Rules]) -> str:
-    """Return all that is needed, for somebody who may make it; a line that is no comment is as OCI takes it."""
+    """Return all that is needed for an administrator; a line without # is as OCI takes it."""
     ingress, egress = rules(cidr or _SOME_CIDR)
     lines = [f"# Group of those who launch: {needed.people}"]
     lines += [f"# Dynamic group {needed.nodes}, its matching rule:", matching_rule(places.jobs)]
@@ -574,7 +561,7 @@ def for_administrator(needed: Needed, places: Places, cidr: str, rules: Callable
 
 
 def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Callable[[str], Rules]) -> str:
-    """Return ``terraform.tfvars.json`` for ``scripts/templates/terraform``; what is not known is left out."""
+    """Return ``terraform.tfvars.json``, without what is not known."""
     if domains := [group for group in (needed.people, needed.nodes) if "/" in group]:
         msg = f"{', '.join(domains)}: the templates for Terraform make groups of the identity domain Default alone"
         raise SettingsError(f"{msg}; make these yourself, and use --print")

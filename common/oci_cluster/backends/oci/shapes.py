@@ -1,4 +1,4 @@
-"""What a shape's name tells: its form, whether its size is chosen, GPUs, and the platform of its images."""
+"""Shapes by their names: form, flexible size, GPUs, and the platform of images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_gpu(shape: str) -> bool:
 
 
 def platform_of(shape: str) -> str:
-    """Return the platform that images of nodes of *shape* need, as container engines write it.
+    """Return the platform of images for nodes of *shape*, as container engines write it.
 
     Source: OCI's documentation of Compute shapes: those of Ampere (A1, A2, A4) and of Grace (GB200, GB300) are Arm.
     """

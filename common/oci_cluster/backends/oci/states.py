@@ -1,4 +1,4 @@
-"""What Data Science answers of Jobs and Job Runs, as clusters and states of nodes.
+"""Jobs and Job Runs of Data Science, as clusters and states of nodes.
 
 Whoever may write in the compartment can write tags: none of them is a name before it has been checked.
 """
@@ -53,10 +53,7 @@ _CODES = {State.SUCCEEDED: ExitCode.OK, State.CANCELED: ExitCode.STOPPED, State.
 
 
 def is_cluster(job: Any) -> bool:
-    """Return whether *job*, as a list has it, is a cluster that has not been deleted.
-
-    Its tags become names of files, and anybody may have written them.
-    """
+    """Return whether a listed *job* is a cluster, and not deleted: anybody may write tags."""
     tags = job.freeform_tags or {}
     return not is_gone(job) and _is_name(tags.get(TAG_NAME, "")) and _is_launch_id(tags)
 
@@ -82,12 +79,12 @@ def _is_name(text: str) -> bool:
 
 
 def launch_id_of(job: Any) -> str:
-    """Return the launch that the Job of a cluster was made by."""
+    """Return the launch that has made a cluster's *job*."""
     return str(job.freeform_tags[TAG_LAUNCH])
 
 
 def cluster_of(job: Any, clusters_dir: Path) -> Cluster:
-    """Return the cluster that *job*, as a list has it, is; it would be kept in *clusters_dir*."""
+    """Return the cluster of a listed *job*."""
     tags = job.freeform_tags
     cluster = Cluster(
         name=tags[TAG_NAME],
@@ -104,17 +101,16 @@ def cluster_of(job: Any, clusters_dir: Path) -> Cluster:
 
 
 def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
-    """Return the clusters whose nodes may get the archive of *digest*, out of *jobs*, less the Job *removed*, an OCID.
+    """Return the clusters of *jobs* that may use the archive of *digest*, less the Job *removed*.
 
-    A Job that has ended counts: somebody may start a run of it. One that does not say what it names counts, too: an
-    older launcher has made it.
+    A Job that has ended counts: somebody may start a run of it. So does one without the tag, of an older launcher.
     """
     others = [job for job in jobs if job.id != removed]
     return [job.freeform_tags[TAG_NAME] for job in others if job.freeform_tags.get(TAG_CODE, digest) == digest]
 
 
 def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Collection[str] = ()) -> Plan:
-    """Return what *cluster* was launched with, as its whole *job* tells; *own* are work dirs of who reads."""
+    """Return the plan of *cluster*, as its whole *job* tells; *own* are the reader's work dirs."""
     details = job.job_configuration_details
     if groups := getattr(job.job_node_configuration_details, "job_node_group_configuration_details_list", None):
         details = groups[0].job_configuration_details
@@ -170,13 +166,13 @@ def is_going(run: Any) -> bool:
 
 
 def node_of(run: Any) -> str:
-    """Return the name of the node that *run* is, empty where its tags name none."""
+    """Return the node that *run* is; empty where its tags name none."""
     name = (run.freeform_tags or {}).get(TAG_NODE, "")
     return name if _NODE.fullmatch(name) else ""
 
 
 def states_of_runs(runs: Sequence[Any], created: Mapping[str, str]) -> list[NodeState]:
-    """Return the states of nodes that are a run each, by rank: the last run of each is the node.
+    """Return the nodes whose last runs these are, by rank.
 
     A list may not hold yet what this launcher has *created*, by node: those have not ended.
     """
@@ -188,12 +184,12 @@ def states_of_runs(runs: Sequence[Any], created: Mapping[str, str]) -> list[Node
 
 
 def unlisted(node: str, run: str = "") -> NodeState:
-    """Return the state of a *node* whose *run*, an OCID, has been made, and which no list has yet."""
+    """Return the state of a *node* whose *run* no list has yet."""
     return NodeState(node, State.ACCEPTED, id=run, is_waiting=True)
 
 
 def state_of_group(runs: Sequence[Any], created: Mapping[str, str]) -> NodeState | None:
-    """Return the state of the one run that all nodes of a cluster are, under the name of main; None without one."""
+    """Return the state of the one run of all nodes, under main's name; None without one."""
     if runs:
         return _state_of("MAIN", max(runs, key=_age))
     return next((unlisted("MAIN", run) for run in created.values()), None)
@@ -206,7 +202,7 @@ def size_of_group(runs: Sequence[Any]) -> int:
 
 
 def _age(run: Any) -> tuple[str, str]:
-    """Return the sort key of a run, the time when it was accepted; a run that is just being made may have none."""
+    """Return the sort key of a run; one that is just being made may have no time."""
     return (run.time_accepted.isoformat() if run.time_accepted else "9999", run.id)
 
 
@@ -242,9 +238,9 @@ def _state_of(name: str, run: Any) -> NodeState:
 
 
 def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeState]:
-    """Return the states of the nodes of *plan*: only their own files tell how each of them ended.
+    """Return the nodes of *plan*, which share one *run*: their files tell how each ended.
 
-    *whole* is the state of the *run* that they share. Of one that has failed, a list does not tell the groups.
+    Of a run that has failed, a list does not tell the groups.
     """
     if whole.state is State.FAILED and not hasattr(run, "node_group_details_list"):
         run = jobs.run(run.id) or run
@@ -256,7 +252,7 @@ def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeSta
 
 
 def nodes_of_group(names: Sequence[str], whole: NodeState, run: Any) -> list[NodeState]:
-    """Return the states of the nodes *names*, which share one run: the *whole* one's, and what groups tell."""
+    """Return the nodes *names* of one run, by the *whole* state and its groups."""
     groups = {group.name: group for group in getattr(run, "node_group_details_list", None) or []}
     failed = [group for group in groups.values() if group.lifecycle_state == "FAILED"]
     told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]
@@ -272,7 +268,7 @@ def nodes_of_group(names: Sequence[str], whole: NodeState, run: Any) -> list[Nod
 
 
 def _as_told(state: NodeState, cluster_dir: ClusterDir) -> NodeState:
-    """Return *state* with the exit code that the node has left, where it has left one."""
+    """Return *state* with the exit code that the node has left, if any."""
     with contextlib.suppress(ClusterError):
         if (said := cluster_dir.read(exit_file(state.node))) is not None:
             code = outcome_of(said).exit_code

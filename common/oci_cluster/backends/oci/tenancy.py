@@ -1,4 +1,4 @@
-"""A read-only client of the tenancy, for ``check.sh`` and ``setup.sh``: a value, or why there is none."""
+"""Read-only client of the tenancy, for ``check.sh`` and ``setup.sh``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALIVE = {"ACTIVE", "AVAILABLE"}
 
 @dataclass(frozen=True)
 class Answer:
-    """What OCI says to one question: a value with its etag, or why there is none."""
+    """An answer of OCI: a value with its etag, or why there is none."""
 
     value: Any = None
     refusal: ClusterError | None = None
@@ -45,17 +45,17 @@ class Answer:
 
     @property
     def is_refused(self) -> bool:
-        """Whether OCI has said no: what was asked for is not there, or the caller may not see it. Not on silence."""
+        """Whether OCI has said no: it is not there, or not for the caller. Not on silence."""
         return isinstance(self.refusal, ServiceError) and self.refusal.is_final
 
     @property
     def code(self) -> str:
-        """OCI's own code of its refusal; empty where it has not refused."""
+        """OCI's code of its refusal; empty where it has not refused."""
         return self.refusal.code if isinstance(self.refusal, ServiceError) and self.is_refused else ""
 
     @property
     def why(self) -> str:
-        """Why there is no value, in OCI's own words, without what to do; empty where there is one."""
+        """The reason without a value, in OCI's words; empty where there is one."""
         return self.refusal.reason if self.refusal else ""
 
 
@@ -63,7 +63,6 @@ class Tenancy:
     """Asks OCI's services for one look: nothing twice, and nothing that changes anything."""
 
     def __init__(self, service: Service, given: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> None:
-        """Prepare to look at what the settings *given* name; each question is repeated for *patience_s*."""
         self.service = service
         self.given = given
         #: OCIDs of the settings; nobody has checked them.
@@ -73,7 +72,7 @@ class Tenancy:
         self._answers: dict[Hashable, Answer] = {}
 
     def ask(self, what: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
-        """Return what *request*, a method of the SDK, gives; *what* is for messages: ``look up the project``."""
+        """Return the answer to *request*, of the SDK; *what* is for messages: ``look up the project``."""
 
         def asked() -> Answer:
             response = self.service.call(what, request, *args, patience_s=self._patience_s, **kwargs)
@@ -150,7 +149,7 @@ class Tenancy:
         return self.ask(f"look up bucket {name}", self.storage.get_bucket, where, name)
 
     def placed(self, needed: Needed) -> Needed:
-        """Return *needed* at the compartments in which things were found; what was not found stays."""
+        """Return *needed* at the compartments in which things were found."""
         places, none = self.places, Answer()
         found = {
             "bucket": self.bucket(needed.bucket),
@@ -160,7 +159,7 @@ class Tenancy:
         return placed(needed, **{name: str(one.value.compartment_id) for name, one in found.items() if one.value})
 
     def security_lists(self) -> Subnet:
-        """Return the subnet with its security lists, and with one of ours that it does not have yet."""
+        """Return the subnet with its security lists, and one of ours that is not attached."""
         subnet, network = self.subnet.or_raise(), self.network
         attached = subnet.security_list_ids or []
         home = {"vcn_id": subnet.vcn_id, "display_name": SECURITY_LIST}
@@ -188,7 +187,7 @@ class Tenancy:
         return self.ask(f"look up compartment {ocid}", self.identity.get_compartment, ocid)
 
     def chain(self, ocid: str) -> list[Ancestor]:
-        """Return a compartment and those that it is in, up to the tenancy, as far as the caller may see them."""
+        """Return a compartment and its parents up to the tenancy, as far as they are seen."""
         found: list[Ancestor] = []
         while ocid:
             if ocid.startswith("ocid1.tenancy."):
@@ -202,7 +201,7 @@ class Tenancy:
 
 @dataclass(frozen=True)
 class Ancestor:
-    """A compartment on the way to the tenancy; *name* is in lower case, and empty where nobody tells it."""
+    """A compartment above a place; *name* is in lower case, and empty if unknown."""
 
     id: str
     name: str

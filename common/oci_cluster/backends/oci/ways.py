@@ -1,4 +1,4 @@
-"""Ways to a port of a node by ssh: through a bastion, whose sessions are renewed, or through a host of the user's."""
+"""Ways to a port of a node by ssh: through a bastion, or a host of the user's."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ class Asker:
 
 
 def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -> SshWay:
-    """Return an open way to *port* of *node*: through a host of the user's, or a session of a bastion.
+    """Return an open way to *port* of *node*, through a bastion or a host of the user's.
 
     Raises:
-        SettingsError: it is not said how, or there is no ssh on this machine.
+        SettingsError: neither is named, or there is no ssh on this machine.
         ClusterError: there is no way; says why, and the next step.
     """
     chosen = way_settings(asker.given)
@@ -100,7 +100,7 @@ def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -
 
 
 def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker) -> SshWay:
-    """Return an open way to *port* of *address*, by what is *chosen*; sessions have *whose* in their names."""
+    """Return an open way to *port* of *address* as *chosen*; sessions have *whose* in their names."""
     service = asker.open_service()
     way: SshWay
     if isinstance(chosen, Jump):
@@ -116,7 +116,7 @@ def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker
 
 
 def address_of(node: str, told: Mapping[str, Any] | None) -> str:
-    """Return the address of *node*, by what it has *told* in its configuration."""
+    """Return the address of *node* that it has *told* in its configuration."""
     if told is None:
         raise BackendError(
             f"{node} has not told its address yet: it has not started, or has just done so; try again later (status.sh)"
@@ -131,12 +131,11 @@ def address_of(node: str, told: Mapping[str, Any] | None) -> str:
 
 
 class SshWay:
-    """A way whose line is made again when it is lost, and replaced before its end; open connections stay on theirs."""
+    """A way whose line is replaced before its end, or when it is lost; connections stay on theirs."""
 
     address = ""
 
     def __init__(self, asker: Asker) -> None:
-        """Have no line yet; :meth:`open` makes the first."""
         self._say = asker.say
         self._is_told_to_stop = asker.is_stopped
         self._clock = asker.clock
@@ -151,18 +150,18 @@ class SshWay:
         self._thread = threading.Thread(target=self._tend, daemon=True)
 
     def new_line(self, old: Tunnel | None) -> Tunnel:
-        """Return a new line, in the place of an *old* one that has ended, or soon will; None at first."""
+        """Return a new line, in the place of an *old* one if any; raise StoppedError if unwanted."""
         raise NotImplementedError
 
     def end_of(self, line: Tunnel) -> None:
-        """End what was made for a *line* that is closed, while the way goes on."""
+        """End what belongs to a closed *line*, while the way goes on."""
 
     def end_rest(self, *, is_quiet: bool) -> None:
-        """End all that was made for lines; where not *is_quiet*, something may still be made."""
+        """End all that belongs to lines; if not *is_quiet*, more may still be made."""
         raise NotImplementedError
 
     def open(self) -> None:
-        """Make the first line, and look after it from now on; where it cannot be made, nothing is left."""
+        """Make the first line and look after it; a failure leaves nothing."""
         try:
             self._line = self.new_line(None)
         except BaseException:
@@ -203,7 +202,7 @@ class SshWay:
         )
 
     def _prove(self, connection: socket.socket) -> None:
-        """Raise where a first connection ends before anything was said: ssh takes it, whoever listens behind it."""
+        """Raise where a first connection ends at once: ssh takes it, whoever listens behind it."""
         if not self._is_proven and select.select([connection], [], [], _PROVE_S)[0] and not _has_bytes(connection):
             connection.close()
             raise BackendError(
@@ -218,7 +217,7 @@ class SshWay:
             self.tend()
 
     def tend(self) -> None:
-        """Look after the line once: make another one where it has ended, or soon will."""
+        """Look after the line once: replace it where it has ended, or soon will."""
         for line in [line for line in self._retired if not line.is_running()]:
             self._retired.remove(line)
             self._end(line)
@@ -288,7 +287,6 @@ class JumpWay(SshWay):
     """A way through a host of the user's, by the user's own configuration of ssh."""
 
     def __init__(self, jump: Jump, place: Place, asker: Asker) -> None:
-        """Lead through the host *jump*."""
         super().__init__(asker)
         self._jump = jump
         self._place = place
@@ -312,10 +310,9 @@ class JumpWay(SshWay):
 
 
 class BastionWay(SshWay):
-    """A way through an OCI Bastion, by sessions that are made, renewed and deleted here."""
+    """A way through an OCI Bastion, with sessions that nobody else uses."""
 
     def __init__(self, sessions: Sessions, place: Place, asker: Asker) -> None:
-        """Lead through *sessions*, which nobody else uses."""
         super().__init__(asker)
         self._sessions = sessions
         sessions.is_unwanted = self.is_unwanted
@@ -323,7 +320,7 @@ class BastionWay(SshWay):
         self._public_key = ""
 
     def new_line(self, old: Tunnel | None) -> Tunnel:
-        """Return a connected ssh: of a new session, or of the old one's where only ssh has ended."""
+        """Return a connected ssh: of a new session, or of the old one's if only ssh has ended."""
         place = self._place
         self._public_key = self._public_key or new_key(place.directory)
         session = self._session_of(old) or self._sessions.create(place.address, place.port, self._public_key)
@@ -337,7 +334,7 @@ class BastionWay(SshWay):
         return tunnel
 
     def _session_of(self, old: Tunnel | None) -> Session | None:
-        """Return the session of a line that has ended, where the session has not; from now on it is not that line's."""
+        """Take the session of a line that has ended, if it can be used still."""
         if old is None or old.is_running() or old.session is None or self._clock() >= old.renew_at:
             return None
         session = old.session
@@ -378,7 +375,7 @@ class BastionWay(SshWay):
             self._sessions.delete(line.session.id)
 
     def end_rest(self, *, is_quiet: bool) -> None:
-        """Delete every session that is left, and let the guard go; what cannot be deleted is said."""
+        """Delete every session that is left, or say how; let the guard go."""
         left = dict.fromkeys(self._sessions.left)
         try:
             left |= dict.fromkeys(str(found.id) for found in self._sessions.going())
@@ -405,7 +402,7 @@ def program() -> str:
 
 
 def private_directory() -> Path:
-    """Return a new directory of this user's alone, whose path ssh takes as it is."""
+    """Return a new private directory, with a path that ssh takes as it is."""
     made = Path(tempfile.mkdtemp(prefix="oci-way-"))
     if _PLAIN_PATH.fullmatch(str(made)):
         return made
@@ -414,7 +411,7 @@ def private_directory() -> Path:
 
 
 def new_key(directory: Path) -> str:
-    """Make a key pair in *directory*, ``key`` and ``key.pub``; return the public key, one line."""
+    """Make ``key`` and ``key.pub`` in *directory*; return the public key, one line."""
     command = [str(shutil.which("ssh-keygen")), "-q", "-t", "ed25519", "-N", "", "-C", "oci-cluster"]
     done = subprocess.run([*command, "-f", directory / "key"], capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
@@ -423,9 +420,9 @@ def new_key(directory: Path) -> str:
 
 
 def bastion_command(directory: Path, host: str, port: int, user: str, *, is_pinned: bool) -> list[str]:
-    """Return the ssh that reaches a bastion's *host* as *user*, a session, with the key of *directory* alone.
+    """Return the ssh to a bastion's *host* as *user*, a session, with *directory*'s key.
 
-    Where OCI has said which key the host has, *is_pinned*, ``known_hosts`` there has it; else the user's list counts.
+    If *is_pinned*, ``known_hosts`` there has the host's key, as OCI has told; else the user's list counts.
     """
     options = {
         "IdentityFile": f"{directory}/key",
@@ -443,7 +440,7 @@ def bastion_command(directory: Path, host: str, port: int, user: str, *, is_pinn
 
 
 def jump_command(jump: Jump) -> list[str]:
-    """Return the ssh that reaches a host of the user's, as the user's own configuration says."""
+    """Return the ssh to the user's host, by the user's own configuration."""
     words = [*(["-l", jump.user] if jump.user else []), *(["-p", str(jump.port)] if jump.port else [])]
     # A connection that others share would keep the port forwarded when this ssh is gone.
     options = {"ControlMaster": "no", "ControlPath": "none", "RemoteCommand": "none"}
@@ -455,7 +452,7 @@ def _words(options: dict[str, str]) -> list[str]:
 
 
 def _through_proxy(host: str, port: int) -> dict[str, str]:
-    """Return the options that lead through the proxy of ``HTTPS_PROXY``, as requests to OCI go; none without one."""
+    """Return the options for the proxy of ``HTTPS_PROXY``; none without one."""
     if not (proxy := proxy_connect.proxy_for(host)):
         return {}
     if "://" in proxy and urlsplit(proxy).scheme != "http":
@@ -468,12 +465,12 @@ def _through_proxy(host: str, port: int) -> dict[str, str]:
 
 
 def is_about_host_key(said: str) -> bool:
-    """Return whether ssh has ended because of the host's key, by what it has *said*."""
+    """Return whether ssh has ended because of the host's key."""
     return "host key" in said.lower()
 
 
 def refusal(said: str, where: str, advice: str, *, unknown_key: str = "") -> ClusterError:
-    """Return what to raise where ssh did not get to *where*, by what it has *said*; *unknown_key* if none is known."""
+    """Return the error of an ssh that did not get to *where*; *unknown_key* if no key is known."""
     said = said or "ssh said nothing, and took too long"
     if is_about_host_key(said):
         wrong = f"{where} has another host key than it should have, so somebody else may answer in its place"
@@ -484,10 +481,9 @@ def refusal(said: str, where: str, advice: str, *, unknown_key: str = "") -> Clu
 
 
 class Place:
-    """The private directory of one way, and the guard that ends what is left when this process is killed."""
+    """The private directory of one way, and the guard that cleans up if this process is killed."""
 
     def __init__(self, environ: Mapping[str, str], address: str, port: int, *bastion: str) -> None:
-        """Make them, for ways to *port* of *address*; *bastion*: its OCID, and the sessions' name, for the guard."""
         self.address, self.port = address, port
         self.directory = private_directory()
         self._numbers = itertools.count(1)
@@ -504,17 +500,16 @@ class Place:
         return Tunnel(self._guard, command, path, self.address, self.port)
 
     def close(self, *, is_done: bool) -> None:
-        """Remove the directory, and let the guard go; where not all *is_done*, it does the rest."""
+        """Let the guard go and remove the directory; if not *is_done*, the guard does the rest."""
         self._guard.dismiss(is_done=is_done)
         if is_done:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Tunnel:
-    """One ssh that leads from a socket of this user's to a port of a node."""
+    """One ssh from a socket at *path* to a port of a node; it ends with the guard's process."""
 
     def __init__(self, guard: ProcessGuard, command: Sequence[str], path: Path, address: str, port: int) -> None:
-        """Start ssh by *command*, which ends with the guard's process. It listens at *path*, when it is connected."""
         self.path = path
         #: When another one should take over, by the way's clock.
         self.renew_at = math.inf
@@ -548,7 +543,7 @@ class Tunnel:
         return next((line[:300] for line in reversed(said) if line), "")
 
     def wait_until_open(self, is_stopped: IsStopped) -> bool:
-        """Return whether ssh is connected; False where it has ended instead, or was ended as that took too long."""
+        """Return whether ssh is connected; False if it has ended, or took too long and was ended."""
         deadline = time.monotonic() + 3 * _CONNECT_S
         while not self.path.exists():
             if not self.is_running():
@@ -560,7 +555,7 @@ class Tunnel:
         return self.is_running()
 
     def dial(self) -> socket.socket:
-        """Return a new connection to the port; raise OSError where ssh does not run any more."""
+        """Return a new connection to the port; raise OSError if ssh does not run any more."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(_SOCKET_S)
