@@ -5,13 +5,12 @@ Most people may not read policies: then this is not known, and what they may do 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
 from oci_cluster.backends.oci.access import Access, Known
 from oci_cluster.backends.oci.needed import Needed, Statement, matching_rule, statements
-from oci_cluster.backends.oci.tenancy import Tenancy
+from oci_cluster.backends.oci.tenancy import Tenancy, cli, for_shell
 
 NODES, PEOPLE, POLICIES = "dynamic group", "group", "policies"
 
@@ -41,8 +40,8 @@ def _dynamic_group(access: Access) -> Finding:
     if verdict is None:
         return unknown(NODES, f"whether it has the Job Runs, its rule does not tell, {text}")
     both = f"any {{{own.matching_rule}, {rule}}}"
-    mend = _iam("dynamic-group update", "--dynamic-group-id", own.id, "--matching-rule", both, "--force")
-    return fails(NODES, f"its rule does not match the Job Runs of {jobs}, {text}", mend)
+    mend = cli("iam dynamic-group update", "--force", dynamic_group_id=own.id, matching_rule=both)
+    return fails(NODES, f"its rule does not match the Job Runs of {jobs}, {text}", for_shell(mend))
 
 
 def _without_dynamic_group(access: Access, rule: str) -> Finding:
@@ -50,9 +49,8 @@ def _without_dynamic_group(access: Access, rule: str) -> Finding:
     if others := [one.name for one in access.dynamic_groups.value if access.has_runs(one)]:
         text = f"{others[0]} has the Job Runs, and there is no {name}; NODES_GROUP={others[0]} tells setup.sh"
         return fine(NODES, text)
-    make = ["--name", name, "--description", "Job Runs of clusters", "--matching-rule", rule]
-    text = f"there is no dynamic group {name}, nor another one with these Job Runs"
-    return fails(NODES, text, _iam("dynamic-group create", *make))
+    make = cli("iam dynamic-group create", name=name, description="Job Runs of clusters", matching_rule=rule)
+    return fails(NODES, f"there is no dynamic group {name}, nor another one with these Job Runs", for_shell(make))
 
 
 def _people(access: Access) -> Finding:
@@ -65,8 +63,8 @@ def _people(access: Access) -> Finding:
         return fine(PEOPLE, f"{name} is there")
     if access.groups_of_caller:
         return fine(PEOPLE, f"there is no {name}, and you are in {', '.join(sorted(access.groups_of_caller))}")
-    make = _iam("group create", "--name", name, "--description", "Launch clusters")
-    return fails(PEOPLE, f"there is no group {name}: PEOPLE_GROUP is the group of those who launch", make)
+    make = cli("iam group create", name=name, description="Launch clusters")
+    return fails(PEOPLE, f"there is no group {name}: PEOPLE_GROUP is the group of those who launch", for_shell(make))
 
 
 def _policies(access: Access, framework: str) -> Iterator[Finding]:
@@ -97,7 +95,3 @@ def _judged(one: Statement, verdict: Known, hidden: list[str]) -> Finding | None
     if hidden:
         return unknown(POLICIES, f"this is allowed by no policy that is seen ({hidden[0]}): {text}", one.text)
     return Finding(POLICIES, Verdict.FAILS, f"no policy allows that {one.why}", one.text)
-
-
-def _iam(words: str, *more: str) -> str:
-    return shlex.join(["oci", "iam", *words.split(), *more])

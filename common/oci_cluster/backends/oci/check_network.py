@@ -7,10 +7,8 @@ and a Job Run's are in none: no model of the SDK's Data Science names a group.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from ipaddress import IPv4Network, ip_network
 from typing import Any
 
@@ -20,7 +18,7 @@ from oci_cluster.backends.oci.needed import Needed
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.security_rules import Subnet, allows, missing_rules, ports_of, security_rules
 from oci_cluster.backends.oci.setup import NEW_LIST, network_steps, rule_line
-from oci_cluster.backends.oci.tenancy import ALIVE, Tenancy, as_sent
+from oci_cluster.backends.oci.tenancy import ALIVE, Tenancy, as_sent, cli, for_shell
 from oci_cluster.contract.values import parse_bounds
 
 JSON = dict[str, Any]
@@ -105,23 +103,29 @@ class _Network:
             return (
                 "Console: Networking > Virtual cloud networks > this VCN: add a CIDR block, and a private subnet in it"
             )
-        words = ["--compartment-id", subnet.compartment_id, "--vcn-id", subnet.vcn_id, "--cidr-block", str(block)]
-        words += ["--display-name", "clusters", "--prohibit-public-ip-on-vnic", "true"]
-        if table := next((one.id for one in self._tables if any(_is_way_out(rule) for rule in one.route_rules)), ""):
-            words += ["--route-table-id", table]
-        return into_settings("SUBNET_OCID", shlex.join(["oci", "network", "subnet", "create", *words]))
+        words = {
+            **self._where,
+            "cidr_block": str(block),
+            "display_name": "clusters",
+            "prohibit_public_ip_on_vnic": "true",
+        }
+        tables = [one.id for one in self._all("route tables") if any(map(_is_way_out, one.route_rules))]
+        words |= {"route_table_id": tables[0]} if tables else {}
+        return into_settings("SUBNET_OCID", for_shell(cli("network subnet create", **words)))
 
-    @cached_property
-    def _tables(self) -> list[Any]:
-        where = {"vcn_id": self.subnet.vcn_id}
-        request = self.tenancy.network.list_route_tables
-        return self.tenancy.ask_all("list route tables", request, self.subnet.compartment_id, **where).value or []
+    @property
+    def _where(self) -> dict[str, str]:
+        return {"compartment_id": self.subnet.compartment_id, "vcn_id": self.subnet.vcn_id}
+
+    def _all(self, what: str) -> list[Any]:
+        """Return all things of a kind that are seen in the VCN, and in the subnet's compartment."""
+        request, where = getattr(self.tenancy.network, f"list_{what.lower().replace(' ', '_')}"), self._where
+        args = () if what == "network security groups" else (where.pop("compartment_id"),)
+        return self.tenancy.ask_all(f"list {what}", request, *args, **where).value or []
 
     def _taken(self) -> list[IPv4Network]:
         """Return the CIDRs of the VCN's other subnets that are seen."""
-        request, where = self.tenancy.network.list_subnets, {"vcn_id": self.subnet.vcn_id}
-        every = self.tenancy.ask_all("list subnets", request, self.subnet.compartment_id, **where).value or []
-        return [IPv4Network(one.cidr_block) for one in every if one.id != self.subnet.id]
+        return [IPv4Network(one.cidr_block) for one in self._all("subnets") if one.id != self.subnet.id]
 
     def _blocks(self) -> list[IPv4Network]:
         vcn = self.tenancy.ask("look up the VCN", self.tenancy.network.get_vcn, self.subnet.vcn_id).value
@@ -194,28 +198,14 @@ class _Network:
         return f"{word} gateway {gateway.display_name} {ocid}"
 
     def _new_route(self, table: Any) -> str:
-        subnet, network = self.subnet, self.tenancy.network
-        where = ["--compartment-id", subnet.compartment_id, "--vcn-id", subnet.vcn_id]
-        every = self.tenancy.ask_all(
-            "list NAT gateways", network.list_nat_gateways, subnet.compartment_id, vcn_id=subnet.vcn_id
-        )
-        gateway = next((one.id for one in every.value or []), "")
-        kept = [as_sent(network, rule) for rule in table.route_rules if rule.destination != _ANYWHERE]
+        gateway = next((one.id for one in self._all("NAT gateways")), "")
+        kept = [as_sent(self.tenancy.network, rule) for rule in table.route_rules if rule.destination != _ANYWHERE]
         route = {"destination": _ANYWHERE, "destinationType": "CIDR_BLOCK", "networkEntityId": gateway or _GATEWAY}
-        words = [
-            "oci",
-            "network",
-            "route-table",
-            "update",
-            "--rt-id",
-            table.id,
-            "--route-rules",
-            json.dumps([*kept, route]),
-        ]
-        update = shlex.join([*words, "--force"])
+        rules = json.dumps([*kept, route])
+        update = for_shell(cli("network route-table update", "--force", rt_id=table.id, route_rules=rules))
         if gateway:
             return update
-        make = shlex.join(["oci", "network", "nat-gateway", "create", *where, "--display-name", "clusters"])
+        make = for_shell(cli("network nat-gateway create", **self._where, display_name="clusters"))
         return f"gateway=$({make} --query data.id --raw-output)\n{_spliced(update, _GATEWAY, 'gateway')}"
 
     # --- Between nodes
@@ -228,10 +218,7 @@ class _Network:
             return unknown(RULES, error.reason)
         ports = {self.checked.framework: ports_of(self.checked.root, self.checked.framework, self.checked.given)}
         ingress, egress = security_rules(subnet.cidr, ports)
-        there = (
-            [rule for one in subnet.lists for rule in one.ingress],
-            [rule for one in subnet.lists for rule in one.egress],
-        )
+        there = subnet.rules
         if any(map(_allows_services, there[1])):
             egress = [rule for rule in egress if rule["destination"] != _ANYWHERE]
         lacking = [*missing_rules(there[0], ingress), *missing_rules(there[1], egress)]
@@ -246,14 +233,8 @@ class _Network:
 
     def _groups(self, lacking: Sequence[JSON]) -> Iterator[str]:
         """Yield which network security groups have rules that are missing: they do not count."""
-        network, where = (
-            self.tenancy.network,
-            {"compartment_id": self.subnet.compartment_id, "vcn_id": self.subnet.vcn_id},
-        )
-        for group in (
-            self.tenancy.ask_all("list network security groups", network.list_network_security_groups, **where).value
-            or []
-        ):
+        network = self.tenancy.network
+        for group in self._all("network security groups"):
             request = network.list_network_security_group_security_rules
             found = self.tenancy.ask_all("list rules of a network security group", request, group.id).value or []
             if any(allows(as_sent(network, rule), one) for rule in found for one in lacking):
@@ -263,12 +244,8 @@ class _Network:
 
     def addresses(self) -> Finding:
         """Return whether there is an address for each node."""
-        answer = self.tenancy.ask_all(
-            "list the subnet's private addresses",
-            self.tenancy.network.list_private_ips,
-            subnet_id=self.subnet.id,
-            limit=_LARGEST_PAGE,
-        )
+        request, where = self.tenancy.network.list_private_ips, {"subnet_id": self.subnet.id, "limit": _LARGEST_PAGE}
+        answer = self.tenancy.ask_all("list the subnet's private addresses", request, **where)
         if not answer.is_given:
             return unknown(ADDRESSES, answer.why)
         block, wanted = IPv4Network(self.subnet.cidr_block), self._nodes
@@ -278,8 +255,8 @@ class _Network:
             return fine(ADDRESSES, f"{free} of {every}, and this launch takes {wanted}")
         text = f"{free} of {every} are free, and this launch takes {wanted}"
         if wider := self._wider(wanted - free):
-            command = ["oci", "network", "subnet", "update", "--subnet-id", self.subnet.id, "--cidr-block", str(wider)]
-            return fails(ADDRESSES, text, f"{shlex.join(command)} --force")
+            update = cli("network subnet update", "--force", subnet_id=self.subnet.id, cidr_block=str(wider))
+            return fails(ADDRESSES, text, for_shell(update))
         if free > 1:
             return fails(ADDRESSES, text, f"./scripts/launch.sh {self.checked.framework} {free - 1}")
         return fails(ADDRESSES, text, self._new_subnet())
@@ -339,7 +316,7 @@ def _commands(subnet: Subnet, rules: tuple[list[JSON], list[JSON]]) -> str:
     for step in network_steps(subnet, rules):
         if step.problem:
             return f"Console: Networking > the subnet > Security lists: {step.problem}"
-        line = shlex.join(["oci", *step.command])
+        line = for_shell(step.command)
         is_new = step.command[:3] == ("network", "security-list", "create")
         lines.append(f"rules=$({line} --query data.id --raw-output)" if is_new else _spliced(line, NEW_LIST, "rules"))
     return "\n".join(lines)

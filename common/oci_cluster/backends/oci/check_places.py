@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import oci
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
 from oci_cluster.backends.oci.needed import Needed, needed_of, statements
-from oci_cluster.backends.oci.tenancy import ALIVE, Answer, Tenancy
+from oci_cluster.backends.oci.tenancy import ALIVE, Answer, Tenancy, cli, for_shell
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.images.records import pushed_image
 
@@ -151,8 +150,8 @@ class _Places:
         if not answer.is_refused:
             return unknown(BUCKET, text)
         own = statement(self.needed, "people", "objects")
-        where = ["--namespace", str(self.tenancy.namespace.value), "--compartment-id", self.tenancy.places.jobs]
-        make = shlex.join(["oci", "os", "bucket", "create", *where, "--name", bucket])
+        where = {"namespace": str(self.tenancy.namespace.value), "compartment_id": self.tenancy.places.jobs}
+        make = for_shell(cli("os bucket create", **where, name=bucket))
         if step != "written" or self._is_listed():
             return fails(BUCKET, text, own)
         others = self.tenancy.ask_all(
@@ -175,10 +174,8 @@ class _Places:
 
     def compartment(self) -> Finding:
         ocid = self.tenancy.places.jobs
-        home, jobs = (
-            self.tenancy.compartment(ocid),
-            self.tenancy.ask("list the Jobs", self._science.list_jobs, ocid, limit=1),
-        )
+        home = self.tenancy.compartment(ocid)
+        jobs = self.tenancy.ask("list the Jobs", self._science.list_jobs, ocid, limit=1)
         if jobs.is_given:
             name = f" {home.value.name}" if home.is_given else ""
             return fine(COMPARTMENT, f"the Jobs of compartment{name} {ocid} are seen")
@@ -245,9 +242,9 @@ class _Places:
             text = answer.why
         else:
             return unknown(BASTION, answer.why)
-        make = ["oci", "bastion", "bastion", "create", "--bastion-type", "STANDARD", "--name", "clusters"]
-        make += ["--compartment-id", self.tenancy.places.jobs, "--target-subnet-id", self.tenancy.places.subnet]
-        mend = f"BASTION_ID=\n# or: {shlex.join(make)} --client-cidr-list '[\"<your address>/32\"]'"
+        where = {"compartment_id": self.tenancy.places.jobs, "target_subnet_id": self.tenancy.places.subnet}
+        make = cli("bastion bastion create", bastion_type="STANDARD", name="clusters", **where)
+        mend = f"BASTION_ID=\n# or: {for_shell(make)} --client-cidr-list '[\"<your address>/32\"]'"
         return fails(BASTION, f"BASTION_ID {ocid} does not lead to the nodes: {text}", mend)
 
 

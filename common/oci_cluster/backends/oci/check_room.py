@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine
 from oci_cluster.backends.oci.needed import Needed, for_people
 from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.backends.oci.shapes import is_flexible, is_gpu, platform_of
-from oci_cluster.backends.oci.tenancy import Answer, Tenancy
+from oci_cluster.backends.oci.tenancy import Answer, Tenancy, cli, for_shell
 from oci_cluster.contract.values import parse_bounds
 
 SHAPE, LIMIT, CAPACITY = "shape there", "service limit", "capacity"
@@ -117,14 +116,13 @@ class _Room:
     def limits(self, machines: Sequence[Machines]) -> Finding:
         """Return how a person looks limits up: OCI does not tell which a shape counts against."""
         tenancy = self._tenancy
-        about = ["--service-name", "data-science"]
-        every = ["limits", "value", "list", *about, "--compartment-id", tenancy.id or "<OCID of the tenancy>", "--all"]
-        one = ["limits", "resource-availability", "get", *about, "--compartment-id", tenancy.places.jobs]
+        about, every = {"service_name": "data-science"}, tenancy.id or "<OCID of the tenancy>"
+        left = cli("limits resource-availability get", **about, compartment_id=tenancy.places.jobs)
         lines = [
             "# all limits; those of a shape are known by their names:",
-            shlex.join(["oci", *every]).replace("'", ""),
+            for_shell(cli("limits value list", "--all", **about, compartment_id=every)).replace("'", ""),
             "# what is left of one, quotas counted; with --availability-domain where its scope is AD:",
-            f"{shlex.join(['oci', *one])} --limit-name <its name>",
+            f"{for_shell(left)} --limit-name <its name>",
         ]
         nodes = " and ".join(f"{one.nodes} node{'s' * (one.nodes != 1)} of {one.shape}" for one in machines)
         text = (

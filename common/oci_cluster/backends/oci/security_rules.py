@@ -42,6 +42,11 @@ class Subnet:
     unused: SecurityList | None = None
     etag: str = ""
 
+    @property
+    def rules(self) -> tuple[list[JSON], list[JSON]]:
+        """All rules of ingress and of egress."""
+        return [rule for one in self.lists for rule in one.ingress], [rule for one in self.lists for rule in one.egress]
+
 
 def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:
     """Return a rule: TCP ports *first* to *last*, ``ingress`` from *cidr* or ``egress`` to it."""

@@ -34,7 +34,7 @@ from oci_cluster.backends.oci.security_rules import (
     security_rules,
 )
 from oci_cluster.backends.oci.service import PATIENCE_S, Service, service_environ
-from oci_cluster.backends.oci.tenancy import Tenancy, as_sent
+from oci_cluster.backends.oci.tenancy import Tenancy, as_sent, cli
 from oci_cluster.contract.config import framework_dir
 from oci_cluster.errors import (
     BackendError,
@@ -242,16 +242,16 @@ def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
 
 def _people(needed: Needed, found: Found) -> Iterator[Step]:
     if found.has_people is False:
-        about = ("--name", needed.people, "--description", "Launch clusters")
         lines = ("nobody is in it yet: oci iam group add-user",)
-        yield Step(f"group {needed.people}", lines, _iam(found, "group", "create", *about))
+        make = cli("iam group create", name=needed.people, description="Launch clusters", region=found.home_region)
+        yield Step(f"group {needed.people}", lines, make)
 
 
 def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
     rule, item = matching_rule(found.jobs), f"dynamic group {needed.nodes}"
     if found.nodes_rule == "":
-        about = ("--name", needed.nodes, "--description", "Job Runs of clusters", "--matching-rule", rule)
-        yield Step(item, (rule,), _iam(found, "dynamic-group", "create", *about))
+        what = {"name": needed.nodes, "description": "Job Runs of clusters", "matching_rule": rule}
+        yield Step(item, (rule,), cli("iam dynamic-group create", **what, region=found.home_region))
     elif found.nodes_rule and found.has_runs is False:
         problem = (
             f"{item} has another matching rule, {found.nodes_rule}, and other things may rely on it: set NODES_GROUP to"
@@ -260,29 +260,25 @@ def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
         yield Step(item, (rule,), problem=problem)
 
 
-def _iam(found: Found, *words: str) -> tuple[str, ...]:
-    return ("iam", *words, "--region", found.home_region)
-
-
 def _policy(needed: Needed, found: Found) -> Iterator[Step]:
     lacking, own = found.lacking, found.policy
     if not lacking:
         return
     item = f"policy {needed.policy}"
     if own is None:
-        where = ("--compartment-id", found.tenancy, "--name", needed.policy, "--description", "Data Science clusters")
-        yield Step(item, tuple(lacking), _iam(found, "policy", "create", *where, "--statements", json.dumps(lacking)))
+        what = {"compartment_id": found.tenancy, "name": needed.policy, "description": "Data Science clusters"}
+        command = cli("iam policy create", **what, statements=json.dumps(lacking), region=found.home_region)
     else:
-        every = json.dumps([*own.statements, *lacking])
         # oci-cli wants a version together with statements; empty is the current one.
-        words = ("--policy-id", own.id, "--statements", every, "--version-date", "", "--if-match", own.etag, "--force")
-        yield Step(item, tuple(lacking), _iam(found, "policy", "update", *words))
+        what = {"statements": json.dumps([*own.statements, *lacking]), "version_date": "", "if_match": own.etag}
+        command = cli("iam policy update", "--force", policy_id=own.id, **what, region=found.home_region)
+    yield Step(item, tuple(lacking), command)
 
 
 def _bucket(needed: Needed, found: Found) -> Iterator[Step]:
     if not found.bucket:
-        where = ("--namespace", found.namespace, "--compartment-id", found.jobs, "--name", needed.bucket)
-        yield Step(f"bucket {needed.bucket}", (), ("os", "bucket", "create", *where))
+        where = {"namespace": found.namespace, "compartment_id": found.jobs}
+        yield Step(f"bucket {needed.bucket}", (), cli("os bucket create", **where, name=needed.bucket))
 
 
 def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
@@ -292,10 +288,10 @@ def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
         return
     names = {rule["name"] for rule in lacking}
     every = [*(rule for rule in given if rule["name"] not in names), *lacking]
-    where = ("--namespace", found.namespace, "--bucket-name", needed.bucket, "--items", json.dumps(every), "--force")
+    where = {"namespace": found.namespace, "bucket_name": needed.bucket, "items": json.dumps(every)}
     # Whoever changes it meanwhile must not lose a rule.
-    guard = ("--if-match", found.lifecycle_etag) if found.lifecycle is not None else ("--if-none-match", "*")
-    words = ("os", "object-lifecycle-policy", "put", *where, *guard)
+    guard = {"if_match": found.lifecycle_etag} if found.lifecycle is not None else {"if_none_match": "*"}
+    words = cli("os object-lifecycle-policy put", "--force", **where, **guard)
     yield Step(f"lifecycle rules of bucket {needed.bucket}", tuple(map(_lifecycle_line, lacking)), words)
 
 
@@ -314,22 +310,21 @@ def _repositories(needed: Needed, found: Found) -> Iterator[Step]:
     for name in needed.repositories:
         home, item = found.repositories.get(name, ""), f"repository {name}"
         if not home:
-            where = ("--compartment-id", found.images, "--display-name", name)
-            yield Step(item, (), ("artifacts", "container", "repository", "create", *where))
+            where = {"compartment_id": found.images, "display_name": name}
+            yield Step(item, (), cli("artifacts container repository create", **where))
         elif home != found.images:
             yield Step(item, problem=f"{item} is in another compartment: set IMAGES_COMPARTMENT_OCID={home}")
 
 
 def _log_group(needed: Needed, found: Found) -> Iterator[Step]:
     if needed.log_group and not found.log_group:
-        where = ("--compartment-id", found.jobs, "--display-name", needed.log_group, "--wait-for-state", "SUCCEEDED")
-        yield Step(f"log group {needed.log_group}", (), ("logging", "log-group", "create", *where))
+        where = {"compartment_id": found.jobs, "display_name": needed.log_group, "wait_for_state": "SUCCEEDED"}
+        yield Step(f"log group {needed.log_group}", (), cli("logging log-group create", **where))
 
 
 def network_steps(subnet: Subnet, rules: Rules) -> Iterator[Step]:
     """Yield what gives the security lists of *subnet* the *rules* that they lack."""
-    ingress = missing_rules([rule for one in subnet.lists for rule in one.ingress], list(rules[0]))
-    egress = missing_rules([rule for one in subnet.lists for rule in one.egress], list(rules[1]))
+    ingress, egress = map(missing_rules, subnet.rules, rules)
     if not ingress and not egress:
         return
     item = f"security list {SECURITY_LIST}"
@@ -345,31 +340,32 @@ def network_steps(subnet: Subnet, rules: Rules) -> Iterator[Step]:
     elif own is not None:
         yield _with_rules(item, lines, own, ingress, egress)
     elif subnet.unused is not None:
-        left = (
-            missing_rules(subnet.unused.ingress, list(rules[0])),
-            missing_rules(subnet.unused.egress, list(rules[1])),
-        )
+        left = [*map(missing_rules, (subnet.unused.ingress, subnet.unused.egress), rules)]
         if any(left):
             yield _with_rules(item, lines, subnet.unused, *left)
         yield _attached(subnet, subnet.unused.id)
     else:
-        where = ("--compartment-id", subnet.compartment, "--vcn-id", subnet.vcn, "--display-name", SECURITY_LIST)
-        what = ("--ingress-security-rules", json.dumps(rules[0]), "--egress-security-rules", json.dumps(rules[1]))
-        yield Step(item, lines, ("network", "security-list", "create", *where, *what))
+        where = {"compartment_id": subnet.compartment, "vcn_id": subnet.vcn, "display_name": SECURITY_LIST}
+        yield Step(item, lines, cli("network security-list create", **where, **_as_options(*rules)))
         yield _attached(subnet, NEW_LIST)
 
 
-def _with_rules(item: str, lines: tuple[str, ...], own: SecurityList, ingress: list[JSON], egress: list[JSON]) -> Step:
-    every = json.dumps([*own.ingress, *ingress]), json.dumps([*own.egress, *egress])
-    what = ("--ingress-security-rules", every[0], "--egress-security-rules", every[1])
-    words = ("--security-list-id", own.id, *what, "--if-match", own.etag, "--force")
-    return Step(item, lines, ("network", "security-list", "update", *words))
+def _with_rules(
+    item: str, lines: tuple[str, ...], own: SecurityList, ingress: Sequence[JSON], egress: Sequence[JSON]
+) -> Step:
+    every = _as_options([*own.ingress, *ingress], [*own.egress, *egress])
+    where = {"security_list_id": own.id, **every, "if_match": own.etag}
+    return Step(item, lines, cli("network security-list update", "--force", **where))
+
+
+def _as_options(ingress: Sequence[JSON], egress: Sequence[JSON]) -> dict[str, str]:
+    return {"ingress_security_rules": json.dumps(ingress), "egress_security_rules": json.dumps(egress)}
 
 
 def _attached(subnet: Subnet, new: str) -> Step:
     every = json.dumps([*(one.id for one in subnet.lists), new])
-    words = ("--subnet-id", subnet.id, "--security-list-ids", every, "--if-match", subnet.etag, "--force")
-    return Step("security lists of the subnet", (SECURITY_LIST,), ("network", "subnet", "update", *words))
+    words = {"subnet_id": subnet.id, "security_list_ids": every, "if_match": subnet.etag}
+    return Step("security lists of the subnet", (SECURITY_LIST,), cli("network subnet update", "--force", **words))
 
 
 def rule_line(rule: Mapping[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import shlex
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -206,6 +207,17 @@ class Ancestor:
     id: str
     name: str
     is_root: bool = False
+
+
+def cli(command: str, *flags: str, **options: str) -> tuple[str, ...]:
+    """Return the words of a command of oci-cli: ``iam group create`` with its *options* and *flags*."""
+    words = ((f"--{name.replace('_', '-')}", text) for name, text in options.items())
+    return (*command.split(), *(word for pair in words for word in pair), *flags)
+
+
+def for_shell(words: Sequence[str]) -> str:
+    """Return the line for a shell that runs oci-cli with *words*."""
+    return shlex.join(["oci", *words])
 
 
 def as_sent(client: Any, model: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from unit.backends.oci.answers import Answers
 
 from oci_cluster.backends.oci.refusals import refused
 from oci_cluster.backends.oci.tenancy import Tenancy
@@ -15,51 +16,17 @@ ROOT, OUTER, INNER = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..outer", "oc
 UNSEEN = refused("look", 404, "NotAuthorizedOrNotFound", "Not there", "r", operation="get_project")
 
 
-class Asked:
-    """What a Service does, where answers are given by hand."""
-
-    def __init__(self, **answers: Any) -> None:
-        self.identity: tuple[dict[str, str], Any] = ({}, None)
-        self.answers = answers
-        self.calls: list[str] = []
-
-    def client_of(self, kind: Any) -> Any:
-        client = SimpleNamespace()
-        for name in self.answers:
-            setattr(client, name, self._method(name))
-        return client
-
-    def _method(self, name: str) -> Any:
-        def request(*args: Any, **kwargs: Any) -> Any:
-            found = self.answers[name]
-            found = found(*args, **kwargs) if callable(found) else found
-            if isinstance(found, Exception):
-                raise found
-            return SimpleNamespace(data=found, headers={})
-
-        request.__name__ = name
-        return request
-
-    def call(self, what: str, request: Any, *args: Any, patience_s: float, **kwargs: Any) -> Any:
-        assert patience_s <= 30  # somebody waits
-        self.calls.append(request.__name__)
-        return request(*args, **kwargs)
-
-    def all_pages(self, what: str, request: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.call(what, request, *args, **kwargs).data
-
-
 def tenancy(service: Any, **given: str) -> Tenancy:
     return Tenancy(service, given)
 
 
 def test_nothing_is_asked_twice() -> None:
-    service = Asked(get_namespace="ns", get_subnet=lambda one: one)
+    service = Answers(get_namespace="ns", get_subnet=lambda one: one)
     found = tenancy(service, SUBNET_OCID="s")
     assert (found.namespace.value, found.namespace.is_given, found.subnet.value) == ("ns", True, "s")
     assert found.ask("x", found.network.get_subnet, "other").value == "other"
     assert found.subnet.value == "s"
-    assert service.calls == ["get_namespace", "get_subnet", "get_subnet"]
+    assert service.names() == ["get_namespace", "get_subnet", "get_subnet"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +40,7 @@ def test_nothing_is_asked_twice() -> None:
     ],
 )
 def test_a_refusal_is_no_silence(error: Exception, *, is_refused: bool, code: str, why: str) -> None:
-    service = Asked(get_namespace=error)
+    service = Answers(get_namespace=error)
     found = tenancy(service)
     answer = found.namespace
     assert (answer.is_given, answer.is_refused, answer.code) == (False, is_refused, code)
@@ -81,17 +48,17 @@ def test_a_refusal_is_no_silence(error: Exception, *, is_refused: bool, code: st
     with pytest.raises(type(error)):
         answer.or_raise()
     assert found.namespace is answer  # nor is a refusal asked for twice
-    assert service.calls == ["get_namespace"]
+    assert service.names() == ["get_namespace"]
 
 
 def test_what_is_deleted_is_not_listed() -> None:
     listed = [SimpleNamespace(lifecycle_state="DELETED"), SimpleNamespace(lifecycle_state="ACTIVE"), SimpleNamespace()]
-    found = tenancy(Asked(list_groups=listed))
+    found = tenancy(Answers(list_groups=listed))
     assert found.ask_all("list groups", found.identity.list_groups).value == listed[1:]
 
 
 def test_a_fault_of_ours_is_told_as_one() -> None:
-    found = tenancy(Asked(get_namespace=ValueError("ours")))
+    found = tenancy(Answers(get_namespace=ValueError("ours")))
     with pytest.raises(ValueError, match="ours"):
         _ = found.namespace
 
@@ -102,7 +69,7 @@ def compartments(ocid: str) -> Any:
 
 
 def test_a_compartment_is_known_up_to_the_tenancy() -> None:
-    found = tenancy(Asked(get_compartment=compartments), COMPARTMENT_OCID=INNER)
+    found = tenancy(Answers(get_compartment=compartments), COMPARTMENT_OCID=INNER)
     assert [(one.id, one.name, one.is_root) for one in found.chain(INNER)] == [
         (INNER, "inner", False),
         (OUTER, "outer", False),
@@ -114,7 +81,7 @@ def test_a_compartment_is_known_up_to_the_tenancy() -> None:
 
 
 def test_the_tenancy_is_whose_identity_it_is() -> None:
-    service = Asked()
+    service = Answers()
     service.identity = ({"tenancy": "of the profile"}, None)
     assert tenancy(service).id == "of the profile"
     service.identity = ({}, SimpleNamespace(tenancy_id="of the principal"))
@@ -125,7 +92,7 @@ def test_the_tenancy_is_whose_identity_it_is() -> None:
 
 
 def test_compartments_that_name_each_other_end() -> None:
-    around = Asked(
+    around = Answers(
         get_compartment=lambda one: SimpleNamespace(name="x", compartment_id=OUTER if one == INNER else INNER)
     )
     assert [one.id for one in tenancy(around).chain(INNER)] == [INNER, OUTER]
