@@ -242,7 +242,7 @@ class Tenancy:
     def remove(self, say: Callable[[str], object]) -> list[str]:
         """Remove what this and earlier ladders of this owner have left; return what could not be removed."""
         failed: list[str] = []
-        with self._jobs.cleaning_up():
+        with self._jobs.service.cleaning_up():
             found = list(self.left())
             for job, _ in found:
                 with contextlib.suppress(ClusterError):  # all end side by side; what does not is seen below

@@ -178,7 +178,11 @@ class OciBackend:
             plan = replace(plan, environment={**plan.environment, "SUBNET_CIDR": cidr})
             body = requests.with_subnet(body, cidr)
         self._jobs.stop_if_told()
-        self._keep(plan)
+        directory = Cluster.of(plan, clusters_dir(self._root)).directory
+        try:
+            write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
+        except OSError as error:
+            raise not_writable(directory, error) from error
         cluster_dir = ClusterDir(plan.url, plan.launch_id, plan.launch_key)
         cluster_dir.create()
         cluster_dir.publish(LAUNCHED)
@@ -192,13 +196,6 @@ class OciBackend:
 
     def _cluster(self, plan: Plan, job: str) -> Cluster:
         return replace(Cluster.of(plan, clusters_dir(self._root)), handle=job, style=plan.placed["style"])
-
-    def _keep(self, plan: Plan) -> None:
-        directory = Cluster.of(plan, clusters_dir(self._root)).directory
-        try:
-            write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
-        except OSError as error:
-            raise not_writable(directory, error) from error
 
     def _create_job(self, plan: Plan, body: requests.JSON) -> str:
         del self._launched[plan.launch_id]  # until it is answered, there may be one
@@ -329,24 +326,21 @@ class OciBackend:
 
     def remove(self, cluster: Cluster, say: Say) -> None:
         """Remove the Job and runs of *cluster*; of one that was found, its files too."""
-        with self._jobs.cleaning_up():
+        with self._jobs.service.cleaning_up():
             if not cluster.handle:
                 self._remove_launched(cluster, say)
                 return
-            if plan := self._load_if_there(cluster):
+            try:
+                plan = self.load(cluster)
+            except ServiceError as error:
+                if error.status != 404:
+                    raise
+            else:
                 # The Job tells where the files are: it stays until they are gone, so that this can be done again.
                 self._jobs.end_runs(cluster.handle)
                 ClusterDir(plan.url, cluster.launch_id, plan.launch_key).remove_all()
                 remove_code(plan, lambda digest: states.users_of_code(self._jobs.listed(), digest, cluster.handle), say)
             self._jobs.remove(cluster.handle)
-
-    def _load_if_there(self, cluster: Cluster) -> Plan | None:
-        try:
-            return self.load(cluster)
-        except ServiceError as error:
-            if error.status != 404:
-                raise
-        return None
 
     def _remove_launched(self, cluster: Cluster, say: Say) -> None:
         if cluster.launch_id in self._launched:

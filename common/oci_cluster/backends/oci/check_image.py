@@ -137,7 +137,10 @@ def _image_of(name: _Name, image: Image, framework: str) -> Finding:
 
 
 def _platform_of(name: _Name, image: Image, checked: Checked) -> Finding:
-    wanted = _wanted(checked)
+    wanted = ["linux/amd64"]
+    if plan := checked.plan:
+        machines = read_settings(plan, checked.root)[0]["machines"]
+        wanted = sorted({platform_of(str(machines[node.role]["shape"])) for node in plan.nodes})
     there, told_by = image.platforms, name.host
     if not there:
         record = records.read(checked.framework, checked.root) or {}
@@ -152,11 +155,3 @@ def _platform_of(name: _Name, image: Image, checked: Checked) -> Finding:
         return fine(PLATFORM, f"{', '.join(wanted)}, as {told_by} says")
     text = f"{name} is for {', '.join(there)}, as {told_by} says, and the machines need {', '.join(lacking)}"
     return fails(PLATFORM, text, f"PLATFORM={','.join(wanted)} {_push(name, checked.framework)}")
-
-
-def _wanted(checked: Checked) -> list[str]:
-    if checked.plan is None:
-        return ["linux/amd64"]
-    machines = read_settings(checked.plan, checked.root)[0]["machines"]
-    roles = {node.role for node in checked.plan.nodes}
-    return sorted({platform_of(str(machines[role]["shape"])) for role in roles})

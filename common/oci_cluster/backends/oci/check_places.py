@@ -152,7 +152,9 @@ class _Places:
         own = statement(self.needed, "people", "objects")
         where = {"namespace": str(self.tenancy.namespace.value), "compartment_id": self.tenancy.places.jobs}
         make = for_shell(cli("os bucket create", **where, name=bucket))
-        if step != "written" or self._is_listed():
+        at = (self.tenancy.places.namespace, bucket)
+        listed = self.tenancy.ask("list objects", self.tenancy.storage.list_objects, *at, limit=1)
+        if step != "written" or listed.is_given:
             return fails(BUCKET, text, own)
         others = self.tenancy.ask_all(
             "list buckets", self.tenancy.storage.list_buckets, self.tenancy.places.namespace, self.tenancy.places.jobs
@@ -165,10 +167,6 @@ class _Places:
         text = f"there is no bucket {bucket} in the compartment of the Jobs, and none of another one that you may use"
         mend = [f"WORK_DIR={self._work_dir(names[0])}", f"# or: {make}"] if names else [make]
         return fails(BUCKET, text, "\n".join(mend))
-
-    def _is_listed(self) -> bool:
-        where = (self.tenancy.places.namespace, self.needed.bucket)
-        return self.tenancy.ask("list objects", self.tenancy.storage.list_objects, *where, limit=1).is_given
 
     # --- Data Science
 

@@ -101,13 +101,11 @@ class _Room:
             if shape in there:
                 yield fine(SHAPE, f"{shape} is there for Jobs in {region}")
             else:
-                yield fails(SHAPE, f"{shape} is no shape for Jobs in {region}", self._other_shape(shape))
+                alike = [name for name in there if is_flexible(name) == is_flexible(shape)] or self._there
+                close = [*difflib.get_close_matches(shape, alike, n=1, cutoff=0.0), "<a shape for Jobs>"]
+                mend = "\n".join(f"{name}={close[0]}" for name in self._settings_of(shape))
+                yield fails(SHAPE, f"{shape} is no shape for Jobs in {region}", mend)
         return found
-
-    def _other_shape(self, shape: str) -> str:
-        alike = [name for name in self._there if is_flexible(name) == is_flexible(shape)] or self._there
-        close = [*difflib.get_close_matches(shape, alike, n=1, cutoff=0.0), "<a shape for Jobs>"]
-        return "\n".join(f"{name}={close[0]}" for name in self._settings_of(shape))
 
     def _settings_of(self, shape: str) -> list[str]:
         of_roles = [name for name, text in self._settings.items() if name.endswith("_SHAPE") and text == shape]
@@ -168,11 +166,15 @@ class _Room:
         return [replace(machines, shape=shape) for shape in near if _kind(shape) == _kind(machines.shape)]
 
     def _report(self, machines: Sequence[Machines], domain: str) -> Answer:
-        models = oci.core.models
+        models, asked = oci.core.models, []
+        for one in machines:
+            size = models.CapacityReportInstanceShapeConfig(ocpus=one.ocpus, memory_in_gbs=one.memory_gbs)
+            about = {"instance_shape_config": size if is_flexible(one.shape) else None}
+            asked.append(models.CreateCapacityReportShapeAvailabilityDetails(instance_shape=one.shape, **about))
         details = models.CreateComputeCapacityReportDetails(
             compartment_id=self._tenancy.id,
             availability_domain=domain,
-            shape_availabilities=[_as_asked(one) for one in machines],
+            shape_availabilities=asked,
         )
         request = self._tenancy.client(oci.core.ComputeClient).create_compute_capacity_report
         return self._tenancy.ask(f"ask for hosts for {', '.join(one.shape for one in machines)}", request, details)
@@ -194,14 +196,6 @@ class _Room:
 
 def _kind(shape: str) -> tuple[bool, bool, str]:
     return is_gpu(shape), is_flexible(shape), platform_of(shape)
-
-
-def _as_asked(machines: Machines) -> Any:
-    models = oci.core.models
-    size = models.CapacityReportInstanceShapeConfig(ocpus=machines.ocpus, memory_in_gbs=machines.memory_gbs)
-    return models.CreateCapacityReportShapeAvailabilityDetails(
-        instance_shape=machines.shape, instance_shape_config=size if is_flexible(machines.shape) else None
-    )
 
 
 def _told(reports: Sequence[Answer]) -> list[Any]:

@@ -105,6 +105,7 @@ class _Script:
         plan = self._plan
         default_name = f"{plan.framework}-{plan.launch_id[:4]}"
         config = read_config(self._root)
+        job = self._tagged(requests.job(self._own, self._settings, self._root))
         return requests.rendered(
             self._root,
             "launch.sh.j2",
@@ -123,7 +124,8 @@ class _Script:
             going=_GOING,
             subnet=shlex.quote(self._place["subnet"]) if self._asks_cidr else "",
             **self._storage(),
-            **self._job(),
+            job_files=self._texts(job, "job."),
+            job_options=self._options(job, "job."),
             **self._runs(),
         )
 
@@ -198,10 +200,6 @@ class _Script:
         return [f"./{name}" for name in names]
 
     # --- Requests ----------------------------------------------------------------------------------------------
-
-    def _job(self) -> dict[str, Any]:
-        body = self._tagged(requests.job(self._own, self._settings, self._root))
-        return {"job_files": self._texts(body, "job."), "job_options": self._options(body, "job.")}
 
     def _runs(self) -> dict[str, Any]:
         """Return the request that all runs are, and what those of a role have besides."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci import states
 from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.requests import JSON
+from oci_cluster.backends.oci.requests import JSON, TAG_LAUNCH
 from oci_cluster.contract.polling import poll_delays
 from oci_cluster.errors import BackendError, SettingsError, StoppedError
 
@@ -108,10 +107,6 @@ class Jobs:
     def service(self) -> Service:
         """OCI's services, with the identity of this launcher."""
         return self._open_service()
-
-    def cleaning_up(self) -> AbstractContextManager[None]:
-        """Repeat requests after a signal, too: they end what this launcher has started."""
-        return self.service.cleaning_up()
 
     # --- What there is -------------------------------------------------------------------------------------
 
@@ -299,7 +294,7 @@ class Jobs:
         """Remove the Job *name* of a launch, which may appear late; return whether it did."""
         deadline = self._clock() + _APPEARS_S
         for delay in poll_delays(5.0, first_s=0.5):
-            own = [job for job in self.listed(display_name=name) if states.launch_id_of(job) == launch_id]
+            own = [job for job in self.listed(display_name=name) if job.freeform_tags[TAG_LAUNCH] == launch_id]
             for job in own:
                 self.remove(job.id)
             if own:
@@ -319,17 +314,11 @@ class Jobs:
             if error.status != 404:
                 raise
             # Said of what is gone, of what may not be deleted, and of what was made just now.
-            is_listed = self._is_listed(job)
+            listed = self.service.all_pages("list the Jobs", client.list_jobs, self.compartment, id=job)
+            if is_listed := any(not states.is_gone(found) for found in listed):
+                self._known.add(job)
             if self.is_settling(job):
                 return job in self._known and not is_listed
             if is_listed:
                 raise
         return True
-
-    def _is_listed(self, job: str) -> bool:
-        client = self.service.data_science
-        listed = self.service.all_pages("list the Jobs", client.list_jobs, self.compartment, id=job)
-        is_listed = any(not states.is_gone(found) for found in listed)
-        if is_listed:
-            self._known.add(job)
-        return is_listed

@@ -92,12 +92,10 @@ def _of_services(needed: Needed) -> list[Statement]:
     def say(service: str, what: str, why: str) -> Statement:
         return Statement(f"allow service {service} to {what}", why, "service")
 
-    found = [
-        say("datascience", f"use virtual-network-family in {needed.network}", "the service puts nodes into the subnet")
-    ]
+    use = f"use virtual-network-family in {needed.network}"
+    found = [say("datascience", use, "the service puts nodes into the subnet")]
     if needed.keep_days:
-        where = f"in {needed.bucket_in} where target.bucket.name = '{needed.bucket}'"
-        what = f"manage object-family {where}"
+        what = f"manage object-family in {needed.bucket_in} where target.bucket.name = '{needed.bucket}'"
         found.append(say(f"objectstorage-{needed.region}", what, "the bucket deletes old clusters by itself"))
     return found
 
@@ -174,17 +172,9 @@ def lifecycle_rules(needed: Needed) -> list[JSON]:
         return []
     names = {"objectNameFilter": {"inclusionPrefixes": [f"{needed.prefix}/"]}} if needed.prefix else {}
     usual: JSON = {"timeUnit": "DAYS", "isEnabled": True}
-    return [
-        {
-            "name": OLD_CLUSTERS,
-            "action": "DELETE",
-            "timeAmount": needed.keep_days,
-            "target": "objects",
-            **usual,
-            **names,
-        },
-        {"name": OLD_UPLOADS, "action": "ABORT", "timeAmount": _UPLOAD_DAYS, "target": "multipart-uploads", **usual},
-    ]
+    old = {"name": OLD_CLUSTERS, "action": "DELETE", "timeAmount": needed.keep_days, "target": "objects"}
+    given_up = {"name": OLD_UPLOADS, "action": "ABORT", "timeAmount": _UPLOAD_DAYS, "target": "multipart-uploads"}
+    return [{**old, **usual, **names}, {**given_up, **usual}]
 
 
 # --- Out of settings -------------------------------------------------------------------------------------------------
@@ -228,7 +218,8 @@ def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) 
     images = read.value("IMAGES_COMPARTMENT_OCID", _compartment, jobs)
     network = read.value("NETWORK_COMPARTMENT_OCID", _compartment, jobs)
     work = read.value("WORK_DIR", _work_dir) or {"bucket": "", "prefix": ""}
-    own_group = "" if read.text("LOG_GROUP_OCID") else read.value("LOG_GROUP_NAME", _log_group, "")
+    no_group = bool(read.text("LOG_GROUP_OCID")) or read.text("LOG_GROUP_NAME") == "none"
+    own_group = "" if no_group else read.value("LOG_GROUP_NAME", _name, "")
     found = Needed(
         jobs=at(jobs),
         network=at(network),
@@ -253,9 +244,9 @@ def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) 
 
 def placed(needed: Needed, *, network: str = "", bucket: str = "", logs: str = "") -> Needed:
     """Return *needed* with compartments, OCIDs, in which things were found, if not empty."""
-    found = replace(needed, network=at(network) if network else needed.network)
-    found = replace(found, bucket_in=at(bucket) if bucket else found.bucket_in)
-    return replace(found, logs=at(logs) if logs and found.logs else found.logs)
+    places = {"network": network, "bucket_in": bucket, "logs": logs if needed.logs else ""}
+    found: dict[str, Any] = {name: at(ocid) for name, ocid in places.items() if ocid}
+    return replace(needed, **found)
 
 
 def _repositories(read: SettingsReader, frameworks: Sequence[str]) -> tuple[str, ...]:
@@ -293,7 +284,3 @@ def _image(text: str) -> str:
     if not found:
         raise ValueError(f"'{text}' is not an image, such as iad.ocir.io/<namespace>/training/{{framework}}:1")
     return found["repository"]
-
-
-def _log_group(text: str) -> str:
-    return "" if text == "none" else _name(text)

@@ -31,21 +31,18 @@ class ServiceError(ClusterError):
 def refused(
     what: str, status: int, code: str, message: str, request: object, *, operation: str = "", was_known: bool = False
 ) -> ServiceError:
-    """Return what to raise where a service has refused to do *what*: with its words, and with what to do.
+    """Return the error of a service that has refused to do *what*: its words, and what to do.
 
     *operation* is the SDK's method, by which policies differ; *was_known*: the same identity has been taken before.
     """
-    text = f"{message} ({status} {code}, request {request})"
-    return _error(what, status, code, message, text, operation=operation, was_known=was_known)
-
-
-def _error(
-    what: str, status: int, code: str, message: str, text: str, *, operation: str = "", was_known: bool = False
-) -> ServiceError:
-    advice = _identity_advice(status, was_known=was_known) or _policy_advice(status, code, operation)
-    is_of_bastion = operation in _BASTION
-    advice = f"; {advice}" if advice else _advice(status, code, message, _BASTION_ADVICE if is_of_bastion else _ADVICE)
-    return ServiceError(f"cannot {what}: {text}{advice}", status=status, code=code, exit_code=_exit_code(status, code))
+    said = f"{code} {message}".lower()
+    advices = _BASTION_ADVICE if operation in _BASTION else _ADVICE
+    general = next((text for of, word, text in advices if of in {0, status} and word in said), "")
+    advice = _identity_advice(status, was_known=was_known) or _policy_advice(status, code, operation) or general
+    text = f"cannot {what}: {message} ({status} {code}, request {request})"
+    return ServiceError(
+        "; ".join(filter(None, (text, advice))), status=status, code=code, exit_code=_exit_code(status, code)
+    )
 
 
 def _exit_code(status: int, code: str) -> int:
@@ -72,18 +69,15 @@ _USE_BASTION = _allow("use bastion", "the bastion's")
 _SESSIONS = _allow("manage bastion-session", "the bastion's")
 _READ_NETWORK = _allow("read virtual-network-family", "the subnet's")
 _READ_LOG_GROUPS = _allow("read log-groups", "the log group's")
+_CREATE_JOB = (
+    f"{_allow(_MANAGE)}; with SUBNET_OCID: {_USE_NETWORK}, and: allow service datascience to {_NETWORK} in compartment"
+    f" <the subnet's>; with LOG_GROUP_OCID: {_READ_LOG_GROUPS}"
+)
 # Which policy an operation needs, and of which settings it reads OCIDs.
 _POLICIES = {
     "list_jobs": ("COMPARTMENT_OCID", _science("inspect data-science-jobs")),
     "get_job": ("", _science("read data-science-jobs")),
-    "create_job": (
-        "COMPARTMENT_OCID, PROJECT_OCID, SUBNET_OCID and LOG_GROUP_OCID",
-        (
-            f"{_allow(_MANAGE)}; with SUBNET_OCID: {_USE_NETWORK}, and: allow service datascience"
-            f" to {_NETWORK} in compartment <the subnet's>; with LOG_GROUP_OCID:"
-            f" {_READ_LOG_GROUPS}"
-        ),
-    ),
+    "create_job": ("COMPARTMENT_OCID, PROJECT_OCID, SUBNET_OCID and LOG_GROUP_OCID", _CREATE_JOB),
     "delete_job": ("", _science("manage data-science-jobs")),
     "list_job_runs": ("COMPARTMENT_OCID", _science("inspect data-science-job-runs")),
     "get_job_run": ("", _science("read data-science-job-runs")),
@@ -91,10 +85,7 @@ _POLICIES = {
     "cancel_job_run": ("", _science("manage data-science-job-runs")),
     "get_subnet": ("SUBNET_OCID", f"{_USE_NETWORK}; or set SUBNET_CIDR, and nobody looks it up"),
     "get_bastion": ("BASTION_ID", _USE_BASTION),
-    "create_session": (
-        "BASTION_ID",
-        f"{_USE_BASTION}, {_SESSIONS}, and: {_READ_NETWORK}",
-    ),
+    "create_session": ("BASTION_ID", f"{_USE_BASTION}, {_SESSIONS}, and: {_READ_NETWORK}"),
     "get_session": ("", _SESSIONS),
     "list_sessions": ("BASTION_ID", _SESSIONS),
     "delete_session": ("", _SESSIONS),
@@ -125,63 +116,40 @@ def _identity_advice(status: int, *, was_known: bool) -> str:
 
 
 # What to do about what a service says, by status and what is in its code or text. The first that fits is said.
-_ADVICE: tuple[tuple[int, str, str], ...] = (
-    (
-        400,
-        "limitexceeded",
-        "choose another SHAPE or fewer workers, or ask for a higher limit (Limits, Quotas and Usage)",
-    ),
-    (400, "quotaexceeded", "choose another SHAPE or fewer workers, or ask for a higher quota"),
+_FEWER = "choose another SHAPE or fewer workers, or ask for a higher"
+_ADVICE = (
+    (400, "quotaexceeded", f"{_FEWER} quota"),
     (429, "", "the service has throttled this launch for minutes; launch again later, or fewer nodes"),
-    (0, "limit", "choose another SHAPE or fewer workers, or ask for a higher limit (Limits, Quotas and Usage)"),
+    (0, "limit", f"{_FEWER} limit (Limits, Quotas and Usage)"),
 )
 _BASTION = {"get_bastion", "create_session", "get_session", "list_sessions", "delete_session"}
-_BASTION_ADVICE: tuple[tuple[int, str, str], ...] = (
-    (429, "", "the service has throttled this for minutes; try again later"),
-    (
-        0,
-        "limit",
-        (
-            "delete sessions that nobody uses (oci bastion session list --bastion-id <BASTION_ID>"
-            " --session-lifecycle-state ACTIVE), or set BASTION_ID to another bastion; a session ends after 3 hours"
-        ),
-    ),
+_DELETE_SESSIONS = (
+    "delete sessions that nobody uses (oci bastion session list --bastion-id <BASTION_ID> --session-lifecycle-state"
+    " ACTIVE), or set BASTION_ID to another bastion; a session ends after 3 hours"
 )
-
-
-def _advice(status: int, code: str, text: str, advices: tuple[tuple[int, str, str], ...]) -> str:
-    said = f"{code} {text}".lower()
-    for its_status, word, advice in advices:
-        if its_status in {0, status} and word in said:
-            return f"; {advice}"
-    return ""
+_BASTION_ADVICE = (
+    (429, "", "the service has throttled this for minutes; try again later"),
+    (0, "limit", _DELETE_SESSIONS),
+)
 
 
 # What to do about what a Job Run says of itself when it never ran. The wording of the service is not known: by words.
-_RUN_ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
-    (
-        ("image", "pull"),
-        (
-            "push it (make push), or let the runs read it: allow dynamic-group <theirs> to read repos in compartment"
-            " <its name>"
-        ),
-    ),
+_READ_IMAGE = (
+    "push it (make push), or let the runs read it: allow dynamic-group <theirs> to read repos in compartment <its name>"
+)
+_MORE_ADDRESSES = (
+    "choose a SUBNET_OCID with more free addresses, or fewer workers; or let the service use it: allow service"
+    " datascience to use virtual-network-family in compartment <the subnet's>"
+)
+_RUN_ADVICE = (
+    (("image", "pull"), _READ_IMAGE),
     (("capacity",), "choose another SHAPE, another region, or a CAPACITY_RESERVATION_OCID; or try again later"),
-    (("limit", "quota"), "choose another SHAPE or fewer workers, or ask for a higher limit"),
-    (
-        ("subnet", "address"),
-        (
-            "choose a SUBNET_OCID with more free addresses, or fewer workers; or let the service use it: allow service"
-            " datascience to use virtual-network-family in compartment <the subnet's>"
-        ),
-    ),
+    (("limit", "quota"), f"{_FEWER} limit"),
+    (("subnet", "address"), _MORE_ADDRESSES),
 )
 
 
 def run_advice(details: str) -> str:
     """Return what to do about a run that has not started, by its *details*."""
     said = details.lower()
-    for words, advice in _RUN_ADVICE:
-        if any(word in said for word in words):
-            return advice
-    return ""
+    return next((advice for words, advice in _RUN_ADVICE if any(word in said for word in words)), "")

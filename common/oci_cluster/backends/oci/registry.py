@@ -76,15 +76,12 @@ class Registry:
         parts = [part for part in _list(manifest.get("manifests")) if isinstance(part, dict)]
         described = [_mapping(part.get("platform")) for part in parts]
         if not parts:
-            described = [self._config(repository, _mapping(manifest.get("config")).get("digest"))]
+            config = str(_mapping(manifest.get("config")).get("digest"))
+            is_told = _DIGEST.fullmatch(config) is not None
+            described = [_object(self._get(f"/v2/{repository}/blobs/{config}")[1])] if is_told else []
         platforms = dict.fromkeys(text for about in described if (text := _platform(about)))
         image = Image(digest if _DIGEST.fullmatch(digest) else "", tuple(platforms))
         return SimpleNamespace(data=image, headers=answer.headers)
-
-    def _config(self, repository: str, digest: object) -> Mapping[str, Any]:
-        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            return {}
-        return _object(self._get(f"/v2/{repository}/blobs/{digest}")[1])
 
     def _get(self, path: str, **headers: str) -> tuple[requests.Response, bytes]:
         if not self._token:

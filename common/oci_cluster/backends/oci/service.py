@@ -74,17 +74,18 @@ class Service:
         profile = self.environ.get("OCI_CLI_PROFILE") or oci.config.DEFAULT_PROFILE
         kind = self.environ.get("OCI_CLI_AUTH") or "api_key"
         region = self.environ.get("OCI_CLI_REGION")
+        if kind not in (known := ("api_key", "security_token", "instance_principal", "resource_principal")):
+            raise SettingsError(f"OCI_CLI_AUTH is '{kind}'; known are {', '.join(known)}")
         try:
-            if kind in {"instance_principal", "resource_principal"}:
-                signer = (
-                    signers.InstancePrincipalsSecurityTokenSigner()
-                    if kind == "instance_principal"
-                    else signers.get_resource_principals_signer()
+            if kind.endswith("_principal"):
+                is_instance = kind == "instance_principal"
+                own = (
+                    signers.InstancePrincipalsSecurityTokenSigner
+                    if is_instance
+                    else signers.get_resource_principals_signer
                 )
+                signer = own()
                 return {"region": region or signer.region}, signer
-            if kind not in {"api_key", "security_token"}:
-                known = "api_key, security_token, instance_principal, resource_principal"
-                raise SettingsError(f"OCI_CLI_AUTH is '{kind}'; known are {known}")
             config = oci.config.from_file(path, profile)
             if region:
                 config["region"] = region
@@ -94,11 +95,8 @@ class Service:
             key = oci.signer.load_private_key_from_file(config["key_file"], config.get("pass_phrase"))
             token = Path(config["security_token_file"]).expanduser().read_text().strip()
             return config, signers.SecurityTokenSigner(token, key)
-        except SettingsError:
-            raise
-        except (
-            Exception
-        ) as error:  # the SDK raises much: files, keys, its own errors, a metadata service that is not there
+        # The SDK raises much: files, keys, its own errors, a metadata service that is not there.
+        except Exception as error:
             raise SettingsError(
                 f"no identity for OCI: OCI_CLI_AUTH={kind}, profile {profile} of {path}: {_first_line(error)}; "
                 "make one: oci setup config (API key) or oci session authenticate (OCI_CLI_AUTH=security_token)"

@@ -125,6 +125,7 @@ def _read_tags(read: SettingsReader) -> dict[str, Any]:
 
 
 def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
+    every = _machine(read, "", {})
     default_runtime = math.ceil((ttl_s + _AFTER_TTL_S) / 60) if ttl_s else 0
     image = IMAGE_NAME.fullmatch(read.value("IMAGE", _image) or "")
     return {
@@ -138,7 +139,7 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
         "subnet": read.value("SUBNET_OCID", _ocid, ""),
         "bastion": read.value("BASTION_ID", _bastion, ""),
         "jump": read.value("SSH_JUMP", _jump, Jump()),
-        "machines": _machines(read),
+        "machines": {role: _machine(read, f"{role}_", every) for role in ROLES},
         "storage_gbs": read.value("STORAGE_GBS", lambda text: parse_count(text, minimum=50, maximum=10240)),
         "capacity_reservation": read.value("CAPACITY_RESERVATION_OCID", _ocid, ""),
         "log_group": read.value("LOG_GROUP_OCID", _ocid, ""),
@@ -159,7 +160,13 @@ def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[str]) -> list
     is_wrong = any(text.startswith("SUBNET_OCID") for text in read)
     adapt = plan.environment.get("ADAPT", "")
     most = max(len(plan.nodes), 1 + parse_bounds(adapt)[1] if adapt else 0)
-    problems = [*([] if is_wrong else _network_problems(found, most)), *_tag_problems(found)]
+    problems = [] if is_wrong else _network_problems(found, most)
+    own = OWN_TAGS.get(found["style"], 0)
+    if (count := len(found["tags_given"]["freeform"])) + own > _MOST_FREEFORM_TAGS:
+        problems.append(
+            f"FREEFORM_TAGS: {count} tags and the {own} that a cluster is found by are more than the"
+            f" {_MOST_FREEFORM_TAGS} that OCI allows: keep {_MOST_FREEFORM_TAGS - own}, and give others as DEFINED_TAGS"
+        )
     if adapt and found["style"] == "multinode":
         problems.append(
             f"ADAPT={adapt} needs OCI_JOB_STYLE=runs: with multinode the service starts all nodes, and none is added"
@@ -197,24 +204,7 @@ def _network_problems(found: Mapping[str, Any], nodes: int) -> list[str]:
     return problems
 
 
-def _tag_problems(found: Mapping[str, Any]) -> list[str]:
-    own = OWN_TAGS.get(found["style"], 0)
-    if (count := len(found["tags_given"]["freeform"])) + own <= _MOST_FREEFORM_TAGS:
-        return []
-    msg = (
-        f"FREEFORM_TAGS: {count} tags and the {own} that a cluster is found by are more than the {_MOST_FREEFORM_TAGS} "
-        f"that OCI allows: keep {_MOST_FREEFORM_TAGS - own}, and give others as DEFINED_TAGS"
-    )
-    return [msg]
-
-
 # --- Machines -------------------------------------------------------------------------------------------------------
-
-
-def _machines(read: SettingsReader) -> dict[str, Any]:
-    """Return the machine of each role: of ``<role>_SHAPE`` and the like, else of ``SHAPE``."""
-    every = _machine(read, "", {})
-    return {role: _machine(read, f"{role}_", every) for role in ROLES}
 
 
 def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,22 +287,18 @@ def _mounts(text: str) -> list[dict[str, str]]:
         )
     for word in words:
         name, _, what = word.partition("=")
-        bucket = BUCKET.fullmatch(what)
-        fss = re.fullmatch(r"fss:(?P<target>ocid1\.[^:]+):(?P<export>ocid1\.[^:]+)", what)
-        place = {"destinationDirectoryName": name, "destinationPath": "/mnt"}
-        if not _MOUNT.fullmatch(name) or not (bucket or fss):
+        fss = re.fullmatch(r"fss:(?P<mountTargetId>ocid1\.[^:]+):(?P<exportId>ocid1\.[^:]+)", what)
+        found = fss or BUCKET.fullmatch(what)
+        if not _MOUNT.fullmatch(name) or not found:
             raise ValueError(
                 f"'{word}' is neither <name>=oci://<bucket>@<namespace>/<prefix> nor <name>=fss:<target>:<export>"
             )
         if name in [mount["destinationDirectoryName"] for mount in mounts]:
             raise ValueError(f"'{word}' is the second one called {name}; each needs a name of its own below /mnt")
-        if bucket:
-            prefix = {"prefix": bucket["prefix"]} if bucket["prefix"] else {}
-            what_it_is = {"namespace": bucket["namespace"], "bucket": bucket["bucket"], **prefix}
-            mounts.append({"storageType": "OBJECT_STORAGE", **what_it_is, **place})
-        elif fss:
-            what_it_is = {"mountTargetId": fss["target"], "exportId": fss["export"]}
-            mounts.append({"storageType": "FILE_STORAGE", **what_it_is, **place})
+        parts = ("mountTargetId", "exportId") if fss else ("namespace", "bucket", "prefix")
+        place = {part: found[part] for part in parts if found[part]}
+        place |= {"destinationDirectoryName": name, "destinationPath": "/mnt"}
+        mounts.append({"storageType": "FILE_STORAGE" if fss else "OBJECT_STORAGE", **place})
     return mounts
 
 

@@ -283,7 +283,7 @@ def _bucket(needed: Needed, found: Found) -> Iterator[Step]:
 
 def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
     given = list(found.lifecycle or [])
-    lacking = [rule for rule in lifecycle_rules(needed) if not any(_is_same_rule(rule, other) for other in given)]
+    lacking = [rule for rule in lifecycle_rules(needed) if rule not in map(_as_ours, given)]
     if not lacking:
         return
     names = {rule["name"] for rule in lacking}
@@ -295,10 +295,9 @@ def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
     yield Step(f"lifecycle rules of bucket {needed.bucket}", tuple(map(_lifecycle_line, lacking)), words)
 
 
-def _is_same_rule(rule: JSON, other: Mapping[str, Any]) -> bool:
-    names = {name: value for name, value in (other.get("objectNameFilter") or {}).items() if value}
-    said = {**other, "objectNameFilter": names}
-    return {name: value for name, value in said.items() if value not in (None, {})} == rule
+def _as_ours(rule: Mapping[str, Any]) -> JSON:
+    names = {name: value for name, value in (rule.get("objectNameFilter") or {}).items() if value}
+    return {name: value for name, value in {**rule, "objectNameFilter": names}.items() if value not in (None, {})}
 
 
 def _lifecycle_line(rule: JSON) -> str:
@@ -428,9 +427,6 @@ class Setup:
             if step.command[:3] == ("network", "security-list", "create"):
                 new_list = str(json.loads(printed)["data"]["id"])
             say(f"made: {step.item}")
-        self._wait_until_seen()
-
-    def _wait_until_seen(self) -> None:
         deadline = self._clock() + _PATIENCE_S
         while left := self.look()[2]:
             if self._clock() >= deadline:

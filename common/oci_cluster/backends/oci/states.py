@@ -55,7 +55,8 @@ _CODES = {State.SUCCEEDED: ExitCode.OK, State.CANCELED: ExitCode.STOPPED, State.
 def is_cluster(job: Any) -> bool:
     """Return whether a listed *job* is a cluster, and not deleted: anybody may write tags."""
     tags = job.freeform_tags or {}
-    return not is_gone(job) and _is_name(tags.get(TAG_NAME, "")) and _is_launch_id(tags)
+    has_launch = _LAUNCH_ID.fullmatch(tags.get(TAG_LAUNCH, "")) is not None
+    return not is_gone(job) and _is_name(tags.get(TAG_NAME, "")) and has_launch
 
 
 def is_gone(job: Any) -> bool:
@@ -68,19 +69,10 @@ def age_s(job: Any) -> int:
     return seconds_since(job.time_created.strftime(_TIME))
 
 
-def _is_launch_id(tags: Mapping[str, str]) -> bool:
-    return _LAUNCH_ID.fullmatch(tags.get(TAG_LAUNCH, "")) is not None
-
-
 def _is_name(text: str) -> bool:
     with contextlib.suppress(ValueError):
         return bool(parse_name(text))
     return False
-
-
-def launch_id_of(job: Any) -> str:
-    """Return the launch that has made a cluster's *job*."""
-    return str(job.freeform_tags[TAG_LAUNCH])
 
 
 def cluster_of(job: Any, clusters_dir: Path) -> Cluster:
