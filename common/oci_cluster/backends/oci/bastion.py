@@ -202,8 +202,6 @@ class Sessions:
             return False
         return bool(found.lifecycle_state == "ACTIVE")
 
-    # --- Their end
-
     def delete(self, session: str) -> None:
         """Delete *session*; one that is over is no error."""
         try:
@@ -223,9 +221,6 @@ class Sessions:
         client = self._service.bastion
         listed = self._service.all_pages(what, client.list_sessions, self.bastion, display_name=self.name)
         return [found for found in listed if found.display_name == self.name and found.lifecycle_state in _GOING]
-
-
-# --- The guard of a way whose process was killed
 
 
 def guard_main(arguments: Sequence[str]) -> None:

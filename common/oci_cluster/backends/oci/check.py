@@ -11,13 +11,13 @@ from typing import Any
 
 from oci_cluster.backends.code import code_of
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
-from oci_cluster.backends.oci.requests import (
-    MAX_ENVIRONMENT_CHARACTERS,
-    characters_of,
-    node_environment,
-)
+from oci_cluster.backends.oci import check_access, check_image, check_network, check_places, check_room
+from oci_cluster.backends.oci.registry import key_of, region_named, region_of
+from oci_cluster.backends.oci.requests import MAX_ENVIRONMENT_CHARACTERS, characters_of, node_environment
+from oci_cluster.backends.oci.service import Service, service_environ
 from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.backends.oci.shapes import FORM, KNOWN, nearest, platform_of
+from oci_cluster.backends.oci.tenancy import Tenancy
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.system.console import Say
@@ -33,18 +33,8 @@ _ITEMS = ("image name", "shape", "code", "environment", "arguments")
 
 
 def findings(checked: Checked, say: Say) -> Iterator[Finding]:
-    """Yield what was found of the launch that *checked* is about, item by item."""
+    """Yield what is found of a launch; of the tenancy nothing but that it does not know the caller."""
     yield from of_settings(checked, say)
-    yield from of_tenancy(checked)
-
-
-def of_tenancy(checked: Checked) -> Iterator[Finding]:
-    """Yield what the tenancy tells; that alone where it does not know the caller."""
-    # The SDK, which may not be there before.
-    from oci_cluster.backends.oci import check_access, check_image, check_network, check_places, check_room  # noqa: PLC0415
-    from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415
-    from oci_cluster.backends.oci.tenancy import Tenancy  # noqa: PLC0415
-
     tenancy = Tenancy(Service(service_environ(checked.given)), checked.given)
     who = check_places.credentials(tenancy)
     yield who
@@ -70,9 +60,6 @@ def of_tenancy(checked: Checked) -> Iterator[Finding]:
             yield unknown(name, f"the look at it ended here: {error}")
 
 
-# --- Settings -------------------------------------------------------------------------------------------------------
-
-
 def of_settings(checked: Checked, say: Say) -> Iterator[Finding]:
     """Yield what is known of image, machines and code; *say* is told what a launch would say."""
     plan = checked.plan
@@ -85,12 +72,7 @@ def of_settings(checked: Checked, say: Say) -> Iterator[Finding]:
     yield from _payload(plan, say)
 
 
-# --- The image ------------------------------------------------------------------------------------------------------
-
-
 def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
-    from oci_cluster.backends.oci.registry import key_of, region_of  # noqa: PLC0415 - the SDK
-
     image = settings["image"]
     if not image:
         return unknown("image name", "there is none that could be looked at; see settings")
@@ -112,16 +94,10 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
 
 def _region(given: Mapping[str, str]) -> tuple[str, str]:
     """Return the region that will be asked; or an empty text, and why it is not known."""
-    from oci_cluster.backends.oci.registry import region_named  # noqa: PLC0415 - the SDK
-    from oci_cluster.backends.oci.service import Service, service_environ  # noqa: PLC0415
-
     try:
         return region_named(Service(service_environ(given)).region), ""
     except SettingsError as error:
         return "", str(error)
-
-
-# --- The machines ---------------------------------------------------------------------------------------------------
 
 
 def _shapes(settings: Mapping[str, Any], checked: Checked) -> Iterator[Finding]:
@@ -166,9 +142,6 @@ def _flexible(machine: Mapping[str, Any], of: str) -> Finding:
         told = f"{shape} for {of}: {memory} GB is not 1 to {_MOST_GBS_OF_A_CORE} GB for each of {cores} OCPUs"
         return fails("shape", told, f"MEMORY_GBS={min(max(memory, cores), most)}")
     return fine("shape", f"{shape} for {of}, flexible: {cores} OCPUs, {memory} GB")
-
-
-# --- What the Job holds ---------------------------------------------------------------------------------------------
 
 
 def _payload(plan: Plan, say: Say) -> Iterator[Finding]:

@@ -62,9 +62,6 @@ def _name_of(checked: Checked) -> _Name | None:
     return _Name(found["host"], namespace, repository, found["tag"], found["digest"] or "")
 
 
-# --- Repository, tag and digest --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Place:
     """The registry of one launch's image, and what OCI lists of it."""
@@ -131,9 +128,6 @@ def _image_of(name: _Name, image: Image, framework: str) -> Finding:
     text = f"{name} is {image.digest} now, and {name.digest} is wanted, as IMAGE or .images/{framework}.json say"
     mend = f"IMAGE={name}@{image.digest}\n# or push what was built here: {_push(name, framework)}"
     return fails(IMAGE, text, mend)
-
-
-# --- Platform --------------------------------------------------------------------------------------------------------
 
 
 def _platform_of(name: _Name, image: Image, checked: Checked) -> Finding:

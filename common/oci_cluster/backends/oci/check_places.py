@@ -85,8 +85,6 @@ class _Places:
         answer = self.tenancy.ask_all(f"list {what}", request, self.tenancy.places.jobs, **kwargs)
         return list(answer.value) if answer.is_given else []
 
-    # --- Object Storage
-
     def namespace(self) -> Iterator[Finding]:
         given, own = self.tenancy.places.namespace, str(self.tenancy.namespace.value)
         if given == own:
@@ -168,8 +166,6 @@ class _Places:
         mend = [f"WORK_DIR={self._work_dir(names[0])}", f"# or: {make}"] if names else [make]
         return fails(BUCKET, text, "\n".join(mend))
 
-    # --- Data Science
-
     def compartment(self) -> Finding:
         ocid = self.tenancy.places.jobs
         home = self.tenancy.compartment(ocid)
@@ -205,8 +201,6 @@ class _Places:
             return fails(PROJECT, f"{text}; there is {named}", f"PROJECT_OCID={others[0].id}")
         make = f"oci data-science project create --compartment-id {self.tenancy.places.jobs} --display-name clusters"
         return fails(PROJECT, text, into_settings("PROJECT_OCID", make))
-
-    # --- Logs, and the way to nodes
 
     def log_group(self, log: str) -> Finding:
         ocid = self.tenancy.places.log_group

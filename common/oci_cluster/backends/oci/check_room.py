@@ -80,8 +80,6 @@ class _Room:
     def _see(self, *what: str) -> str:
         return "\n".join(["# lets it be seen:", *(for_people(self._needed, one) for one in what)])
 
-    # --- Shapes
-
     def shapes(self, machines: Sequence[Machines]) -> Generator[Finding, None, list[Machines]]:
         """Yield whether the shapes are there; return those that may be, with the sizes OCI tells."""
         client = self._tenancy.client(oci.data_science.DataScienceClient)
@@ -127,8 +125,6 @@ class _Room:
             f"OCI does not tell which limit of Data Science, or quota, {nodes} would count against; see {_IN_CONSOLE}"
         )
         return unknown(LIMIT, text, "\n".join(lines))
-
-    # --- Hosts
 
     def hosts(self, machines: Machines) -> Iterator[Finding]:
         """Yield whether there are hosts: as reserved, else as Compute tells, an indication."""

@@ -166,8 +166,6 @@ class _Script:
         }
         return replace(self._plan, name=mark("name"), launch_id=mark("launch_id"), environment=environment)
 
-    # --- Storage -----------------------------------------------------------------------------------------------
-
     def _storage(self) -> dict[str, Any]:
         work_dir = self._plan.work_dir.rstrip("/")
         bucket = BUCKET.fullmatch(work_dir)
@@ -198,8 +196,6 @@ class _Script:
         if not names:
             raise SettingsError(f"{folder} has no file that would be sent; name another folder with --code")
         return [f"./{name}" for name in names]
-
-    # --- Requests ----------------------------------------------------------------------------------------------
 
     def _runs(self) -> dict[str, Any]:
         """Return the request that all runs are, and what those of a role have besides."""

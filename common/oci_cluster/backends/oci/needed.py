@@ -72,9 +72,6 @@ def at(compartment: str) -> str:
     return "tenancy" if compartment.startswith("ocid1.tenancy.") else f"compartment id {compartment}"
 
 
-# --- Identity --------------------------------------------------------------------------------------------------------
-
-
 def matching_rule(compartment: str) -> str:
     """Return the rule of the dynamic group of the Job Runs of *compartment*.
 
@@ -163,9 +160,6 @@ def same_statement(text: str) -> str:
     return "".join(part if part.startswith("'") else part.lower() for part in parts)
 
 
-# --- Storage ---------------------------------------------------------------------------------------------------------
-
-
 def lifecycle_rules(needed: Needed) -> list[JSON]:
     """Return our rules of the bucket: delete what is old, end uploads that were given up."""
     if not needed.keep_days:
@@ -175,9 +169,6 @@ def lifecycle_rules(needed: Needed) -> list[JSON]:
     old = {"name": OLD_CLUSTERS, "action": "DELETE", "timeAmount": needed.keep_days, "target": "objects"}
     given_up = {"name": OLD_UPLOADS, "action": "ABORT", "timeAmount": _UPLOAD_DAYS, "target": "multipart-uploads"}
     return [{**old, **usual, **names}, {**given_up, **usual}]
-
-
-# --- Out of settings -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

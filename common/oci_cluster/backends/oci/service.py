@@ -65,8 +65,6 @@ class Service:
         self._clock = clock
         self._sleep = sleep
 
-    # --- Who asks ------------------------------------------------------------------------------------------
-
     @cached_property
     def identity(self) -> tuple[dict[str, Any], Any]:
         """The SDK's configuration and signer, by the rules of oci-cli."""
@@ -169,8 +167,6 @@ class Service:
             raise SettingsError(
                 f"the key of this identity cannot be used ({config.get('key_file')}): {_first_line(error)}"
             ) from error
-
-    # --- Asking --------------------------------------------------------------------------------------------
 
     def call(
         self,

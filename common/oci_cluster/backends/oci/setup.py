@@ -130,12 +130,17 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
     access = Access(tenancy, needed, makes_groups=True)
     rule, has_runs = _found_nodes(access)
     lacking, unsure = _found_statements(access)
+    regions = tenancy.ask("look up the home region", tenancy.identity.list_region_subscriptions, tenancy.id).or_raise()
+    groups = []
+    if name := needed.log_group:
+        request = tenancy.client(oci.logging.LoggingManagementClient).list_log_groups
+        groups = tenancy.ask_all("list log groups", request, places.jobs, display_name=name).or_raise()
     return needed, Found(
         tenancy=tenancy.id,
         jobs=places.jobs,
         images=places.images,
         namespace=namespace,
-        home_region=_home_region(tenancy),
+        home_region=next(str(item.region_name) for item in regions if item.is_home_region),
         has_people=_has_people(access),
         nodes_rule=rule,
         has_runs=has_runs,
@@ -146,15 +151,9 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
         lifecycle=lifecycle,
         lifecycle_etag=etag,
         repositories=_found_repositories(tenancy, needed),
-        log_group=_found_log_group(tenancy, needed.log_group),
+        log_group=str(groups[0].id) if groups else "",
         subnet=subnet,
     )
-
-
-def _home_region(tenancy: Tenancy) -> str:
-    request = tenancy.identity.list_region_subscriptions
-    found = tenancy.ask("look up the home region", request, tenancy.id).or_raise()
-    return next(str(item.region_name) for item in found if item.is_home_region)
 
 
 def _has_people(access: Access) -> bool | None:
@@ -215,36 +214,32 @@ def _found_repositories(tenancy: Tenancy, needed: Needed) -> dict[str, str]:
     return found
 
 
-def _found_log_group(tenancy: Tenancy, name: str) -> str:
-    if not name:
-        return ""
-    request = tenancy.client(oci.logging.LoggingManagementClient).list_log_groups
-    found = tenancy.ask_all("list log groups", request, tenancy.places.jobs, display_name=name).or_raise()
-    return str(found[0].id) if found else ""
-
-
 # --- What is missing -------------------------------------------------------------------------------------------------
 
 
 def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
     """Return what is missing, in an order that works; *rules* are of ingress and egress."""
-    return [
-        *_people(needed, found),
-        *_nodes(needed, found),
-        *_repositories(needed, found),
-        *_log_group(needed, found),
-        *_bucket(needed, found),
-        *_policy(needed, found),
-        *_lifecycle(needed, found),
-        *(network_steps(found.subnet, rules) if found.subnet else ()),
-    ]
-
-
-def _people(needed: Needed, found: Found) -> Iterator[Step]:
+    steps = []
     if found.has_people is False:
         lines = ("nobody is in it yet: oci iam group add-user",)
         make = cli("iam group create", name=needed.people, description="Launch clusters", region=found.home_region)
-        yield Step(f"group {needed.people}", lines, make)
+        steps.append(Step(f"group {needed.people}", lines, make))
+    steps += _nodes(needed, found)
+    for name in needed.repositories:
+        home, item = found.repositories.get(name, ""), f"repository {name}"
+        if not home:
+            make = cli("artifacts container repository create", compartment_id=found.images, display_name=name)
+            steps.append(Step(item, (), make))
+        elif home != found.images:
+            steps.append(Step(item, problem=f"{item} is in another compartment: set IMAGES_COMPARTMENT_OCID={home}"))
+    if needed.log_group and not found.log_group:
+        where = {"compartment_id": found.jobs, "display_name": needed.log_group, "wait_for_state": "SUCCEEDED"}
+        steps.append(Step(f"log group {needed.log_group}", (), cli("logging log-group create", **where)))
+    if not found.bucket:
+        where = {"namespace": found.namespace, "compartment_id": found.jobs, "name": needed.bucket}
+        steps.append(Step(f"bucket {needed.bucket}", (), cli("os bucket create", **where)))
+    steps += [*_policy(needed, found), *_lifecycle(needed, found)]
+    return [*steps, *(network_steps(found.subnet, rules) if found.subnet else ())]
 
 
 def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
@@ -275,12 +270,6 @@ def _policy(needed: Needed, found: Found) -> Iterator[Step]:
     yield Step(item, tuple(lacking), command)
 
 
-def _bucket(needed: Needed, found: Found) -> Iterator[Step]:
-    if not found.bucket:
-        where = {"namespace": found.namespace, "compartment_id": found.jobs}
-        yield Step(f"bucket {needed.bucket}", (), cli("os bucket create", **where, name=needed.bucket))
-
-
 def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
     given = list(found.lifecycle or [])
     lacking = [rule for rule in lifecycle_rules(needed) if rule not in map(_as_ours, given)]
@@ -303,22 +292,6 @@ def _as_ours(rule: Mapping[str, Any]) -> JSON:
 def _lifecycle_line(rule: JSON) -> str:
     below = f" below {rule['objectNameFilter']['inclusionPrefixes'][0]}" if "objectNameFilter" in rule else ""
     return f"{rule['name']}: {rule['action']} {rule['target']}{below} after {rule['timeAmount']} days"
-
-
-def _repositories(needed: Needed, found: Found) -> Iterator[Step]:
-    for name in needed.repositories:
-        home, item = found.repositories.get(name, ""), f"repository {name}"
-        if not home:
-            where = {"compartment_id": found.images, "display_name": name}
-            yield Step(item, (), cli("artifacts container repository create", **where))
-        elif home != found.images:
-            yield Step(item, problem=f"{item} is in another compartment: set IMAGES_COMPARTMENT_OCID={home}")
-
-
-def _log_group(needed: Needed, found: Found) -> Iterator[Step]:
-    if needed.log_group and not found.log_group:
-        where = {"compartment_id": found.jobs, "display_name": needed.log_group, "wait_for_state": "SUCCEEDED"}
-        yield Step(f"log group {needed.log_group}", (), cli("logging log-group create", **where))
 
 
 def network_steps(subnet: Subnet, rules: Rules) -> Iterator[Step]:

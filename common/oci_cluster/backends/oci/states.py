@@ -49,9 +49,6 @@ _EXIT_CODE = re.compile(r"exit code (\d{1,3})\b")
 _CODES = {State.SUCCEEDED: ExitCode.OK, State.CANCELED: ExitCode.STOPPED, State.DELETED: ExitCode.LOST}
 
 
-# --- Jobs -----------------------------------------------------------------------------------------------------------
-
-
 def is_cluster(job: Any) -> bool:
     """Return whether a listed *job* is a cluster, and not deleted: anybody may write tags."""
     tags = job.freeform_tags or {}
@@ -149,9 +146,6 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Colle
     )
 
 
-# --- Job Runs -------------------------------------------------------------------------------------------------------
-
-
 def is_going(run: Any) -> bool:
     """Return whether *run* has not ended."""
     return run.lifecycle_state not in ENDED
@@ -224,9 +218,6 @@ def _state_of(name: str, run: Any) -> NodeState:
         is_waiting=is_waiting,
         accepted=run.time_accepted.strftime(_TIME) if run.time_accepted else "",
     )
-
-
-# --- Nodes that share one run with node groups ----------------------------------------------------------------------
 
 
 def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeState]:

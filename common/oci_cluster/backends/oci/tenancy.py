@@ -102,8 +102,6 @@ class Tenancy:
                 self._answers[key] = Answer(refusal=error)
         return self._answers[key]
 
-    # --- What several items are about
-
     @property
     def identity(self) -> Any:
         """The client of Identity."""

@@ -15,7 +15,6 @@ from oci_cluster.backends.oci import (
     check_network,
     check_places,
     check_room,
-    service,
 )
 from oci_cluster.backends.oci.needed import matching_rule
 from oci_cluster.errors import BackendError
@@ -144,14 +143,15 @@ def test_whose_rights_count_where_there_is_no_group(world: World) -> None:
 
 @pytest.fixture
 def whole(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(service, "Service", lambda _: world)
+    monkeypatch.setattr(check, "Service", lambda _: world)
+    monkeypatch.setattr(check, "of_settings", lambda *_: iter(()))
     for part in (check_image, check_room):  # which have tests of their own
         monkeypatch.setattr(part, "findings", lambda *_: iter(()))
     return world
 
 
 def looked(world: World, **given: str) -> dict[str, Finding]:
-    return {one.item: one for one in check.of_tenancy(world.checked(**given))}
+    return {one.item: one for one in check.findings(world.checked(**given), print)}
 
 
 def test_the_whole_tenancy(whole: World) -> None:
