@@ -12,9 +12,9 @@ from doc_pages import ROOT
 
 from oci_cluster.backends.oci import refusals
 from oci_cluster.backends.oci.needed import needed_of, statements
-from oci_cluster.backends.oci.security_rules import ALL_TCP, node_ports
+from oci_cluster.backends.oci.security_rules import ALL_TCP, ports_of
 from oci_cluster.contract.cluster import State
-from oci_cluster.contract.config import framework_defaults, framework_words
+from oci_cluster.contract.config import framework_words
 
 
 def section(page: str, heading: str) -> str:
@@ -30,11 +30,10 @@ def rows(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table[0].splitlines()[2:]]
 
 
-def ports_of(folder: Path) -> tuple[str, str]:
+def told_ports(folder: Path) -> tuple[str, str]:
     """Return names and numbers of the ports that nodes need of each other, as the page writes them."""
     names = framework_words(folder, "NODE_PORTS")
-    given = framework_defaults(folder)
-    found = node_ports({**given, "NODE_PORTS": ",".join(names)})
+    found = ports_of(folder.parent, folder.name, {})
     if found == [ALL_TCP]:
         return "", "all"
     return " ".join(names), ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
@@ -49,7 +48,7 @@ def test_rules_between_nodes_are_those_that_setup_makes() -> None:
     }
     folders = {path.parent.name: path.parent for path in ROOT.glob("*/start-master.sh")}
     assert {name: (found["names"] or "", found["ports"]) for name, found in told.items() if found} == {
-        name: ports_of(folder) for name, folder in folders.items()
+        name: told_ports(folder) for name, folder in folders.items()
     }
 
 

@@ -48,7 +48,7 @@ Chain = Callable[[str], Sequence[Ancestor]]
 
 
 class Access:
-    """Judges the groups and policies of a tenancy; with *makes_groups*, those that are needed count as there."""
+    """Judges the groups and policies of a tenancy. *makes_groups*: missing groups will be made."""
 
     def __init__(self, tenancy: Tenancy, needed: Needed, *, makes_groups: bool = False) -> None:
         self.tenancy = tenancy
@@ -168,7 +168,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Caller:
-    """The subject of a request: all its groups, and the values that conditions can ask for."""
+    """The subject of a request: its groups, and values that conditions ask for."""
 
     kind: str
     names: frozenset[str]

@@ -154,7 +154,7 @@ class OciBackend:
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
-        """Start *nodes*: in a Job that is made for them, or in the one that is there."""
+        """Start *nodes*, the first ones in a new Job."""
         if job := plan.placed.get("job"):
             where = {name: plan.placed[name] for name in ("compartment", "project")}
             settings = {**where, "tags_given": tags_given(plan.environment)}
@@ -274,7 +274,7 @@ class OciBackend:
         return found
 
     def _nodes_of_group(self, cluster: Cluster, whole: NodeState, own: Sequence[Any]) -> list[NodeState] | None:
-        """Return nodes that share one run; None for a Job that no launch has made."""
+        """Return nodes that share one run; None if no launch made the Job."""
         try:
             plan = self.load(cluster)
         except UsageError:
@@ -307,7 +307,7 @@ class OciBackend:
         """Do nothing: its Job stays until somebody removes it."""
 
     def why_fixed(self, cluster: Cluster) -> str:
-        """Return why the nodes of *cluster* stay; empty where they can be added and ended."""
+        """Return why nodes cannot be added or ended; empty where they can."""
         why = "cannot grow or shrink: the service starts its nodes (OCI_JOB_STYLE=multinode)"
         return why if _is_multinode(cluster) else ""
 
@@ -325,7 +325,7 @@ class OciBackend:
         """Do nothing: a Job that has ended costs nothing, and can be looked at."""
 
     def remove(self, cluster: Cluster, say: Say) -> None:
-        """Remove the Job and runs of *cluster*; of one that was found, its files too."""
+        """Remove the Job and runs of *cluster*, and its files if it was found."""
         with self._jobs.service.cleaning_up():
             if not cluster.handle:
                 self._remove_launched(cluster, say)

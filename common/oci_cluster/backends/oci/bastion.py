@@ -60,7 +60,7 @@ class Session:
 
 
 class Sessions:
-    """Sessions of one way to a port; *name* is theirs alone, and *bastion* an OCID."""
+    """Sessions of one way; no other way has this *name*, and *bastion* is an OCID."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Sessions:
         self.allowed_from = [str(cidr) for cidr in found.client_cidr_block_allow_list or []]
 
     def _call(self, what: str, operation: str, *args: Any, **kwargs: Any) -> Any:
-        """Do as :meth:`Service.call`; once more where a token has expired, and may be renewed in its file."""
+        """Call the service; once more after a 401, as the token's file may be new."""
 
         def call() -> Any:
             return self._service.call(what, getattr(self._service.bastion, operation), *args, **kwargs)
@@ -177,7 +177,7 @@ class Sessions:
             raise StoppedError("stopped before the session of the bastion was ready")
 
     def _place(self, session: Any) -> tuple[str, int]:
-        """Return host and port of a session: nothing else is taken of its command line."""
+        """Return host and port of a session, all that is taken of its command."""
         said = str((session.ssh_metadata or {}).get("command", ""))
         usual = f"host.bastion.{self._service.region}.oci.{self._service.domain}"
         if not said:
@@ -253,7 +253,7 @@ def end_sessions(sessions: Sessions) -> None:
 
 
 def host_keys(said: str) -> tuple[str, ...]:
-    """Return the bastion's host keys: of OpenSSH's lines, or of one bare key in base64."""
+    """Return the bastion's host keys: lines of OpenSSH, or one bare key."""
     if not said.strip():
         return ()
     found = tuple(" ".join(key.split()) for line in said.splitlines() for key in _KEY.findall(line.strip()))

@@ -1,4 +1,4 @@
-"""Checks a launch on OCI: what can be told without asking anybody, then what the tenancy has."""
+"""Checks a launch on OCI: first without asking anybody, then in the tenancy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ITEMS = ("image name", "shape", "code", "environment", "arguments")
 
 
 def findings(checked: Checked, say: Say) -> Iterator[Finding]:
-    """Yield what is found of a launch; of the tenancy nothing but that it does not know the caller."""
+    """Yield what is found of a launch; OCI must know the caller for most."""
     yield from of_settings(checked, say)
     tenancy = Tenancy(Service(service_environ(checked.given)), checked.given)
     who = check_places.credentials(tenancy)
@@ -61,7 +61,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
 
 
 def of_settings(checked: Checked, say: Say) -> Iterator[Finding]:
-    """Yield what is known of image, machines and code; *say* is told what a launch would say."""
+    """Yield what is known of image, machines and code; *say* is told of the code."""
     plan = checked.plan
     if plan is None:
         yield from (unknown(item, _UNSEEN) for item in _ITEMS)
@@ -93,7 +93,7 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
 
 
 def _region(given: Mapping[str, str]) -> tuple[str, str]:
-    """Return the region that will be asked; or an empty text, and why it is not known."""
+    """Return the region that will be asked; or nothing, and why."""
     try:
         return region_named(Service(service_environ(given)).region), ""
     except SettingsError as error:
@@ -101,7 +101,7 @@ def _region(given: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _shapes(settings: Mapping[str, Any], checked: Checked) -> Iterator[Finding]:
-    """Yield what is known of the machines; one line for those that are the same."""
+    """Yield what is known of the machines, one line for equal ones."""
     plan = checked.plan
     roles = [node.role for node in plan.nodes] if plan else []
     machines: dict[str, list[str]] = {}

@@ -115,7 +115,7 @@ class _Place:
 
 
 def _push(name: _Name, framework: str) -> str:
-    """Return the command that pushes *name*: our own, or docker's for an image of somebody else."""
+    """Return the command that pushes *name*: make for ours, docker for others."""
     folder, _, last = f"{name.host}/{name.namespace}/{name.repository}".rpartition("/")
     return f"make push-{framework} REGISTRY={folder} TAG={name.tag}" if last == framework else f"docker push {name}"
 

@@ -61,7 +61,7 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
 
 @dataclass(frozen=True)
 class _Network:
-    """The subnet of one launch, as the SDK has it; None where it is not seen."""
+    """The subnet of one launch, of the SDK's model; None if not seen."""
 
     checked: Checked
     tenancy: Tenancy
@@ -70,7 +70,7 @@ class _Network:
     # --- Which subnet
 
     def kind(self) -> Finding:
-        """Return whether it is regional and private: nodes have no public addresses, in any domain."""
+        """Return whether it is regional and private, as nodes have no public addresses."""
         subnet = self.subnet
         named = f"{subnet.display_name} {subnet.id}"
         if subnet.lifecycle_state not in ALIVE:
@@ -96,7 +96,7 @@ class _Network:
         return ""
 
     def _new_subnet(self) -> str:
-        """Return how to make a private subnet beside this one, with a way out that is there."""
+        """Return how to make a private subnet with the VCN's way out."""
         subnet = self.subnet
         block = self._free_block(ip_network(subnet.cidr_block).prefixlen)
         if block is None:
@@ -118,7 +118,7 @@ class _Network:
         return {"compartment_id": self.subnet.compartment_id, "vcn_id": self.subnet.vcn_id}
 
     def _all(self, what: str) -> list[Any]:
-        """Return all things of a kind that are seen in the VCN, and in the subnet's compartment."""
+        """Return all things of a kind in the VCN that are seen."""
         request, where = getattr(self.tenancy.network, f"list_{what.lower().replace(' ', '_')}"), self._where
         args = () if what == "network security groups" else (where.pop("compartment_id"),)
         return self.tenancy.ask_all(f"list {what}", request, *args, **where).value or []
@@ -180,7 +180,7 @@ class _Network:
         return fails(ROUTE, text, self._new_route(table))
 
     def _gateway(self, rule: Any) -> Finding | str:
-        """Return where *rule* leads; a finding where nothing passes, ``?`` and why where that is not seen."""
+        """Return where *rule* leads: a finding if nothing passes, ``?`` and why if unseen."""
         ocid, kind, network = rule.network_entity_id, _kind_of(rule), self.tenancy.network
         requests = {"natgateway": network.get_nat_gateway, "servicegateway": network.get_service_gateway}
         if kind not in requests:
@@ -286,7 +286,7 @@ def _kind_of(rule: Any) -> str:
 
 
 def _is_way_out(rule: Any) -> bool:
-    """Return whether *rule* may lead to all that nodes need; an internet gateway does not."""
+    """Return whether *rule* may lead to all that nodes need."""
     if rule.destination_type == _SERVICES:
         return str(rule.destination).startswith(_OF_SERVICES)
     return (rule.destination or rule.cidr_block) == _ANYWHERE and _kind_of(rule) != "internetgateway"
@@ -300,7 +300,7 @@ def _allows_services(rule: JSON) -> bool:
 
 
 def _near(there: Sequence[JSON], lacking: Sequence[JSON]) -> Iterator[str]:
-    """Yield why a rule with the right ports is not the one that is missing."""
+    """Yield why a rule with the right ports is not enough."""
     for wanted in lacking:
         end = "source" if "source" in wanted else "destination"
         for given in there:
@@ -323,5 +323,5 @@ def _commands(subnet: Subnet, rules: tuple[list[JSON], list[JSON]]) -> str:
 
 
 def _spliced(line: str, what: str, variable: str) -> str:
-    """Return a line for a shell in which *variable* stands for *what*, a quoted word."""
+    """Return a line for a shell with *variable* in the place of *what*."""
     return line.replace(what, f"'\"${variable}\"'")

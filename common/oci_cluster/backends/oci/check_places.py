@@ -1,4 +1,4 @@
-"""Checks that the settings name things that are there: compartment, project, bucket, log group, bastion."""
+"""Checks that compartment, project, bucket, log group and bastion are there."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Places:
         return self.tenancy.client(oci.data_science.DataScienceClient)
 
     def _others(self, what: str, request: Any, **kwargs: Any) -> list[Any]:
-        """Return others of a kind in the compartment of the Jobs; none where that is not seen."""
+        """Return others of a kind that are seen in the Jobs' compartment."""
         answer = self.tenancy.ask_all(f"list {what}", request, self.tenancy.places.jobs, **kwargs)
         return list(answer.value) if answer.is_given else []
 
@@ -241,5 +241,5 @@ class _Places:
 
 
 def into_settings(name: str, command: str) -> str:
-    """Return a line for a shell that makes something, and writes its OCID into ``config.env``."""
+    """Return a shell's line that makes something, and adds its OCID to ``config.env``."""
     return f'made=$({command} --query data.id --raw-output) && echo "{name}=$made" >>config.env'

@@ -1,4 +1,4 @@
-"""Checks shapes for Jobs, and hosts of Compute; limits only a person can look up."""
+"""Checks shapes for Jobs and hosts of Compute; people look limits up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SEE_RESERVATION = "read compute-capacity-reservations in tenancy"
 
 @dataclass(frozen=True)
 class Machines:
-    """Nodes of one shape and size, each of so many OCPUs and GB; 0 is not known."""
+    """Nodes of one shape and size, OCPUs and GB of each; 0 is unknown."""
 
     shape: str
     nodes: int
@@ -81,7 +81,7 @@ class _Room:
         return "\n".join(["# lets it be seen:", *(for_people(self._needed, one) for one in what)])
 
     def shapes(self, machines: Sequence[Machines]) -> Generator[Finding, None, list[Machines]]:
-        """Yield whether the shapes are there; return those that may be, with the sizes OCI tells."""
+        """Yield whether shapes are there; return those that may be, with OCI's sizes."""
         client = self._tenancy.client(oci.data_science.DataScienceClient)
         answer = self._tenancy.ask_all("list the shapes of Jobs", client.list_job_shapes, self._tenancy.places.jobs)
         if not answer.is_given:
@@ -110,7 +110,7 @@ class _Room:
         return of_roles or ["SHAPE"]
 
     def limits(self, machines: Sequence[Machines]) -> Finding:
-        """Return how a person looks limits up: OCI does not tell which a shape counts against."""
+        """Return how a person looks limits up, which OCI does not tell of shapes."""
         tenancy = self._tenancy
         about, every = {"service_name": "data-science"}, tenancy.id or "<OCID of the tenancy>"
         left = cli("limits resource-availability get", **about, compartment_id=tenancy.places.jobs)

@@ -198,7 +198,7 @@ class _Script:
         return [f"./{name}" for name in names]
 
     def _runs(self) -> dict[str, Any]:
-        """Return the request that all runs are, and what those of a role have besides."""
+        """Return the fields of all runs, and those of each role besides."""
         job = self._set("job")
         more: dict[str, JSON] = {"MAIN": {}}
         if not self._is_runs:
@@ -235,7 +235,7 @@ class _Script:
         return {**body, "freeformTags": {**given, **{name: text for name, text in tags.items() if name in given}}}
 
     def _texts(self, body: JSON, prefix: str) -> dict[str, str]:
-        """Return the fields with structure, which are given as files: the key must not be a word."""
+        """Return the fields that are given as files: the key must not be a word."""
         return {
             f"{prefix}{_option(name)}.json": self._set.in_text(json.dumps(value, indent=2))
             for name, value in body.items()

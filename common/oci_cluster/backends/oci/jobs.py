@@ -128,7 +128,7 @@ class Jobs:
         return found
 
     def is_settling(self, job: str) -> bool:
-        """Return whether *job* is so new that not all of the service may know of it."""
+        """Return whether *job* is new, and may not be known everywhere."""
         return self._clock() < self._settles_at(job)
 
     def _settles_at(self, job: str) -> float:
@@ -150,7 +150,7 @@ class Jobs:
         return self._seen.furthest(whole)
 
     def run_of_groups(self, job: str) -> list[Any]:
-        """Return the run that this launcher has made in *job*, with its groups, which no list tells."""
+        """Return the run that this launcher made in *job*: lists tell no groups."""
         created = list(self.created(job).values())
         run = self.run(created[0]) if created else None
         return [] if run is None else [run]
@@ -172,7 +172,7 @@ class Jobs:
         return found
 
     def _looked_for(self, run: str, found: Sequence[Any]) -> list[Any]:
-        """Return *found* with the present state of *run*, which no list has; or without it."""
+        """Return *found* with the present state of *run*, or without it."""
         others = [other for other in found if other.id != run]
         self._seen.missing_s(run, is_listed=True)  # as often as this it is asked for
         if (whole := self.run(run)) is not None:
@@ -194,7 +194,7 @@ class Jobs:
             raise
 
     def created(self, job: str) -> Mapping[str, str]:
-        """Return the runs that this launcher has created in *job*, by node: lists may lag."""
+        """Return the runs that this launcher created in *job*, which lists may lack."""
         return self._created.get(job, {})
 
     # --- What is made --------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Jobs:
         self._cancel_until(job, lambda: True)
 
     def remove(self, job: str) -> None:
-        """End every run of *job*, then delete it; one that is gone is no error."""
+        """End every run of *job*, and delete it if it is there."""
         if job not in self._deleted:
             self._cancel_until(job, lambda: self._delete(job))
             self._deleted.add(job)
@@ -291,7 +291,7 @@ class Jobs:
             self._sleep(delay)
 
     def remove_of_launch(self, name: str, launch_id: str) -> bool:
-        """Remove the Job *name* of a launch, which may appear late; return whether it did."""
+        """Remove a launch's Job *name*, which may appear late; return whether it did."""
         deadline = self._clock() + _APPEARS_S
         for delay in poll_delays(5.0, first_s=0.5):
             own = [job for job in self.listed(display_name=name) if job.freeform_tags[TAG_LAUNCH] == launch_id]

@@ -21,8 +21,8 @@ OLD_CLUSTERS, OLD_UPLOADS = "oci-cluster-old-clusters", "oci-cluster-old-uploads
 # An upload in parts that is a week old has been given up: no node lives so long without a TTL of its own. Chosen.
 _UPLOAD_DAYS = 7
 _DEFAULTS = {row.name: row.default or "" for row in TENANCY_SETTINGS}
-_REGISTRY = re.compile(r"[a-z0-9.-]+(:\d+)?/(?P<namespace>[a-z0-9_-]+)(/(?P<path>[a-z0-9._/-]+))?")
-_IMAGE = re.compile(r"[a-z0-9.-]+(:\d+)?/[a-z0-9_-]+/(?P<repository>[a-z0-9._/{}-]+?)(:[A-Za-z0-9._-]+)?(@sha256:.*)?")
+_REGISTRY = re.compile(r"[a-z0-9.-]+(:\d+)?/(?P<namespace>[a-z0-9_-]+)(/(?P<part>[a-z0-9._/-]+))?")
+_IMAGE = re.compile(r"[a-z0-9.-]+(:\d+)?/[a-z0-9_-]+/(?P<part>[a-z0-9._/{}-]+?)(:[A-Za-z0-9._-]+)?(@sha256:.*)?")
 # What may stand in a statement between quotation marks: nothing that ends them, or begins another condition. A star is
 # a pattern there.
 _QUOTED = re.compile(r"[^'\"*{}\x00-\x1f]{1,255}")
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of a policy, what fails without it, and whose it is: ``service``, ``nodes`` or ``people``."""
+    """A statement of a policy, what fails without it, and its subject."""
 
     text: str
     why: str
@@ -161,7 +161,7 @@ def same_statement(text: str) -> str:
 
 
 def lifecycle_rules(needed: Needed) -> list[JSON]:
-    """Return our rules of the bucket: delete what is old, end uploads that were given up."""
+    """Return our rules of the bucket for old objects and uploads."""
     if not needed.keep_days:
         return []
     names = {"objectNameFilter": {"inclusionPrefixes": [f"{needed.prefix}/"]}} if needed.prefix else {}
@@ -244,7 +244,7 @@ def _repositories(read: SettingsReader, frameworks: Sequence[str]) -> tuple[str,
     """Return the repositories of the images: as ``IMAGE`` says, else below ``REGISTRY``."""
     if image := read.value("IMAGE", _image, ""):
         return tuple(dict.fromkeys(image.replace("{framework}", name) for name in frameworks))
-    path = read.value("REGISTRY", _registry)
+    path = (read.value("REGISTRY", _registry) or "").strip("/")
     return tuple("/".join(filter(None, (path, name))) for name in frameworks)
 
 
@@ -253,6 +253,8 @@ _compartment = matching(
     "the OCID of a compartment, such as ocid1.compartment.oc1..aaaa",
 )
 _group = matching(_GROUP, "a group's name, such as data-scientists, or my-domain/data-scientists")
+_registry = matching(_REGISTRY, "a registry of OCI, such as iad.ocir.io/<namespace>/training")
+_image = matching(_IMAGE, "an image, such as iad.ocir.io/<namespace>/training/{framework}:1")
 _name = matching(_NAME, "a name of letters, digits, dots, underscores and hyphens")
 
 
@@ -261,17 +263,3 @@ def _work_dir(text: str) -> dict[str, str]:
     if not found or not all(_QUOTED.fullmatch(part) for part in (found["bucket"], found["prefix"] or "x")):
         raise ValueError(f"'{text}' is not a place in a bucket, such as oci://clusters@<namespace>/team-a/work")
     return {"bucket": found["bucket"], "prefix": (found["prefix"] or "").strip("/")}
-
-
-def _registry(text: str) -> str:
-    found = _REGISTRY.fullmatch(text)
-    if not found:
-        raise ValueError(f"'{text}' is not a registry of OCI, such as iad.ocir.io/<namespace>/training")
-    return (found["path"] or "").strip("/")
-
-
-def _image(text: str) -> str:
-    found = _IMAGE.fullmatch(text)
-    if not found:
-        raise ValueError(f"'{text}' is not an image, such as iad.ocir.io/<namespace>/training/{{framework}}:1")
-    return found["repository"]

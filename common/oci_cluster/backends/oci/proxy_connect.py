@@ -43,7 +43,7 @@ def connect(host: str, port: int, proxy: str) -> socket.socket:
 
 
 def _ask(connection: socket.socket, place: str, url: SplitResult) -> str:
-    """Ask the proxy for *place*; read all of its answer, and return the first line."""
+    """Ask the proxy for *place*; return the first line of its whole answer."""
     lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
     if url.username:
         words = f"{unquote(url.username)}:{unquote(url.password or '')}"

@@ -10,7 +10,7 @@ _UNSEEN = {"NotAuthorizedOrNotFound", "NotFound", "RelatedResourceNotAuthorizedO
 
 
 class ServiceError(ClusterError):
-    """A refusal of a service, or its silence: HTTP *status*, 0 without an answer, and its own *code*."""
+    """A service's refusal with HTTP *status* and *code*, or its silence, *status* 0."""
 
     def __init__(self, message: str, *, status: int = 0, code: str = "", exit_code: int = ExitCode.UNAVAILABLE) -> None:
         super().__init__(message, exit_code=exit_code)
@@ -19,12 +19,12 @@ class ServiceError(ClusterError):
 
     @property
     def is_final(self) -> bool:
-        """Whether the service has refused for good: nothing has been done."""
+        """True if the service has refused for good: nothing has been done."""
         return 400 <= self.status < 500 and self.status != 429
 
     @property
     def is_of_the_unseen(self) -> bool:
-        """Whether the thing is not there, or the caller may not know of it."""
+        """True if the thing is not there, or not for the caller."""
         return self.status in {400, 404} and self.code in _UNSEEN
 
 

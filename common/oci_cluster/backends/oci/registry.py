@@ -69,7 +69,7 @@ class Registry:
         self._token = ""
 
     def image(self, repository: str, reference: str) -> Any:
-        """Return, as ``data``, the image of a *repository*, with its namespace, by tag or digest."""
+        """Return the image of *repository*, with its namespace, as ``data``."""
         answer, body = self._get(f"/v2/{repository}/manifests/{reference}", accept=", ".join(_MANIFESTS))
         digest = answer.headers.get("docker-content-digest", "")
         manifest = _object(body)
@@ -120,7 +120,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _platform(about: Mapping[str, Any]) -> str:
-    """Return the platform that a configuration or entry is of; empty where it is none."""
+    """Return the platform of a configuration or entry; empty if there is none."""
     words = [str(about.get(name, "")) for name in ("os", "architecture")]
     # What builders add to a list besides images, such as where they come from, is of the platform unknown/unknown.
     return "/".join(words) if all(map(_WORD.fullmatch, words)) and "unknown" not in words else ""

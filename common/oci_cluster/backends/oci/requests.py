@@ -87,7 +87,7 @@ def characters_of(environment: Mapping[str, str]) -> int:
 
 
 def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str, str]:
-    """Return the environment of the Job of *plan*; raise SettingsError where it is too large."""
+    """Return the environment of the Job of *plan*; SettingsError if it is too large."""
     environment = {
         **{name: text for name, text in plan.environment.items() if name != "CODE_DIR"},
         **({"CODE_URI": code_uri} if code_uri else {}),  # else the image's own, in /code
@@ -116,7 +116,7 @@ def with_subnet(body: JSON, cidr: str) -> JSON:
 
 
 def tags_of(plan: Plan, given: Mapping[str, str], node: str = "") -> dict[str, str]:
-    """Return the free-form tags of the Job of *plan*, or of the run of *node*."""
+    """Return the free-form tags of a Job, or of the run of *node*."""
     return {
         **given,
         TAG_NAME: plan.name,
@@ -172,7 +172,7 @@ def job_runs(plan: Plan, settings: Mapping[str, Any], root: Path) -> dict[str, J
 
 
 def job_run(plan: Plan, settings: Mapping[str, Any], node: Node, root: Path) -> JSON:
-    """Return the body of the Job Run of one *node*, with its machine where that is not the Job's."""
+    """Return the body of the Job Run of *node*, with a machine unlike the Job's."""
     machines, given = settings.get("machines", {}), settings["tags_given"]
     machine = machines.get(node.role)
     return _render(
@@ -189,7 +189,7 @@ def job_run(plan: Plan, settings: Mapping[str, Any], node: Node, root: Path) -> 
 
 @lru_cache(maxsize=1)
 def _templates(folder: Path) -> Any:
-    """Return the environment of the templates in *folder*: once, not for each of a thousand nodes."""
+    """Return the templates of *folder*, parsed once for a thousand nodes."""
     import jinja2  # noqa: PLC0415 - only there once the launcher's packages for OCI are
 
     return jinja2.Environment(  # noqa: S701 - JSON, not HTML: every value goes through tojson

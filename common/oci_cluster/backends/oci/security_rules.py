@@ -32,7 +32,7 @@ class SecurityList:
 
 @dataclass(frozen=True)
 class Subnet:
-    """A subnet, its security lists, and one of ours that it does not have yet."""
+    """A subnet, its security lists, and one of ours that is not attached."""
 
     id: str
     cidr: str
@@ -49,31 +49,20 @@ class Subnet:
 
 
 def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:
-    """Return a rule: TCP ports *first* to *last*, ``ingress`` from *cidr* or ``egress`` to it."""
+    """Return a rule for TCP ports *first* to *last* from or to *cidr*."""
     end = "source" if direction == "ingress" else "destination"
     ports = {"destinationPortRange": {"min": first, "max": last}}
     place = {end: cidr, f"{end}Type": "CIDR_BLOCK"}
     return {"description": description, **place, "protocol": "6", "isStateless": False, "tcpOptions": ports}
 
 
-def node_ports(settings: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Return the ports between nodes, by settings that ``NODE_PORTS`` names; without it all."""
-    names = [name for name in settings.get("NODE_PORTS", "").split(",") if name]
-    found = []
-    for name in names:
-        first, _, last = settings.get(name, "").partition(":")
-        found.append((int(first), int(last or first)))
-    return found or [ALL_TCP]
-
-
 def ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Return the ports between nodes of the framework *name*, by the settings *given*."""
-    folder = root / name
-    names = framework_words(folder, "NODE_PORTS")
-    defaults = framework_defaults(folder)
+    """Return the ports between nodes of the framework *name*: of ``NODE_PORTS``, else all."""
+    names, defaults = framework_words(root / name, "NODE_PORTS"), framework_defaults(root / name)
     own = {key: given.get(key) or defaults.get(key, "") for key in names}
+    spans = [(first, last or first) for first, _, last in (text.partition(":") for text in own.values())]
     try:
-        return node_ports({**own, "NODE_PORTS": ",".join(names)})
+        return [(int(first), int(last)) for first, last in spans] or [ALL_TCP]
     except ValueError as error:
         said = ", ".join(f"{key}={text}" for key, text in own.items())
         raise SettingsError(f"{name}: {said}: {error}; ports are a number or first:last") from error
@@ -95,9 +84,7 @@ def _without_covered(rules: Sequence[JSON]) -> list[JSON]:
     """Return *rules* without those that another one of them makes needless."""
     found: list[JSON] = []
     for number, one in enumerate(rules):
-        others = [*found, *rules[number + 1 :]]
-        wider = [other for other in others if allows(other, one)]
-        if not wider:
+        if not any(allows(other, one) for other in (*found, *rules[number + 1 :])):
             found.append(one)
     return found
 

@@ -106,7 +106,7 @@ class Service:
         return str(self.identity[0]["region"])
 
     def forget_identity(self) -> None:
-        """Read the identity anew at the next request: a session's token is renewed in its file."""
+        """Read the identity anew at the next request: tokens are renewed in files."""
         self.__dict__.pop("identity", None)
         self.clients.clear()
 
@@ -248,7 +248,7 @@ class Service:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield seconds between tries, growing and spread, so that many do not come back together."""
+    """Yield seconds between tries, growing, and spread so that many do not coincide."""
     longest = _FIRST_PAUSE_S
     while True:
         yield random.uniform(longest / 2, longest)  # noqa: S311 - no secret

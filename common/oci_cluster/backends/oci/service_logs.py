@@ -1,4 +1,4 @@
-"""Copies nodes' logs out of OCI Logging, where lines come late, out of order and twice."""
+"""Logs of nodes from OCI Logging, whose lines come late, out of order and twice."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class ServiceLogs:
             self._release(is_all=True)
 
     def _say_if_empty(self, say: Say) -> None:
-        """Say why there may be no line at all: every node that has run has printed some."""
+        """Say why there may be no line, as every node that ran printed some."""
         if self._has_run and not any(node.has_lines for node in self._nodes.values()):
             say(
                 "OCI Logging has no line of any node: ask for the policy: allow dynamic-group <the runs'> to use"
@@ -234,7 +234,7 @@ class _NodeLog:
 
 
 class _Seen:
-    """The lines of a run that have come, as far back as any is looked for again."""
+    """The lines of a run, as far back as any is looked for again."""
 
     # A bucket of keys for each minute: as many as a log has lines in that time.
     _BUCKET_S = 60
@@ -284,7 +284,7 @@ class Line(NamedTuple):
 
 
 class LogSearch:
-    """Searches the lines of runs in one log *group*, of *compartment* where OCI does not tell."""
+    """Searches lines of runs in a log *group*; *compartment* is a fallback."""
 
     def __init__(
         self, service: Service, compartment: str, group: str, wall_clock: Callable[[], float] = time.time
@@ -301,7 +301,7 @@ class LogSearch:
         return self._wall_clock() - (MAX_SKEW_S if self._ahead_s is None else self._ahead_s)
 
     def lines(self, runs: Sequence[str], start: float) -> Iterator[Line]:
-        """Yield what *runs* have printed since *start*, in the order of time, one page at once."""
+        """Yield what *runs* have printed since *start*, in the order of time."""
         query = f'search "{self._place_of_group()}" | where {_sources(runs)} | sort by datetime asc'
         # The clocks of this machine and of nodes may be behind the service's.
         end_ms = int((self._wall_clock() + 2 * MAX_SKEW_S) * 1000)
@@ -366,7 +366,7 @@ def _written(ms: int) -> str:
 
 
 def _line(found: Mapping[str, Any], runs: Sequence[str]) -> Line | None:
-    """Return what a search has *found* as a line of one of *runs*; None if it is nobody's."""
+    """Return a result of a search as a line of one of *runs*, or None."""
     content = found.get("logContent") or {}
     source = str(content.get("source") or "")
     run = runs[0] if len(runs) == 1 else next((run for run in runs if source.endswith(run)), None)

@@ -74,7 +74,7 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
 
 
 def read_settings(plan: Plan, root: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the same, and what is wrong: a value of that is of no use."""
+    """Return the settings, and what is wrong; those are of no use."""
     # One setting for the images of all frameworks.
     image_name = pushed_image(plan.settings["IMAGE"].replace("{framework}", plan.framework), plan.framework, root)
     read = SettingsReader({**plan.settings, "IMAGE": image_name})
@@ -95,7 +95,7 @@ def tags_given(texts: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Jump:
-    """A host of the user's for ssh; empty or 0 is left to ssh's own configuration."""
+    """A host of the user's; what is empty or 0, ssh's configuration says."""
 
     user: str = ""
     host: str = ""
@@ -103,7 +103,7 @@ class Jump:
 
 
 def way_settings(given: Mapping[str, str]) -> Jump | str:
-    """Return the way to nodes by the settings *given*: the user's host, or the OCID of a bastion."""
+    """Return the way to nodes: a host of the user's, or a bastion's OCID."""
     read = SettingsReader(given)
     jump, bastion = read.value("SSH_JUMP", _jump, Jump()), read.value("BASTION_ID", _bastion, "")
     read.check()
@@ -235,12 +235,12 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
 
 
 def matching(pattern: re.Pattern[str], what: str) -> Callable[[str], str]:
-    """Return a parser of texts that *pattern* matches; *what* is its name for people."""
+    """Return a parser by *pattern* and its group ``part``; *what* is for people."""
 
     def parse(text: str) -> str:
-        if not pattern.fullmatch(text):
+        if not (found := pattern.fullmatch(text)):
             raise ValueError(f"'{text}' is not {what}")
-        return text
+        return found["part"] or "" if "part" in pattern.groupindex else text
 
     return parse
 

@@ -102,7 +102,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Step:
-    """A thing that is missing, and the words of oci-cli that make it; or why a person must."""
+    """A missing thing: oci-cli's words that make it, or why a person must."""
 
     item: str
     lines: tuple[str, ...] = ()
@@ -218,7 +218,7 @@ def _found_repositories(tenancy: Tenancy, needed: Needed) -> dict[str, str]:
 
 
 def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
-    """Return what is missing, in an order that works; *rules* are of ingress and egress."""
+    """Return what is missing, in an order that works."""
     steps = []
     if found.has_people is False:
         lines = ("nobody is in it yet: oci iam group add-user",)
@@ -390,7 +390,7 @@ class Setup:
         return needed, found, steps_of(needed, found, rules)
 
     def apply(self, steps: Sequence[Step], say: Say) -> None:
-        """Have oci-cli make all *steps*, or none where a person must make one; wait until it is seen."""
+        """Have oci-cli make *steps*, if it can make all; wait until they are seen."""
         if problems := [step.problem for step in steps if step.problem]:
             raise SettingsError("; ".join(problems))
         new_list = ""
@@ -508,7 +508,7 @@ def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
 
 
 def for_administrator(needed: Needed, places: Places, cidr: str, rules: Callable[[str], Rules]) -> str:
-    """Return all that is needed for an administrator; a line without # is as OCI takes it."""
+    """Return all that an administrator needs; OCI takes lines without # as they are."""
     ingress, egress = rules(cidr or _SOME_CIDR)
     lines = [f"# Group of those who launch: {needed.people}"]
     lines += [f"# Dynamic group {needed.nodes}, its matching rule:", matching_rule(places.jobs)]

@@ -50,7 +50,7 @@ _CODES = {State.SUCCEEDED: ExitCode.OK, State.CANCELED: ExitCode.STOPPED, State.
 
 
 def is_cluster(job: Any) -> bool:
-    """Return whether a listed *job* is a cluster, and not deleted: anybody may write tags."""
+    """Return whether a listed *job* is a cluster: anybody may write its tags."""
     tags = job.freeform_tags or {}
     has_launch = _LAUNCH_ID.fullmatch(tags.get(TAG_LAUNCH, "")) is not None
     return not is_gone(job) and _is_name(tags.get(TAG_NAME, "")) and has_launch
@@ -99,7 +99,7 @@ def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
 
 
 def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Collection[str] = ()) -> Plan:
-    """Return the plan of *cluster*, as its whole *job* tells; *own* are the reader's work dirs."""
+    """Return the plan of *cluster* by its *job*; *own* are the reader's work dirs."""
     details = job.job_configuration_details
     if groups := getattr(job.job_node_configuration_details, "job_node_group_configuration_details_list", None):
         details = groups[0].job_configuration_details
@@ -175,7 +175,7 @@ def unlisted(node: str, run: str = "") -> NodeState:
 
 
 def state_of_group(runs: Sequence[Any], created: Mapping[str, str]) -> NodeState | None:
-    """Return the state of the one run of all nodes, under main's name; None without one."""
+    """Return the state of the run of all nodes, as main's; None without one."""
     if runs:
         return _state_of("MAIN", max(runs, key=_age))
     return next((unlisted("MAIN", run) for run in created.values()), None)
@@ -188,7 +188,7 @@ def size_of_group(runs: Sequence[Any]) -> int:
 
 
 def _age(run: Any) -> tuple[str, str]:
-    """Return the sort key of a run; one that is just being made may have no time."""
+    """Return the sort key of a run; a new one may have no time."""
     return (run.time_accepted.isoformat() if run.time_accepted else "9999", run.id)
 
 

@@ -35,7 +35,7 @@ class Answer:
 
     @property
     def is_given(self) -> bool:
-        """Whether there is a value; an empty list is one."""
+        """True if there is a value; an empty list is one."""
         return self.refusal is None
 
     def or_raise(self) -> Any:
@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def is_refused(self) -> bool:
-        """Whether OCI has said no: it is not there, or not for the caller. Not on silence."""
+        """True if OCI has said no; silence is no refusal."""
         return isinstance(self.refusal, ServiceError) and self.refusal.is_final
 
     @property
@@ -73,7 +73,7 @@ class Tenancy:
         self._answers: dict[Hashable, Answer] = {}
 
     def ask(self, what: str, request: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
-        """Return the answer to *request*, of the SDK; *what* is for messages: ``look up the project``."""
+        """Return the answer to *request*; *what* is for messages: ``look up the project``."""
 
         def asked() -> Answer:
             response = self.service.call(what, request, *args, patience_s=self._patience_s, **kwargs)
@@ -158,7 +158,7 @@ class Tenancy:
         return placed(needed, **{name: str(one.value.compartment_id) for name, one in found.items() if one.value})
 
     def security_lists(self) -> Subnet:
-        """Return the subnet with its security lists, and one of ours that is not attached."""
+        """Return the subnet with its security lists, and ours if not attached."""
         subnet, network = self.subnet.or_raise(), self.network
         attached = subnet.security_list_ids or []
         home = {"vcn_id": subnet.vcn_id, "display_name": SECURITY_LIST}
@@ -186,7 +186,7 @@ class Tenancy:
         return self.ask(f"look up compartment {ocid}", self.identity.get_compartment, ocid)
 
     def chain(self, ocid: str) -> list[Ancestor]:
-        """Return a compartment and its parents up to the tenancy, as far as they are seen."""
+        """Return a compartment and its parents that are seen, up to the tenancy."""
         found: list[Ancestor] = []
         while ocid:
             if ocid.startswith("ocid1.tenancy."):
@@ -208,7 +208,7 @@ class Ancestor:
 
 
 def cli(command: str, *flags: str, **options: str) -> tuple[str, ...]:
-    """Return the words of a command of oci-cli: ``iam group create`` with its *options* and *flags*."""
+    """Return oci-cli's words of a command such as ``iam group create``."""
     words = ((f"--{name.replace('_', '-')}", text) for name, text in options.items())
     return (*command.split(), *(word for pair in words for word in pair), *flags)
 

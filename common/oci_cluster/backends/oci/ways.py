@@ -1,4 +1,4 @@
-"""Ways to a port of a node by ssh: through a bastion, or a host of the user's."""
+"""Ways to nodes by ssh: through a bastion, or a host of the user's."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -
 
 
 def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker) -> SshWay:
-    """Return an open way to *port* of *address* as *chosen*; sessions have *whose* in their names."""
+    """Return an open way to *port* of *address*; *whose* is in sessions' names."""
     service = asker.open_service()
     way: SshWay
     if isinstance(chosen, Jump):
@@ -131,7 +131,7 @@ def address_of(node: str, told: Mapping[str, Any] | None) -> str:
 
 
 class SshWay:
-    """A way whose line is replaced before its end, or when it is lost; connections stay on theirs."""
+    """A way whose line is replaced in time; open connections stay on theirs."""
 
     address = ""
 
@@ -150,7 +150,7 @@ class SshWay:
         self._thread = threading.Thread(target=self._tend, daemon=True)
 
     def new_line(self, old: Tunnel | None) -> Tunnel:
-        """Return a new line, in the place of an *old* one if any; raise StoppedError if unwanted."""
+        """Return a new line in the place of *old*; StoppedError if unwanted."""
         raise NotImplementedError
 
     def end_of(self, line: Tunnel) -> None:
@@ -202,7 +202,7 @@ class SshWay:
         )
 
     def _prove(self, connection: socket.socket) -> None:
-        """Raise where a first connection ends at once: ssh takes it, whoever listens behind it."""
+        """Raise where a first connection ends at once: ssh takes any."""
         if not self._is_proven and select.select([connection], [], [], _PROVE_S)[0] and not _has_bytes(connection):
             connection.close()
             raise BackendError(
@@ -284,7 +284,7 @@ def _has_bytes(connection: socket.socket) -> bool:
 
 
 class JumpWay(SshWay):
-    """A way through a host of the user's, by the user's own configuration of ssh."""
+    """A way through a host of the user's, by the user's ssh configuration."""
 
     def __init__(self, jump: Jump, place: Place, asker: Asker) -> None:
         super().__init__(asker)
@@ -320,7 +320,7 @@ class BastionWay(SshWay):
         self._public_key = ""
 
     def new_line(self, old: Tunnel | None) -> Tunnel:
-        """Return a connected ssh: of a new session, or of the old one's if only ssh has ended."""
+        """Return a connected ssh, of the old session if only ssh has ended."""
         place = self._place
         self._public_key = self._public_key or new_key(place.directory)
         session = self._session_of(old) or self._sessions.create(place.address, place.port, self._public_key)
@@ -334,7 +334,7 @@ class BastionWay(SshWay):
         return tunnel
 
     def _session_of(self, old: Tunnel | None) -> Session | None:
-        """Take the session of a line that has ended, if it can be used still."""
+        """Take the session of a line that has ended, if it is good."""
         if old is None or old.is_running() or old.session is None or self._clock() >= old.renew_at:
             return None
         session = old.session
@@ -470,7 +470,7 @@ def is_about_host_key(said: str) -> bool:
 
 
 def refusal(said: str, where: str, advice: str, *, unknown_key: str = "") -> ClusterError:
-    """Return the error of an ssh that did not get to *where*; *unknown_key* if no key is known."""
+    """Return the error of an ssh that did not get to *where*."""
     said = said or "ssh said nothing, and took too long"
     if is_about_host_key(said):
         wrong = f"{where} has another host key than it should have, so somebody else may answer in its place"
@@ -481,7 +481,7 @@ def refusal(said: str, where: str, advice: str, *, unknown_key: str = "") -> Clu
 
 
 class Place:
-    """The private directory of one way, and the guard that cleans up if this process is killed."""
+    """The private directory of a way, and a guard that outlives this process."""
 
     def __init__(self, environ: Mapping[str, str], address: str, port: int, *bastion: str) -> None:
         self.address, self.port = address, port
@@ -500,14 +500,14 @@ class Place:
         return Tunnel(self._guard, command, path, self.address, self.port)
 
     def close(self, *, is_done: bool) -> None:
-        """Let the guard go and remove the directory; if not *is_done*, the guard does the rest."""
+        """Let the guard go and remove the directory; not *is_done*: the guard cleans up."""
         self._guard.dismiss(is_done=is_done)
         if is_done:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Tunnel:
-    """One ssh from a socket at *path* to a port of a node; it ends with the guard's process."""
+    """An ssh from a socket at *path* to a port of a node."""
 
     def __init__(self, guard: ProcessGuard, command: Sequence[str], path: Path, address: str, port: int) -> None:
         self.path = path
@@ -543,7 +543,7 @@ class Tunnel:
         return next((line[:300] for line in reversed(said) if line), "")
 
     def wait_until_open(self, is_stopped: IsStopped) -> bool:
-        """Return whether ssh is connected; False if it has ended, or took too long and was ended."""
+        """Return whether ssh is connected; False if it has ended, or took too long."""
         deadline = time.monotonic() + 3 * _CONNECT_S
         while not self.path.exists():
             if not self.is_running():
@@ -555,7 +555,7 @@ class Tunnel:
         return self.is_running()
 
     def dial(self) -> socket.socket:
-        """Return a new connection to the port; raise OSError if ssh does not run any more."""
+        """Return a new connection to the port; OSError if ssh has ended."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(_SOCKET_S)

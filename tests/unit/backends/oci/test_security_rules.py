@@ -6,17 +6,15 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci.security_rules import ALL_TCP, allows, missing_rules, node_ports, rule, security_rules
-from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults, framework_words
+from oci_cluster.backends.oci.security_rules import ALL_TCP, allows, missing_rules, ports_of, rule, security_rules
+from oci_cluster.contract.config import PROJECT_ROOT
 
 CIDR = "10.0.0.0/20"
 WANTED = rule("ingress", CIDR, 8786, 8787, "")
 
 
 def ports(framework: str, **given: str) -> list[tuple[int, int]]:
-    folder = PROJECT_ROOT / framework
-    names = ",".join(framework_words(folder, "NODE_PORTS"))
-    return node_ports({**framework_defaults(folder), "NODE_PORTS": names, **given})
+    return ports_of(PROJECT_ROOT, framework, given)
 
 
 def test_frameworks_say_which_ports_their_nodes_need() -> None:
