@@ -12,7 +12,7 @@ from typing import Any
 from oci_cluster.backends.code import code_of
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
 from oci_cluster.backends.oci import check_access, check_image, check_network, check_places, check_room
-from oci_cluster.backends.oci.registry import key_of, region_named, region_of
+from oci_cluster.backends.oci.check_image import key_of, region_named, region_of
 from oci_cluster.backends.oci.requests import MAX_ENVIRONMENT_CHARACTERS, characters_of, node_environment
 from oci_cluster.backends.oci.service import Service, service_environ
 from oci_cluster.backends.oci.settings import read_settings

@@ -11,10 +11,9 @@ from unit.fake_oci import Checkout
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict
 from oci_cluster.backends.oci import check_image
-from oci_cluster.backends.oci.check_image import findings
+from oci_cluster.backends.oci.check_image import Image, findings
 from oci_cluster.backends.oci.needed import needed_of
 from oci_cluster.backends.oci.refusals import refused
-from oci_cluster.backends.oci.registry import Image
 from oci_cluster.backends.oci.tenancy import Tenancy
 from oci_cluster.images import records
 

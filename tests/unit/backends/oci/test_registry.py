@@ -11,8 +11,8 @@ import pytest
 import requests
 from unit.backends.oci.answers import item
 
-from oci_cluster.backends.oci import registry
-from oci_cluster.backends.oci.registry import Image, Registry, region_of
+from oci_cluster.backends.oci import check_image as registry
+from oci_cluster.backends.oci.check_image import Image, Registry, region_of
 
 DIGEST, CONFIG = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 INDEX = "application/vnd.oci.image.index.v1+json"
