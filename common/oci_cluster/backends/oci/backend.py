@@ -172,11 +172,11 @@ class OciBackend:
     def _start_first(self, plan: Plan, launch: requests.Launch, say: Say) -> Cluster:
         self._launched[plan.launch_id] = None
         launch.code.send(plan, say)
-        body, subnet = launch.job, launch.settings["subnet"]
-        if subnet and not plan.settings["SUBNET_CIDR"]:
-            cidr = self._jobs.service.subnet_cidr(subnet)
-            plan = replace(plan, environment={**plan.environment, "SUBNET_CIDR": cidr})
-            body = requests.with_subnet(body, cidr)
+        # What was added since the requests were made: how it is followed, and what OCI alone knows.
+        added = {name: text for name, text in plan.environment.items() if launch.environment.get(name) != text}
+        if (subnet := launch.settings["subnet"]) and not plan.settings["SUBNET_CIDR"]:
+            added["SUBNET_CIDR"] = self._jobs.service.subnet_cidr(subnet)
+        plan = replace(plan, environment={**plan.environment, **added})
         self._jobs.stop_if_told()
         directory = Cluster.of(plan, clusters_dir(self._root)).directory
         try:
@@ -186,7 +186,7 @@ class OciBackend:
         cluster_dir = ClusterDir(plan.url, plan.launch_id, plan.launch_key)
         cluster_dir.create()
         cluster_dir.publish(LAUNCHED)
-        job = self._create_job(plan, body)
+        job = self._create_job(plan, requests.with_variables(launch.job, added))
         self._plans[job] = replace(plan, placed={**plan.placed, "job": job})
         # Until the Job named it, a stop.sh --delete of its last user may have removed it.
         launch.code.send(plan, say)

@@ -47,6 +47,7 @@ class Launch:
     """A launch, resolved once: a dry run shows the requests that a launch sends."""
 
     settings: Mapping[str, Any]
+    environment: Mapping[str, str]
     code: Code
     job: JSON
     runs: Mapping[str, JSON]
@@ -69,7 +70,7 @@ def resolve(
     environment = node_environment(plan, code_uri=code.uri, subnet_cidr=plan.settings["SUBNET_CIDR"])
     where = {name: settings[name] for name in ("compartment", "project", "log_group", "style")}
     plan = replace(plan, environment=environment, placed=where)
-    return plan, Launch(settings, code, job(plan, settings, root), job_runs(plan, settings, root))
+    return plan, Launch(settings, environment, code, job(plan, settings, root), job_runs(plan, settings, root))
 
 
 def check_options(plan: Plan) -> None:
@@ -83,7 +84,7 @@ def check_options(plan: Plan) -> None:
 
 def characters_of(environment: Mapping[str, str]) -> int:
     """Return how many characters of *environment* count, with the little that is added later."""
-    return sum(len(name) + len(text) for name, text in environment.items()) + 100  # MODE, NODE_RANK, SUBNET_CIDR
+    return sum(len(name) + len(text) for name, text in environment.items()) + 100  # such as MODE, SUBNET_CIDR, START_BY
 
 
 def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str, str]:
@@ -107,11 +108,11 @@ def node_environment(plan: Plan, *, code_uri: str, subnet_cidr: str) -> dict[str
     return environment
 
 
-def with_subnet(body: JSON, cidr: str) -> JSON:
-    """Return the *body* of a Job whose nodes get ``SUBNET_CIDR``, too."""
+def with_variables(body: JSON, variables: Mapping[str, str]) -> JSON:
+    """Return the *body* of a Job whose nodes get these *variables*, too."""
     groups = body.get("jobNodeConfigurationDetails", {}).get("jobNodeGroupConfigurationDetailsList", [body])
     for one in groups:
-        one["jobConfigurationDetails"].setdefault("environmentVariables", {})["SUBNET_CIDR"] = cidr
+        one.setdefault("jobConfigurationDetails", {}).setdefault("environmentVariables", {}).update(variables)
     return body
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,9 +67,11 @@ def test_a_launch_is_resolved_once(launcher: Launcher, monkeypatch: pytest.Monke
     launcher.backend.check(plan)
     placed = launcher.backend.place(plan)
     shown = json.loads(launcher.backend.preview(placed, as_json=True))
-    cluster = launcher.lifecycle.launch(placed)
+    cluster = launcher.lifecycle.launch(replace(placed, environment={**placed.environment, "START_BY": "then"}))
     assert made == {"settings": 1, "tags": 1, "code": 1, "job.json.j2": 1, "job-run.json.j2": 3}
     job, *runs = launcher.science.created
+    variables = job["jobConfigurationDetails"]["environmentVariables"]
+    assert variables.pop("START_BY") == "then"  # which the launcher has added since
     assert job == shown["job"]
     by_name = sorted(runs, key=lambda run: str(run["displayName"]))
     assert by_name == [{**run, "jobId": cluster.handle} for run in shown["job_runs"]]
