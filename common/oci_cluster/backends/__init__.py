@@ -26,7 +26,7 @@ def open_backend(
     *,
     is_looking: bool = False,
 ) -> Backend:
-    """Return the backend *name*, importing it and no other.
+    """Return the backend *name* for the checkout *root*, importing it and no other.
 
     Args:
         name: One of :func:`known_backends`.
@@ -34,9 +34,6 @@ def open_backend(
         given: Settings: environment and ``config.env``.
         is_stopped: Whether the launcher has been told to stop.
         is_looking: Whether nothing is to be changed: who waits for an answer gives up soon, and asks again.
-
-    Raises:
-        SettingsError: a setting that it needs is wrong.
     """
     module = importlib.import_module(f"oci_cluster.backends.{name}.backend")
     backend: Backend = module.open_backend(root, given, is_stopped, is_looking=is_looking)
@@ -44,13 +41,10 @@ def open_backend(
 
 
 def check_of(name: str) -> Callable[[Checked, Say], Iterator[Finding]]:
-    """Return what looks whether a launch can work on the backend *name*, importing it and no other.
+    """Return the check of launches on the backend *name*, importing it and no other.
 
     It yields a finding as soon as it has one, and is told whom to tell what is waited for. What the other side answers
     is a finding, too, and no error.
-
-    Args:
-        name: One of :func:`known_backends`.
     """
     module = importlib.import_module(f"oci_cluster.backends.{name}.check")
     findings: Callable[[Checked, Say], Iterator[Finding]] = module.findings

@@ -1,4 +1,4 @@
-"""What every place where nodes run must be able to do, and what those that share this machine have in common."""
+"""The protocol of backends, and what those that share this machine have in common."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ _DIAL_S = 10.0
 
 
 def check_packages(plan: Plan) -> None:
-    """Check that *plan* adds no packages to nodes that bring theirs in an image.
-
-    Raises:
-        UsageError: it does; says how they get into the image.
-    """
+    """Raise UsageError where *plan* adds packages to nodes that bring theirs in an image."""
     if plan.packages:
         listed = ", ".join(plan.packages)
         raise UsageError(
@@ -60,7 +56,7 @@ class LogCopy(Protocol):
         """
 
     def drain(self, pause: Callable[[], bool], say: Say) -> None:
-        """Copy what comes later than the nodes' end, where it does; to be called when they have ended.
+        """Copy what comes later than the nodes' end, where it does: called when they have ended.
 
         Args:
             pause: Shows what has come, and waits between two looks; returns whether more is wanted.
@@ -72,10 +68,9 @@ class LogCopy(Protocol):
 
 
 class LogsInPlace:
-    """Logs that are on this machine already."""
+    """Logs that are on this machine already, or all of which are as soon as they are fetched."""
 
     def __init__(self, directory: Path) -> None:
-        """Have them in *directory*."""
         self.directory = directory
 
     def fetch(self) -> None:
@@ -110,16 +105,11 @@ class DirectWay:
     """A port that this machine reaches itself."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Lead to *port* of *host*."""
         self.address = f"{host}:{port}"
         self._place = host, port
 
     def dial(self) -> socket.socket:
-        """Return a new connection to the port.
-
-        Raises:
-            BackendError: nobody listens there.
-        """
+        """Return a new connection to the port; a BackendError where nobody listens there."""
         host, port = self._place
         try:
             return socket.create_connection((host, port), timeout=_DIAL_S)
@@ -139,26 +129,26 @@ class Backend(Protocol):
 
     name: str
     max_workers: int
-    """What it takes, with the source beside the number."""
+    """The largest number that it takes, with the source beside the number."""
     poll_s: float
     """Seconds between two calls of :meth:`states` while a cluster is followed."""
     why_gone: str
-    """What a person is told of a cluster that was launched, and of whose nodes nobody knows anything any more."""
+    """Text for a cluster that was launched, and of whose nodes nobody knows anything any more."""
     end_margin_s: float
     """How much longer than its ``GRACE_PERIOD`` a node takes to end in order: to be told, to upload what it leaves."""
-    end_timeout_s: float
+    end_timeout_s: float = 0.0
     """How much longer the backend itself may take to end a node."""
-    shows_key: bool
+    shows_key: bool = False
     """Whether who may look at its clusters reads their ``LAUNCH_KEY``: a session's token is another then."""
     is_this_machine: bool
     """Whether its clusters are this machine's: then launches wait for each other, and the second sees the first."""
     is_free_to_ask: bool
     """Whether looking costs nothing: then a list tells all there is of each cluster, and a dry run checks the name."""
     node_fields: Mapping[str, str]
-    """What ``--json`` shows of a node: fields of :class:`NodeState` under the names that this backend has for them."""
-    ends_workers: str
+    """Fields of :class:`NodeState` that ``--json`` shows, under the names that this backend has for them."""
+    ends_workers: str = "any"
     """Which workers it can end and start again: ``any``; or the ``last`` ones alone, as a Job has places for all."""
-    handle_name: str
+    handle_name: str = ""
     """Its own word for :attr:`Cluster.handle`; empty where it has none."""
 
     def check(self, plan: Plan | None = None) -> None:
@@ -176,8 +166,9 @@ class Backend(Protocol):
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return what :meth:`start` would send for a placed *plan*: made by the same functions."""
 
-    def prepare(self, plan: Plan, say: Say) -> Plan:
+    def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - most nodes bring all in their image
         """Make what nodes need on this machine; may take minutes. Interrupted, it leaves what the next call can use."""
+        return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
         """Start *nodes* of a placed *plan*, main first: all, or an error; nothing twice. Later ones join what runs.
@@ -213,8 +204,9 @@ class Backend(Protocol):
     def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
         """Keep here how *cluster* has ended, as its *states* tell, where its backend forgets it and nobody has."""
 
-    def why_fixed(self, cluster: Cluster) -> str:
+    def why_fixed(self, cluster: Cluster) -> str:  # noqa: ARG002 - most take any
         """Return why no worker of *cluster* can be added or ended, to be said after its name; empty where one can."""
+        return ""
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
         """Have *nodes* ended: TERM, their grace, KILL; *at_once* KILL. Does not wait.
@@ -223,7 +215,7 @@ class Backend(Protocol):
         """
 
     def finish(self, cluster: Cluster, say: Say) -> None:
-        """After the end: bring what would be lost to the cluster's directory, leave nothing that runs or costs."""
+        """Bring what would be lost after the end to the cluster's directory; leave nothing that runs or costs."""
 
     def remove(self, cluster: Cluster, say: Say) -> None:
         """Return when nothing is left of *cluster*, found by its launch id: nodes, files, records; none is as good."""
@@ -232,14 +224,9 @@ class Backend(Protocol):
         """Return what copies the nodes' logs to *directory*; with *follow* what they print later, too."""
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
-        """Return a way to *port* of *node*, which may take a minute to make.
+        """Return a way to *port*, 1 to 65535, of *node*, which runs; it may take a minute to make.
 
-        Args:
-            cluster: What was launched.
-            plan: What it was launched with.
-            node: Its name; it runs.
-            port: 1 to 65535.
-            say: Is told what is waited for, and what the way itself costs or ends.
+        *say* is told what is waited for, and what the way itself costs or ends.
         """
 
     def close(self) -> None:

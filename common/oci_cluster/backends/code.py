@@ -1,4 +1,4 @@
-"""The user's code on its way to the nodes: what of it goes, and what a person is told of that."""
+"""The user's code on its way to the nodes: which files go, and what a person is told of them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MOST_TOLD = 5
 
 @dataclass(frozen=True)
 class Code:
-    """What code the nodes of a launch get."""
+    """The code that the nodes of a launch get."""
 
     uri: str
     """Their ``CODE_URI``; empty where they get none, or have it in their image."""
     archive: Path | None = None
-    """What is to be put there; None where that is not the launcher's business."""
+    """The file to be put there; None where that is not the launcher's business."""
     said: Sequence[str] = ()
-    """What a person is told before it goes."""
+    """Lines that a person is told before it goes."""
 
     def send(self, plan: Plan, say: Say) -> None:
         """Put the archive where the nodes of *plan* fetch it, unless it is there."""
@@ -49,13 +49,7 @@ class Code:
 def code_of(plan: Plan, scratch: Path, to: str = "") -> Code:
     """Return the code of *plan*; an archive is made in the folder *scratch*.
 
-    Args:
-        plan: The launch.
-        scratch: For the archive.
-        to: The folder of a node that will have the archive, by whatever way; empty: it goes to the work dir.
-
-    Raises:
-        SettingsError: it cannot be sent, or an ignore file leaves out what is to be run.
+    *to* is the folder of a node that will have the archive, by whatever way; empty: it goes to the work dir.
     """
     if plan.code_uri:
         return Code("" if plan.code_uri == "image" else plan.code_uri)
@@ -84,10 +78,7 @@ def digest_of(plan: Plan) -> str:
 def remove_code(plan: Plan, users: Callable[[str], Sequence[str]], say: Say) -> None:
     """Remove the archive of the code of *plan* from ``WORK_DIR/code``, unless somebody else uses it.
 
-    Args:
-        plan: Of a cluster whose runs have ended.
-        users: Returns the names of the clusters whose nodes get the archive of a digest.
-        say: Is told where it stays.
+    *users* returns the names of the clusters whose nodes get the archive of a digest.
     """
     if not (digest := digest_of(plan)):
         return

@@ -1,4 +1,4 @@
-"""What ``check.sh`` finds out before anything costs: of each item a verdict, and what mends it."""
+"""Findings of ``check.sh``, before anything costs: of each item a verdict, and what mends it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oci_cluster.errors import ClusterError
 
 
 class Verdict(str, Enum):
-    """What is known of an item. An answer that did not come is never taken for a good one."""
+    """Verdict on an item. An answer that did not come is never taken for a good one."""
 
     FINE = "fine"
     FAILS = "fails"
@@ -28,17 +28,17 @@ class Finding:
     """One line of the report."""
 
     item: str
-    """What was looked at, in a word or two, as in the table of docs/check.md: ``bucket``, ``security rules``."""
+    """A word or two, as in the table of docs/check.md: ``bucket``, ``security rules``."""
     verdict: Verdict
     text: str
-    """What was seen, with its name and value; where the verdict is unknown, why it could not be seen."""
+    """The thing that was seen, with its value; where the verdict is unknown, why it could not be seen."""
     mend: str = ""
     """Where it fails: the statement, the command or the place in the console that mends it, ready to be copied."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check is about: a launch that has not been made."""
+    """The launch that a check is about; it has not been made."""
 
     framework: str
     workers: int

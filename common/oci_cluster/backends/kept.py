@@ -1,4 +1,4 @@
-"""What is kept in the checkout of a cluster whose backend forgets it: how its nodes ended; who may write that."""
+"""Records, in the checkout, of ended clusters whose backend forgets them; who may write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oci_cluster.system.files import locked, not_writable, read_kept, write_whol
 _RECORDS = "nodes.json"
 LOCK = ".lock"
 """Held by who copies; so a cluster of this backend has it in its directory from its end on."""
-# What --json and the records show of a node.
+# Of a node, in --json and in the records.
 NODE_FIELDS: Mapping[str, str] = {
     **{name: name for name in ("node", "state", "exit_code", "address")},
     "ocid": "id",
@@ -25,22 +25,14 @@ NODE_FIELDS: Mapping[str, str] = {
 
 @contextmanager
 def alone(cluster: Cluster) -> Iterator[None]:
-    """Make the directory of *cluster*, and hold its lock: a launcher and a stop.sh may come to the same end.
-
-    Raises:
-        BackendError, NotPermittedError: it cannot be made.
-    """
+    """Make the directory of *cluster*, and hold its lock: a launcher and a stop.sh may come to the same end."""
     make_directory(cluster)
     with locked(cluster.directory / LOCK):
         yield
 
 
 def make_directory(cluster: Cluster) -> None:
-    """Make the directory of *cluster* where it is not there: it was launched from another checkout.
-
-    Raises:
-        BackendError, NotPermittedError: it cannot be made.
-    """
+    """Make the directory of *cluster* where it is not there: it was launched from another checkout."""
     try:
         cluster.directory.parent.mkdir(exist_ok=True)
         cluster.directory.mkdir(mode=0o700, exist_ok=True)
@@ -50,13 +42,8 @@ def make_directory(cluster: Cluster) -> None:
 
 
 def write_states(cluster: Cluster, states: Sequence[NodeState]) -> None:
-    """Record how the nodes of *cluster* ended.
-
-    Raises:
-        OSError: that cannot be written.
-    """
-    records = [record_of(state) for state in states]
-    write_whole(cluster.directory / _RECORDS, json.dumps({"nodes": records}))
+    """Record how the nodes of *cluster* ended; may raise OSError."""
+    write_whole(cluster.directory / _RECORDS, json.dumps({"nodes": [record_of(state) for state in states]}))
 
 
 def read_states(cluster: Cluster) -> list[NodeState]:
@@ -72,20 +59,15 @@ def read_states(cluster: Cluster) -> list[NodeState]:
 
 def record_of(state: NodeState) -> dict[str, Any]:
     """Return *state* as it is recorded for the time when the engine does not know of the node any more."""
-    record = {name: getattr(state, field) for name, field in NODE_FIELDS.items()}
     return {
-        **record,
+        **{name: getattr(state, field) for name, field in NODE_FIELDS.items()},
         **({"cause": state.cause} if state.cause else {}),
         **({} if state.has_told else {"has_told": False}),
     }
 
 
 def recorded_state(record: Mapping[str, Any]) -> NodeState:
-    """Return the state that :func:`record_of` has recorded.
-
-    Raises:
-        ValueError, KeyError, TypeError: *record* is none.
-    """
+    """Return the state that :func:`record_of` has recorded: ValueError, KeyError or TypeError where it is none."""
     found = {field: record[name] for name, field in NODE_FIELDS.items()}
     more = {"cause": str(record.get("cause", "")), "has_told": record.get("has_told") is not False}
     return NodeState(**{**found, "state": State(record["state"]), **more})

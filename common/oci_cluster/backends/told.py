@@ -1,4 +1,4 @@
-"""Whether a main that has ended with 0 has ever told anything: if not, its image does not run the agent."""
+"""Mains that have ended with 0 and never told anything: their image does not run the agent."""
 
 from __future__ import annotations
 

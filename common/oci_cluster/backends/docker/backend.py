@@ -19,21 +19,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from oci_cluster.backends import kept as kept_records
-from oci_cluster.backends.base import IsStopped
-from oci_cluster.backends.docker import commands, kept
+from oci_cluster.backends import kept
+from oci_cluster.backends.base import Backend, IsStopped
+from oci_cluster.backends.docker import commands
 from oci_cluster.backends.docker.logs import ContainerLogs
-from oci_cluster.backends.docker.states import (
-    Container,
-    cluster_of,
-    has_begun,
-    launch_of,
-    nodes_of,
-    plan_of,
-)
-from oci_cluster.backends.docker.unbegun import Unbegun
+from oci_cluster.backends.docker.states import Container, Unbegun, cluster_of, has_begun, launch_of, nodes_of, plan_of
 from oci_cluster.backends.docker.way import ContainerWay
-from oci_cluster.backends.kept import read_states
 from oci_cluster.backends.told import Told
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
 from oci_cluster.contract.config import SettingsReader, read_settings_file
@@ -47,24 +38,18 @@ from oci_cluster.system.text import as_words
 _AT_ONCE = 4
 # How often the engine is asked which containers a cluster has: another terminal may add some.
 _LIST_S = 5.0
-# What an agent needs itself when what it runs has had its grace.
+# An agent needs so much itself when what it runs has had its grace.
 _MARGIN_S = 10.0
 _HAS_ENDED = "has ended; launch it again: scripts/launch.sh"
 
 
-def open_backend(
-    root: Path,
-    given: Mapping[str, str],
-    is_stopped: IsStopped,
-    *,
-    is_looking: bool = False,  # noqa: ARG001 - unused here
-) -> DockerBackend:
+def open_backend(root: Path, given: Mapping[str, str], is_stopped: IsStopped, **_: bool) -> DockerBackend:
     """Return the backend of the engine that *given* names, for the checkout *root*."""
     defaults = read_settings_file(root / "scripts" / "backends" / "docker.env")
     return DockerBackend(Engine(SettingsReader(given, defaults).text("DOCKER")), root, is_stopped=is_stopped)
 
 
-class DockerBackend:
+class DockerBackend(Backend):
     """The clusters of one container engine."""
 
     name = "docker"
@@ -72,14 +57,11 @@ class DockerBackend:
     max_workers = 100
     # A look is a call, which takes 40 ms of CPU (docker 20.10).
     poll_s = 1.0
-    # The agent's own, and as much for the engine.
     why_gone = "its containers are gone, and nobody has kept how they ended"
+    # The agent's own, and as much for the engine.
     end_margin_s = 2 * _MARGIN_S
-    end_timeout_s = 0.0
-    is_this_machine, is_free_to_ask, shows_key = True, False, False
-    node_fields = kept_records.NODE_FIELDS
-    ends_workers = "any"
-    handle_name = ""
+    is_this_machine, is_free_to_ask = True, False
+    node_fields = kept.NODE_FIELDS
 
     def __init__(
         self,
@@ -89,18 +71,9 @@ class DockerBackend:
         is_stopped: IsStopped = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Ask *engine*.
-
-        Args:
-            engine: Which runs the nodes.
-            root: The checkout, which keeps what ended clusters leave.
-            is_stopped: Whether the launcher has been told to stop.
-            clock: Monotonic seconds.
-        """
         self._engine = engine
         self._root, self._directory = root, clusters_dir(root)
-        self._is_stopped = is_stopped
-        self._clock = clock
+        self._is_stopped, self._clock = is_stopped, clock
         # Ids of containers and, as they were last seen, the containers of nodes by name: each by launch id.
         self._known: dict[str, list[str]] = {}
         self._seen: dict[str, dict[str, Container]] = {}
@@ -118,10 +91,7 @@ class DockerBackend:
             commands.check(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
-        """Return *plan* with what its nodes get as containers; the engine is asked for its size and its images.
-
-        Raises: as :func:`commands.place`.
-        """
+        """Return *plan* with what its nodes get as containers; the engine is asked for its size and its images."""
         if named := plan.settings.get("DOCKER"):  # by `--env`, too
             self._engine = replace(self._engine, program=named)
         return commands.place(plan, self._root, self._engine)
@@ -129,10 +99,6 @@ class DockerBackend:
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return the commands of a launch, and the nodes' environment without secrets."""
         return commands.preview(plan, self._root, self._engine, as_json=as_json)
-
-    def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - it takes no time
-        """Return *plan*: nodes bring their own environment, in their image."""
-        return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:  # noqa: ARG002 - seconds
         """Start *nodes*: with main what they share, too. Of later ones that fail, this call leaves none."""
@@ -145,10 +111,17 @@ class DockerBackend:
             started: list[str] = []
             with _unless_removed(self._engine, plan, started):
                 self._run(plan, nodes, started)
-            kept.open_volumes(self._engine)
+            self._open_volumes()
         else:
             self._add(cluster, commands.checked(plan), nodes)
         return cluster
+
+    def _open_volumes(self) -> None:
+        """Have the cluster dirs in volumes opened, as :attr:`Plan.url` names them, from here on."""
+        # Imported here: a dry run has no .venv, which the packages of this are in.
+        from oci_cluster.backends.docker.volume_files import register  # noqa: PLC0415
+
+        register(self._engine)
 
     def _add(self, cluster: Cluster, plan: Plan, nodes: Sequence[Node]) -> None:
         present = self._containers(cluster)
@@ -157,7 +130,7 @@ class DockerBackend:
         for node in nodes:
             if node.name in present:  # its predecessor has its name; how that ended is in the work dir
                 self._engine.call("rm", "--volumes", str(present[node.name]["Id"]))
-        kept_records.make_directory(cluster)
+        kept.make_directory(cluster)
         started: list[str] = []
         try:
             self._run(plan, nodes, started)
@@ -222,7 +195,7 @@ class DockerBackend:
         self._listed_at = self._clock()
         known = [cluster for container in containers if (cluster := cluster_of(container, self._directory))]
         found: dict[str, Cluster] = {}
-        for cluster in [*known, *kept_clusters(self._root, self.name, kept_records.LOCK)]:
+        for cluster in [*known, *kept_clusters(self._root, self.name, kept.LOCK)]:
             found.setdefault(cluster.launch_id, cluster)
         self._note(list(found), containers)
         named = [cluster for cluster in found.values() if name in {"", cluster.name}]
@@ -231,7 +204,7 @@ class DockerBackend:
     def load(self, cluster: Cluster) -> Plan:
         """Return the plan as main's container tells it; of a cluster that has left the engine, as it was kept."""
         if nodes := self._containers(cluster):
-            kept.open_volumes(self._engine)
+            self._open_volumes()
             return plan_of(cluster, nodes, self._root)
         # Its cluster dir is what was copied.
         return replace(Plan.load(cluster.directory, self._root), work_dir=f"file://{cluster.directory.parent}")
@@ -244,7 +217,7 @@ class DockerBackend:
     def _states(self, cluster: Cluster) -> list[NodeState]:
         nodes = self._seen[cluster.launch_id]
         found = [self._unbegun.state(name, container) for name, container in nodes.items()]
-        return self._told.with_word(cluster, found) or read_states(cluster)
+        return self._told.with_word(cluster, found) or kept.read_states(cluster)
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""
@@ -316,11 +289,12 @@ class DockerBackend:
 
     def finish(self, cluster: Cluster, say: Say) -> None:
         """Copy what *cluster*, which has ended, leaves to the checkout, and remove it from the engine."""
-        with kept_records.alone(cluster):
+        with kept.alone(cluster):
             self._end_the_late(cluster)
             if nodes := self._containers(cluster):
-                records = self._states(cluster)
-                kept.copy_all(self._engine, cluster, plan_of(cluster, nodes, self._root), nodes, records)
+                from oci_cluster.backends.docker.volume_files import copy_all  # noqa: PLC0415 - as _open_volumes
+
+                copy_all(self._engine, cluster, plan_of(cluster, nodes, self._root), nodes, self._states(cluster))
             self.remove(cluster, say)
         say(f"logs and outputs are in {cluster.directory}")
 

@@ -1,9 +1,9 @@
-"""What ``check.sh`` looks at where nodes are containers: the engine, and what it has."""
+"""Checks of ``check.sh`` where nodes are containers: the engine, and what it has."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from oci_cluster.backends.base import port_is_free
@@ -108,11 +108,8 @@ def _ports(plan: Plan) -> Iterator[Finding]:
         told = f"{setting}: port {port} of 127.0.0.1 is taken by another program"
         yield fails("free ports", told, f"end it, or leave {port} out of {setting}, or choose another number")
     if not taken:
-        yield fine("free ports", f"{_listed(wanted)} of 127.0.0.1 can be main's" if wanted else "none is published")
-
-
-def _listed(ports: Sequence[int]) -> str:
-    return ", ".join(map(str, ports))
+        listed = ", ".join(map(str, wanted))
+        yield fine("free ports", f"{listed} of 127.0.0.1 can be main's" if wanted else "none is published")
 
 
 def _gpus(wanted: str, engine: Engine) -> Finding:

@@ -1,4 +1,4 @@
-"""What is asked of a container engine for a cluster: its commands, out of the plan. Nothing is run or changed here."""
+"""Commands of a container engine for a cluster, out of the plan. Nothing is run or changed here."""
 
 from __future__ import annotations
 
@@ -58,18 +58,7 @@ _SELINUX = Path("/sys/fs/selinux/enforce")
 
 
 def place(plan: Plan, root: Path, engine: Engine) -> Plan:
-    """Return *plan* with all that its nodes get as containers of *engine*.
-
-    Args:
-        plan: What was asked for.
-        root: The checkout, which has the records of images.
-        engine: Is asked for its CPUs and memory, and whether it has the image.
-
-    Raises:
-        UsageError: something on the command line is not for this backend.
-        SettingsError: something in *plan* cannot be run, or there is no image.
-        EngineError: the engine does not answer.
-    """
+    """Return *plan* with all that its nodes get as containers of *engine*, which is asked for its size and images."""
     settings = check(plan)
     machine = engine.machine()
     image, user = image_of(plan, root, engine)
@@ -103,12 +92,7 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
 
 
 def check(plan: Plan) -> dict[str, str]:
-    """Return the backend's settings of *plan*, checked, where it asks for nothing that containers cannot be given.
-
-    Raises:
-        UsageError: something on the command line is not for this backend.
-        SettingsError: names every setting that is wrong.
-    """
+    """Return the backend's settings of *plan*, checked, where it asks for nothing that containers cannot be given."""
     if plan.python:
         raise UsageError(
             "--python works with the backend local only; containers use the Python of their image; leave it out"
@@ -139,11 +123,7 @@ def preview(plan: Plan, root: Path, engine: Engine, *, as_json: bool) -> str:
 
 
 def settings_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the backend's settings out of those *given*, checked.
-
-    Raises:
-        SettingsError: names every one that is wrong.
-    """
+    """Return the backend's settings out of those *given*; a SettingsError names every one that is wrong."""
     read = SettingsReader(given)
     settings = {
         "CPUS": read.value("CPUS", _number, ""),
@@ -227,11 +207,7 @@ def node_command(engine: Engine, plan: Plan, node: Node, env_file: Path) -> list
 
 
 def checked(plan: Plan) -> Plan:
-    """Return *plan*, whose settings and code are the labels of a container, checked as those of a launch.
-
-    Raises:
-        SettingsError: somebody else has written them.
-    """
+    """Return *plan*, whose settings and code are the labels of a container, checked as those of a launch."""
     if (code := plan.placed["code"]) and not Path(code).is_dir():
         raise SettingsError(
             f"{code}, the code folder of this cluster, is not on this machine; run scale.sh on the machine that has it"
@@ -245,12 +221,7 @@ def memory_bytes(text: str) -> int:
 
 
 def image_of(plan: Plan, root: Path, engine: Engine) -> tuple[str, str]:
-    """Return the image of the nodes of *plan*, and its user.
-
-    Raises:
-        SettingsError: none is named or was built in *root*, or the engine has it not; says how to get it.
-        EngineError: the engine does not answer.
-    """
+    """Return the image of the nodes of *plan*, and its user; a SettingsError says how to get one."""
     framework = plan.framework
     image = plan.settings["IMAGE"].replace("{framework}", framework)
     if image:

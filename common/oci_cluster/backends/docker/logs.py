@@ -1,4 +1,4 @@
-"""The nodes' logs, from the engine to files of this machine."""
+"""Logs of the nodes, from the engine to files of this machine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from oci_cluster.backends.base import LogsInPlace
 from oci_cluster.backends.docker.states import Container, state_of
 from oci_cluster.backends.stamped import take_apart
 from oci_cluster.contract.cluster import Cluster
-from oci_cluster.system.console import Say
 from oci_cluster.system.engine import Engine
 
 # How long a client may take to print the rest of the log of a node that has ended; then the next call goes on.
@@ -23,7 +23,7 @@ def start_whole(engine: Engine, container: str, stamped: Path) -> subprocess.Pop
     return engine.start("logs", "--timestamps", container, output=stamped)
 
 
-class ContainerLogs:
+class ContainerLogs(LogsInPlace):
     """The logs of a cluster's nodes, copied from the engine to a directory of this machine as they are printed."""
 
     def __init__(
@@ -35,30 +35,19 @@ class ContainerLogs:
         *,
         follow: bool,
     ) -> None:
-        """Copy the logs of *cluster*.
+        """Copy the logs of *cluster* to *directory*; with *follow* what is printed later, too.
 
-        Args:
-            engine: Which runs the nodes.
-            nodes: Returns their containers by node; where there are none any more, what was kept is copied.
-            cluster: What was launched.
-            directory: Where the logs go, as ``<node>.log``.
-            follow: Whether to copy what is printed later, too.
+        *nodes* returns their containers by node; where there are none any more, the kept logs are copied.
         """
-        self.directory = directory
-        self._follow = follow
-        self._engine = engine
-        self._nodes = nodes
+        super().__init__(directory)
+        self._engine, self._nodes, self._follow = engine, nodes, follow
         self._kept = cluster.directory / "logs"
         self._clients: dict[str, subprocess.Popen[bytes]] = {}
         self._stamped: dict[str, Path] = {}
         self._done: set[str] = set()
 
     def fetch(self) -> None:
-        """Have what is new copied: all of it, once a node has ended. What is not followed comes with its times.
-
-        Raises:
-            EngineError: the engine did not answer; the next call copies from the beginning.
-        """
+        """Have what is new copied: all of it, once a node has ended. What is not followed comes with its times."""
         nodes = self._nodes()
         if not nodes and self._kept != self.directory and not self._clients:
             for path in [*self._kept.glob("*.log"), *self._kept.glob("*.times")]:
@@ -83,9 +72,6 @@ class ContainerLogs:
             self._stamped[container] = self.directory / f"{node}.stamped"
             return start_whole(self._engine, container, self._stamped[container])
         return self._engine.start("logs", "--follow", container, output=self.directory / f"{node}.log")
-
-    def drain(self, pause: Callable[[], bool], say: Say) -> None:
-        """Do nothing: what a container printed is there when it has ended."""
 
     def close(self) -> None:
         """End the copying."""

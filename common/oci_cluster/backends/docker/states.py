@@ -1,4 +1,4 @@
-"""What a container engine answered, as clusters, plans and the states of nodes. Nothing is asked here.
+"""Clusters, plans and states of nodes, out of a container engine's answers. Nothing is asked here.
 
 Anybody may have written the labels of a container: one whose labels are none of ours is no node.
 """
@@ -6,7 +6,7 @@ Anybody may have written the labels of a container: one whose labels are none of
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from oci_cluster.errors import ExitCode, SettingsError
 from oci_cluster.system.text import printable
 
 Container = Mapping[str, Any]
-"""What ``container inspect`` tells of one."""
+"""The answer of ``container inspect``."""
 
 _NODE = re.compile(r"(MAIN)|(WORKER|PS)_([1-9][0-9]{0,5})")
 _LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
@@ -28,6 +28,8 @@ _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _ENDED = {"exited", "dead", "stopped", "removing"}
 # Variables that image and engine give to every container.
 _ENGINES_OWN = {"PATH", "HOSTNAME", "HOME", "TERM", "container"}
+# An engine makes a container and begins it within a second, on a busy machine within a few.
+_BEGIN_S = 10.0
 
 
 def labels_of(container: Container) -> dict[str, str]:
@@ -84,12 +86,8 @@ def plan_of(cluster: Cluster, nodes: Mapping[str, Container], root: Path) -> Pla
     """Return the plan of *cluster* as the containers of its *nodes* tell it.
 
     Its settings and its code are main's labels as they stand: only a node that is to be started needs them, and
-    :func:`commands.checked` checks them then. A cluster whose code has gone can be looked at and ended.
-
-    Args:
-        cluster: What was found.
-        nodes: Its containers by node; without main's nothing is known of what the nodes were given.
-        root: The checkout, which has the frameworks.
+    :func:`commands.checked` checks them then. A cluster whose code has gone can be looked at and ended. Without main's
+    container nothing is known of what the nodes were given.
     """
     main = nodes.get("MAIN", {})
     labels = labels_of(main)
@@ -193,3 +191,32 @@ def _second_of(text: str) -> str:
     """Return a time of the engine's (``2026-01-31T23:59:59.123Z``) as ours are written; empty where it is none."""
     whole = f"{text[:19]}Z"
     return whole if _CREATED.fullmatch(whole) and text[19:20] in {"Z", "."} else ""
+
+
+class Unbegun:
+    """Containers that an engine has made and not begun; those that are to be ended count as nodes that never began.
+
+    No signal reaches a container that has not begun. One that a launch is just beginning reads the ``stop`` file then;
+    one that an engine was beginning when it hung, or was killed, would be waited for without end.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # By the containers' ids: when they were first seen, and from when on they are given up.
+        self._seen_at: dict[str, float] = {}
+        self._given_up_at: dict[str, float] = {}
+
+    def note(self, containers: Sequence[Container]) -> None:
+        """Note those of *containers* that have not begun."""
+        for container in containers:
+            if not has_begun(container):
+                self._seen_at.setdefault(str(container["Id"]), self._clock())
+
+    def give_up(self, ids: Iterable[str]) -> None:
+        """Give up containers with these *ids* as soon as the engine has had its time for them."""
+        self._given_up_at |= {id_: self._seen_at[id_] + _BEGIN_S for id_ in ids}
+
+    def state(self, name: str, container: Container) -> NodeState:
+        """Return the state of the node called *name*, which *container* is; see :func:`state_of`."""
+        now = self._clock()
+        return state_of(name, container, {id_ for id_, at in self._given_up_at.items() if now >= at})

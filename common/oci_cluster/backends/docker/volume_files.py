@@ -1,4 +1,4 @@
-"""The files in a container's volume, read and written through the engine, as an fsspec file system.
+"""The files in a container's volume: as an fsspec file system, and copied to the checkout in the end.
 
 The launcher cannot see a volume as files: the engine may run in a virtual machine, as another user, or elsewhere. One
 copy of a whole folder costs as much as one of a file, so a folder is copied at once, and asked for some time.
@@ -6,20 +6,29 @@ copy of a whole folder costs as much as one of a file, so a folder is copied at 
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 from fsspec.config import conf
 
-from oci_cluster.backends.docker.commands import OUTPUTS
-from oci_cluster.contract.cluster_dir import MAX_BYTES
-from oci_cluster.errors import StorageError
+from oci_cluster.backends.docker.commands import OUTPUTS, container_name
+from oci_cluster.backends.docker.logs import start_whole
+from oci_cluster.backends.docker.states import Container
+from oci_cluster.backends.kept import write_states
+from oci_cluster.backends.stamped import take_apart
+from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan
+from oci_cluster.contract.cluster_dir import MAX_BYTES, ClusterDir
+from oci_cluster.errors import BackendError, StorageError
 from oci_cluster.system.archive import ArchiveError, ArchiveTooLargeError, pack_file, read_files, unpack_beneath
 from oci_cluster.system.engine import PROTOCOL, Engine, EngineError
+from oci_cluster.system.files import write_whole
+from oci_cluster.system.text import printable
 
 # A look asks for several files; they are of one moment.
 _FRESH_S = 0.3
@@ -29,6 +38,8 @@ _MAX_FILES = 10_000
 # A file that is replaced while the engine packs it can end the archive early.
 _TRIES = 3
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# What nodes say of themselves, in the words of the contract. Not the certificate, whose key is nobody's any more.
+_KEPT_FILE = re.compile(r"(MAIN|(WORKER|PS)_[1-9][0-9]{0,5})_(config|heartbeat|exit|ready)\.json|stop")
 
 
 def register(engine: Engine) -> None:
@@ -45,7 +56,6 @@ class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec shi
     cachable = False
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
-        """Ask *engine*."""
         super().__init__(**options)
         self._engine = engine
         self._clock = clock
@@ -127,16 +137,40 @@ class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec shi
         raise AssertionError
 
 
-def copy_outputs(engine: Engine, container: str, directory: Path) -> None:
-    """Copy the outputs in the volume of *container* to the folder ``outputs`` of *directory*.
+def copy_all(
+    engine: Engine, cluster: Cluster, plan: Plan, nodes: Mapping[str, Container], states: Sequence[NodeState]
+) -> None:
+    """Copy logs, outputs, files and *states* of the *nodes* of *cluster*, which have ended, to its directory."""
+    register(engine)
+    directory = cluster.directory
+    try:
+        if not (directory / FILE).exists():
+            write_whole(directory / FILE, json.dumps(replace(plan, work_dir="").to_json(), indent=2))
+        for node, container in nodes.items():
+            _copy_log(engine, str(container["Id"]), directory / "logs", node)
+        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        for name in cluster_dir.listing():
+            if _KEPT_FILE.fullmatch(name):
+                write_whole(directory / name, cluster_dir.read_bytes(name, 0))
+        _copy_outputs(engine, container_name(cluster.cluster_id, "MAIN"), directory)
+        write_states(cluster, states)
+    except (OSError, EngineError, StorageError) as error:
+        raise BackendError(
+            f"what {cluster.name} leaves could not be copied to {directory}: {error}; it stays in the "
+            f"engine; try again: scripts/stop.sh {cluster.name} --backend docker"
+        ) from error
 
-    Folders and plain files: a link may lead anywhere.
 
-    Raises:
-        EngineError: the engine did not answer.
-        StorageError: what it answered cannot be unpacked.
-        OSError: *directory* cannot be written.
-    """
+def _copy_log(engine: Engine, container: str, logs: Path, node: str) -> None:
+    stamped = logs / f"{node}.new"
+    if start_whole(engine, container, stamped).wait() != 0:
+        raise EngineError(f"{engine.program} logs: {printable(stamped.read_text(errors='replace'))}")
+    take_apart(stamped, logs, node)
+    stamped.unlink()
+
+
+def _copy_outputs(engine: Engine, container: str, directory: Path) -> None:
+    """Copy folders and plain files of the outputs to the folder ``outputs``: a link may lead anywhere."""
     try:
         with engine.stream("cp", f"{container}:{OUTPUTS}", "-") as stream:
             unpack_beneath(stream, directory, prefix=Path(OUTPUTS).name)

@@ -1,4 +1,4 @@
-"""The way to a port of a container that is not published: through a program that the engine runs inside it."""
+"""The way to a port of a container that is not published: a program that the engine runs inside it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,7 @@ class ContainerWay:
         self._lines = Lines()
 
     def dial(self) -> socket.socket:
-        """Return a new connection to the port.
-
-        Raises:
-            BackendError: nobody listens there, there is no such container, or the engine does not answer.
-        """
+        """Return a new connection to the port."""
         words = ("exec", "--interactive", self._container, "python", "-I", "-S", "-c", _RELAY, str(self._port))
         line = _ExecLine(self._engine.talk(*words))
         try:

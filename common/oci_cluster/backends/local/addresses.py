@@ -1,4 +1,11 @@
-"""What each cluster has of this machine alone: loopback addresses and, where they are of all addresses, ports."""
+"""Loopback addresses and ports that each cluster has of this machine alone.
+
+Ports are those of its settings, or the next free ones where nobody has chosen them. Each cluster has addresses of its
+own, so most of its ports are nobody else's. A framework names in ``MACHINE_PORTS`` those that it has on all addresses,
+and in ``PORTS_BY_ADDRESS`` those of which each node has its own there, too: as far from main's as its address is. A
+port is claimed before it is looked at, and for as long as the cluster runs: until its nodes listen, two launches would
+both find it free.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +14,25 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from oci_cluster.errors import BackendError
+from oci_cluster.backends.base import port_is_free
+from oci_cluster.contract.cluster import Plan
+from oci_cluster.contract.config import framework_words
+from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.system.console import Say
 
 #: What the names of all claims begin with.
 CLAIMS = "oci-cluster"
 # Where Linux lists sockets of every user that have names; the name is what a line ends with.
 _NAMES = Path("/proc/net/unix")
 _INODE = 6
+_LAST = 65535
+# So many are looked at: where none of these can be bound, none can.
+_TRIES = 1000
+# In the name of a claim: all addresses of the machine. And so bound.
+_ALL, _ANY = "*", "0.0.0.0"  # noqa: S104 - tried, not served
 
 
 def has_loopback_range() -> bool:
@@ -24,22 +41,17 @@ def has_loopback_range() -> bool:
 
 
 class Addresses:
-    """Loopback addresses that no other cluster of this machine has, whosever it is and from whichever checkout.
+    """Claims on loopback addresses and ports: no other cluster of this machine has them, of any user or checkout.
 
-    Each is claimed by a socket in Linux's abstract namespace: the kernel knows of it as long as a process holds it, and
-    no longer. A lock file in a directory that all users share would need an owner. Where 127.0.0.1 is the only address,
-    nodes share it and nothing is claimed. Ports are claimed in the same way.
+    Each claim is a socket in Linux's abstract namespace: the kernel knows of it as long as a process holds it, and no
+    longer. A lock file in a directory that all users share would need an owner. Where 127.0.0.1 is the only address,
+    nodes share it and nothing is claimed.
     """
 
     def __init__(self, count: int, suits: Callable[[Addresses, str], bool] = lambda *_: True) -> None:
-        """Claim *count* addresses, the lowest that are free.
+        """Claim *count* addresses, the lowest that are free; raise BackendError where there are fewer.
 
-        Args:
-            count: How many.
-            suits: Whether an address that has been claimed here can be used; it may claim more.
-
-        Raises:
-            BackendError: the addresses do not suffice.
+        *suits* tells whether an address that has been claimed here can be used; it may claim more.
         """
         self._claims: dict[str, socket.socket] = {}
         self.texts: list[str] = []
@@ -124,3 +136,100 @@ def all_claims() -> set[str]:
     names = [line.split(" ")[-1] for line in _NAMES.read_text(errors="replace").splitlines()]
     begin = f"@{CLAIMS}/"
     return {name.removeprefix(begin) for name in names if name.startswith(begin)}
+
+
+def take_ports(plan: Plan, folder: Path, addresses: Addresses, say: Say) -> dict[str, str]:
+    """Take main's ports for a cluster of *plan* at *addresses*; return those that are others than its settings say.
+
+    *addresses*, main's first, gets the claims. A SettingsError where one is taken that somebody has chosen.
+    """
+    ports = Ports(plan, folder, addresses)
+    for take in ports.takes():
+        take()
+    for text in ports.said():
+        say(text)
+    return {name: str(port) for name, port in ports.moved.items()}
+
+
+class Ports:
+    """The ports of main for one cluster."""
+
+    moved: dict[str, int]
+    """Those that are others than the settings say, by setting."""
+
+    def __init__(self, plan: Plan, folder: Path, addresses: Addresses) -> None:
+        self._plan, self._addresses = plan, addresses
+        self.moved = {}
+        self._by_address = framework_words(folder, "PORTS_BY_ADDRESS")
+        self._of_machine = [*framework_words(folder, "MACHINE_PORTS"), *self._by_address]
+
+    def takes(self) -> list[Callable[[], None]]:
+        """Return what takes one port each; it raises SettingsError where one that somebody has chosen is taken."""
+        limits = self._plan.limits
+        named = [partial(self._take_named, name) for name in limits.ports]
+        return [*named, *(partial(self._take_exposed, port) for port in limits.exposed)]
+
+    def said(self) -> list[str]:
+        """Return which ports are others, in words."""
+        ports = self._plan.limits.ports
+        return [f"{name} {ports[name]} is taken; this cluster has {other}" for name, other in self.moved.items()]
+
+    def _take_named(self, name: str) -> None:
+        limits = self._plan.limits
+        port, main = limits.ports[name], self._addresses.texts[0]
+        place = _ALL if name in self._of_machine else main
+        distances = _distances(self._addresses.texts) if name in self._by_address else [0]
+        if _take(self._addresses, place, [port + distance for distance in distances]):
+            return
+        own = {*limits.ports.values(), *limits.exposed}
+        last = min(port + _TRIES, _LAST - max(distances)) if name not in self._plan.chosen else port
+        for other in range(port + 1, last + 1):
+            numbers = [other + distance for distance in distances]
+            if own.isdisjoint(numbers) and _take(self._addresses, place, numbers):
+                self.moved[name] = other
+                return
+        where = "this machine" if place == _ALL else main
+        instead = f"--env {name}={port + 100}"
+        raise SettingsError(
+            f"port {port} of {where} is taken by another program; end it, or choose another port: {instead}"
+        )
+
+    def _take_exposed(self, port: int) -> None:
+        main = self._addresses.texts[0]
+        if not _take(self._addresses, main, [port]):
+            raise SettingsError(
+                f"EXPOSE: port {port} of {main} is taken by another program; end it, or expose another port"
+            )
+
+
+def suits(plan: Plan, folder: Path) -> Callable[[Addresses, str], bool]:
+    """Return a test of addresses for a node that joins the cluster of *plan*: its own ports are free there."""
+    names, main = framework_words(folder, "PORTS_BY_ADDRESS"), plan.nodes[0].address
+
+    def take(addresses: Addresses, text: str) -> bool:
+        _, distance = _distances([main, text])
+        return _take(addresses, _ALL, [plan.limits.ports[name] + distance for name in names])
+
+    return take
+
+
+def _distances(texts: Sequence[str]) -> list[int]:
+    """Return how far each node's port is from main's; nodes that share an address have one port after the other."""
+    numbers = [int(text.rpartition(".")[2]) for text in texts]
+    return [number - numbers[0] + numbers[:count].count(number) for count, number in enumerate(numbers)]
+
+
+def _take(addresses: Addresses, place: str, ports: Sequence[int]) -> bool:
+    """Claim *ports* of *place*, an address or all of them; return whether nobody has one. What is no port, is not."""
+    numbers = [port for port in ports if 1 <= port <= _LAST]
+    names = [f"{place}:{port}" for port in numbers]
+    if not addresses.claim(names):
+        return False
+    # After the claim: of two that take a port at once, one on an address and one on all, at least one sees the other.
+    others = [name.rpartition(":")[::2] for name in all_claims() - set(names)]
+    there = {port for at, port in others if place == _ALL or at in {_ALL, place}}
+    where = _ANY if place == _ALL else place
+    if all(str(port) not in there and port_is_free(where, port) for port in numbers):
+        return True
+    addresses.give_up(names)
+    return False

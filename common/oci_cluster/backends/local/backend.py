@@ -21,11 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, DirectWay, IsStopped, LogsInPlace
+from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, Backend, DirectWay, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
-from oci_cluster.backends.local.addresses import Addresses
+from oci_cluster.backends.local.addresses import Addresses, take_ports
 from oci_cluster.backends.local.gpus import SETTING, check_left, share_out
-from oci_cluster.backends.local.ports import take_ports
 from oci_cluster.contract.cluster import (
     FILE,
     Cluster,
@@ -57,18 +56,12 @@ _END_TIMEOUT_S = 10.0
 _AWAY_S = 30.0
 
 
-def open_backend(
-    root: Path,
-    _given: Mapping[str, str],
-    is_stopped: IsStopped,
-    *,
-    is_looking: bool = False,  # noqa: ARG001 - unused here
-) -> LocalBackend:
+def open_backend(root: Path, _given: Mapping[str, str], is_stopped: IsStopped, **_: bool) -> LocalBackend:
     """Return the backend of this machine, for the checkout *root*."""
     return LocalBackend(root, is_stopped=is_stopped)
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """The clusters of this machine that were launched from one checkout."""
 
     name = "local"
@@ -78,15 +71,14 @@ class LocalBackend:
     poll_s = 0.05
     why_gone = "its files are gone"
     end_margin_s = _END_TIMEOUT_S
-    end_timeout_s = 0.0
     is_this_machine = is_free_to_ask = True
-    shows_key = False
-    node_fields: Mapping[str, str] = {
-        **{name: name for name in ("node", "state", "exit_code")},
+    node_fields: Mapping[str, str] = {  # by the names of --json
+        "node": "node",
+        "state": "state",
+        "exit_code": "exit_code",
         "pid": "id",
         "address": "address",
     }
-    ends_workers, handle_name = "any", ""
 
     def __init__(
         self,
@@ -96,14 +88,6 @@ class LocalBackend:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Act for the checkout *root*.
-
-        Args:
-            root: The checkout.
-            is_stopped: Whether the launcher has been told to stop.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
         self._root = root
         self._directory = clusters_dir(root)
         self._is_stopped = is_stopped
@@ -120,10 +104,7 @@ class LocalBackend:
             _read_own(plan, self._root)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with what its nodes get on this machine: addresses, work dir, shares of CPUs, memory and GPUs.
-
-        Addresses and ports are claimed until :meth:`close`.
-        """
+        """Return *plan* with what its nodes get here; addresses and ports are claimed until :meth:`close`."""
         self.check(plan)
         folder = self._root / plan.framework
         plan = share_out(plan, folder, os.environ, say)
@@ -150,8 +131,9 @@ class LocalBackend:
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
         """Return *plan* with the interpreter of its nodes: the user's own, or that of the framework's environment."""
-        # One that nodes could not open is told before there are any.
-        ClusterDir(plan.url, plan.launch_id, plan.launch_key)
+        ClusterDir(
+            plan.url, plan.launch_id, plan.launch_key
+        )  # one that nodes could not open is told before there are any
         folder = self._root / plan.framework
         torch, files = _read_own(plan, self._root)
         needed = framework_words(folder, "REQUIRED_PACKAGES")
@@ -265,10 +247,7 @@ class LocalBackend:
         return Plan.load(cluster.directory, self._root)
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
-        """Return what the runners have recorded.
-
-        A node without an exit code in a cluster that does not run any more was killed together with its runner.
-        """
+        """Return what the runners have recorded."""
         return {cluster.launch_id: self._states(cluster) for cluster in clusters}
 
     def _states(self, cluster: Cluster) -> list[NodeState]:
@@ -288,7 +267,7 @@ class LocalBackend:
                 exit_code=node["exit_code"],
                 id=int(node["pid"]),
                 address=str(node.get("address", "")),
-                is_lost=node["exit_code"] is None and is_gone(int(node["pid"])),
+                is_lost=node["exit_code"] is None and is_gone(int(node["pid"])),  # killed together with its runner
             )
             for node in recorded["nodes"]
         ]
@@ -318,10 +297,6 @@ class LocalBackend:
 
     def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
         """Do nothing: its files are here."""
-
-    def why_fixed(self, cluster: Cluster) -> str:  # noqa: ARG002 - none is
-        """Return nothing: workers can be added and ended."""
-        return ""
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
         """Have the runner end *nodes*, or *at_once* all that runs of them: TERM, their grace, KILL."""

@@ -1,4 +1,4 @@
-"""What ``check.sh`` looks at on this machine."""
+"""Checks of ``check.sh`` on this machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from pathlib import Path
 import psutil
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, refused, unknown
-from oci_cluster.backends.local.addresses import Addresses
+from oci_cluster.backends.local.addresses import Addresses, Ports
 from oci_cluster.backends.local.gpus import share_of, share_out
-from oci_cluster.backends.local.ports import Ports
 from oci_cluster.contract.cluster import Plan, clusters_dir
 from oci_cluster.contract.config import framework_words
 from oci_cluster.errors import BackendError, SettingsError

@@ -1,4 +1,4 @@
-"""Which GPUs of this machine each node gets: nodes share them out, as ranks of two nodes must not share one."""
+"""Shares of this machine's GPUs for each node: ranks of two nodes must not share one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,8 @@ _ON_CPUS = f"train on CPUs with {SETTING}=0"
 def share_out(plan: Plan, folder: Path, environ: Mapping[str, str], say: Say) -> Plan:
     """Return *plan* with the GPUs that each node gets; as it is where there are none, or nodes are to see all.
 
-    Args:
-        plan: What is to be launched.
-        folder: The framework's.
-        environ: The launcher's own, whose CUDA_VISIBLE_DEVICES counts.
-        say: Is told what is left over, and which nodes get none.
-
-    Raises:
-        SettingsError: the GPUs do not suffice for the nodes, or for the ranks of a node.
+    CUDA_VISIBLE_DEVICES of *environ*, the launcher's own, counts. A SettingsError where the GPUs do not suffice for the
+    nodes of the framework in *folder*, or for the ranks of a node.
     """
     wanted = SettingsReader(plan.settings).setting(SETTING)
     if wanted == "all" or VISIBLE in plan.environment:  # the user shares them out
@@ -58,7 +52,7 @@ def share_out(plan: Plan, folder: Path, environ: Mapping[str, str], say: Say) ->
 
 
 def _shares(ids: Sequence[str], each: int, names: Sequence[str], say: Say, *, main_first: bool) -> list[str]:
-    """Return what each of the nodes called *names* sees, and after that what nodes see that join them later."""
+    """Return the GPUs of each of the nodes called *names*, and after that those of nodes that join later."""
     shares = [",".join(ids[at : at + each]) for at in range(0, len(ids) - each + 1, each)]
     without: Sequence[str] = []
     if not main_first:  # main hands out work: it gets what workers leave
@@ -82,11 +76,7 @@ def share_of(plan: Plan, node: Node) -> dict[str, str]:
 
 
 def check_left(plan: Plan, folder: Path, nodes: Sequence[Node]) -> None:
-    """Check that GPUs are left for *nodes* that are to join the cluster of *plan*.
-
-    Raises:
-        SettingsError: the nodes of its framework all train, and there are none for one.
-    """
+    """Raise SettingsError where no GPU is left for one of *nodes* that join *plan*, whose nodes all train."""
     if not plan.placed.get(_SHARES) or not _trains_on_all(plan, folder):
         return
     for node in nodes:

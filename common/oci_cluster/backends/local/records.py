@@ -1,4 +1,4 @@
-"""What the runner records of its nodes, and what it is asked: files in the cluster's directory."""
+"""Files of the runner in the cluster's directory: records of its nodes, and requests to it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,11 @@ class Records:
         """Take room in *directory* for the records of so many *nodes*."""
         self._file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT, 0o600)
         self._size = 0
-        self._take(_OWN_BYTES)
-        self.make_room(nodes)
+        self.make_room(nodes, _OWN_BYTES)
 
-    def make_room(self, nodes: int) -> None:
-        """Take room for the records of more *nodes*."""
-        self._take(_NODE_BYTES * nodes)
-
-    def _take(self, size: int) -> None:
+    def make_room(self, nodes: int, more: int = 0) -> None:
+        """Take room for the records of more *nodes*, and for *more* bytes."""
+        size = _NODE_BYTES * nodes + more
         os.pwrite(self._file, b" " * size, self._size)
         self._size += size
 
@@ -58,7 +55,7 @@ class Records:
 
 
 def read_records(directory: Path) -> Mapping[str, Any]:
-    """Return what the runner in *directory* has recorded; no nodes where it has not begun, or the file is damaged."""
+    """Return the runner's records in *directory*; no nodes where it has not begun, or the file is damaged."""
     for _ in range(_READS):
         try:
             found = json.loads(read_kept(directory / FILE))
@@ -82,20 +79,15 @@ def _is_record(found: Any) -> bool:
 
 
 def read_request(directory: Path) -> Mapping[str, Any]:
-    """Return what the runner in *directory* is asked: ``id``, the ranks to ``start``, the nodes to ``end``.
+    """Return the request to the runner in *directory*: ``id``, the ranks to ``start``, the nodes to ``end``.
 
-    Empty where it is asked nothing, or somebody has written something else there.
+    Empty where there is none, or somebody has written something else there.
     """
     try:
         found = json.loads(read_kept(directory / REQUEST))
-        request = {
-            "id": str(found["id"]),
-            "start": [int(rank) for rank in found["start"]],
-            "end": [*map(str, found["end"])],
-        }
+        return {"id": str(found["id"]), "start": [*map(int, found["start"])], "end": [*map(str, found["end"])]}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return request
 
 
 def is_orphaned(record: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The runner: one process for each cluster of this machine, in the place of the service that runs nodes elsewhere."""
+"""The runner: one process for each cluster of this machine, in the place of a service that runs nodes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.local import records
-from oci_cluster.backends.local.addresses import Addresses
+from oci_cluster.backends.local.addresses import Addresses, suits
 from oci_cluster.backends.local.gpus import share_of
-from oci_cluster.backends.local.ports import suits
 from oci_cluster.contract.cluster import Node, Plan, State
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.names import node_dir, remove_node_dir
@@ -20,18 +19,14 @@ from oci_cluster.errors import ClusterError
 from oci_cluster.system.files import not_writable
 from oci_cluster.system.process import Children, Signals, sweep_marked
 
-# What agents get beyond their own grace, to tidy up.
+# Agents get so much beyond their own grace, to tidy up.
 _MARGIN_S = 10.0
-
-
 # Is the agent of the node that an environment describes; returns its exit code.
 BeAgent = Callable[[Mapping[str, str]], int]
 
 
 def run_nodes(directory: Path, lock: int, be_agent: BeAgent) -> int:
-    """Be the runner of the cluster in *directory*: start its nodes, wait for all, record how each ended.
-
-    The descriptor *lock* holds the cluster's lock.
+    """Be the runner of the cluster in *directory*, whose lock the descriptor *lock* holds.
 
     Agents are forked: this process has imported all that they need, and each starts in 5 ms instead of 150.
     """
@@ -42,12 +37,8 @@ class Runner:
     """The nodes of one cluster, as their parent sees them."""
 
     def __init__(self, plan: Plan, directory: Path, environ: Mapping[str, str], lock: int, be_agent: BeAgent) -> None:
-        """Prepare to run the nodes of *plan* in *environ* and what the plan adds to it, holding *lock*."""
-        self._plan = plan
-        self._directory = directory
-        self._lock = lock
-        self._be_agent = be_agent
-        self._environ = environ
+        self._plan, self._directory, self._environ = plan, directory, environ
+        self._lock, self._be_agent = lock, be_agent
         self._children = Children()
         self._signals = Signals()
         self._nodes: list[dict[str, Any]] = []

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from unit.fake_local import LIMITS, make_plan
 
-from oci_cluster.backends.local import addresses as claims
-from oci_cluster.backends.local import ports as local
+from oci_cluster.backends.local import addresses as local
 from oci_cluster.backends.local.addresses import Addresses
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import SettingsError
@@ -160,13 +159,13 @@ def test_a_claim_lives_as_long_as_the_runner_and_no_longer(machine: Machine) -> 
         machine.take(launched, plan)
         runner = subprocess.Popen(["sleep", "100"], pass_fds=launched.descriptors())
     try:
-        assert claims.all_claims() == {"127.0.0.1", f"*:{first + 1}"}
+        assert local.all_claims() == {"127.0.0.1", f"*:{first + 1}"}
         with listening("127.0.0.1", first), Addresses(1) as other:
             assert machine.take(other, plan) == {"ALL_PORT": str(first + 2)}
     finally:
         runner.kill()
         runner.wait()
-    assert claims.all_claims() == set()
+    assert local.all_claims() == set()
 
 
 @linux
@@ -181,9 +180,9 @@ def test_each_node_has_a_port_of_its_own_as_far_from_mains_as_its_address(machin
         with Addresses(2) as apart:
             assert apart.texts == ["127.0.0.1", "127.0.0.4"]
             assert machine.take(apart, plan) == {"TASK_PORT": str(first + 1)}
-            assert {f"*:{first + 1}", f"*:{first + 4}"} <= claims.all_claims()
+            assert {f"*:{first + 1}", f"*:{first + 4}"} <= local.all_claims()
             machine.take(between, plan)
-            assert f"*:{first + 2}" in claims.all_claims()
+            assert f"*:{first + 2}" in local.all_claims()
 
 
 @linux
@@ -208,7 +207,7 @@ def test_a_node_that_joins_has_an_address_whose_port_is_free(machine: Machine) -
         plan = machine.plan({"TASK_PORT": first}, texts=mine.texts)
         with listening("127.0.0.1", first + 3), Addresses(2, local.suits(plan, machine.folder)) as joining:
             assert joining.texts == ["127.0.0.5", "127.0.0.6"]
-            assert {f"*:{first + 4}", f"*:{first + 5}"} <= claims.all_claims()
+            assert {f"*:{first + 4}", f"*:{first + 5}"} <= local.all_claims()
             with Addresses(1) as other:
                 assert other.texts == ["127.0.0.3"]
 
@@ -217,9 +216,9 @@ def test_nodes_that_share_an_address_have_one_port_after_the_other(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MacOS has 127.0.0.1 alone, and no claims."""
-    monkeypatch.setattr(claims, "has_loopback_range", lambda: False)
+    monkeypatch.setattr(local, "has_loopback_range", lambda: False)
     machine.declare("PORTS_BY_ADDRESS=TASK_PORT\n")
     first = run_of_free_ports(6)
     with listening("127.0.0.1", first + 1), Addresses(2) as addresses:
         assert machine.take(addresses, machine.plan({"TASK_PORT": first})) == {"TASK_PORT": str(first + 2)}
-    assert claims.all_claims() == set()
+    assert local.all_claims() == set()
