@@ -23,12 +23,11 @@ from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.elastic.worker import HostUpdateResult
 from nodes import rank_of
 from options import Options
-from rendezvous import Rendezvous, take_data_only
+from rendezvous import Rendezvous
 
 from oci_cluster.errors import LostError, TimedOutError
 
 _POLL_S = 0.1
-RunRank = Callable[[SlotInfo, asyncio.Event], Awaitable[Ending]]
 
 
 def ordered(available: Collection[str], before: Sequence[str]) -> list[str]:
@@ -60,34 +59,38 @@ class ElasticJob:
     """Ranks that go on as hosts go and come. Horovod's driver lives in threads, the ranks in the event loop."""
 
     def __init__(
-        self, options: Options, rendezvous: Rendezvous, look: Callable[[], Mapping[str, int]], run_rank: RunRank
+        self,
+        options: Options,
+        rendezvous: Rendezvous,
+        look: Callable[[], Mapping[str, int]],
+        run_rank: Callable[[SlotInfo, asyncio.Event], Awaitable[Ending]],
     ) -> None:
         self._options, self._rendezvous, self._look, self._run_rank = options, rendezvous, look, run_rank
         self._endings: dict[str, Ending] = {}
+        self._loop = asyncio.get_running_loop()
 
     async def run(self, slots: int, timeout_s: float) -> None:
         """Start ranks in *slots* slots, more or fewer if MIN_NP and MAX_NP say so, and wait for the job's success."""
-        min_np = self._options.min_np or slots
-        first_np = max(min_np, min(slots, self._options.max_np or slots))
-        self._loop = asyncio.get_running_loop()
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def drive() -> None:
             try:
-                done.set_result(self._drive(min_np, first_np, timeout_s))
+                done.set_result(self._drive(slots, timeout_s))
             except Exception as error:  # noqa: BLE001 - handed on to whoever waits
                 done.set_exception(error)
 
         threading.Thread(target=drive, daemon=True).start()
         await asyncio.wrap_future(done)
 
-    def _drive(self, min_np: int, first_np: int, timeout_s: float) -> None:
-        take_data_only()
-        limits = {"reset_limit": self._options.reset_limit, "cooldown_range": self._options.cooldown_s}
-        most = self._options.max_np or None
-        driver = Driver(self._rendezvous, self._look, min_np, most, timeout=max(int(timeout_s), 1), **limits)
+    def _drive(self, slots: int, timeout_s: float) -> None:
+        options = self._options
+        min_np, max_np = options.min_np or slots, options.max_np or None
+        first_np = max(min_np, min(slots, max_np or slots))
+        limits = {"reset_limit": options.reset_limit, "cooldown_range": options.cooldown_s}
+        self._driver = driver = Driver(
+            self._rendezvous, self._look, min_np, max_np, timeout=max(int(timeout_s), 1), **limits
+        )
         self._rendezvous.start(create_rendezvous_handler(driver))
-        self._driver = driver
         try:
             driver.wait_for_available_slots(first_np)
         except TimeoutException as error:
@@ -100,7 +103,7 @@ class ElasticJob:
         # Of the last time that ranks started together: those that failed before have been done without.
         endings = [self._endings[name] for name in results.worker_results]
         if cause := first_failure(endings):
-            raise RankError(cause, str(cause))
+            raise RankError(cause)
         if results.error_message or not endings or any(ending.exit_code for ending in endings):
             raise LostError(
                 results.error_message or f"Horovod gave the job up with fewer than {min_np} ranks left (MIN_NP)"

@@ -1,4 +1,4 @@
-"""How ranks end and which of them brought on the end of the others; how a node says why it ends itself."""
+"""Endings of ranks: which of them caused the others, and what a node says of its own end."""
 
 from __future__ import annotations
 
@@ -47,15 +47,6 @@ class Ending:
             return False
         return True if self.code in PEER_LOST and _TELLS_OF_A_PEER.search(self.printed) else None
 
-    def told(self, others: Sequence[str], later_s: float) -> str:
-        """Return it in words; where it has lost a peer, with *others* who had not ended *later_s* seconds later.
-
-        One that has failed by itself has none: the others compute, and do not know of it yet.
-        """
-        if not (self.is_consequence and others):
-            return str(self)
-        return f"{self}; {', '.join(others)} had not ended {later_s:g} s later, which is what a hang looks like"
-
     def __str__(self) -> str:
         if self.code is None:
             return f"{self.node} was lost, with rank {self.rank}"
@@ -74,7 +65,14 @@ def first_failure(endings: Sequence[Ending]) -> Ending | None:
 class RankError(ClusterError):
     """A rank has failed: the agent tells the error that it has printed, with its node, and then this."""
 
-    def __init__(self, cause: Ending, text: str) -> None:
+    def __init__(self, cause: Ending, others: Sequence[str] = (), later_s: float = 0) -> None:
+        """Name *others* that had not ended *later_s* seconds later, where the cause has lost a peer.
+
+        Where the cause has failed by itself, these are no hang: they compute, and do not know of it yet.
+        """
+        text = str(cause)
+        if cause.is_consequence and others:
+            text += f"; {', '.join(others)} had not ended {later_s:g} s later, which is what a hang looks like"
         super().__init__(text, exit_code=cause.exit_code)
         self.printed = cause.node.encode() + b"\n" + cause.printed
 
@@ -92,7 +90,7 @@ def log_once(text: str) -> None:
 
 
 def report(error: ClusterError) -> None:
-    """Say why the node ends, to the log and to its agent: what `die` of start-lib.sh does."""
+    """Tell the log and the agent why the node ends, as `die` of start-lib.sh does."""
     log(f"error: {error}")
     if node_dir := os.environ.get("NODE_DIR"):
         is_rank = isinstance(error, RankError)

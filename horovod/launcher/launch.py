@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from pathlib import Path
 
+import asyncssh
 from elastic import ElasticJob
 from endings import Ending, RankError, first_failure, log
 from horovod.runner.common.util.hosts import HostInfo, SlotInfo, get_host_assignments
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
-from nodes import Node, read_node, read_nodes
+from nodes import KEY_FILE, Node, name_of, rank_of, read_node, read_nodes
 from options import Options
-from ranks import Unwanted, run_rank
+from ranks import STOPPED, Unwanted, run_rank, told_to_end
 from rendezvous import Rendezvous
-from ssh import Workers
+from ssh import Link
 
 from oci_cluster.contract.first_cause import may_be_a_consequence
 from oci_cluster.errors import LostError, SettingsError, TimedOutError
 from oci_cluster.system.files import write_whole
 
-_STOPPED = 128 + signal.SIGTERM
 _POLL_S = 0.05
+_NODES_POLL_S = 0.2
 # How long others may take to end by themselves, once one has failed: what common/README.md says of nodes.
 _SETTLE_S = 3.0
 
@@ -36,62 +36,71 @@ _SETTLE_S = 3.0
 class Launcher:
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._timeout_s = float(os.environ["TIMEOUT"])
         self._nodes_dir = Path(os.environ["NODES_DIR"])
         try:
             self._main = read_node(self._nodes_dir / "MAIN")
         except (OSError, ValueError) as error:
             raise SettingsError(f"NODES_DIR has no file of MAIN that can be used: {error}") from error
-        self._workers = Workers(options)
-        self._rendezvous = Rendezvous(os.environ["NODE_ADDRESS"], options.rendezvous_port, self._addresses)
+        self._links: dict[str, Link] = {}
+        """To every worker that NODES_DIR tells of, by the name of its host."""
+        addresses = lambda: {node.address for node in read_nodes(self._nodes_dir)}  # noqa: E731
+        self._rendezvous = Rendezvous(os.environ["NODE_ADDRESS"], options.rendezvous_port, addresses)
         self._unwanted = Unwanted()
 
     async def run(self) -> int:
         """Run the job; return its exit code."""
-        told = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
-        follow, job, stop = map(asyncio.ensure_future, (self._workers.keep(), self._run_job(), told.wait()))
+        told = told_to_end()
+        follow, job, stop = map(asyncio.ensure_future, (self._keep_links(), self._run_job(), told.wait()))
         try:
             await asyncio.wait({follow, job, stop}, return_when=asyncio.FIRST_COMPLETED)
             if follow.done():
                 follow.result()  # it never ends but by a bug
             if not job.done():
-                return _STOPPED
+                return STOPPED
             job.result()
         finally:
             await self._unwanted.end_all()
         return 0
 
+    async def _keep_links(self) -> None:
+        """Follow NODES_DIR for ever."""
+        key = asyncssh.read_private_key(str(Path(os.environ["NODE_DIR"], KEY_FILE)))
+        while True:
+            there = {node.host: node for node in read_nodes(self._nodes_dir) if node.name != "MAIN"}
+            for host in self._links.keys() - there.keys():
+                self._links.pop(host).task.cancel()
+            for host in there.keys() - self._links.keys():
+                self._links[host] = Link(there[host], self._options, key)
+            await asyncio.sleep(_NODES_POLL_S)
+
+    def _answering(self) -> list[Node]:
+        """Return main and the workers that answer, in the order of their ranks."""
+        up = [link.node for link in list(self._links.values()) if link.is_up]
+        return [self._main, *sorted(up, key=lambda node: rank_of(node.name))]
+
     async def _run_job(self) -> None:
-        timeout_s = float(os.environ["TIMEOUT"])
-        nodes = await self._all_nodes(timeout_s)
+        nodes = await self._all_nodes()
         if not self._options.is_elastic:
             self._rendezvous.start()
         hosts = ",".join(f"{node.name}:{node.slots}" for node in nodes)
         write_whole(Path(os.environ["READY_FILE"]), f"hosts={hosts}\n")
-        if self._options.is_elastic:
-            job = ElasticJob(self._options, self._rendezvous, self._slots, self._run_rank)
-            await job.run(sum(node.slots for node in nodes), timeout_s)
-        else:
+        if not self._options.is_elastic:
             await self._run_static(nodes)
+            return
+        slots = lambda: {node.host: node.slots for node in self._answering()}  # noqa: E731
+        job = ElasticJob(self._options, self._rendezvous, slots, self._run_rank)
+        await job.run(sum(node.slots for node in nodes), self._timeout_s)
 
-    def _addresses(self) -> set[str]:
-        return {node.address for node in read_nodes(self._nodes_dir)}
-
-    def _slots(self) -> dict[str, int]:
-        """Return the slots of the nodes that answer, by host."""
-        return {node.host: node.slots for node in [self._main, *self._workers.up()]}
-
-    async def _all_nodes(self, timeout_s: float) -> list[Node]:
+    async def _all_nodes(self) -> list[Node]:
         """Return main and the workers that were asked for, when all answer; elastic, those that do in time."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + self._timeout_s
         asked_for = [f"WORKER_{rank}" for rank in range(1, int(os.environ["WORKER_COUNT"]) + 1)]
         known: set[str] = set()
         while True:
-            nodes = [self._main, *self._workers.up()]
-            answering = {node.name for node in nodes}
-            problems = {link.node.name: link.problem for link in self._workers.links.values()}
-            missing = [name for name in asked_for if name not in answering]
+            nodes = self._answering()
+            problems = {link.node.name: link.problem for link in self._links.values()}
+            missing = [name for name in asked_for if name not in {node.name for node in nodes}]
             if not missing:
                 return nodes
             if (gone := sorted(known - problems.keys())) and not self._options.is_elastic:
@@ -100,16 +109,16 @@ class Launcher:
             if time.monotonic() >= deadline:
                 why = ", ".join(f"{name} ({problems[name]})" if name in problems else name for name in missing)
                 if not 0 < self._options.min_np <= sum(node.slots for node in nodes):
-                    raise TimedOutError(f"not ready after {timeout_s:g} s (TIMEOUT): missing {why}")
-                log(f"starting after {timeout_s:g} s (TIMEOUT) without {why}")
+                    raise TimedOutError(f"not ready after {self._timeout_s:g} s (TIMEOUT): missing {why}")
+                log(f"starting after {self._timeout_s:g} s (TIMEOUT) without {why}")
                 return nodes
             await asyncio.sleep(_POLL_S)
 
     async def _run_rank(self, slot: SlotInfo, unwanted: asyncio.Event) -> Ending:
         """Run one rank, on the node that is its slot's host, to its end or until it is *unwanted*."""
-        node = slot.hostname.partition("-")[0]
+        node = name_of(slot.hostname)
         if self._unwanted.is_ending:
-            return Ending(slot.rank, node, time.monotonic(), _STOPPED, was_told=True)
+            return Ending(slot.rank, node, time.monotonic(), STOPPED, was_told=True)
         told = create_run_env_vars(self._rendezvous.address, [""], self._rendezvous.port, self._options.is_elastic)
         del told["HOROVOD_GLOO_IFACE"], told["NCCL_SOCKET_IFNAME"]  # each node knows its own
         environ = {name: str(value) for name, value in {**told, **create_slot_env_vars(slot)}.items()}
@@ -117,7 +126,7 @@ class Launcher:
         with self._unwanted.holding(unwanted):
             if slot.hostname == self._main.host:
                 code, printed = await run_rank(environ, unwanted, grace_s=self._options.grace_s)
-            elif link := self._workers.links.get(slot.hostname):
+            elif link := self._links.get(slot.hostname):
                 code, printed = await link.run_rank(environ, unwanted)
         return Ending(slot.rank, node, time.monotonic(), code, was_told=unwanted.is_set(), printed=printed)
 
@@ -138,8 +147,8 @@ class Launcher:
                     settled_at = min(settled_at, time.monotonic() + _SETTLE_S)
                     is_clear = is_clear or not may_be_a_consequence(ending)
         if cause := first_failure(endings):
-            others = [f"rank {slot.rank} on {slot.hostname.partition('-')[0]}" for slot in running.values()]
-            raise RankError(cause, cause.told(others, _SETTLE_S))
+            others = [f"rank {slot.rank} on {name_of(slot.hostname)}" for slot in running.values()]
+            raise RankError(cause, others, _SETTLE_S)
 
 
 def main(options: Options) -> int:

@@ -1,4 +1,4 @@
-"""What a node tells the others before they start, and what NODES_DIR tells of these: checked before use.
+"""What a node publishes before it starts, and what NODES_DIR says of the others, checked before use.
 
 Main's key opens the workers' ssh servers; a worker's proves that it is the one that published it.
 """
@@ -16,7 +16,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from endings import log_once
-from options import Options, gpu_count
+from options import Options
+
+from oci_cluster.system.gpus import gpus_here
 
 KEY_FILE = "ssh_key"
 _NAME = re.compile(r"MAIN|WORKER_[1-9][0-9]{0,4}")
@@ -32,6 +34,14 @@ def main(options: Options) -> int:
     return 0
 
 
+def gpu_count() -> int:
+    """Return how many GPUs CUDA_VISIBLE_DEVICES names; where it is not set, nvidia-smi."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return len(gpus_here(os.environ))
+    return len([device for device in visible.split(",") if device.strip() not in {"", "-1"}])
+
+
 def make_key(path: Path) -> str:
     """Write a new private key to *path*, for this user's eyes only, and return its public half."""
     key = Ed25519PrivateKey.generate()
@@ -41,9 +51,14 @@ def make_key(path: Path) -> str:
     return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
+def name_of(host: str) -> str:
+    """Return the name of the node that Horovod knows as *host*."""
+    return host.partition("-")[0]
+
+
 def rank_of(name: str) -> int:
     """Return the rank in the cluster, not one of Horovod's, of the node with *name*, or with a host's name."""
-    return int(name.partition("-")[0].partition("_")[2] or 0)
+    return int(name_of(name).partition("_")[2] or 0)
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,7 @@ def read_node(path: Path) -> Node:
 
 
 def read_nodes(directory: Path) -> list[Node]:
-    """Return the nodes that main's agent has files of, in the order of their ranks; what is no node is logged once."""
+    """Return the nodes that *directory* has files of, by rank; log once what is no node."""
     nodes = []
     for path in directory.iterdir():
         if path.name.startswith("."):

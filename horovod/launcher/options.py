@@ -1,31 +1,30 @@
-"""The settings of the Horovod folder, from the environment: settings.env says what each is."""
+"""The settings of the Horovod folder as values; settings.env explains them."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
 
+from oci_cluster.contract.config import SettingsReader, framework_defaults
 from oci_cluster.contract.values import parse_bounds, parse_count
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.gpus import gpus_here
 
-T = TypeVar("T")
 FRAMEWORKS = ("pytorch", "tensorflow")
+_parse_port = partial(parse_count, minimum=1024, maximum=65535)
+_parse_ranks = partial(parse_count, minimum=1, maximum=9999)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is not given: 0 or None; slots are as many as the node has GPUs then, or one."""
-
     framework: str
     ssh_port: int
     rendezvous_port: int
     slots: int
+    """0: as many as the node has GPUs, or one."""
     min_np: int
     max_np: int
     reset_limit: int | None
@@ -40,40 +39,33 @@ class Options:
         return bool(self.min_np or self.max_np)
 
 
+def _parse_cooldown(text: str) -> tuple[int, int]:
+    least, most = parse_bounds(text, maximum=3600)  # the least and the most that Horovod takes
+    if least < 1:
+        raise ValueError(f"{least} s is less than 1")
+    return least, most
+
+
 def read_options(environ: Mapping[str, str]) -> Options:
     """Return the settings in *environ*; a SettingsError names every one that is wrong."""
-    problems: list[str] = []
-
-    def read(name: str, parse: Callable[[str], T], default: T) -> T:
-        text = environ.get(name, "")
-        try:
-            return parse(text) if text else default
-        except ValueError as error:
-            problems.append(f"{name}: {error}")
-            return default
-
-    def number(name: str, default: int | None, *, least: int = 1, most: int = 9999) -> int | None:
-        return read(name, lambda text: parse_count(text, minimum=least, maximum=most), default)
-
-    period_s = read("GRACE_PERIOD", float, 10.0)  # the agent has resolved it
+    read = SettingsReader(environ, framework_defaults(Path(__file__).resolve().parents[1]))
+    period_s = read.value("GRACE_PERIOD", float, 10.0)  # the agent has resolved it
     options = Options(
-        framework=environ.get("HOROVOD_FRAMEWORK") or FRAMEWORKS[0],
-        ssh_port=number("SSH_PORT", 12345, least=1024, most=65535),
-        rendezvous_port=number("RENDEZVOUS_PORT", 12340, least=1024, most=65535),
-        slots=0 if environ.get("SLOTS") == "auto" else number("SLOTS", 0, most=999),
-        min_np=number("MIN_NP", 0),
-        max_np=number("MAX_NP", 0),
-        reset_limit=number("RESET_LIMIT", None, least=0),
-        cooldown_s=read("BLACKLIST_COOLDOWN", lambda text: parse_bounds(text, maximum=3600), (5, 60)),  # Horovod's most
+        framework=read.text("HOROVOD_FRAMEWORK"),
+        ssh_port=read.value("SSH_PORT", _parse_port),
+        rendezvous_port=read.value("RENDEZVOUS_PORT", _parse_port),
+        slots=read.value("SLOTS", lambda text: 0 if text == "auto" else parse_count(text, minimum=1, maximum=999)),
+        min_np=read.value("MIN_NP", _parse_ranks, 0),
+        max_np=read.value("MAX_NP", _parse_ranks, 0),
+        reset_limit=read.value("RESET_LIMIT", parse_count) if read.text("RESET_LIMIT") else None,
+        cooldown_s=read.value("BLACKLIST_COOLDOWN", _parse_cooldown),
         grace_s=0.5 * period_s,
         longer_grace_s=0.6 * period_s,
     )
     if options.max_np and options.min_np > options.max_np:
-        problems.append(f"MIN_NP: {options.min_np} is more than MAX_NP ({options.max_np})")
-    if options.cooldown_s[0] < 1:  # Horovod takes no other
-        problems.append(f"BLACKLIST_COOLDOWN: {options.cooldown_s[0]} s is less than 1")
-    if problems:
-        raise SettingsError("; ".join(problems))
+        read.problems.append(f"MIN_NP: {options.min_np} is more than MAX_NP ({options.max_np})")
+    if read.problems:
+        raise SettingsError.of(read.problems, "horovod/settings.env explains each")
     return options
 
 
@@ -89,11 +81,3 @@ def check_binding(framework: str) -> None:
         msg = f"HOROVOD_FRAMEWORK is {framework}, and this environment's Horovod was built for {there}"
         msg += "; there is no TensorFlow that it can use for Python 3.12 and newer" * (framework == "tensorflow")
         raise SettingsError(msg)
-
-
-def gpu_count() -> int:
-    """Return how many GPUs this node may use: of CUDA_VISIBLE_DEVICES, else all that nvidia-smi lists."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return len(gpus_here(os.environ))
-    return len([device for device in visible.split(",") if device.strip() not in {"", "-1"}])

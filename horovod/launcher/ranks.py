@@ -1,4 +1,4 @@
-"""Ranks: each is a process group of its own, which ends, whole, when it is no longer wanted."""
+"""Ranks of this node: each is a process group, which ends whole when it is no longer wanted."""
 
 from __future__ import annotations
 
@@ -24,17 +24,33 @@ PRINTED_BYTES = 16 << 10
 # After a rank's end, its errors are in a pipe of this machine, unless something that has left its group holds that.
 _LAST_ERRORS_S = 1.0
 _POLL_S = 0.02
+STOPPED = 128 + signal.SIGTERM
+
+
+def told_to_end() -> asyncio.Event:
+    """Return an event that TERM and INT set from now on."""
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    return told
+
+
+async def until_first(*events: Coroutine[Any, Any, Any]) -> None:
+    """Return as soon as one of *events* has come, and wait for the others no more."""
+    tasks = [asyncio.ensure_future(event) for event in events]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
 
 
 class Unwanted(set[asyncio.Event]):
-    """Of each rank that runs, what is set when it is no longer wanted."""
+    """An event for each rank that runs, to be set when it is no longer wanted."""
 
     is_ending = False
     """Whether no other rank may start."""
 
     @contextlib.contextmanager
     def holding(self, unwanted: asyncio.Event) -> Iterator[None]:
-        """Have *unwanted* for as long as a rank runs."""
         self.add(unwanted)
         try:
             yield
@@ -60,7 +76,7 @@ def checked_environ(fields: Mapping[str, str]) -> dict[str, str]:
     return dict(fields)
 
 
-def pass_on(source: int, kept: bytearray) -> None:
+def _pass_on(source: int, kept: bytearray) -> None:
     """Pass a rank's stderr on to this process's own, and have its end *kept*.
 
     In a thread: a log that takes no more must hold up the rank, as it does without this, and nothing else.
@@ -80,7 +96,7 @@ async def run_rank(environ: Mapping[str, str], unwanted: asyncio.Event, *, grace
     Returns its exit code, 128 + the signal that ended it, and the end of what it printed to stderr.
     """
     source, errors = os.pipe()
-    passing = threading.Thread(target=pass_on, args=(source, printed := bytearray()), daemon=True)
+    passing = threading.Thread(target=_pass_on, args=(source, printed := bytearray()), daemon=True)
     passing.start()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -104,11 +120,3 @@ async def run_rank(environ: Mapping[str, str], unwanted: asyncio.Event, *, grace
     # The user's files have the names that they have in CODE_DIR, which is another folder on every node.
     told = bytes(printed).replace(f'"{os.environ["CODE_DIR"]}/'.encode(), b'"')
     return code if code >= 0 else 128 - code, told
-
-
-async def until_first(*events: Coroutine[Any, Any, Any]) -> None:
-    """Return as soon as one of *events* has come, and wait for the others no more."""
-    tasks = [asyncio.ensure_future(event) for event in events]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()

@@ -42,15 +42,14 @@ class _DataUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def take_data_only() -> None:
-    """Have Horovod's own code unpickle in this process so."""
-    loads = lambda pickled: _DataUnpickler(io.BytesIO(pickled)).load()  # noqa: E731
-    for module in (codec, network):
-        module.cloudpickle = SimpleNamespace(dumps=cloudpickle.dumps, loads=loads)
+# Horovod's own code unpickles so in this process.
+codec.cloudpickle = network.cloudpickle = SimpleNamespace(
+    dumps=cloudpickle.dumps, loads=lambda pickled: _DataUnpickler(io.BytesIO(pickled)).load()
+)
 
 
 class _Guard:
-    """What comes before a handler of Horovod's: it lets those alone through who may change what the server holds."""
+    """Precedes a handler of Horovod's: lets those alone through who may change what the server holds."""
 
     def parse_request(self) -> bool:
         """Return whether http.server is to answer a request; one that is refused has its answer."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 
 import asyncssh
 from endings import log
-from nodes import KEY_FILE, Node, rank_of, read_node, read_nodes
+from nodes import KEY_FILE, Node, read_node
 from options import Options
-from ranks import PRINTED_BYTES, Unwanted, checked_environ, run_rank, until_first
+from ranks import PRINTED_BYTES, STOPPED, Unwanted, checked_environ, run_rank, told_to_end, until_first
 
 from oci_cluster.errors import SettingsError
 
@@ -28,20 +27,48 @@ RANK, LEAVE = "rank", "leave"
 _BOTH = {"config": None, "gss_host": None, "keepalive_interval": 5, "keepalive_count_max": 6}
 # What asyncssh offers beyond commands by key and is not off as it comes.
 _OFF = ("password_auth", "kbdint_auth", "host_based_auth", "allow_pty", "agent_forwarding", "x11_forwarding")
-_POLL_S = 0.2
 _CONNECT_TIMEOUT_S = 10.0
 
 
 class Server:
-    """A worker's: starts ranks of this node, one for each command of main's, and nothing else."""
+    """A worker's server: starts ranks of this node, one for each command of main's, and nothing else."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._unwanted = Unwanted()
         self._wants_to_leave = asyncio.Event()
 
-    async def handle(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        """Do what main asks for, for as long as it holds the channel's input open."""
+    async def serve(self) -> None:
+        """Serve main until this process is told to end."""
+        told = told_to_end()
+        address, port, node_dir = os.environ["NODE_ADDRESS"], self._options.ssh_port, Path(os.environ["NODE_DIR"])
+        try:
+            await asyncssh.listen(
+                address,
+                port,
+                server_host_keys=[str(node_dir / KEY_FILE)],
+                authorized_client_keys=asyncssh.import_authorized_keys(
+                    read_node(Path(os.environ["NODES_DIR"], "MAIN")).key
+                ),
+                process_factory=self._handle,
+                encoding=None,
+                **_BOTH,
+                **dict.fromkeys(_OFF, False),
+            )
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+        except OSError as error:
+            raise SettingsError(
+                f"the ssh server cannot listen on {address} port {port}: {error.strerror}; "
+                "choose another port: SSH_PORT=..."
+            ) from error
+        await told.wait()
+        self._wants_to_leave.set()
+        if self._options.is_elastic:  # the job has its time to do without this node's ranks
+            await until_first(self._unwanted.none_left(), asyncio.sleep(self._options.longer_grace_s))
+        await self._unwanted.end_all()
+
+    async def _handle(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         try:
             if process.command == LEAVE:
                 await until_first(self._wants_to_leave.wait(), process.wait_closed())
@@ -61,48 +88,13 @@ class Server:
             log(f"refused: {error}")
             process.exit(2)
 
-    async def end(self) -> None:
-        """End all ranks; those of an elastic job after it had its time to do without them."""
-        self._wants_to_leave.set()
-        if self._options.is_elastic:
-            await until_first(self._unwanted.none_left(), asyncio.sleep(self._options.longer_grace_s))
-        await self._unwanted.end_all()
-
 
 async def _hold(leash: asyncssh.SSHReader[bytes], unwanted: asyncio.Event) -> None:
+    """Set *unwanted* when main no longer holds the channel's input open."""
     with contextlib.suppress(asyncssh.Error, asyncssh.SignalReceived, asyncssh.BreakReceived):
         while await leash.read(1024):
             pass
     unwanted.set()
-
-
-async def serve(options: Options) -> None:
-    """Serve main until this process is told to end."""
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
-    server, address = Server(options), os.environ["NODE_ADDRESS"]
-    try:
-        key = asyncssh.import_authorized_keys(read_node(Path(os.environ["NODES_DIR"], "MAIN")).key)
-        await asyncssh.listen(
-            address,
-            options.ssh_port,
-            server_host_keys=[str(Path(os.environ["NODE_DIR"], KEY_FILE))],
-            authorized_client_keys=key,
-            process_factory=server.handle,
-            encoding=None,
-            **_BOTH,
-            **dict.fromkeys(_OFF, False),
-        )
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
-    except OSError as error:
-        where = f"{address} port {options.ssh_port}"
-        raise SettingsError(
-            f"the ssh server cannot listen on {where}: {error.strerror}; choose another port: SSH_PORT=..."
-        ) from error
-    await told.wait()
-    await server.end()
 
 
 class Link:
@@ -157,10 +149,7 @@ class Link:
         )
 
     async def run_rank(self, environ: Mapping[str, str], unwanted: asyncio.Event) -> tuple[int | None, bytes]:
-        """Run a rank on the worker, to its end or until it is *unwanted*.
-
-        Returns its exit code, None if it is lost, and the end of what it printed to stderr.
-        """
+        """Run a rank on the worker as `run_rank` does here; the exit code is None if the rank is lost."""
         if self._connection is None:
             return None, b""
         try:
@@ -176,31 +165,6 @@ class Link:
         return process.exit_status, printed
 
 
-class Workers:
-    """A link to every worker that NODES_DIR tells of."""
-
-    def __init__(self, options: Options) -> None:
-        self.links: dict[str, Link] = {}
-        """By the name of the host."""
-        self._options = options
-        self._key = asyncssh.read_private_key(str(Path(os.environ["NODE_DIR"], KEY_FILE)))
-
-    async def keep(self) -> None:
-        """Follow NODES_DIR for ever."""
-        while True:
-            there = {node.host: node for node in read_nodes(Path(os.environ["NODES_DIR"])) if node.name != "MAIN"}
-            for host in self.links.keys() - there.keys():
-                self.links.pop(host).task.cancel()
-            for host in there.keys() - self.links.keys():
-                self.links[host] = Link(there[host], self._options, self._key)
-            await asyncio.sleep(_POLL_S)
-
-    def up(self) -> list[Node]:
-        """Return the workers that answer, in the order of their ranks."""
-        nodes = [link.node for link in list(self.links.values()) if link.is_up]
-        return sorted(nodes, key=lambda node: rank_of(node.name))
-
-
 def main(options: Options) -> int:
-    asyncio.run(serve(options))
-    return 128 + signal.SIGTERM
+    asyncio.run(Server(options).serve())
+    return STOPPED

@@ -113,8 +113,8 @@ def test_every_room_has_a_rule() -> None:
 
 # What start scripts run, in the user's own Python, may take from the package: what needs the standard library alone.
 STARTED = (
-    *("contract.first_cause", "contract.values", "errors", "system.files", "system.gpus", "system.listeners"),
-    "system.process",
+    *("contract.config", "contract.first_cause", "contract.values", "errors"),
+    *("system.files", "system.gpus", "system.listeners", "system.process"),
 )
 
 
