@@ -52,6 +52,5 @@ def local_options(connect):
 
 
 def say(text):
-    """Print a line for the log."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

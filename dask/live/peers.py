@@ -1,4 +1,4 @@
-"""How main of a Dask cluster has its workers do something, for common/live/prove.py."""
+"""Calls of a Dask cluster's workers by main, for common/live/prove.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from distributed import Client
 
 
 def callers(peer: type[Any]) -> list[Callable[..., Any]]:
-    """Return for each worker what calls a method of *peer* there, by its name and with its arguments."""
+    """Return a function for each worker: it calls a method of *peer* there, by name and with arguments."""
     client = Client()
 
     def caller(worker: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Loaded into ``dask scheduler`` where ADAPT is set: wishes for as many worker nodes as there is work for.
+"""Wishes for as many worker nodes as there is work for; loaded into ``dask scheduler`` where ADAPT is set.
 
 How many that are, Dask itself decides (:class:`AdaptiveCore`, ``distributed.adaptive`` of its configuration). The wish
 is a file, which the agent passes on to who starts and ends nodes. Nodes that are not needed are retired first: they
@@ -44,20 +44,16 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
 
         Args:
             scheduler: Has the workers.
-            bounds: How many nodes there may be, at least and at most.
+            bounds: The least and the greatest number of nodes.
             processes: Worker processes on each node.
-            followed: Which nodes can be ended: ``any``, the ``last`` ones, or none, where nobody follows the cluster.
+            followed: The nodes that can be ended: ``any``, the ``last``, or none, where nobody follows the cluster.
             directory: Gets the file.
             may_begin: Whether there is anything to adapt to.
             forget: Is told the nannies of nodes that have left.
         """
         super().__init__(bounds[0], bounds[1], dask.config.get("distributed.adaptive.wait-count"))
-        self._scheduler = scheduler
-        self._processes = processes
-        self._followed = followed
-        self._file = directory / "wish"
-        self._may_begin = may_begin
-        self._forget = forget
+        self._scheduler, self._processes, self._followed = scheduler, processes, followed
+        self._file, self._may_begin, self._forget = directory / "wish", may_begin, forget
         self._has_begun = False
         # How many nodes there are to be, retired ones not counted; and those, and since when.
         self._wanted = 0
@@ -78,10 +74,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         observed = self.observed
         return observed | {f"to come {number}" for number in range(self._wanted - len(observed))}
 
-    @property
-    def requested(self) -> set[str]:
-        """As planned: a wish needs no time."""
-        return self.plan
+    requested = plan  # a wish needs no time
 
     async def target(self) -> int:
         """Return how many nodes there is work for."""
@@ -182,7 +175,6 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
 
 
 def node_of(state: Any) -> str:
-    """Return the node of a worker process."""
     return node_of_name(str(state.name))
 
 
@@ -193,7 +185,6 @@ def node_of_name(name: str) -> str:
 
 
 def rank_of(node: str) -> int:
-    """Return the rank of *node*."""
     return int(node.rpartition("_")[2])
 
 

@@ -1,4 +1,4 @@
-"""Loaded into scheduler and workers: their HTTP servers answer only to names of their own.
+"""Has HTTP servers of scheduler and workers answer only to names of their own; loaded into both.
 
 A browser runs the scripts of every page that it shows. Such a page can give its own host name this machine's address
 (DNS rebinding), and then reads what it finds here as if it were its own. The name stands in the request all the same.
@@ -48,41 +48,30 @@ def own_names() -> set[str]:
 
 
 def is_allowed(host: str, origin: str | None, own: Collection[str], given: Collection[str]) -> bool:
-    """Return whether a request is answered.
+    """Return whether a request is answered that has *host* as its Host, and the page *origin* as its Origin.
 
-    Args:
-        host: Its Host, such as ``localhost:8787``.
-        origin: Its Origin, the page that sends it, such as ``http://localhost:8787``; None where there is none.
-        own: Names of this machine, in lower case.
-        given: Further names that the user has given, also for pages.
+    Names in *own* are this machine's, in lower case; the user has given those in *given*, also for pages.
     """
-    name = host_name(f"//{host}")
+    name, _ = place_of(f"//{host}")
     if not (name in own or name in given or is_address(name)):
         return False
     if origin is None:
         return True
+    page, place = place_of(origin)
     # Another port of the same machine is another server, perhaps somebody else's.
-    return urlsplit_or_none(origin) == host.lower() or host_name(origin) in given
+    return place == host.lower() or page in given
 
 
-def host_name(url: str) -> str:
-    """Return the name in *url*, in lower case and without the dot that may end it; empty where there is none."""
+def place_of(url: str) -> tuple[str, str]:
+    """Return the name in *url*, without the dot that may end it, and name with port; empty where there is none."""
     try:
-        return (urlsplit(url).hostname or "").removesuffix(".")
+        found = urlsplit(url)
+        return (found.hostname or "").removesuffix("."), found.netloc.lower()
     except ValueError:
-        return ""
-
-
-def urlsplit_or_none(url: str) -> str | None:
-    """Return name and port of *url*, in lower case; None where it cannot be read."""
-    try:
-        return urlsplit(url).netloc.lower()
-    except ValueError:
-        return None
+        return "", ""
 
 
 def is_address(name: str) -> bool:
-    """Return whether *name* is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

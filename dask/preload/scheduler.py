@@ -1,4 +1,4 @@
-"""Loaded into ``dask scheduler``: says when every worker node is there, and lets workers leave before it does itself.
+"""Reports missing worker nodes, and lets workers leave before ``dask scheduler`` does, into which it is loaded.
 
 Both inside the scheduler, where it costs nothing: a client that asks would import Dask once more and poll.
 """
@@ -31,9 +31,7 @@ class WorkerNodes(SchedulerPlugin):
     def __init__(
         self, scheduler: Scheduler, nodes: list[str], processes: int, directory: Path, grace_period_s: float
     ) -> None:
-        self._scheduler = scheduler
-        self._nodes = nodes
-        self._processes = processes
+        self._scheduler, self._nodes, self._processes = scheduler, nodes, processes
         self._grace_period_s = grace_period_s
         self._nannies: set[str] = set()
         self._file = directory / "missing-workers"
@@ -41,7 +39,6 @@ class WorkerNodes(SchedulerPlugin):
         self._write()
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002 - Dask's signature
-        """Take note of an arrival."""
         if nanny := self._scheduler.workers[worker].nanny:
             self._nannies.add(nanny)
         self._write()

@@ -98,7 +98,7 @@ def is_at_rest(thread: str) -> bool:
 
 
 def said(thread: str, name: str) -> str:
-    """Return what the kernel says of *thread* under *name*; nothing where it says nothing, or the thread has ended."""
+    """Return the kernel's text on *thread* under *name*; empty where there is none, or the thread has ended."""
     try:
         with open(f"{TASKS}/{thread}/{name}", encoding="utf-8") as file:  # noqa: PTH123 - as above
             return file.read()

@@ -28,7 +28,6 @@ ENDED_BY_LAUNCHER = 143
 
 
 def main() -> int:
-    """Run the launcher that the command line names; return the exit code of this node."""
     launcher, *options, script = sys.argv[1:]
     check_package({"torchrun": "torch"}.get(launcher, launcher))
     # Taken before torch is imported, which takes a second: others that come sooner wait in its queue.
@@ -73,7 +72,6 @@ def listen() -> socket.socket:
 
 
 def ranks_on_node(gpus: int) -> int:
-    """Return how many ranks this node has, where it has so many *gpus*."""
     wanted = os.environ["NPROC_PER_NODE"]
     return max(1, gpus) if wanted == "auto" else int(wanted)
 
@@ -102,7 +100,7 @@ def options_for(launcher: str, ranks: int) -> list[str]:
 
 
 def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket | None) -> int:
-    """Run torchrun, or accelerate, which calls torchrun; return the exit code."""
+    """Run torchrun, or accelerate, which calls torchrun."""
     sys.path.insert(0, str(Path(__file__).parent))  # where PYTHONSAFEPATH has left it out
     import rendezvous  # noqa: PLC0415 - the module beside this one, and what torch is needed for
     import torch.distributed.run as torchrun  # noqa: PLC0415
@@ -163,7 +161,6 @@ def run_accelerate(args: Any) -> None:
 
 def failed(error: ChildFailedError) -> int:
     """Show torch's report of ranks that failed; return the exit code of the first that no other explains."""
-
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
     from oci_cluster.contract.first_cause import first_cause  # noqa: PLC0415 - where something has failed
 
@@ -181,17 +178,16 @@ def failed(error: ChildFailedError) -> int:
 
 
 class RankFailure:
-    """A rank's failure, as first_cause compares them."""
+    """torch's failure of a rank, as first_cause compares them: with the exit code of a shell."""
 
     def __init__(self, rank: int, failure: ProcessFailure) -> None:
-        """Take torch's *failure* of *rank*; its exit code becomes that of a shell."""
         self.rank, self.failure, self.time = rank, failure, float(failure.timestamp)
         self.exit_code = failure.exitcode if failure.exitcode >= 0 else 128 - failure.exitcode
         self.is_consequence = True if self.exit_code == ENDED_BY_LAUNCHER else None
 
 
 def run_deepspeed(command: Sequence[str]) -> int:
-    """Run DeepSpeed's launcher of a single node; return the exit code."""
+    """Run DeepSpeed's launcher of a single node."""
     from deepspeed.launcher import launch  # noqa: PLC0415
 
     sys.argv = [launch.__file__, *command]
@@ -207,7 +203,7 @@ def run_deepspeed(command: Sequence[str]) -> int:
 
 def die(code: int, text: str) -> NoReturn:
     """Say what is wrong, to the log and to the agent, and end."""
-    say(f"error: {text}")
+    sys.stderr.write(f"{Path(__file__).name}: error: {text}\n")
     note_reason(text)
     leave(code)
 
@@ -215,11 +211,6 @@ def die(code: int, text: str) -> NoReturn:
 def note_reason(text: str, file: str = "reason") -> None:
     """Tell the agent why this node ends: common/README.md has the files."""
     Path(os.environ["NODE_DIR"], file).write_text(f"{text}\n")
-
-
-def say(text: str) -> None:
-    """Write to the node's log."""
-    sys.stderr.write(f"{Path(__file__).name}: {text}\n")
 
 
 def leave(code: int) -> NoReturn:

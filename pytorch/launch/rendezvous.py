@@ -63,18 +63,13 @@ class SignedBackend(C10dRendezvousBackend):
     """Keeps the state of the rendezvous in a store, signed with this launch's key: torch unpickles what it gets."""
 
     def __init__(self, store: TCPStore, run_id: str, key: bytes) -> None:
-        """Keep the state in *store*."""
         super().__init__(store, run_id)
         self._signing = hmac.new(key, run_id.encode(), "sha256")
         self.before_look: Callable[[], object] = lambda: None
-        """Is called before each look at the state; may raise."""
+        """Called before each look at the state; may raise."""
 
     def get_state(self) -> tuple[bytes, Any] | None:
-        """Return the state and its token; None where there is none yet.
-
-        Raises:
-            RendezvousStateError: somebody else has written it.
-        """
+        """Return the state and its token, if any; a RendezvousStateError where somebody else has written it."""
         self.before_look()
         found = super().get_state()
         return None if found is None else (self._opened(found[0]), found[1])
@@ -107,8 +102,7 @@ class OrderedRendezvous(RendezvousHandler):
     def __init__(self, backend: SignedBackend, store: TCPStore, params: RendezvousParameters) -> None:
         self._backend = backend
         self._handler = dynamic_rendezvous.create_handler(store, backend, params)
-        self._store = store
-        self._params = params
+        self._store, self._params = store, params
         self._rank_store: TCPStore | None = None
         self._nodes = 1
         self._is_gone = False
@@ -169,11 +163,7 @@ class OrderedRendezvous(RendezvousHandler):
         return self._handler.shutdown()
 
     def note(self, result: RunResult) -> bool:
-        """Take note of how this node's ranks are; return whether a failure of theirs is the end.
-
-        Args:
-            result: What torch has found.
-        """
+        """Note how this node's ranks are, as torch has found; return whether a failure of theirs is the end."""
         if result.state == WorkerState.SUCCEEDED:
             self._store.set(_SUCCESS, "")
         self.failures = result.failures
@@ -200,7 +190,6 @@ class OrderedRendezvous(RendezvousHandler):
                 time.sleep(0.01)
 
     def _missing(self) -> str:
-        """Return what a rendezvous lacked that was not complete in time."""
         workers = int(os.environ["WORKER_COUNT"])
         nodes = ["MAIN", *(f"WORKER_{rank}" for rank in range(1, workers + 1))]
         missing = [node for node in nodes if not self._store.check([f"arrived/{node}"])]
@@ -231,7 +220,6 @@ def looking_often(handler: RendezvousHandler) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Have *owner* hold another *value* for a while."""
     kept = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -241,7 +229,6 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
 
 
 def serve(listener: socket.socket) -> TCPStore:
-    """Return a store that takes connections on *listener*."""
     host, port = listener.getsockname()[:2]
     return TCPStore(
         host,
@@ -268,9 +255,7 @@ def own_key(environ: Mapping[str, str]) -> bytes:
 def register(listener: socket.socket | None, leave: Callable[[int], object]) -> list[OrderedRendezvous]:
     """Make rendezvous and agent known to torchrun; return a list to which the rendezvous will be added.
 
-    Args:
-        listener: On which the store of the rendezvous' host, main, takes connections.
-        leave: Ends this process with a code, from another thread.
+    The store of main, the rendezvous' host, takes connections on *listener*. *leave* ends this process with a code.
     """
     made: list[OrderedRendezvous] = []
 
@@ -305,7 +290,6 @@ class Agent(LocalElasticAgent):
     """
 
     def __init__(self, spec: WorkerSpec, leave: Callable[[int], object], **options: Any) -> None:
-        """Take what torch's takes, and what ends this process with a code, from another thread."""
         if not spec.rdzv_handler.is_elastic:  # else nobody would end the wait for a node that is lost
             options["exit_barrier_timeout"] = EXIT_BARRIER_S
         super().__init__(spec, **options)

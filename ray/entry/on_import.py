@@ -65,7 +65,6 @@ def has_pip():
 
 
 def why_refused(installer, asked):
-    """Return why a runtime_env that asks an *installer* for packages is refused, and what to do."""
     packages = asked.get("packages", []) if isinstance(asked, dict) else asked
     words = [packages] if isinstance(packages, str) else [str(package) for package in packages]
     advice = " ".join(f"--with {shlex.quote(word)}" for word in words)
@@ -73,6 +72,5 @@ def why_refused(installer, asked):
 
 
 def say(text):
-    """Print a line for the log."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What main knows of the cluster's nodes, as Ray's own table has them: who is still to come, and who has left.
+"""Watches the cluster's nodes in Ray's own table: those that are still to come, and those that have left.
 
     python nodes.py ADDRESS     beside the head, until TERM
 
@@ -32,13 +32,6 @@ def alive(client: Any) -> dict[str, str]:
     return {node.node_name: node_id.hex() for node_id, node in found.items() if node.state == _ALIVE}
 
 
-def write_missing(path: Path, names: list[str]) -> None:
-    """Replace the file *path*, whole."""
-    new = path.with_suffix(".new")
-    new.write_text("".join(f"{name}\n" for name in names))
-    new.replace(path)
-
-
 def watch(client: Any, expected: list[str], path: Path) -> None:
     """Write which of the *expected* workers are missing, until none is."""
     said: list[str] | None = None
@@ -47,7 +40,9 @@ def watch(client: Any, expected: list[str], path: Path) -> None:
         missing = [name for name in expected if name not in nodes]
         # Main's own node is what the entry point connects to.
         if "MAIN" in nodes and missing != said:
-            write_missing(path, missing)
+            new = path.with_suffix(".new")
+            new.write_text("".join(f"{name}\n" for name in missing))
+            new.replace(path)
             said = missing
         time.sleep(0.05)
 
@@ -69,7 +64,6 @@ def end_workers(client: Any, limit_s: float) -> None:
 
 
 def main() -> None:
-    """Watch, then end the workers when TERM comes; what Ray cannot be asked any more has ended."""
     client = GcsClient(address=sys.argv[1])
     workers = [f"WORKER_{rank}" for rank in range(1, int(os.environ["WORKER_COUNT"]) + 1)]
 

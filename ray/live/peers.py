@@ -1,4 +1,4 @@
-"""How main of a Ray cluster has its workers do something, for common/live/prove.py."""
+"""Calls of a Ray cluster's workers by main, for common/live/prove.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
 def callers(peer: type[Any]) -> list[Callable[..., Any]]:
-    """Return for each other node what calls a method of *peer* there, by its name and with its arguments."""
+    """Return a function for each other node: it calls a method of *peer* there, by name and with arguments."""
     ray.init()
     own = ray.get_runtime_context().get_node_id()
 

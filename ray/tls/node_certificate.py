@@ -21,7 +21,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def names_of(address: str) -> list[x509.GeneralName]:
-    """Return all by which the node at *address*, an IP address or a host name, is called."""
+    """Return all names of the node at *address*, an IP address or a host name."""
     try:
         own: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
     except ValueError:
@@ -36,7 +36,6 @@ def write_private(path: Path, text: bytes) -> None:
 
 
 def main() -> None:
-    """Make a key, and have the launch's sign for it."""
     directory, address = Path(os.environ["NODE_DIR"]), sys.argv[1]
     authority = x509.load_pem_x509_certificate(Path(os.environ["TLS_CERT_FILE"]).read_bytes())
     signer = serialization.load_pem_private_key(Path(os.environ["TLS_KEY_FILE"]).read_bytes(), None)

@@ -15,7 +15,7 @@ _config = os.environ.get("TF_CONFIG")
 
 
 def end():
-    """Say that this script has computed alone: a strategy for several tasks gives TensorFlow's context a server."""
+    # A strategy for several tasks gives TensorFlow's context a server.
     context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
     servers = [getattr(context, name, True) for name in ("_server_def", "_collective_ops_server_def")]
     if hasattr(sys, "last_type") or any(servers):

@@ -1,4 +1,4 @@
-"""Prints which task of TensorFlow's cluster this node is, from what the agent gives start scripts.
+"""Prints the task of TensorFlow's cluster that this node is, from what the agent gives start scripts.
 
 stdout: TF_CONFIG on the first line; on the others what READY_FILE tells of the cluster. With exit code 78 it is one
 line instead: why the cluster cannot be.
@@ -22,7 +22,6 @@ JOBS_WITHOUT_PS = {"MAIN": "worker", "WORKER": "worker"}
 
 
 def main() -> int:
-    """Print it; return the exit code."""
     try:
         print_task(os.environ)
     except ValueError as error:
@@ -54,7 +53,6 @@ def addresses_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def split(text: str) -> list[str]:
-    """Return the addresses of a list with commas; none where it is empty."""
     return text.split(",") if text else []
 
 
@@ -81,7 +79,7 @@ def ports_of(addresses: Mapping[str, Sequence[str]], first: str) -> dict[str, li
 
 
 def targets(hosts: Sequence[str], ports: Sequence[int]) -> list[str]:
-    """Return where the tasks of a job are, as gRPC takes it: an IPv6 address stands in brackets."""
+    """Return the tasks' places as gRPC takes them: an IPv6 address stands in brackets."""
     return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
 
 
@@ -112,10 +110,7 @@ def task_of(environ: Mapping[str, str], addresses: Mapping[str, Sequence[str]]) 
 
 
 def check_port(port: int, environ: Mapping[str, str]) -> None:
-    """Raise ValueError where this node cannot have *port*.
-
-    TensorFlow would say so seconds later, without its number.
-    """
+    """Raise ValueError where this node cannot have *port*: TensorFlow would say so later, without its number."""
     first, node = int(environ["TASK_PORT"]), environ["NODE_NAME"]
     if not 1 <= port <= 65535:
         raise ValueError(
