@@ -15,7 +15,7 @@ MODULE = "distributed.client"
 
 
 def change(module):
-    """Have the class Client of *module* take this cluster where it is asked for workers of its own."""
+    """Have the class Client of *module* take this cluster where it would start workers."""
     client = module.Client
     connect = client.__init__
 
@@ -40,7 +40,7 @@ def change(module):
 
 
 def local_options(connect):
-    """Return the names of what LocalCluster and its workers can be told, but for what *connect* itself takes."""
+    """Return options of LocalCluster and its workers that *connect* does not take."""
     import inspect  # noqa: PLC0415 - few scripts need it
 
     from distributed import LocalCluster, Nanny, Worker  # noqa: PLC0415 - as above

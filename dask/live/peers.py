@@ -9,7 +9,7 @@ from distributed import Client
 
 
 def callers(peer: type[Any]) -> list[Callable[..., Any]]:
-    """Return a function for each worker: it calls a method of *peer* there, by name and with arguments."""
+    """Return a function for each worker that calls a method of *peer* there."""
     client = Client()
 
     def caller(worker: str) -> Callable[..., Any]:

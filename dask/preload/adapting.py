@@ -1,4 +1,4 @@
-"""Wishes for as many worker nodes as there is work for; loaded into ``dask scheduler`` where ADAPT is set.
+"""Asks for as many worker nodes as there is work for: a scheduler's preload.
 
 How many that are, Dask itself decides (:class:`AdaptiveCore`, ``distributed.adaptive`` of its configuration). The wish
 is a file, which the agent passes on to who starts and ends nodes. Nodes that are not needed are retired first: they
@@ -65,7 +65,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
 
     @property
     def observed(self) -> set[str]:
-        """The nodes that work; of workers that somebody has started otherwise nobody here knows how they end."""
+        """The nodes that work, but for workers that somebody has started otherwise."""
         return {node_of(state) for state in self._scheduler.workers.values()} - self._retired.keys() - {""}
 
     @property
@@ -81,7 +81,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         return math.ceil(self._scheduler.adaptive_target() / self._processes)
 
     async def workers_to_close(self, target: int) -> list[str]:
-        """Return nodes without work, of which only *target* are to stay: the last ones first.
+        """Return nodes without work, the last first, so that *target* of all nodes stay.
 
         None while retired ones are still there: what those have counts as a copy, and what had been copied from them to
         another node would go with that node.
@@ -115,7 +115,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
     # --- Nodes ---------------------------------------------------------------------------------------------
 
     async def _retire(self, nodes: list[str]) -> list[str]:
-        """Have *nodes* take no more tasks, and others have what they have; return those that nothing is lost with."""
+        """Move tasks and data of *nodes* to others; return nodes with nothing left."""
         places = {node: self._addresses(node) for node in nodes}
         addresses = [address for found in places.values() for address in found]
         if not addresses:
@@ -132,7 +132,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         return retired
 
     def _work_again(self, node: str) -> None:
-        """Have *node* take tasks again, as Dask itself does where it cannot retire a worker."""
+        """Have *node* take tasks again, as Dask does with workers that it cannot retire."""
         for address in self._addresses(node):
             word = {"op": "worker-status-change", "status": "running", "stimulus_id": f"works-again-{time()}"}
             self._scheduler.stream_comms[address].send(word)
@@ -179,7 +179,7 @@ def node_of(state: Any) -> str:
 
 
 def node_of_name(name: str) -> str:
-    """Return the node of the worker process called *name*, which is WORKER_1 or WORKER_1-0; empty where it is none."""
+    """Return the node of the process *name*, WORKER_1 or WORKER_1-0; else an empty text."""
     found = re.fullmatch(r"(WORKER_\d+)(-\d+)?", name)
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""Loaded into ``dask scheduler`` where the node's network is its own: it listens on loopback, too.
+"""Has the scheduler of a network of its own listen on loopback, too: a preload.
 
 A port of a pod is forwarded to its loopback, and to nothing else.
 """

@@ -1,4 +1,4 @@
-"""Has HTTP servers of scheduler and workers answer only to names of their own; loaded into both.
+"""Has Dask's HTTP servers answer only to names of their own: a preload.
 
 A browser runs the scripts of every page that it shows. Such a page can give its own host name this machine's address
 (DNS rebinding), and then reads what it finds here as if it were its own. The name stands in the request all the same.
@@ -42,13 +42,13 @@ def given_names() -> set[str]:
 
 
 def own_names() -> set[str]:
-    """Return the names of this machine, as it knows them itself: DNS is not asked, others can write there."""
+    """Return the machine's own names: DNS is not asked, others can write there."""
     name = socket.gethostname().lower()
     return {"localhost", name, name.partition(".")[0]} - {""}
 
 
 def is_allowed(host: str, origin: str | None, own: Collection[str], given: Collection[str]) -> bool:
-    """Return whether a request is answered that has *host* as its Host, and the page *origin* as its Origin.
+    """Return whether a request with these headers, Host and Origin, is answered.
 
     Names in *own* are this machine's, in lower case; the user has given those in *given*, also for pages.
     """
@@ -63,7 +63,7 @@ def is_allowed(host: str, origin: str | None, own: Collection[str], given: Colle
 
 
 def place_of(url: str) -> tuple[str, str]:
-    """Return the name in *url*, without the dot that may end it, and name with port; empty where there is none."""
+    """Return the name in *url*, without and with its port; empty: there is none."""
     try:
         found = urlsplit(url)
         return (found.hostname or "").removesuffix("."), found.netloc.lower()
@@ -80,7 +80,7 @@ def is_address(name: str) -> bool:
 
 
 def guard(application: type[RoutingApplication]) -> None:
-    """Have every *application* refuse what is not allowed, before it looks for who could answer.
+    """Have every *application* refuse what is not allowed.
 
     Dask runs a preload twice as it loads it. The second time changes nothing: the same is asked once more.
     """

@@ -1,4 +1,4 @@
-"""Reports missing worker nodes, and lets workers leave before ``dask scheduler`` does, into which it is loaded.
+"""Reports missing worker nodes, and ends workers before the scheduler: a scheduler's preload.
 
 Both inside the scheduler, where it costs nothing: a client that asks would import Dask once more and poll.
 """
@@ -24,7 +24,7 @@ TOLD_SHARE = 0.7  # 7 s
 
 
 class WorkerNodes(SchedulerPlugin):
-    """Keeps the file ``missing-workers``: the names of worker nodes whose processes are not all there yet."""
+    """Keeps the file ``missing-workers``: names of nodes whose processes are not all there yet."""
 
     name = "worker-nodes"
 
@@ -44,11 +44,11 @@ class WorkerNodes(SchedulerPlugin):
         self._write()
 
     def forget(self, nannies: Iterable[str]) -> None:
-        """Take note that *nannies* have left for good: nobody is to wait for them at the end."""
+        """Forget *nannies* that have left for good: nobody waits for them at the end."""
         self._nannies -= set(nannies)
 
     async def before_close(self) -> None:
-        """Have every worker leave, nanny included, while there is still a scheduler to leave from."""
+        """Have every worker and nanny leave while the scheduler is still there."""
         if self._told.exists():
             await self._gone(TOLD_SHARE * self._grace_period_s)
         # Nannies, not workers: a nanny that is told ends its worker and itself; a worker that is told leaves it to its

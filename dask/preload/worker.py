@@ -1,4 +1,4 @@
-"""Loaded into workers: one that is ended lets its last heartbeat come back before it closes its connections.
+"""Lets a worker's last heartbeat come back before it closes: a worker's preload.
 
 Dask cuts that off, and then shows a page of error for it, at the end of a run in which nothing was wrong.
 """

@@ -14,7 +14,7 @@ MODULE = "horovod.runner.common.util.network" if _address and _interface else ""
 
 
 def change(module):
-    """Have the services of Horovod's *module* listen on the node's address, and tell others that one."""
+    """Have Horovod's services listen on the node's address, and tell others that one."""
     find_port = module.find_port
 
     def find_port_here(server_factory):

@@ -1,4 +1,4 @@
-"""What the start scripts run, by `python -I launcher VERB`: a folder, so that its modules are found and no others.
+"""The start scripts' program, `python -I launcher VERB`: a folder, whose modules come first.
 
 facts    what this node tells the others: its public key, its slots
 serve    a worker: an ssh server that starts ranks for main

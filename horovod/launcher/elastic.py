@@ -31,7 +31,7 @@ _POLL_S = 0.1
 
 
 def ordered(available: Collection[str], before: Sequence[str]) -> list[str]:
-    """Return hosts as ranks go to them: those that Horovod has, then new ones by rank, where it has them at random."""
+    """Return hosts in the order of ranks: those in use, then new ones."""
     return sorted(available, key=lambda host: (before.index(host) if host in before else len(before), rank_of(host)))
 
 
@@ -56,7 +56,7 @@ class Driver(ElasticDriver):
 
 
 class ElasticJob:
-    """Ranks that go on as hosts go and come. Horovod's driver lives in threads, the ranks in the event loop."""
+    """Ranks on hosts that come and go: Horovod's driver in threads, ranks in the event loop."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ElasticJob:
         self._loop = asyncio.get_running_loop()
 
     async def run(self, slots: int, timeout_s: float) -> None:
-        """Start ranks in *slots* slots, more or fewer if MIN_NP and MAX_NP say so, and wait for the job's success."""
+        """Start ranks in *slots* slots, within MIN_NP and MAX_NP, and wait for success."""
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def drive() -> None:
@@ -110,7 +110,7 @@ class ElasticJob:
             )
 
     def _create_worker(self, slot: SlotInfo, events: Sequence[threading.Event]) -> tuple[int, float]:
-        """Run a rank to its end; Horovod calls this in a thread of its own, and sets one of *events* to end it."""
+        """Run a rank to its end, or until one of *events* is set; has its own thread."""
         unwanted = asyncio.Event()
         running = asyncio.run_coroutine_threadsafe(self._run_rank(slot, unwanted), self._loop)
         while not concurrent.futures.wait([running], timeout=_POLL_S).done:

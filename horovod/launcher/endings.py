@@ -1,4 +1,4 @@
-"""Endings of ranks: which of them caused the others, and what a node says of its own end."""
+"""Endings of ranks, the first cause, and the reason of a node's end."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def first_failure(endings: Sequence[Ending]) -> Ending | None:
 
 
 class RankError(ClusterError):
-    """A rank has failed: the agent tells the error that it has printed, with its node, and then this."""
+    """A rank has failed: the agent shows its error, its node, then this text."""
 
     def __init__(self, cause: Ending, others: Sequence[str] = (), later_s: float = 0) -> None:
-        """Name *others* that had not ended *later_s* seconds later, where the cause has lost a peer.
+        """Name *others* that outlived a cause that has lost a peer by *later_s* seconds.
 
         Where the cause has failed by itself, these are no hang: they compute, and do not know of it yet.
         """
@@ -83,14 +83,14 @@ def log(text: str) -> None:
 
 
 def log_once(text: str) -> None:
-    """Write a line that has not been written: what others send must not fill the log."""
+    """Write a new line only: others must not fill the log."""
     if text not in _said and len(_said) < 200:
         _said.add(text)
         log(text)
 
 
 def report(error: ClusterError) -> None:
-    """Tell the log and the agent why the node ends, as `die` of start-lib.sh does."""
+    """Tell log and agent why the node ends, as `die` of start-lib.sh does."""
     log(f"error: {error}")
     if node_dir := os.environ.get("NODE_DIR"):
         is_rank = isinstance(error, RankError)

@@ -1,4 +1,4 @@
-"""Main: waits for the workers, starts all ranks, and ends with the exit code of the one that failed first.
+"""Main: waits for workers, starts all ranks, ends with the first failure's code.
 
 What `horovodrun --gloo` does, by Horovod's own functions. The program itself puts the whole environment on the command
 line of every rank, for all users to see, and ends with 1 whatever the rank's code was. Here a rank has its own node's
@@ -93,7 +93,7 @@ class Launcher:
         await job.run(sum(node.slots for node in nodes), self._timeout_s)
 
     async def _all_nodes(self) -> list[Node]:
-        """Return main and the workers that were asked for, when all answer; elastic, those that do in time."""
+        """Return main and all workers; of an elastic job, those that come in time."""
         deadline = time.monotonic() + self._timeout_s
         asked_for = [f"WORKER_{rank}" for rank in range(1, int(os.environ["WORKER_COUNT"]) + 1)]
         known: set[str] = set()
@@ -115,7 +115,7 @@ class Launcher:
             await asyncio.sleep(_POLL_S)
 
     async def _run_rank(self, slot: SlotInfo, unwanted: asyncio.Event) -> Ending:
-        """Run one rank, on the node that is its slot's host, to its end or until it is *unwanted*."""
+        """Run one rank, on its slot's host, until its end or *unwanted*."""
         node = name_of(slot.hostname)
         if self._unwanted.is_ending:
             return Ending(slot.rank, node, time.monotonic(), STOPPED, was_told=True)

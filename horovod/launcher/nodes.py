@@ -1,4 +1,4 @@
-"""What a node publishes before it starts, and what NODES_DIR says of the others, checked before use.
+"""Facts that a node publishes before it starts; those of other nodes, checked.
 
 Main's key opens the workers' ssh servers; a worker's proves that it is the one that published it.
 """
@@ -43,7 +43,7 @@ def gpu_count() -> int:
 
 
 def make_key(path: Path) -> str:
-    """Write a new private key to *path*, for this user's eyes only, and return its public half."""
+    """Write a new private key to *path*, for this user; return its public half."""
     key = Ed25519PrivateKey.generate()
     path.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
@@ -57,7 +57,7 @@ def name_of(host: str) -> str:
 
 
 def rank_of(name: str) -> int:
-    """Return the rank in the cluster, not one of Horovod's, of the node with *name*, or with a host's name."""
+    """Return the cluster's rank, none of Horovod's, of a node's or host's name."""
     return int(name_of(name).partition("_")[2] or 0)
 
 
@@ -71,13 +71,13 @@ class Node:
 
     @property
     def host(self) -> str:
-        """A name of its own for each life of the node: its replacement has another key, and no failures yet."""
+        """A name for each life of the node: its replacement has another key, and no failures yet."""
         is_main = self.name == "MAIN"
         return self.name if is_main else f"{self.name}-{hashlib.sha256(self.key.encode()).hexdigest()[:8]}"
 
 
 def read_node(path: Path) -> Node:
-    """Return the node that the file *path* tells of; a ValueError says what is wrong with it."""
+    """Return the node that the file *path* tells of, or raise ValueError."""
     if not _NAME.fullmatch(path.name):
         raise ValueError(f"'{path.name}' is no node's name")
     fields = dict(line.partition("=")[::2] for line in path.read_text(errors="replace").splitlines())
@@ -90,7 +90,7 @@ def read_node(path: Path) -> Node:
 
 
 def read_nodes(directory: Path) -> list[Node]:
-    """Return the nodes that *directory* has files of, by rank; log once what is no node."""
+    """Return the nodes that *directory* has files of, by rank; log others once."""
     nodes = []
     for path in directory.iterdir():
         if path.name.startswith("."):

@@ -1,4 +1,4 @@
-"""Ranks of this node: each is a process group, which ends whole when it is no longer wanted."""
+"""Ranks of this node: process groups, which end whole when they are unwanted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def told_to_end() -> asyncio.Event:
 
 
 async def until_first(*events: Coroutine[Any, Any, Any]) -> None:
-    """Return as soon as one of *events* has come, and wait for the others no more."""
+    """Return when the first of *events* has come; leave the others."""
     tasks = [asyncio.ensure_future(event) for event in events]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -44,7 +44,7 @@ async def until_first(*events: Coroutine[Any, Any, Any]) -> None:
 
 
 class Unwanted(set[asyncio.Event]):
-    """An event for each rank that runs, to be set when it is no longer wanted."""
+    """An event for each running rank, to be set when it is unwanted."""
 
     is_ending = False
     """Whether no other rank may start."""
@@ -91,7 +91,7 @@ def _pass_on(source: int, kept: bytearray) -> None:
 
 
 async def run_rank(environ: Mapping[str, str], unwanted: asyncio.Event, *, grace_s: float) -> tuple[int, bytes]:
-    """Run a rank to its end, or until it is *unwanted*: TERM, KILL after *grace_s*.
+    """Run a rank to its end or until *unwanted*: TERM, KILL after *grace_s*.
 
     Returns its exit code, 128 + the signal that ended it, and the end of what it printed to stderr.
     """

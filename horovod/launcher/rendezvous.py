@@ -34,7 +34,7 @@ _ANSWERS = {(network.__name__, "PingResponse"), (network.__name__, "AckResponse"
 
 
 class _DataUnpickler(pickle.Unpickler):
-    """Takes plain data, and the two answers that ranks give. A pickle of others may run anything."""
+    """Takes plain data, and the two answers of ranks. Other pickles may run anything."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ANSWERS:
@@ -49,10 +49,10 @@ codec.cloudpickle = network.cloudpickle = SimpleNamespace(
 
 
 class _Guard:
-    """Precedes a handler of Horovod's: lets those alone through who may change what the server holds."""
+    """Precedes a handler of Horovod's: refuses whoever may not change the server's data."""
 
     def parse_request(self) -> bool:
-        """Return whether http.server is to answer a request; one that is refused has its answer."""
+        """Return whether http.server is to answer a request; a refused one has its answer."""
         if not super().parse_request():
             return False
         if code := self._refusal():
@@ -61,7 +61,7 @@ class _Guard:
         return not code
 
     def _refusal(self) -> int:
-        """Return the status of a request that is refused; 0 for one that is not."""
+        """Return the status of a request that is refused, else 0."""
         scope, length = self.path.split("/")[1:2], self.headers.get("Content-Length", "")
         if self.command not in {"GET", "PUT", "DELETE"}:  # http.server's HEAD tells of files in the working directory
             return 405
@@ -101,7 +101,7 @@ class _Server(RendezvousHTTPServer):
         return str(peer) in self._known
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
-        """Say in one line what a request has led to: who sends nonsense must not fill the log with stacks."""
+        """Log a failed request in one line: nonsense must not fill the log."""
         log_once(f"rendezvous: a request of {client_address[0]} failed: {sys.exc_info()[1]!r}")
 
 

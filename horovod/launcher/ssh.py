@@ -1,4 +1,4 @@
-"""ssh between main and its workers: a server for main's key alone, and main's links to these.
+"""ssh between main and workers: a server for main's key, and main's links.
 
 OpenSSH may not be installed, needs root for some of what it does, and leaves processes behind when a connection breaks.
 Here a rank lives no longer than its channel: a main that goes, or cannot be reached, leaves nothing running.
@@ -31,7 +31,7 @@ _CONNECT_TIMEOUT_S = 10.0
 
 
 class Server:
-    """A worker's server: starts ranks of this node, one for each command of main's, and nothing else."""
+    """A worker's server: starts a rank of this node for each command of main's."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -98,7 +98,7 @@ async def _hold(leash: asyncssh.SSHReader[bytes], unwanted: asyncio.Event) -> No
 
 
 class Link:
-    """Main's connection to one worker; made again when it breaks. Ranks are channels of it."""
+    """Main's connection to one worker, made again when it breaks; carries its ranks."""
 
     def __init__(self, node: Node, options: Options, key: asyncssh.SSHKey) -> None:
         self.node = node
@@ -149,7 +149,7 @@ class Link:
         )
 
     async def run_rank(self, environ: Mapping[str, str], unwanted: asyncio.Event) -> tuple[int | None, bytes]:
-        """Run a rank on the worker as `run_rank` does here; the exit code is None if the rank is lost."""
+        """Run a rank on the worker as `run_rank` does here; None: it is lost."""
         if self._connection is None:
             return None, b""
         try:

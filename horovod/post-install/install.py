@@ -1,4 +1,4 @@
-"""Build a wheel of Horovod for the versions in an environment, keep it, and install it. See post-install.sh."""
+"""Builds, keeps and installs a wheel of Horovod for the versions in an environment."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def call(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]
 
 
 def version_of(*packages: str) -> str:
-    """Return the version of the first of *packages* that is installed, '' where none is."""
+    """Return the version of the first of *packages* that is installed, else ''."""
     for package in packages:
         try:
             return metadata.version(package)
@@ -100,7 +100,7 @@ def check_compiler(compiler: str) -> None:
 
 
 def job_count() -> int:
-    """Return how many compilers may run at a time: as many as there are CPUs and memory for."""
+    """Return the number of compilers that CPUs and memory allow at a time."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
@@ -110,7 +110,7 @@ def job_count() -> int:
 
 
 def build(work: Path, log: Path, compiler: str, install: list[str], *, with_tensorflow: bool) -> Path:
-    """Return the wheel, built in the directory *work*; *log* gets all that the build prints."""
+    """Return the wheel, built in the directory *work*; *log* gets the output."""
     tools = work / "tools"
     run([*install, "--target", str(tools), *BUILD_TOOLS], log, os.environ)
     (tools / "bin" / "hvd-cxx").symlink_to(WRAPPER)
@@ -153,7 +153,7 @@ def build(work: Path, log: Path, compiler: str, install: list[str], *, with_tens
 
 
 def run(command: list[str], log: Path, environ: Mapping[str, str]) -> None:
-    """Run *command* to its end, with a sign of life now and then; what it prints is added to *log*."""
+    """Run *command* with a sign of life now and then; *log* gets its output."""
     started = time.monotonic()
     with (
         log.open("ab") as output,
@@ -175,7 +175,7 @@ def run(command: list[str], log: Path, environ: Mapping[str, str]) -> None:
 
 
 def check_import(module: str) -> None:
-    """Import *module* in a Python of its own: what does not load must not be kept."""
+    """Import *module* in a new Python: only a wheel that loads is kept."""
     done = call([sys.executable, "-I", "-c", f"import {module}"], cwd="/", capture_output=True, check=False)
     if done.returncode:
         raise InstallError(

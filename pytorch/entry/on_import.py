@@ -33,7 +33,7 @@ _WAIT_BITSET, _COMMAND = 9, 0x7F
 
 
 def change(module) -> None:
-    """Have *module* note that this rank joins a process group: when it ends, it may have left it."""
+    """Have *module* note that this rank joins a process group."""
     join = module.init_process_group
 
     @functools.wraps(join)
@@ -45,7 +45,7 @@ def change(module) -> None:
 
 
 def end() -> None:
-    """Let torch's threads finish, and note for the launcher that this rank's script has ended by itself."""
+    """Let torch's threads finish; note for the launcher that the script ended by itself."""
     torch = sys.modules.get("torch")
     if torch is None:
         pass
@@ -91,14 +91,14 @@ def wait_for_rest() -> None:
 
 
 def is_at_rest(thread: str) -> bool:
-    """Return whether *thread* waits for as long as it takes. One that wants Python's lock looks up every 5 ms."""
+    """Return whether *thread* waits without limit; for Python's lock it waits 5 ms."""
     # The number of the system call and its arguments; "running" where it is in none.
     call = said(thread, "syscall").split()
     return len(call) > 4 and int(call[2], 16) & _COMMAND == _WAIT_BITSET and int(call[4], 16) == 0
 
 
 def said(thread: str, name: str) -> str:
-    """Return the kernel's text on *thread* under *name*; empty where there is none, or the thread has ended."""
+    """Return the kernel's text on *thread* under *name*, if any."""
     try:
         with open(f"{TASKS}/{thread}/{name}", encoding="utf-8") as file:  # noqa: PTH123 - as above
             return file.read()

@@ -1,4 +1,4 @@
-"""Runs torchrun, accelerate or DeepSpeed on this node, and ends with the exit code of the rank that failed.
+"""Runs torchrun, accelerate or DeepSpeed here, and ends with the failed rank's exit code.
 
 `launcher.py torchrun OPTION... SCRIPT`; likewise accelerate and deepspeed. Their own code runs in this process. Options
 that depend on the number of ranks are added here: counting GPUs takes torch.
@@ -77,7 +77,7 @@ def ranks_on_node(gpus: int) -> int:
 
 
 def share_cpus(ranks: int) -> None:
-    """Give each rank its part of NODE_CPUS, set where nodes share a machine; else threads are as torchrun has them."""
+    """Give each rank its part of NODE_CPUS, set where nodes share a machine."""
     if cpus := os.environ.get("NODE_CPUS"):
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus) // ranks)))
 
@@ -160,7 +160,7 @@ def run_accelerate(args: Any) -> None:
 
 
 def failed(error: ChildFailedError) -> int:
-    """Show torch's report of ranks that failed; return the exit code of the first that no other explains."""
+    """Show torch's report of failures; return the exit code of the first cause."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
     from oci_cluster.contract.first_cause import first_cause  # noqa: PLC0415 - where something has failed
 
@@ -178,7 +178,7 @@ def failed(error: ChildFailedError) -> int:
 
 
 class RankFailure:
-    """torch's failure of a rank, as first_cause compares them: with the exit code of a shell."""
+    """torch's failure of a rank as first_cause compares it, with a shell's exit code."""
 
     def __init__(self, rank: int, failure: ProcessFailure) -> None:
         self.rank, self.failure, self.time = rank, failure, float(failure.timestamp)
@@ -214,7 +214,7 @@ def note_reason(text: str, file: str = "reason") -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End at once: taking torch apart takes the interpreter a third of a second, and when a node failed counts."""
+    """End at once: taking torch apart takes the interpreter a third of a second."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -60,7 +60,7 @@ PART_TIMEOUT_S = 1.0
 
 
 class SignedBackend(C10dRendezvousBackend):
-    """Keeps the state of the rendezvous in a store, signed with this launch's key: torch unpickles what it gets."""
+    """Keeps the rendezvous' state in a store, signed: torch unpickles what it reads."""
 
     def __init__(self, store: TCPStore, run_id: str, key: bytes) -> None:
         super().__init__(store, run_id)
@@ -69,13 +69,13 @@ class SignedBackend(C10dRendezvousBackend):
         """Called before each look at the state; may raise."""
 
     def get_state(self) -> tuple[bytes, Any] | None:
-        """Return the state and its token, if any; a RendezvousStateError where somebody else has written it."""
+        """Return the state and its token, if any; it must be signed."""
         self.before_look()
         found = super().get_state()
         return None if found is None else (self._opened(found[0]), found[1])
 
     def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
-        """Replace the state that had *token*; return the one that counts, its token, and whether it is *state*."""
+        """Replace the state that had *token*; return the valid one, its token, whether replaced."""
         if token and not isinstance(token, bytes):  # torch's own answer to a token that it has not made
             found = self.get_state()
             return None if found is None else (*found, False)
@@ -163,7 +163,7 @@ class OrderedRendezvous(RendezvousHandler):
         return self._handler.shutdown()
 
     def note(self, result: RunResult) -> bool:
-        """Note how this node's ranks are, as torch has found; return whether a failure of theirs is the end."""
+        """Note this node's *result*; return whether a failure in it is final."""
         if result.state == WorkerState.SUCCEEDED:
             self._store.set(_SUCCESS, "")
         self.failures = result.failures
@@ -180,7 +180,7 @@ class OrderedRendezvous(RendezvousHandler):
             raise RendezvousClosedError("another node has ended well, and comes to no other attempt")
 
     def part(self) -> None:
-        """Leave after a success, main last: nodes that find their store gone fill the log with warnings."""
+        """Leave after a success, main last: a lost store fills nodes' logs with warnings."""
         with contextlib.suppress(RuntimeError):
             if not self._params.get_as_bool("is_host"):
                 self._store.add("parted", 1)
@@ -199,7 +199,7 @@ class OrderedRendezvous(RendezvousHandler):
 
 @contextlib.contextmanager
 def looking_often(handler: RendezvousHandler) -> Iterator[None]:
-    """Have *handler* look every LOOK_S for a while. A torch that lacks these names is only slower."""
+    """Have *handler* look every LOOK_S for a while; without these names torch is slower."""
     holder = getattr(handler, "_state_holder", None)
     delay = getattr(dynamic_rendezvous, "_delay", None)
     if delay is None or not hasattr(holder, "_cache_duration"):
@@ -241,7 +241,7 @@ def serve(listener: socket.socket) -> TCPStore:
 
 
 def own_key(environ: Mapping[str, str]) -> bytes:
-    """Return the rendezvous' own key, made of the launch's: what nodes sign in files is worth nothing here."""
+    """Return the rendezvous' key, made of the launch's: files' signatures are worth nothing here."""
     # In the environment alone: others on this machine see command lines.
     launch_key = environ.get("LAUNCH_KEY", "")
     if not launch_key:
@@ -253,7 +253,7 @@ def own_key(environ: Mapping[str, str]) -> bytes:
 
 
 def register(listener: socket.socket | None, leave: Callable[[int], object]) -> list[OrderedRendezvous]:
-    """Make rendezvous and agent known to torchrun; return a list to which the rendezvous will be added.
+    """Make rendezvous and agent known to torchrun; return a list that gets the rendezvous.
 
     The store of main, the rendezvous' host, takes connections on *listener*. *leave* ends this process with a code.
     """
@@ -283,7 +283,7 @@ def register(listener: socket.socket | None, leave: Callable[[int], object]) -> 
 
 
 class Agent(LocalElasticAgent):
-    """torch's agent of a node, which knows how the ranks of the others end, and waits for them.
+    """torch's agent of a node; it heeds how ranks of others end.
 
     The methods are those that torch documents for subclasses. A torch that calls them otherwise restarts and waits as
     it likes.

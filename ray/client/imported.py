@@ -1,4 +1,4 @@
-"""Have a Ray that is imported already read its variables again: it keeps the mode, and a token, that it has read."""
+"""Has an imported Ray read mode and token again, both of which it keeps."""
 
 import sys
 

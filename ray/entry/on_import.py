@@ -25,7 +25,7 @@ _HERE = re.compile(r"local|(ray://)?(localhost|127\.0\.0\.1)(:[0-9]+)?")
 
 
 def change(module):
-    """Have ``init`` of *module* take this cluster where it is asked for a Ray of its own."""
+    """Have ``init`` of *module* take this cluster where it would start a Ray."""
     init = module.init
 
     @functools.wraps(init)

@@ -1,4 +1,4 @@
-"""Watches the cluster's nodes in Ray's own table: those that are still to come, and those that have left.
+"""Watches nodes in Ray's table: missing ones first, remaining ones in the end.
 
     python nodes.py ADDRESS     beside the head, until TERM
 
@@ -48,7 +48,7 @@ def watch(client: Any, expected: list[str], path: Path) -> None:
 
 
 def end_workers(client: Any, limit_s: float) -> None:
-    """Have all workers leave: each takes no more work, and ends when it has none, or when the time is over."""
+    """Have all workers leave: each ends when it has no work, or after *limit_s*."""
     deadline = time.monotonic() + limit_s
     told: set[str] = set()
     while time.monotonic() < deadline:

@@ -10,7 +10,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
 def callers(peer: type[Any]) -> list[Callable[..., Any]]:
-    """Return a function for each other node: it calls a method of *peer* there, by name and with arguments."""
+    """Return a function for each other node that calls a method of *peer* there."""
     ray.init()
     own = ray.get_runtime_context().get_node_id()
 

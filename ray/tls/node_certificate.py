@@ -1,4 +1,4 @@
-"""This node's own certificate, signed with the launch's. Ray compares the names in it with the address that it calls.
+"""This node's own certificate, signed with the launch's: Ray compares its names with addresses.
 
     python node_certificate.py ADDRESS     writes node-cert.pem and node-key.pem into NODE_DIR
 
@@ -21,7 +21,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def names_of(address: str) -> list[x509.GeneralName]:
-    """Return all names of the node at *address*, an IP address or a host name."""
+    """Return all names of the node at *address*, an IP address or a name."""
     try:
         own: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Prints the task of TensorFlow's cluster that this node is, from what the agent gives start scripts.
+"""Prints this node's task of TensorFlow's cluster, from what the agent gives start scripts.
 
 stdout: TF_CONFIG on the first line; on the others what READY_FILE tells of the cluster. With exit code 78 it is one
 line instead: why the cluster cannot be.
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def print_task(environ: Mapping[str, str]) -> None:
-    """Print what *environ* makes of this node; ValueError where it cannot be a task, or cannot have its port."""
+    """Print the task that *environ* makes of this node; ValueError where it makes none."""
     addresses = addresses_of(environ)
     ports = ports_of(addresses, environ["TASK_PORT"])
     job, index = task_of(environ, addresses)
@@ -57,7 +57,7 @@ def split(text: str) -> list[str]:
 
 
 def ports_of(addresses: Mapping[str, Sequence[str]], first: str) -> dict[str, list[int]]:
-    """Return each task's port, by job and in the order of *addresses*; main's is *first*.
+    """Return each task's port, by job in the order of *addresses*; main's is *first*.
 
     TensorFlow binds a task's port on all addresses of its machine, so tasks that share one need a port each. Tasks on
     loopback addresses do: a port is as far from main's as the address is, so that it stays the node's own when the gang
@@ -84,13 +84,13 @@ def targets(hosts: Sequence[str], ports: Sequence[int]) -> list[str]:
 
 
 def loopback_number(address: str) -> int | None:
-    """Return 1 for 127.0.0.1, 2 for 127.0.0.2, 257 for 127.0.1.1; None for an address that is not a loopback one."""
+    """Return 1 for 127.0.0.1, 257 for 127.0.1.1; None for other addresses."""
     match = re.fullmatch(r"127\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})", address)
     return int(match[1]) * 65536 + int(match[2]) * 256 + int(match[3]) if match else None
 
 
 def task_of(environ: Mapping[str, str], addresses: Mapping[str, Sequence[str]]) -> tuple[str, int]:
-    """Return this node's job and its index; ValueError where that task has another node's address."""
+    """Return this node's job and index; ValueError where that is another node's."""
     mode, text = environ["MODE"], environ["ROLE_INDEX"]
     jobs = JOBS if "ps" in addresses else JOBS_WITHOUT_PS
     if mode not in JOBS:
@@ -110,7 +110,7 @@ def task_of(environ: Mapping[str, str], addresses: Mapping[str, Sequence[str]]) 
 
 
 def check_port(port: int, environ: Mapping[str, str]) -> None:
-    """Raise ValueError where this node cannot have *port*: TensorFlow would say so later, without its number."""
+    """Raise ValueError where *port* is taken: TensorFlow says so late, without its number."""
     first, node = int(environ["TASK_PORT"]), environ["NODE_NAME"]
     if not 1 <= port <= 65535:
         raise ValueError(

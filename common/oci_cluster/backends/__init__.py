@@ -1,4 +1,4 @@
-"""Places where nodes can run. Each starts, shows and ends nodes, and decides nothing about clusters."""
+"""Places where nodes can run: each starts, shows and ends nodes, and decides nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def known_backends() -> list[str]:
-    """Return the names of the backends that there are: each is a package beside this module."""
+    """Return the names of all backends: each is a package beside this module."""
     return sorted(path.parent.name for path in Path(__file__).parent.glob("*/backend.py"))
 
 

@@ -32,7 +32,7 @@ def check_packages(plan: Plan) -> None:
 
 
 def port_is_free(address: str, port: int) -> bool:
-    """Return whether *port* can be bound on *address*; a listener on all addresses takes it everywhere."""
+    """Return whether *port* can be bound on *address*."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -56,7 +56,7 @@ class LogCopy(Protocol):
         """
 
     def drain(self, pause: Callable[[], bool], say: Say) -> None:
-        """Copy what comes later than the nodes' end, where it does: called when they have ended.
+        """Copy what comes later than the nodes' end; called when they have ended.
 
         Args:
             pause: Shows what has come, and waits between two looks; returns whether more is wanted.
@@ -68,7 +68,7 @@ class LogCopy(Protocol):
 
 
 class LogsInPlace:
-    """Logs that are on this machine already, or all of which are as soon as they are fetched."""
+    """Logs that are on this machine already, at the latest when they are fetched."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -84,13 +84,13 @@ class LogsInPlace:
 
 
 class Way(Protocol):
-    """A way from this machine to one port of one node, for as long as it is not closed."""
+    """A way from this machine to one port of one node, until closed."""
 
     address: str
     """``HOST:PORT`` under which this machine reaches the port itself; empty where only :meth:`dial` does."""
 
     def dial(self) -> socket.socket:
-        """Return a new connection to the port; who gets it closes it. May be called by several threads at once.
+        """Return a new connection to the port, for the caller to close. Several threads may call at once.
 
         Raises:
             BackendError: nobody listens there, or the way to it is cut; the next call may succeed.
@@ -121,7 +121,7 @@ class DirectWay:
 
 
 class Backend(Protocol):
-    """One place where nodes can run. It starts, shows and ends nodes, and decides nothing about clusters.
+    """One place where nodes run. It decides nothing about clusters.
 
     Every method may raise what its backend says: UsageError, SettingsError, BackendError, NotPermittedError; those that
     start or wait raise StoppedError when the launcher has been told to stop.
@@ -135,11 +135,11 @@ class Backend(Protocol):
     why_gone: str
     """Text for a cluster that was launched, and of whose nodes nobody knows anything any more."""
     end_margin_s: float
-    """How much longer than its ``GRACE_PERIOD`` a node takes to end in order: to be told, to upload what it leaves."""
+    """The time that a node needs beyond ``GRACE_PERIOD``: to be told, to upload what it leaves."""
     end_timeout_s: float = 0.0
-    """How much longer the backend itself may take to end a node."""
+    """The time that the backend itself may need to end a node."""
     shows_key: bool = False
-    """Whether who may look at its clusters reads their ``LAUNCH_KEY``: a session's token is another then."""
+    """Whether everybody who may look at its clusters reads their ``LAUNCH_KEY``: sessions take another token then."""
     is_this_machine: bool
     """Whether its clusters are this machine's: then launches wait for each other, and the second sees the first."""
     is_free_to_ask: bool
@@ -147,43 +147,43 @@ class Backend(Protocol):
     node_fields: Mapping[str, str]
     """Fields of :class:`NodeState` that ``--json`` shows, under the names that this backend has for them."""
     ends_workers: str = "any"
-    """Which workers it can end and start again: ``any``; or the ``last`` ones alone, as a Job has places for all."""
+    """Workers that it can end and start again: ``any``; or the ``last`` ones alone, as a Job has places for all."""
     handle_name: str = ""
     """Its own word for :attr:`Cluster.handle`; empty where it has none."""
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raise where settings that every verb needs are missing or wrong; those of a launch, where there is a *plan*.
+        """Raise where settings of every verb, or of *plan*'s launch, are missing or wrong.
 
         The standard library must be enough: this comes before anything is installed.
         """
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with what its nodes get here. Changes nothing; asks no service that would know the caller.
+        """Return *plan* with what its nodes get here. Changes nothing.
 
-        What of the user's goes to another machine is said.
+        No service is asked that would know the caller. *say* is told what of the user's goes to another machine.
         """
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return what :meth:`start` would send for a placed *plan*: made by the same functions."""
 
     def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - most nodes bring all in their image
-        """Make what nodes need on this machine; may take minutes. Interrupted, it leaves what the next call can use."""
+        """Make what nodes need on this machine; the next call goes on after an interruption."""
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
-        """Start *nodes* of a placed *plan*, main first: all, or an error; nothing twice. Later ones join what runs.
+        """Start all *nodes* of a placed *plan*, main first, or raise. Later ones join.
 
-        After an error :meth:`remove` finds what has been started.
+        Nothing is started twice. After an error :meth:`remove` finds what has been started.
         """
 
     def files(self, cluster: Cluster, plan: Plan) -> str:
         """Return where a person finds what the nodes of *cluster* leave."""
 
     def started(self, cluster: Cluster, plan: Plan) -> str:
-        """Return what a person is told of *cluster* when it has been started: where its files are, under which name."""
+        """Return words for a person when *cluster* has been started: where its files are."""
 
     def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:
-        """Return how a program outside the cluster connects to it: on main's own machine by *words*, as main says."""
+        """Return the connection of a program outside; on main's own machine, main's *words*."""
 
     def find(self, name: str = "") -> list[Cluster]:
         """Return the clusters that there are, or those called *name*, the oldest first.
@@ -192,20 +192,20 @@ class Backend(Protocol):
         """
 
     def load(self, cluster: Cluster) -> Plan:
-        """Return the placed plan of *cluster* as the backend tells it; checked, as anybody may have written it."""
+        """Return the placed plan of *cluster*, checked, as anybody may have written it."""
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
-        """Return the nodes of each cluster by its launch id, by rank; the requests do not grow with the clusters.
+        """Return the nodes by rank, by launch id; requests do not grow with *clusters*.
 
         A node that has been accepted and has not started is told as waiting. A node's state never goes backwards, and
         one that has just been made is there, however late the backend's own answers are.
         """
 
     def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
-        """Keep here how *cluster* has ended, as its *states* tell, where its backend forgets it and nobody has."""
+        """Keep here how *cluster* has ended, where its backend forgets it and nobody has."""
 
     def why_fixed(self, cluster: Cluster) -> str:  # noqa: ARG002 - most take any
-        """Return why no worker of *cluster* can be added or ended, to be said after its name; empty where one can."""
+        """Return why no worker can be added or ended; empty where one can."""
         return ""
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
@@ -215,16 +215,16 @@ class Backend(Protocol):
         """
 
     def finish(self, cluster: Cluster, say: Say) -> None:
-        """Bring what would be lost after the end to the cluster's directory; leave nothing that runs or costs."""
+        """Bring what would be lost to the cluster's directory; leave nothing that costs."""
 
     def remove(self, cluster: Cluster, say: Say) -> None:
-        """Return when nothing is left of *cluster*, found by its launch id: nodes, files, records; none is as good."""
+        """Return when nothing of *cluster* is left, by its id; none is fine."""
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
-        """Return what copies the nodes' logs to *directory*; with *follow* what they print later, too."""
+        """Return a copier of logs to *directory*; with *follow* of later lines, too."""
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
-        """Return a way to *port*, 1 to 65535, of *node*, which runs; it may take a minute to make.
+        """Return a way to *port* of *node*, which runs; it may take a minute.
 
         *say* is told what is waited for, and what the way itself costs or ends.
         """

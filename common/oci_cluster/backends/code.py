@@ -1,4 +1,4 @@
-"""The user's code on its way to the nodes: which files go, and what a person is told of them."""
+"""The user's code on its way to the nodes, and words on it."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def code_of(plan: Plan, scratch: Path, to: str = "") -> Code:
 
 
 def digest_of(plan: Plan) -> str:
-    """Return the digest of the archive in ``WORK_DIR/code`` that the placed *plan* names; empty where it names none."""
+    """Return the digest of the archive that *plan* has in ``WORK_DIR/code``; empty: none."""
     folder = re.escape(f"{plan.work_dir.rstrip('/')}/code/")
     found = re.fullmatch(rf"{folder}([0-9a-f]{{64}})\.tar\.gz#sha256=\1", plan.environment.get("CODE_URI", ""))
     return found[1] if found else ""
 
 
 def remove_code(plan: Plan, users: Callable[[str], Sequence[str]], say: Say) -> None:
-    """Remove the archive of the code of *plan* from ``WORK_DIR/code``, unless somebody else uses it.
+    """Remove the archive of the code from ``WORK_DIR/code``, unless somebody else uses it.
 
     *users* returns the names of the clusters whose nodes get the archive of a digest.
     """
@@ -91,7 +91,7 @@ def remove_code(plan: Plan, users: Callable[[str], Sequence[str]], say: Say) -> 
 
 
 def _check_entry(plan: Plan, folder: Path, files: CodeFiles) -> None:
-    """Raise where what is to be run is there, and does not go: each node would say that it is not."""
+    """Raise where the entry point is there and would not be sent."""
     entry, module = plan.environment.get("ENTRY_POINT", ""), plan.environment.get("ENTRY_MODULE", "")
     places = [f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__main__.py"] if module else [entry]
     for name in places:

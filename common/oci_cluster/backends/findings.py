@@ -1,4 +1,4 @@
-"""Findings of ``check.sh``, before anything costs: of each item a verdict, and what mends it."""
+"""Findings of ``check.sh``, before anything costs: verdicts, and what mends each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oci_cluster.errors import ClusterError
 
 
 class Verdict(str, Enum):
-    """Verdict on an item. An answer that did not come is never taken for a good one."""
+    """Verdict on an item. A missing answer is never taken for a good one."""
 
     FINE = "fine"
     FAILS = "fails"
@@ -33,7 +33,7 @@ class Finding:
     text: str
     """The thing that was seen, with its value; where the verdict is unknown, why it could not be seen."""
     mend: str = ""
-    """Where it fails: the statement, the command or the place in the console that mends it, ready to be copied."""
+    """The statement, command or place in the console that mends a failure, ready to be copied."""
 
 
 @dataclass(frozen=True)
@@ -66,5 +66,5 @@ def unknown(item: str, text: str, mend: str = "") -> Finding:
 
 
 def refused(item: str, error: ClusterError) -> Finding:
-    """Return that a launch will fail for *item*, in the words of the *error* that the launch would end with."""
+    """Return that a launch will fail for *item*, in the words of its *error*."""
     return Finding(item, Verdict.FAILS, error.reason, error.next_step)

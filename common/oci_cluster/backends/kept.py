@@ -1,4 +1,4 @@
-"""Records, in the checkout, of ended clusters whose backend forgets them; who may write them."""
+"""Records, in the checkout, of ended clusters whose backend forgets them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NODE_FIELDS: Mapping[str, str] = {
 
 @contextmanager
 def alone(cluster: Cluster) -> Iterator[None]:
-    """Make the directory of *cluster*, and hold its lock: a launcher and a stop.sh may come to the same end."""
+    """Hold the lock of the cluster's directory: two verbs may come to one end."""
     make_directory(cluster)
     with locked(cluster.directory / LOCK):
         yield
 
 
 def make_directory(cluster: Cluster) -> None:
-    """Make the directory of *cluster* where it is not there: it was launched from another checkout."""
+    """Make the cluster's directory, which another checkout's launch has not made here."""
     try:
         cluster.directory.parent.mkdir(exist_ok=True)
         cluster.directory.mkdir(mode=0o700, exist_ok=True)
@@ -47,7 +47,7 @@ def write_states(cluster: Cluster, states: Sequence[NodeState]) -> None:
 
 
 def read_states(cluster: Cluster) -> list[NodeState]:
-    """Return how the nodes of *cluster* ended, main first; none where that was not kept."""
+    """Return how the nodes ended, main first; none where that was not kept."""
     try:
         records = json.loads(read_kept(cluster.directory / _RECORDS))["nodes"]
         # One without a code was there when it was removed, whatever it did then.
@@ -58,7 +58,7 @@ def read_states(cluster: Cluster) -> list[NodeState]:
 
 
 def record_of(state: NodeState) -> dict[str, Any]:
-    """Return *state* as it is recorded for the time when the engine does not know of the node any more."""
+    """Return *state* as a record, for when the backend has forgotten the node."""
     return {
         **{name: getattr(state, field) for name, field in NODE_FIELDS.items()},
         **({"cause": state.cause} if state.cause else {}),
@@ -67,7 +67,7 @@ def record_of(state: NodeState) -> dict[str, Any]:
 
 
 def recorded_state(record: Mapping[str, Any]) -> NodeState:
-    """Return the state that :func:`record_of` has recorded: ValueError, KeyError or TypeError where it is none."""
+    """Return the state of a record; ValueError, KeyError, TypeError: it is none."""
     found = {field: record[name] for name, field in NODE_FIELDS.items()}
     more = {"cause": str(record.get("cause", "")), "has_told": record.get("has_told") is not False}
     return NodeState(**{**found, "state": State(record["state"]), **more})

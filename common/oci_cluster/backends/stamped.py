@@ -1,4 +1,4 @@
-"""Logs whose lines begin with their time, as engines and Kubernetes have them: taken apart into log and times."""
+"""Logs whose lines begin with their time, of engines and Kubernetes: taken apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLOCK = 1 << 20
 
 
 def take_apart(stamped: Path, logs: Path, node: str) -> None:
-    """Make the log of *node* in the folder *logs*, and its times, anew of what was copied to the file *stamped*.
+    """Make the log of *node*, and its times, anew of the file *stamped*.
 
     Whoever is killed meanwhile leaves what was there before: the engine may have nothing more to copy.
     """

@@ -1,4 +1,4 @@
-"""Logs of a cluster's nodes, out of its cluster dir. ``service_logs.py`` has them out of OCI Logging."""
+"""Logs of a cluster's nodes, out of its cluster dir; service_logs.py has OCI Logging's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oci_cluster.system.console import Say, program, say_to_stderr
 
 
 class SayOnce:
-    """Says what logs leave out, each text once: they are copied twice where only the last lines are shown."""
+    """Says each text once: where only last lines are shown, logs are copied twice."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -24,10 +24,10 @@ class SayOnce:
 
 
 class StoredLogs(LogsInPlace):
-    """The logs of a cluster's nodes, which leave their last lines in the cluster dir before they end."""
+    """Logs that nodes put whole into the cluster dir before they end."""
 
     def __init__(self, cluster_dir: ClusterDir, directory: Path, say: Say) -> None:
-        """Copy to *directory*, which holds no logs yet; *say* is told what is left out."""
+        """Copy to the empty *directory*; *say* is told what is left out."""
         super().__init__(directory)
         self._logs = NodeLogs(cluster_dir, directory, say)
 

@@ -1,4 +1,4 @@
-"""Mains that have ended with 0 and never told anything: their image does not run the agent."""
+"""Mains that have ended with 0 and told nothing: their image runs no agent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Told:
         self._known: dict[str | int, bool] = {}
 
     def with_word(self, cluster: Cluster, states: Sequence[NodeState]) -> list[NodeState]:
-        """Return the *states* of the nodes of *cluster*; of a main that has ended with 0, whether it has told."""
+        """Return *states*, with the answer for a main that has ended with 0."""
         return [
             replace(state, has_told=self._has_told(cluster, state))
             if state.node == "MAIN" and state.exit_code == 0

@@ -1,4 +1,4 @@
-"""The backend ``docker``: a container for each node, a network and a volume for each cluster.
+"""The backend ``docker``: a container for each node, network and volume for all.
 
 What there is, is what the engine says: all of a cluster has its labels, and is found again from any checkout, whatever
 became of the launcher. When a cluster has ended, what is worth keeping is copied to the checkout, and nothing is left
@@ -91,7 +91,7 @@ class DockerBackend(Backend):
             commands.check(plan)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:  # noqa: ARG002 - nothing leaves this machine
-        """Return *plan* with what its nodes get as containers; the engine is asked for its size and its images."""
+        """Return *plan* with what its nodes get as containers; the engine is asked."""
         if named := plan.settings.get("DOCKER"):  # by `--env`, too
             self._engine = replace(self._engine, program=named)
         return commands.place(plan, self._root, self._engine)
@@ -101,7 +101,7 @@ class DockerBackend(Backend):
         return commands.preview(plan, self._root, self._engine, as_json=as_json)
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:  # noqa: ARG002 - seconds
-        """Start *nodes*: with main what they share, too. Of later ones that fail, this call leaves none."""
+        """Start *nodes*, with main what they share; failed later ones leave none."""
         cluster = Cluster.of(plan, self._directory)
         if any(node.role == "MAIN" for node in nodes):
             _write_plan(cluster, plan)
@@ -143,7 +143,7 @@ class DockerBackend(Backend):
             raise
 
     def _run(self, plan: Plan, nodes: Sequence[Node], started: list[str]) -> None:
-        """Start *nodes*, the first before the others, and note their ids; the first failure ends the starting."""
+        """Start *nodes*, the first before the others, and note their ids in *started*."""
         path = commands.environment_file(plan, self._root)
         failed: list[BaseException] = []
 
@@ -183,14 +183,14 @@ class DockerBackend(Backend):
         return f"containers {cluster.cluster_id}-...; files will be in {self.files(cluster, plan)}"
 
     def connect(self, cluster: Cluster, plan: Plan, words: str) -> str:  # noqa: ARG002 - it says nothing of that
-        """Return the command that runs a program beside main, where its files and its network are."""
+        """Return the command of a program beside main, with main's files and network."""
         main = commands.container_name(cluster.cluster_id, "MAIN")
         return f"{shlex.quote(self._engine.program)} exec -it {main} env {as_words(words)} python"
 
     # --- State ---------------------------------------------------------------------------------------------
 
     def find(self, name: str = "") -> list[Cluster]:
-        """Return the clusters that the engine has, and those that ended and are kept here; or those called *name*."""
+        """Return clusters of the engine, and ended ones that are kept here."""
         containers = self._engine.inspect(self._engine.containers(commands.LAUNCH))
         self._listed_at = self._clock()
         known = [cluster for container in containers if (cluster := cluster_of(container, self._directory))]
@@ -202,7 +202,7 @@ class DockerBackend(Backend):
         return sorted(named, key=lambda cluster: cluster.age_key)
 
     def load(self, cluster: Cluster) -> Plan:
-        """Return the plan as main's container tells it; of a cluster that has left the engine, as it was kept."""
+        """Return the plan as main's container tells it, or as it was kept."""
         if nodes := self._containers(cluster):
             self._open_volumes()
             return plan_of(cluster, nodes, self._root)
@@ -210,7 +210,7 @@ class DockerBackend(Backend):
         return replace(Plan.load(cluster.directory, self._root), work_dir=f"file://{cluster.directory.parent}")
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
-        """Return what the engine says of the nodes, or what was kept of those that have left it; one or two calls."""
+        """Return the nodes as the engine tells, or as they were kept."""
         self._inspect(clusters)
         return {cluster.launch_id: self._states(cluster) for cluster in clusters}
 
@@ -220,12 +220,12 @@ class DockerBackend(Backend):
         return self._told.with_word(cluster, found) or kept.read_states(cluster)
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
-        """Return the containers of the nodes of *cluster* by name, main first; of one that has left the engine none."""
+        """Return the containers of *cluster* by node, main first; none where they are gone."""
         self._inspect([cluster])
         return self._seen[cluster.launch_id]
 
     def _inspect(self, clusters: Sequence[Cluster]) -> None:
-        """Look at the containers of *clusters*: a call, and every few seconds another for which ones there are."""
+        """Look at containers: one call, and now and then another for new ones."""
         wanted = [cluster.launch_id for cluster in clusters]
         if self._clock() - self._listed_at >= _LIST_S:
             self._known.clear()
@@ -248,13 +248,13 @@ class DockerBackend(Backend):
             self._seen[launch_id] = nodes_of(containers)
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> ContainerLogs:
-        """Return what brings the nodes' logs to *directory*; with *follow* what they print later, too."""
+        """Return the copier of the nodes' logs."""
         # As the last look saw them: it costs a call.
         nodes = lambda: self._seen.get(cluster.launch_id) or self._containers(cluster)  # noqa: E731 - one expression
         return ContainerLogs(self._engine, nodes, cluster, directory, follow=follow)
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> ContainerWay:  # noqa: ARG002 - at once
-        """Return the way to *port* of *node*, which needs no port of the container's to be published."""
+        """Return the way to *port* of *node*, which need not be published."""
         return ContainerWay(self._engine, commands.container_name(cluster.cluster_id, node), node, port)
 
     # --- End -----------------------------------------------------------------------------------------------
@@ -263,11 +263,11 @@ class DockerBackend(Backend):
         """Do nothing: its containers stay until somebody removes them."""
 
     def why_fixed(self, cluster: Cluster) -> str:
-        """Return why there can be no more workers: main has ended and been removed, and with it what they are given."""
+        """Return why there can be no more workers: main has been removed."""
         return "" if "MAIN" in self._containers(cluster) else _HAS_ENDED
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
-        """Have the engine end *nodes*: each is told once, unless the client that told it has failed."""
+        """Have the engine end *nodes*, each once, unless the engine's client failed."""
         self._known.clear()
         found = self._containers(cluster)
         running = [
@@ -288,7 +288,7 @@ class DockerBackend(Backend):
             self._ending.update(dict.fromkeys(ids, client))
 
     def finish(self, cluster: Cluster, say: Say) -> None:
-        """Copy what *cluster*, which has ended, leaves to the checkout, and remove it from the engine."""
+        """Copy what *cluster* leaves to the checkout, and remove it from the engine."""
         with kept.alone(cluster):
             self._end_the_late(cluster)
             if nodes := self._containers(cluster):
@@ -299,7 +299,7 @@ class DockerBackend(Backend):
         say(f"logs and outputs are in {cluster.directory}")
 
     def _end_the_late(self, cluster: Cluster) -> None:
-        """End nodes that were begun after somebody saw that *cluster* had ended: a launch was still beginning them."""
+        """End nodes that a launch has begun after somebody saw the end of *cluster*."""
         for at_once in (False, True):
             self._known.clear()
             nodes = self._containers(cluster)
@@ -310,7 +310,7 @@ class DockerBackend(Backend):
             self.close()  # until its clients have ended them
 
     def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - seconds
-        """Remove containers, network and volume of *cluster*; a part that does not exist counts as removed."""
+        """Remove containers, network and volume of *cluster*; missing ones count as removed."""
         if ids := self._engine.containers(f"{commands.LAUNCH}={cluster.launch_id}"):
             with _none_is_fine():
                 self._engine.call("rm", "--force", "--volumes", *ids)
@@ -339,7 +339,7 @@ def _write_plan(cluster: Cluster, plan: Plan) -> None:
 
 @contextmanager
 def _unless_removed(engine: Engine, plan: Plan, started: Collection[str]) -> Iterator[None]:
-    """Where somebody stops and removes the cluster of *plan* while its first nodes are *started*, say so.
+    """Say so where somebody removes the cluster while its first nodes are *started*.
 
     Its workers would wait for a main, and that its network is gone tells nobody why.
     """

@@ -85,7 +85,7 @@ def _room(engine: Engine) -> Finding:
 
 
 def _size(plan: Plan, machine: Machine) -> Finding:
-    """Return whether each node can get its limits: an engine refuses more CPUs than there are, and not more memory."""
+    """Return whether each node can get its limits; engines refuse too many CPUs alone."""
     nodes, cpus, memory = len(plan.nodes), plan.settings.get("CPUS", ""), plan.settings.get("MEMORY", "")
     if cpus and float(cpus) > machine.cpus:
         told = f"CPUS={cpus} is more than the {machine.cpus} that the engine's machine has"
@@ -99,7 +99,7 @@ def _size(plan: Plan, machine: Machine) -> Finding:
 
 
 def _ports(plan: Plan) -> Iterator[Finding]:
-    """Yield which ports of this machine are taken that would be main's: engines of other machines have others."""
+    """Yield ports of this machine that are taken and would be main's."""
     published = [int(pair.partition(":")[0]) for pair in plan.settings.get("PUBLISH", "").split()]
     wanted = [*published, *plan.limits.exposed]
     taken = [port for port in wanted if not port_is_free("127.0.0.1", port)]
@@ -113,7 +113,7 @@ def _ports(plan: Plan) -> Iterator[Finding]:
 
 
 def _gpus(wanted: str, engine: Engine) -> Finding:
-    """Return whether the engine can hand GPUs to containers, and has as many as a node wants."""
+    """Return whether the engine can hand out GPUs, and enough of them."""
     try:
         place, is_told = engine.place(), engine.has_nvidia()
     except ClusterError as error:

@@ -1,4 +1,4 @@
-"""Commands of a container engine for a cluster, out of the plan. Nothing is run or changed here."""
+"""Commands of a container engine for a cluster, out of the plan."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _SELINUX = Path("/sys/fs/selinux/enforce")
 
 
 def place(plan: Plan, root: Path, engine: Engine) -> Plan:
-    """Return *plan* with all that its nodes get as containers of *engine*, which is asked for its size and images."""
+    """Return *plan* with what its nodes get as containers; *engine* is asked."""
     settings = check(plan)
     machine = engine.machine()
     image, user = image_of(plan, root, engine)
@@ -92,7 +92,7 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
 
 
 def check(plan: Plan) -> dict[str, str]:
-    """Return the backend's settings of *plan*, checked, where it asks for nothing that containers cannot be given."""
+    """Return the settings, checked; raise where *plan* asks what containers cannot have."""
     if plan.python:
         raise UsageError(
             "--python works with the backend local only; containers use the Python of their image; leave it out"
@@ -104,7 +104,7 @@ def check(plan: Plan) -> dict[str, str]:
 
 
 def preview(plan: Plan, root: Path, engine: Engine, *, as_json: bool) -> str:
-    """Return what a launch of the placed *plan* runs, as a shell script or as JSON."""
+    """Return the commands of a launch as a shell script or as JSON."""
     path = environment_file(plan, root)
     shared = [[engine.program, *words] for words in shared_commands(plan)]
     nodes = [[engine.program, *node_command(engine, plan, node, path)] for node in plan.nodes]
@@ -123,7 +123,7 @@ def preview(plan: Plan, root: Path, engine: Engine, *, as_json: bool) -> str:
 
 
 def settings_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the backend's settings out of those *given*; a SettingsError names every one that is wrong."""
+    """Return the backend's settings of those *given*; SettingsError names all wrong ones."""
     read = SettingsReader(given)
     settings = {
         "CPUS": read.value("CPUS", _number, ""),
@@ -150,17 +150,17 @@ def work_dir(cluster_id: str) -> str:
 
 
 def environment_file(plan: Plan, root: Path) -> Path:
-    """Return where the nodes' environment stands while they are started: in a private directory, and no longer."""
+    """Return the private file of the nodes' environment, there while they are started."""
     return clusters_dir(root) / plan.cluster_id / "nodes.env"
 
 
 def environment_text(environment: Mapping[str, str]) -> str:
-    """Return *environment* as a file for ``--env-file``: the engines read every line as it stands."""
+    """Return *environment* for ``--env-file``: engines read each line as it stands."""
     return "".join(f"{name}={text}\n" for name, text in environment.items())
 
 
 def shared_commands(plan: Plan) -> list[list[str]]:
-    """Return the commands that make what the nodes of *plan* share: a network and a volume."""
+    """Return the commands that make what all nodes share: network and volume."""
     labels = _options("--label", cluster_labels(plan))
     return [[what, "create", *labels, plan.cluster_id] for what in ("network", "volume")]
 
@@ -177,7 +177,7 @@ def cluster_labels(plan: Plan) -> dict[str, str]:
 
 
 def node_command(engine: Engine, plan: Plan, node: Node, env_file: Path) -> list[str]:
-    """Return the command that starts *node* of a placed *plan*, with the environment in *env_file*."""
+    """Return the command that starts *node*, with the environment in *env_file*."""
     settings, cluster_id, code = plan.settings, plan.cluster_id, plan.placed["code"]
     kept = {label: settings[name] for name, label in KEPT_SETTINGS.items()}
     labels = {**cluster_labels(plan), NODE: node.name, CODE: code, **kept}
@@ -207,7 +207,7 @@ def node_command(engine: Engine, plan: Plan, node: Node, env_file: Path) -> list
 
 
 def checked(plan: Plan) -> Plan:
-    """Return *plan*, whose settings and code are the labels of a container, checked as those of a launch."""
+    """Return *plan*, whose settings are a container's labels, checked as a launch's."""
     if (code := plan.placed["code"]) and not Path(code).is_dir():
         raise SettingsError(
             f"{code}, the code folder of this cluster, is not on this machine; run scale.sh on the machine that has it"
@@ -221,7 +221,7 @@ def memory_bytes(text: str) -> int:
 
 
 def image_of(plan: Plan, root: Path, engine: Engine) -> tuple[str, str]:
-    """Return the image of the nodes of *plan*, and its user; a SettingsError says how to get one."""
+    """Return image and user of the nodes; SettingsError says how to get one."""
     framework = plan.framework
     image = plan.settings["IMAGE"].replace("{framework}", framework)
     if image:
@@ -242,7 +242,7 @@ def image_of(plan: Plan, root: Path, engine: Engine) -> tuple[str, str]:
 
 
 def _code_of(plan: Plan) -> str:
-    """Return the folder that is mounted as the nodes' code, empty where they have their own."""
+    """Return the folder mounted as code, empty where nodes have their own."""
     code = "" if plan.code_uri else plan.code_dir
     if "\n" in code or "\r" in code:
         raise SettingsError(
@@ -252,7 +252,7 @@ def _code_of(plan: Plan) -> str:
 
 
 def _check_readable(code: Path, entry_point: str, user: str, *, is_hardened: bool) -> None:
-    """Raise where the uid *user* could not read the entry point in *code*, or a folder on the way to it."""
+    """Raise where *user* cannot read the entry point, or a folder above it."""
     if user in {"", "0", "root"}:
         if not is_hardened:
             return
@@ -286,7 +286,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
 
 
 def _check_published(pairs: str, exposed: Sequence[int]) -> None:
-    """Raise where one port of this machine would be two of main's, or one of main's twice."""
+    """Raise where EXPOSE and PUBLISH want the same port of this machine."""
     both = [pair for pair in pairs.split() if int(pair.partition(":")[0]) in exposed]
     if both:
         raise SettingsError(

@@ -19,12 +19,12 @@ _REST_S = 10.0
 
 
 def start_whole(engine: Engine, container: str, stamped: Path) -> subprocess.Popen[bytes]:
-    """Start what copies the log of *container* to the file *stamped*, each line after its time."""
+    """Start copying the log of *container* to *stamped*, each line after its time."""
     return engine.start("logs", "--timestamps", container, output=stamped)
 
 
 class ContainerLogs(LogsInPlace):
-    """The logs of a cluster's nodes, copied from the engine to a directory of this machine as they are printed."""
+    """Logs of a cluster's nodes, copied from the engine as they are printed."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ContainerLogs(LogsInPlace):
         self._done: set[str] = set()
 
     def fetch(self) -> None:
-        """Have what is new copied: all of it, once a node has ended. What is not followed comes with its times."""
+        """Have new lines copied, and all, with times, once a node has ended."""
         nodes = self._nodes()
         if not nodes and self._kept != self.directory and not self._clients:
             for path in [*self._kept.glob("*.log"), *self._kept.glob("*.times")]:

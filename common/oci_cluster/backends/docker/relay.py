@@ -1,4 +1,4 @@
-"""Runs inside a container, as ``python -c``: connects to a port there, and passes bytes between that and its own pipes.
+"""Passes bytes between a port and pipes; runs in a container by ``python -c``.
 
 It needs nothing but Python. First it says ``+``, or ``-`` and why it could not connect. After that, both ways, come
 frames: a length of four bytes, and so many bytes; the length 0 is the end of that direction. A pipe that ends without
@@ -33,7 +33,7 @@ def write(data: bytes) -> None:
 
 
 def connect(port: int) -> socket.socket | str:
-    """Return a connection to *port* of loopback, or of the container's own address; else why there is none."""
+    """Return a connection to *port* of loopback, else of the container; else why not."""
     addresses, why = ["127.0.0.1"], ""
     with contextlib.suppress(OSError):  # a name that its own /etc/hosts does not have
         addresses.append(socket.gethostbyname(socket.gethostname()))
@@ -46,7 +46,7 @@ def connect(port: int) -> socket.socket | str:
 
 
 def pass_down(connection: socket.socket, is_sent: threading.Event) -> None:
-    """Pass on what comes from the port; end this program when both directions have ended."""
+    """Pass on the port's bytes; end this program when both directions have ended."""
     try:
         while data := connection.recv(_CHUNK):
             write(len(data).to_bytes(4, "big") + data)

@@ -1,4 +1,4 @@
-"""Clusters, plans and states of nodes, out of a container engine's answers. Nothing is asked here.
+"""Clusters, plans and states of nodes, out of a container engine's answers.
 
 Anybody may have written the labels of a container: one whose labels are none of ours is no node.
 """
@@ -39,7 +39,7 @@ def labels_of(container: Container) -> dict[str, str]:
 
 
 def node_of(container: Container) -> Node | None:
-    """Return the node that *container* is; None where its label names none: the name becomes that of a log."""
+    """Return the node that *container* is, if any; the name is checked."""
     found = _NODE.fullmatch(labels_of(container).get(commands.NODE, ""))
     if found is None:
         return None
@@ -58,7 +58,7 @@ def nodes_of(containers: Sequence[Container]) -> dict[str, Container]:
 
 
 def cluster_of(container: Container, clusters_dir: Path) -> Cluster | None:
-    """Return the cluster that *container* says to be a node of; None where that is none of ours.
+    """Return the cluster of *container*; None where that is none of ours.
 
     Its name and launch id become names of files.
     """
@@ -115,7 +115,7 @@ def plan_of(cluster: Cluster, nodes: Mapping[str, Container], root: Path) -> Pla
 
 
 def _folder(framework: str) -> str:
-    """Return the name of the folder of *framework*, of one that is not there where that is no name."""
+    """Return the folder's name of *framework*, of none where that is no name."""
     try:
         return parse_name(framework)
     except ValueError:
@@ -123,7 +123,7 @@ def _folder(framework: str) -> str:
 
 
 def _environment_of(container: Container) -> dict[str, str]:
-    """Return a node's environment, with what its image and the engine add: they add the same to every node."""
+    """Return a node's environment, with what image and engine add to every node."""
     pairs = [str(text).partition("=") for text in (container.get("Config") or {}).get("Env") or []]
     return {name: text for name, _, text in pairs if name not in _ENGINES_OWN and "\n" not in text}
 
@@ -138,7 +138,7 @@ def _status(container: Container) -> str:
 
 
 def _out_of_memory(container: Container) -> str:
-    """Return that the memory of *container* ran out: what it had, or that it had no limit but its machine's."""
+    """Return that the memory of *container* ran out, and which limit it had."""
     limit = (container.get("HostConfig") or {}).get("Memory")
     if type(limit) is not int or limit <= 0:
         return "the memory of its machine ran out"
@@ -188,13 +188,13 @@ def state_of(name: str, container: Container, given_up: Collection[str] = ()) ->
 
 
 def _second_of(text: str) -> str:
-    """Return a time of the engine's (``2026-01-31T23:59:59.123Z``) as ours are written; empty where it is none."""
+    """Return an engine's time (``2026-01-31T23:59:59.123Z``) as ours are written, if it is one."""
     whole = f"{text[:19]}Z"
     return whole if _CREATED.fullmatch(whole) and text[19:20] in {"Z", "."} else ""
 
 
 class Unbegun:
-    """Containers that an engine has made and not begun; those that are to be ended count as nodes that never began.
+    """Containers that are made and not begun; those to be ended never began.
 
     No signal reaches a container that has not begun. One that a launch is just beginning reads the ``stop`` file then;
     one that an engine was beginning when it hung, or was killed, would be waited for without end.
@@ -213,7 +213,7 @@ class Unbegun:
                 self._seen_at.setdefault(str(container["Id"]), self._clock())
 
     def give_up(self, ids: Iterable[str]) -> None:
-        """Give up containers with these *ids* as soon as the engine has had its time for them."""
+        """Give up containers by *ids* as soon as the engine has had its time."""
         self._given_up_at |= {id_: self._seen_at[id_] + _BEGIN_S for id_ in ids}
 
     def state(self, name: str, container: Container) -> NodeState:

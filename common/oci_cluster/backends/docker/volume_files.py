@@ -1,4 +1,4 @@
-"""The files in a container's volume: as an fsspec file system, and copied to the checkout in the end.
+"""Files in a container's volume: an fsspec file system, and copies of them.
 
 The launcher cannot see a volume as files: the engine may run in a virtual machine, as another user, or elsewhere. One
 copy of a whole folder costs as much as one of a file, so a folder is copied at once, and asked for some time.
@@ -49,7 +49,7 @@ def register(engine: Engine) -> None:
 
 
 class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships no types
-    """Small files right below one folder of a container; what its nodes have left is hostile until checked."""
+    """Small files of one folder of a container; hostile until checked."""
 
     protocol = PROTOCOL
     root_marker = ""
@@ -81,7 +81,7 @@ class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec shi
         return self._body(path)[start:end]
 
     def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
-        """Write *value* to the file *path*; its folder is made where no node has come so far as to make it."""
+        """Write *value* to the file *path*; make its folder where no node has."""
         folder, _slash, name = self._strip_protocol(path).rpartition("/")
         self._files = None
         container, _slash, directory = folder.partition("/")
@@ -140,7 +140,7 @@ class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec shi
 def copy_all(
     engine: Engine, cluster: Cluster, plan: Plan, nodes: Mapping[str, Container], states: Sequence[NodeState]
 ) -> None:
-    """Copy logs, outputs, files and *states* of the *nodes* of *cluster*, which have ended, to its directory."""
+    """Copy logs, outputs, files and *states* of ended *nodes* to the cluster's directory."""
     register(engine)
     directory = cluster.directory
     try:
@@ -170,7 +170,7 @@ def _copy_log(engine: Engine, container: str, logs: Path, node: str) -> None:
 
 
 def _copy_outputs(engine: Engine, container: str, directory: Path) -> None:
-    """Copy folders and plain files of the outputs to the folder ``outputs``: a link may lead anywhere."""
+    """Copy the outputs' folders and plain files: a link may lead anywhere."""
     try:
         with engine.stream("cp", f"{container}:{OUTPUTS}", "-") as stream:
             unpack_beneath(stream, directory, prefix=Path(OUTPUTS).name)

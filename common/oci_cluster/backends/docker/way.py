@@ -1,4 +1,4 @@
-"""The way to a port of a container that is not published: a program that the engine runs inside it."""
+"""The way to an unpublished port of a container: a program run inside it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _END_S = 5.0
 
 
 class ContainerWay:
-    """A way to a port of one container: each connection is a program of its own there."""
+    """A way to a port of one container; each connection is a program there."""
 
     address = ""
 
     def __init__(self, engine: Engine, container: str, node: str, port: int) -> None:
-        """Lead to *port* of the *container*, by its name, that *node* is: another one of that name is found, too."""
+        """Lead to *port* of *container*, by its name: its replacement is found, too."""
         self._engine = engine
         self._container, self._node, self._port = container, node, port
         self._lines = Lines()
@@ -82,7 +82,7 @@ class _ExecLine:
         self._in, self._out, self._errors = client.stdin, client.stdout, client.stderr
 
     def first_words(self, timeout_s: float) -> bytes | None:
-        """Return ``+`` where the other end is connected; else all that was said; None where nothing was."""
+        """Return ``+`` when connected; else all that was said; None: nothing was."""
         deadline = time.monotonic() + timeout_s
         said = b""
         while said != b"+" and len(said) < _LONGEST_WORDS:

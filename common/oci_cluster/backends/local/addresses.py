@@ -36,12 +36,12 @@ _ALL, _ANY = "*", "0.0.0.0"  # noqa: S104 - tried, not served
 
 
 def has_loopback_range() -> bool:
-    """Return whether every 127.0.0.x is an address of this machine (Linux), not 127.0.0.1 alone (macOS)."""
+    """Return whether every 127.0.0.x is this machine's (Linux), not 127.0.0.1 alone (macOS)."""
     return sys.platform == "linux"
 
 
 class Addresses:
-    """Claims on loopback addresses and ports: no other cluster of this machine has them, of any user or checkout.
+    """Claims on loopback addresses and ports, against all clusters of this machine.
 
     Each claim is a socket in Linux's abstract namespace: the kernel knows of it as long as a process holds it, and no
     longer. A lock file in a directory that all users share would need an owner. Where 127.0.0.1 is the only address,
@@ -87,7 +87,7 @@ class Addresses:
         self.close()
 
     def claim(self, names: Sequence[str]) -> bool:
-        """Claim all of *names*, or none where somebody has one of them; return whether they are claimed."""
+        """Claim all of *names*; return whether nobody has one of them."""
         if not has_loopback_range():
             return True
         for count, name in enumerate(names):
@@ -118,7 +118,7 @@ class Addresses:
 
 
 def _claims_of_others() -> int:
-    """Return how many claims no process of this user holds: anybody may take their names."""
+    """Return the number of claims of other users: anybody may take their names."""
     lines = [line.split() for line in _NAMES.read_text(errors="replace").splitlines()]
     # A name may have line breaks of its own.
     claims = {line[_INODE] for line in lines if len(line) > _INODE and line[-1].startswith(f"@{CLAIMS}/")}
@@ -139,7 +139,7 @@ def all_claims() -> set[str]:
 
 
 def take_ports(plan: Plan, folder: Path, addresses: Addresses, say: Say) -> dict[str, str]:
-    """Take main's ports for a cluster of *plan* at *addresses*; return those that are others than its settings say.
+    """Take main's ports for *plan* at *addresses*; return those other than its settings'.
 
     *addresses*, main's first, gets the claims. A SettingsError where one is taken that somebody has chosen.
     """
@@ -164,7 +164,7 @@ class Ports:
         self._of_machine = [*framework_words(folder, "MACHINE_PORTS"), *self._by_address]
 
     def takes(self) -> list[Callable[[], None]]:
-        """Return what takes one port each; it raises SettingsError where one that somebody has chosen is taken."""
+        """Return functions that take a port each; SettingsError: a chosen one is taken."""
         limits = self._plan.limits
         named = [partial(self._take_named, name) for name in limits.ports]
         return [*named, *(partial(self._take_exposed, port) for port in limits.exposed)]
@@ -203,7 +203,7 @@ class Ports:
 
 
 def suits(plan: Plan, folder: Path) -> Callable[[Addresses, str], bool]:
-    """Return a test of addresses for a node that joins the cluster of *plan*: its own ports are free there."""
+    """Return a test of addresses for a joining node: are its ports free?"""
     names, main = framework_words(folder, "PORTS_BY_ADDRESS"), plan.nodes[0].address
 
     def take(addresses: Addresses, text: str) -> bool:
@@ -214,13 +214,13 @@ def suits(plan: Plan, folder: Path) -> Callable[[Addresses, str], bool]:
 
 
 def _distances(texts: Sequence[str]) -> list[int]:
-    """Return how far each node's port is from main's; nodes that share an address have one port after the other."""
+    """Return the distance of each node's port from main's; nodes may share an address."""
     numbers = [int(text.rpartition(".")[2]) for text in texts]
     return [number - numbers[0] + numbers[:count].count(number) for count, number in enumerate(numbers)]
 
 
 def _take(addresses: Addresses, place: str, ports: Sequence[int]) -> bool:
-    """Claim *ports* of *place*, an address or all of them; return whether nobody has one. What is no port, is not."""
+    """Claim *ports* of *place*, an address or all; return whether nobody has one."""
     numbers = [port for port in ports if 1 <= port <= _LAST]
     names = [f"{place}:{port}" for port in numbers]
     if not addresses.claim(names):

@@ -1,4 +1,4 @@
-"""The backend ``local``: nodes as process trees of this machine, with a runner in the place of the cloud service.
+"""The backend ``local``: nodes as process trees of this machine, under a runner.
 
 The runner is one process for each cluster. It starts the agents, keeps what they print, records their exit codes and
 sweeps up after a node whose agent was killed. It decides nothing: the same agents run the same protocol everywhere.
@@ -99,12 +99,12 @@ class LocalBackend(Backend):
     # --- Launch --------------------------------------------------------------------------------------------
 
     def check(self, plan: Plan | None = None) -> None:
-        """Raise SettingsError where a setting of *plan* is wrong, or processes cannot share its work dir."""
+        """Raise SettingsError where a setting of *plan* is wrong, or WORK_DIR cannot be shared."""
         if plan is not None:
             _read_own(plan, self._root)
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
-        """Return *plan* with what its nodes get here; addresses and ports are claimed until :meth:`close`."""
+        """Return *plan* with what nodes get; addresses and ports are claimed until :meth:`close`."""
         self.check(plan)
         folder = self._root / plan.framework
         plan = share_out(plan, folder, os.environ, say)
@@ -130,7 +130,7 @@ class LocalBackend(Backend):
         return json.dumps({**plan.to_json(), "environment": without_secrets(plan.environment)}, indent=2)
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
-        """Return *plan* with the interpreter of its nodes: the user's own, or that of the framework's environment."""
+        """Return *plan* with its nodes' interpreter: the user's own, or the framework's."""
         ClusterDir(
             plan.url, plan.launch_id, plan.launch_key
         )  # one that nodes could not open is told before there are any
@@ -158,7 +158,7 @@ class LocalBackend(Backend):
         return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:  # noqa: ARG002 - it takes no time
-        """Start *nodes*: the first of a cluster by a runner of its own, later ones by that."""
+        """Start *nodes*: the first by a runner of their own, later ones by that."""
         cluster = Cluster.of(plan, self._directory)
         if nodes[0].role != "MAIN":  # also where the runner has just ended: another would run all nodes once more
             check_left(plan, self._root / plan.framework, nodes)
@@ -278,7 +278,7 @@ class LocalBackend(Backend):
         return sorted(found, key=lambda state: rank_of(state.node))
 
     def _check_directory(self, cluster: Cluster) -> None:
-        """Wait for a directory that is away: how the nodes ended stands there, and nowhere else."""
+        """Wait for a directory that is away: it alone has how the nodes ended."""
         # Not the directory itself: a node that makes its OUTPUT_DIR makes an empty one anew.
         if any((cluster.directory / name).exists() for name in (FILE, records.LOCK, records.FILE)):
             self._away_since.pop(cluster.launch_id, None)
@@ -299,7 +299,7 @@ class LocalBackend(Backend):
         """Do nothing: its files are here."""
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
-        """Have the runner end *nodes*, or *at_once* all that runs of them: TERM, their grace, KILL."""
+        """Have the runner end *nodes*: TERM, their grace, KILL; *at_once* KILL all that runs."""
         running = [state for state in self._states(cluster) if state.is_running]
         wanted = [state for state in running if state.node in nodes]
         if not wanted:
@@ -327,7 +327,7 @@ class LocalBackend(Backend):
         shutil.rmtree(cluster.directory, ignore_errors=True)
 
     def _sweep_all(self, cluster: Cluster) -> None:
-        """Kill what is left of *cluster*, the runner first: found by its environment, whatever ties it has lost."""
+        """Kill the rest of *cluster*, the runner first, found by its environment."""
         sweep_marked({records.RUNNER_MARK: cluster.launch_id})
         while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
             self._sleep(0.05)
@@ -341,7 +341,7 @@ class LocalBackend(Backend):
 
 
 def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
-    """Return the settings of this backend: ``TORCH``, and the files of ``EXTRA_ENV`` and of a session."""
+    """Return ``TORCH``, and the files of ``EXTRA_ENV`` and of a session."""
     if plan.work_dir.startswith("memory:"):
         raise SettingsError(
             f"nodes cannot share WORK_DIR {plan.work_dir}: only one process sees it; use file:// or leave it unset"

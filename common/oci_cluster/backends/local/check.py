@@ -49,7 +49,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:  # noqa: ARG001 -
 
 
 def _python(plan: Plan, root: Path) -> Finding:
-    """Return whether nodes have an interpreter with what the framework needs, or can get one."""
+    """Return whether nodes have an interpreter with the framework's packages, or can get one."""
     if plan.python:
         try:
             missing = missing_packages(Path(plan.python), framework_words(root / plan.framework, "REQUIRED_PACKAGES"))
@@ -79,7 +79,7 @@ def _room(made: Path, framework: str) -> Finding:
 
 
 def _memory(nodes: int) -> Finding:
-    """Return whether the memory that is free suffices for all nodes; each is told that it has its share of all."""
+    """Return whether the free memory suffices for all nodes."""
     memory = psutil.virtual_memory()
     each = memory.available // nodes
     told = f"{_size(memory.available)} of {_size(memory.total)} are free: {_size(each)} for each of {nodes} nodes"
@@ -103,7 +103,7 @@ def _gpus(plan: Plan, root: Path) -> Finding:
 
 
 def _free_ports(plan: Plan, root: Path) -> Iterator[Finding]:
-    """Yield which of main's ports are taken for the addresses that nodes would get, and which it would have instead."""
+    """Yield main's ports that are taken, and those that it would have instead."""
     try:
         with Addresses(len(plan.nodes)) as addresses:
             ports, taken = Ports(plan, root / plan.framework, addresses), 0
@@ -121,7 +121,7 @@ def _free_ports(plan: Plan, root: Path) -> Iterator[Finding]:
 
 
 def _locks(folders: Sequence[Path]) -> Finding:
-    """Return whether a lock that one program holds is seen by another in each of *folders*, as clusters need it."""
+    """Return whether other programs see a lock in each of *folders*."""
     for folder in folders:
         there = next(path for path in (folder, *folder.parents) if path.exists())
         try:

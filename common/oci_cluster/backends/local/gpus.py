@@ -1,4 +1,4 @@
-"""Shares of this machine's GPUs for each node: ranks of two nodes must not share one."""
+"""Shares of this machine's GPUs: ranks of two nodes must not have the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ON_CPUS = f"train on CPUs with {SETTING}=0"
 
 
 def share_out(plan: Plan, folder: Path, environ: Mapping[str, str], say: Say) -> Plan:
-    """Return *plan* with the GPUs that each node gets; as it is where there are none, or nodes are to see all.
+    """Return *plan* with each node's GPUs; unchanged without GPUs, or where all see all.
 
     CUDA_VISIBLE_DEVICES of *environ*, the launcher's own, counts. A SettingsError where the GPUs do not suffice for the
     nodes of the framework in *folder*, or for the ranks of a node.
@@ -52,7 +52,7 @@ def share_out(plan: Plan, folder: Path, environ: Mapping[str, str], say: Say) ->
 
 
 def _shares(ids: Sequence[str], each: int, names: Sequence[str], say: Say, *, main_first: bool) -> list[str]:
-    """Return the GPUs of each of the nodes called *names*, and after that those of nodes that join later."""
+    """Return the GPUs of each of *names*, then those for nodes that join."""
     shares = [",".join(ids[at : at + each]) for at in range(0, len(ids) - each + 1, each)]
     without: Sequence[str] = []
     if not main_first:  # main hands out work: it gets what workers leave
@@ -67,7 +67,7 @@ def _shares(ids: Sequence[str], each: int, names: Sequence[str], say: Say, *, ma
 
 
 def share_of(plan: Plan, node: Node) -> dict[str, str]:
-    """Return the variable that shows *node* its GPUs and no others: one that joins later gets what is left."""
+    """Return the variable that shows *node* its GPUs alone: later ones get the rest."""
     if _SHARES not in plan.placed:
         return {}
     shares, servers = plan.placed[_SHARES].split(";"), sum(other.role == "PS" for other in plan.nodes)
@@ -76,7 +76,7 @@ def share_of(plan: Plan, node: Node) -> dict[str, str]:
 
 
 def check_left(plan: Plan, folder: Path, nodes: Sequence[Node]) -> None:
-    """Raise SettingsError where no GPU is left for one of *nodes* that join *plan*, whose nodes all train."""
+    """Raise SettingsError where all nodes train and no GPU is left for *nodes*."""
     if not plan.placed.get(_SHARES) or not _trains_on_all(plan, folder):
         return
     for node in nodes:
@@ -93,7 +93,7 @@ def _placed(plan: Plan, shares: Sequence[str]) -> Plan:
 
 
 def _trains_on_all(plan: Plan, folder: Path) -> bool:
-    """Return whether every node needs a GPU where one does: each runs the entry point, or ranks of it."""
+    """Return whether each node needs a GPU, for the entry point or ranks."""
     read = SettingsReader(plan.environment, framework_defaults(folder))
     runs_on_all = read.setting("GANG") or read.setting("ENTRY_ON") or framework_words(folder, _RANKS)
     return bool(runs_on_all) and not plan.environment.get("SESSION")

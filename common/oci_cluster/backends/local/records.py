@@ -1,4 +1,4 @@
-"""Files of the runner in the cluster's directory: records of its nodes, and requests to it."""
+"""Files of the runner in the cluster's directory: its records, and requests to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OWN_BYTES = 1024
 
 
 class Records:
-    """The runner's own: how each node ended, written in place, in blocks that are taken beforehand.
+    """The runner's record of each node's end, written in place, in blocks taken beforehand.
 
     A disk that fills up later cannot lose an exit code.
     """
@@ -55,7 +55,7 @@ class Records:
 
 
 def read_records(directory: Path) -> Mapping[str, Any]:
-    """Return the runner's records in *directory*; no nodes where it has not begun, or the file is damaged."""
+    """Return the runner's records; none where it has not begun, or they are damaged."""
     for _ in range(_READS):
         try:
             found = json.loads(read_kept(directory / FILE))
@@ -79,7 +79,7 @@ def _is_record(found: Any) -> bool:
 
 
 def read_request(directory: Path) -> Mapping[str, Any]:
-    """Return the request to the runner in *directory*: ``id``, the ranks to ``start``, the nodes to ``end``.
+    """Return the request to the runner: ``id``, ranks to ``start``, nodes to ``end``.
 
     Empty where there is none, or somebody has written something else there.
     """
@@ -91,7 +91,7 @@ def read_request(directory: Path) -> Mapping[str, Any]:
 
 
 def is_orphaned(record: Mapping[str, Any]) -> bool:
-    """Return whether the runner that has left this *record* is gone, so that nobody records any more."""
+    """Return whether the runner of this *record* is gone: nobody records any more."""
     pid = record["runner_pid"]
     if not isinstance(pid, int) or pid <= 0:
         return False
@@ -107,7 +107,7 @@ def is_orphaned(record: Mapping[str, Any]) -> bool:
 
 
 def send_signal(launch_id: str, pid: Any, number: int) -> bool:
-    """Send the signal *number*, or none (0), to the runner or agent *pid* of *launch_id*; return whether there is one.
+    """Send *number* (0: none) to runner or agent *pid*; return whether it lives.
 
     Another program that has the number by now is neither.
     """
@@ -126,7 +126,7 @@ def send_signal(launch_id: str, pid: Any, number: int) -> bool:
 
 
 def is_running(directory: Path) -> bool:
-    """Return whether runner or agents of the cluster in *directory* live; so it is taken to be where nobody can ask."""
+    """Return whether runner or agents live; true where nobody can ask."""
     try:
         return is_locked(directory / LOCK)
     except OSError:  # unreadable, or another thing in its place: nobody may take this for "has ended"

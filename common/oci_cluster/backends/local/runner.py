@@ -1,4 +1,4 @@
-"""The runner: one process for each cluster of this machine, in the place of a service that runs nodes."""
+"""The runner: a cluster's process that stands for the service that runs nodes elsewhere."""
 
 from __future__ import annotations
 
