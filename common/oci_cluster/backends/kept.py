@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from oci_cluster.contract.cluster import Cluster, NodeState, State
+from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan, State
 from oci_cluster.contract.names import rank_of
 from oci_cluster.system.files import locked, not_writable, read_kept, write_whole
 
@@ -37,6 +37,14 @@ def make_directory(cluster: Cluster) -> None:
         cluster.directory.parent.mkdir(exist_ok=True)
         cluster.directory.mkdir(mode=0o700, exist_ok=True)
         (cluster.directory / "logs").mkdir(exist_ok=True)
+    except OSError as error:
+        raise not_writable(cluster.directory, error) from error
+
+
+def write_plan(cluster: Cluster, plan: Plan) -> None:
+    """Write *plan* into the cluster's directory."""
+    try:
+        write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
     except OSError as error:
         raise not_writable(cluster.directory, error) from error
 

@@ -8,7 +8,6 @@ in the engine.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import subprocess
@@ -26,7 +25,7 @@ from oci_cluster.backends.docker.logs import ContainerLogs
 from oci_cluster.backends.docker.states import Container, Unbegun, cluster_of, has_begun, launch_of, nodes_of, plan_of
 from oci_cluster.backends.docker.way import ContainerWay
 from oci_cluster.backends.told import Told
-from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
 from oci_cluster.contract.config import SettingsReader, read_settings_file
 from oci_cluster.errors import StoppedError, UsageError
 from oci_cluster.system.console import Say
@@ -104,7 +103,7 @@ class DockerBackend(Backend):
         """Start *nodes*, with main what they share; failed later ones leave none."""
         cluster = Cluster.of(plan, self._directory)
         if any(node.role == "MAIN" for node in nodes):
-            _write_plan(cluster, plan)
+            kept.write_plan(cluster, plan)
             for words in commands.shared_commands(plan):
                 self._stop_if_told()
                 self._engine.call(*words)
@@ -328,13 +327,6 @@ class DockerBackend(Backend):
             except subprocess.TimeoutExpired:
                 client.kill()
                 client.wait()
-
-
-def _write_plan(cluster: Cluster, plan: Plan) -> None:
-    try:
-        write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
-    except OSError as error:
-        raise not_writable(cluster.directory, error) from error
 
 
 @contextmanager

@@ -25,15 +25,11 @@ from oci_cluster.system.secret_values import without_secrets
 # The cluster's volume: its cluster dir, and beside that, where a look at it does not copy them, the outputs.
 WORK = "/work"
 OUTPUTS = f"{WORK}/outputs"
-# By which all is found again, from any checkout.
+# All is found again by these labels, from any checkout.
 _LABEL = "oci-cluster."
-LAUNCH = f"{_LABEL}launch"
-NAME = f"{_LABEL}name"
-FRAMEWORK = f"{_LABEL}framework"
-CREATED = f"{_LABEL}created"
-PROJECT = f"{_LABEL}project"
-NODE = f"{_LABEL}node"
-# What each node was started with, for the workers that are added later.
+LAUNCH, NODE = f"{_LABEL}launch", f"{_LABEL}node"
+OF_CLUSTER = {field: f"{_LABEL}{field}" for field in ("name", "framework", "created", "project")}
+# Each node was started with these: for the workers that are added later.
 CODE = f"{_LABEL}code"
 KEPT_SETTINGS = {name: f"{_LABEL}{name.lower()}" for name in ("CPUS", "MEMORY", "SHM_SIZE", "GPUS", "HARDENED")}
 # What each node has its own of.
@@ -167,13 +163,7 @@ def shared_commands(plan: Plan) -> list[list[str]]:
 
 def cluster_labels(plan: Plan) -> dict[str, str]:
     """Return the labels of all that the cluster of *plan* has in the engine."""
-    return {
-        LAUNCH: plan.launch_id,
-        NAME: plan.name,
-        FRAMEWORK: plan.framework,
-        CREATED: plan.created,
-        PROJECT: plan.project,
-    }
+    return {LAUNCH: plan.launch_id, **{label: getattr(plan, field) for field, label in OF_CLUSTER.items()}}
 
 
 def node_command(engine: Engine, plan: Plan, node: Node, env_file: Path) -> list[str]:

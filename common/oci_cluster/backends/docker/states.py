@@ -62,24 +62,16 @@ def cluster_of(container: Container, clusters_dir: Path) -> Cluster | None:
 
     Its name and launch id become names of files.
     """
-    labels = labels_of(container)
-    name, launch_id = labels.get(commands.NAME, ""), launch_of(container)
-    created = labels.get(commands.CREATED, "")
+    labels, launch_id = labels_of(container), launch_of(container)
+    told = {field: labels.get(label, "") for field, label in commands.OF_CLUSTER.items()}
     try:
-        cluster_id = parse_name(f"{parse_name(name)}-{launch_id}")
+        cluster_id = parse_name(f"{parse_name(told['name'])}-{launch_id}")
     except ValueError:
         return None
-    if not _LAUNCH_ID.fullmatch(launch_id) or not _CREATED.fullmatch(created):
+    if not _LAUNCH_ID.fullmatch(launch_id) or not _CREATED.fullmatch(told["created"]):
         return None
-    return Cluster(
-        name=name,
-        launch_id=launch_id,
-        framework=printable(labels.get(commands.FRAMEWORK, "")),
-        backend="docker",
-        created=created,
-        project=printable(labels.get(commands.PROJECT, "")),
-        directory=clusters_dir / cluster_id,
-    )
+    shown = {field: printable(text) for field, text in told.items()}
+    return Cluster(**shown, launch_id=launch_id, backend="docker", directory=clusters_dir / cluster_id)
 
 
 def plan_of(cluster: Cluster, nodes: Mapping[str, Container], root: Path) -> Plan:

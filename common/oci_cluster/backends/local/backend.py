@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, Backend, DirectWay, IsStopped, LogsInPlace
+from oci_cluster.backends.kept import write_plan
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, take_ports
 from oci_cluster.backends.local.gpus import SETTING, check_left, share_out
@@ -169,10 +170,7 @@ class LocalBackend(Backend):
                 Path(plan.url.removeprefix("file://")).mkdir(mode=0o700, parents=True, exist_ok=True)
         # Before anybody can find the cluster, and handed on to the runner: at no moment it looks as if it had ended.
         with locked(cluster.directory / records.LOCK) as lock:
-            try:
-                write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
-            except OSError as error:
-                raise not_writable(cluster.directory, error) from error
+            write_plan(cluster, plan)
             self._start_runner(cluster, lock)
         return cluster
 
