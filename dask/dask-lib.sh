@@ -22,6 +22,6 @@ configure_dask() {
   export DASK_DISTRIBUTED__LOGGING="{'distributed': '${LOG_LEVEL}'}"
   # Else workers that the entry point starts, and whatever spills to disk, leave dask-scratch-space in /tmp.
   export DASK_TEMPORARY_DIRECTORY="${DASK_TEMPORARY_DIRECTORY:-${NODE_DIR}}"
-  # What a task or the entry point prints is in the log at once.
+  # The log has at once what a task or the entry point prints.
   export PYTHONUNBUFFERED=1
 }

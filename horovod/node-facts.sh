@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a node of a Horovod cluster tells the others: its public key, made for this launch, and how many ranks it takes.
+# Prints what a node tells the others: its public key, made for this launch, and the number of its ranks.
 # common/README.md says what this script is given.
 set -Eeuo pipefail
 here="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"

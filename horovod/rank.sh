@@ -11,7 +11,7 @@ export HOROVOD_GLOO_IFACE="${NODE_INTERFACE}" NCCL_SOCKET_IFNAME="${NCCL_SOCKET_
 cpus="${NODE_CPUS:-$(nproc)}"
 threads=$((cpus > HOROVOD_LOCAL_SIZE ? cpus / HOROVOD_LOCAL_SIZE : 1))
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${threads}}" TF_NUM_INTRAOP_THREADS="${TF_NUM_INTRAOP_THREADS:-${threads}}"
-# What a rank prints is in its node's log at once.
+# The node's log has at once what a rank prints.
 export PYTHONUNBUFFERED=1
 # For the rank alone: what Horovod's Python listens on is to be on this node's address, not on all of the machine.
 PYTHONPATH="$(changed_imports "${here}")"

@@ -50,7 +50,7 @@ configure_torch() {
   # Shown where a node has several ranks; torchrun fills in the number.
   # shellcheck disable=SC2016
   [[ -n "${TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE:-}" ]] || export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank ${rank}] '
-  # What a rank prints is in the log at once.
+  # The log has at once what a rank prints.
   export PYTHONUNBUFFERED=1
 }
 

@@ -11,7 +11,7 @@ configure_ray() {
   RAY_ADDRESS="$(address_for_ray "${MAIN_ADDRESS}"):${GCS_PORT}"
   export RAY_ADDRESS
   export RAY_USAGE_STATS_ENABLED=0
-  # What a task or the entry point prints is in the log at once.
+  # The log has at once what a task or the entry point prints.
   export PYTHONUNBUFFERED=1
   wait_longer
   encrypt

@@ -25,7 +25,7 @@ configure_tensorflow() {
   export BACKUP_DIR="${BACKUP_DIR:-${OUTPUT_DIR}/backup}"
   # A task that is killed leaves the files that TensorFlow has its own functions in; there they go with the node.
   export TMPDIR="${NODE_DIR}"
-  # What a task prints is in the log at once.
+  # The log has at once what a task prints.
   export PYTHONUNBUFFERED=1
   # For the entry point alone: main says at its end where no task has met another.
   PYTHONPATH="$(changed_imports "${here}")"

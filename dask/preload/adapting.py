@@ -55,7 +55,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         self._scheduler, self._processes, self._followed = scheduler, processes, followed
         self._file, self._may_begin, self._forget = directory / "wish", may_begin, forget
         self._has_begun = False
-        # How many nodes there are to be, retired ones not counted; and those, and since when.
+        # The number of nodes to be, without retired ones; and the retired ones, and since when.
         self._wanted = 0
         self._retired: dict[str, float] = {}
         self._nannies: dict[str, list[str]] = {}

@@ -14,7 +14,7 @@ from oci_cluster.contract.first_cause import PEER_LOST, first_cause
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.process import describe
 
-# What Horovod says in a rank of which another one has left.
+# Horovod says so in a rank that another one has left.
 _TELLS_OF_A_PEER = re.compile(rb"HorovodInternalError|Horovod has been shut down")
 _said: set[str] = set()
 

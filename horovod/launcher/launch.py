@@ -29,7 +29,7 @@ from oci_cluster.system.files import write_whole
 
 _POLL_S = 0.05
 _NODES_POLL_S = 0.2
-# How long others may take to end by themselves, once one has failed: what common/README.md says of nodes.
+# Others may take so long to end by themselves, once one has failed: as nodes, in common/README.md.
 _SETTLE_S = 3.0
 
 

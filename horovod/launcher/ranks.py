@@ -17,9 +17,9 @@ from typing import Any
 from oci_cluster.system.process import kill_group
 
 RANK_SH = Path(__file__).resolve().parent.parent / "rank.sh"
-# What a rank may be told: who it is, and where it finds the others. Its node's own environment says all else.
+# A rank may be told who it is, and where it finds the others. Its node's own environment says all else.
 _VARIABLE = re.compile(r"HOROVOD_[A-Z_]{1,40}=[A-Za-z0-9_.:,-]{0,256}")
-# What is kept of a rank's errors: several tracebacks, of which the last is asked for.
+# So much of a rank's errors is kept: several tracebacks, of which the last is asked for.
 PRINTED_BYTES = 16 << 10
 # After a rank's end, its errors are in a pipe of this machine, unless something that has left its group holds that.
 _LAST_ERRORS_S = 1.0
@@ -113,7 +113,7 @@ async def run_rank(environ: Mapping[str, str], unwanted: asyncio.Event, *, grace
         with contextlib.suppress(ProcessLookupError, PermissionError):  # as kill_group
             os.killpg(process.pid, signal.SIGTERM)
         await until_first(process.wait(), asyncio.sleep(grace_s))
-    # What the rank has started itself, such as data loaders, goes with it.
+    # Children of the rank, such as data loaders, go with it.
     kill_group(process.pid)
     code = await process.wait()
     await asyncio.to_thread(passing.join, _LAST_ERRORS_S)

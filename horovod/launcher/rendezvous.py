@@ -28,7 +28,7 @@ from horovod.runner.util.threads import in_thread
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.listeners import peer_is_of_this_user
 
-# What ranks put there is some hundred bytes: addresses, and a key.
+# Ranks put some hundred bytes there: addresses, and a key.
 _LONGEST_VALUE = 1 << 20
 _ANSWERS = {(network.__name__, "PingResponse"), (network.__name__, "AckResponse")}
 
@@ -67,7 +67,7 @@ class _Guard:
             return 405
         if self.command == "PUT" and not (length.isdecimal() and int(length) <= _LONGEST_VALUE):
             return 413
-        # Who asks for a rank is counted as ready. Where ranks are reached, with their keys, is for the driver alone.
+        # A request for a rank counts as ready. The ranks' addresses, with their keys, are for the driver alone.
         if self.command == "GET" and scope != [GET_RANK_AND_SIZE]:
             return 403 if scope == [PUT_WORKER_ADDRESSES] else 0
         # On loopback all nodes' connections come from one address.

@@ -20,12 +20,12 @@ from ranks import PRINTED_BYTES, STOPPED, Unwanted, checked_environ, run_rank, t
 
 from oci_cluster.errors import SettingsError
 
-# What main can have run: a rank, or nothing, until the worker wants to leave.
+# Main's commands: run a rank, or nothing, until the worker wants to leave.
 RANK, LEAVE = "rank", "leave"
 # Of both ends. Each looks every 5 s whether the other is there, and gives it up after so many looks without an answer.
 # Neither the user's configuration of ssh counts nor the machine's.
 _BOTH = {"config": None, "gss_host": None, "keepalive_interval": 5, "keepalive_count_max": 6}
-# What asyncssh offers beyond commands by key and is not off as it comes.
+# asyncssh offers these beyond commands by key, and has them on.
 _OFF = ("password_auth", "kbdint_auth", "host_based_auth", "allow_pty", "agent_forwarding", "x11_forwarding")
 _CONNECT_TIMEOUT_S = 10.0
 

@@ -31,12 +31,12 @@ SWITCHES = {
     "HOROVOD_WITHOUT_MXNET": "1",
 }
 if platform.machine() == "x86_64":
-    # What Horovod finds on every x86 of the last ten years. Given, as the wheel may be used on another machine.
+    # Horovod finds these on every x86 of the last ten years. Given, as the wheel may be used on another machine.
     SWITCHES["HOROVOD_BUILD_ARCH_FLAGS"] = "-mf16c -mavx -mfma"
 WRAPPER = Path(__file__).with_name("hvd-cxx")
 ENABLED = "  assert(global_context.IsEnabled());\n"
 FINALIZE = "void GlooContext::Finalize() {\n"
-# What is wrong in its sources with Gloo, which is all that is built here: file, text, and what it should be.
+# Faults of its sources with Gloo, which is all that is built here: file, text, and the text that it should be.
 PATCHES = [
     # A rank that has stalled is looked for among the elements of a vector that is only reserved, and has none. So
     # neither Horovod's warning comes nor the end after HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.

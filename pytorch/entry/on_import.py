@@ -23,7 +23,7 @@ _node_dir, _rank_pid = os.environ.get("NODE_DIR"), os.environ.get("RANK_PID")
 MODULE = "torch.distributed.distributed_c10d"
 _is_first, _ranks = os.environ.get("RANK") == "0", os.environ.get("WORLD_SIZE", "1")
 _joined = []
-# What an exit may cost. A thread that was late by more has not been seen.
+# An exit may cost so much. A thread that was late by more has not been seen.
 LONGEST_S = 0.1
 # As torch calls each of them, and since when: pytorch#169979.
 THREAD, NAMED_SINCE = "pt_gloo_runloop", (2, 11)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BAD_SETTINGS = 78
 TIMED_OUT = 75
-# How ranks end that torchrun itself has ended.
+# The end of ranks that torchrun itself has ended.
 ENDED_BY_LAUNCHER = 143
 
 

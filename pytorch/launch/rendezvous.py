@@ -52,7 +52,7 @@ LOOK_S = 0.1
 LOOK_OFTEN_FOR_S = 10.0
 # Of the store: somebody's ranks have all ended with 0.
 _SUCCESS = "success"
-# How long a node whose ranks have ended well waits for those of the others, where none can be missed. torch's 300 s
+# A node whose ranks have ended well waits so long for those of the others, where none can be missed. torch's 300 s
 # would end ranks that still save a model, as those of a success. Main notices a node that is lost.
 EXIT_BARRIER_S = 7 * 86400
 # Nodes leave within some hundredths of a second of each other.

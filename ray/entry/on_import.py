@@ -18,7 +18,7 @@ import shlex
 import sys
 
 MODULE = "ray"
-# What ray.init of 2.60 refuses where it connects to a cluster: the size of a Ray of its own.
+# ray.init of 2.60 refuses these where it connects to a cluster: the size of a Ray of its own.
 _SIZES = ("num_cpus", "num_gpus", "resources", "labels", "object_store_memory")
 # Of a Ray on one machine: here nobody listens there.
 _HERE = re.compile(r"local|(ray://)?(localhost|127\.0\.0\.1)(:[0-9]+)?")

@@ -17,7 +17,7 @@ from oci_cluster.system.text import printable
 if TYPE_CHECKING:
     from oci_cluster.system.code_files import CodeFiles
 
-# How long a busy Object Storage is asked again for the code: as long as any other service, see service.py.
+# A busy Object Storage is asked for the code so long: as any other service, see service.py.
 _PATIENCE_S = 180.0
 # Lines of warning, or names in a line: more of them are not read.
 _MOST_TOLD = 5

@@ -35,7 +35,7 @@ from oci_cluster.system.text import as_words
 
 # Containers that are started at once: each keeps a core of the engine's busy for most of a second.
 _AT_ONCE = 4
-# How often the engine is asked which containers a cluster has: another terminal may add some.
+# The engine is asked so often for a cluster's containers: another terminal may add some.
 _LIST_S = 5.0
 # An agent needs so much itself when what it runs has had its grace.
 _MARGIN_S = 10.0

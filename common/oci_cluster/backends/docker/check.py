@@ -15,9 +15,9 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.engine import Engine, Machine
 
 _GB = 10**9
-# What a cluster of toys takes: the layers of its containers, and logs. A node's log alone may have 1 GiB.
+# A cluster of toys takes this: the layers of its containers, and logs. A node's log alone may have 1 GiB.
 _LEAST_ROOM, _ROOM = _GB // 10, 2 * _GB
-# Where devices of NVIDIA's are described for engines, and what makes them known to docker without that.
+# Folders that describe NVIDIA's devices to engines; the program that makes docker know them without these.
 _CDI = ("/etc/cdi", "/var/run/cdi")
 _HOOK = "nvidia-container-runtime-hook"
 _GPUS_HERE = Path("/proc/driver/nvidia/gpus")

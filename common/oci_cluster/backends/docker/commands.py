@@ -32,7 +32,7 @@ OF_CLUSTER = {field: f"{_LABEL}{field}" for field in ("name", "framework", "crea
 # Each node was started with these: for the workers that are added later.
 CODE = f"{_LABEL}code"
 KEPT_SETTINGS = {name: f"{_LABEL}{name.lower()}" for name in ("CPUS", "MEMORY", "SHM_SIZE", "GPUS", "HARDENED")}
-# What each node has its own of.
+# Variables of which each node has its own.
 OWN = ("MODE", "NODE_RANK", "NODE_NAME")
 # The longest line of an --env-file: docker's reader (Go's bufio.Scanner) takes no longer one.
 _LONGEST_LINE = 65_000
@@ -43,13 +43,13 @@ _UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 # Processes and threads of a node: a script that forks without end must not take its machine with it. Half of the 32,768
 # that Linux numbers where it has 32 CPUs or fewer, and 1,024 for each CPU where it has more (PIDS_PER_CPU_DEFAULT).
 _PIDS = "16384"
-# What a node needs nothing of. Temporary files are on disk, in a volume without a name that goes with its container: in
+# Limits on what no node needs. Temporary files are on disk, in a volume without a name that goes with its container: in
 # a tmpfs they would count as the node's memory, and Dask spills to them when that is full.
 _HARDENED = [
     *("--pids-limit", _PIDS, "--read-only", "--volume", "/tmp"),  # noqa: S108 - the container's
     *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
 ]
-# Where Linux has SELinux, and it is on.
+# The file is there where Linux has SELinux, and it is on.
 _SELINUX = Path("/sys/fs/selinux/enforce")
 
 

@@ -14,7 +14,7 @@ from oci_cluster.backends.stamped import take_apart
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.system.engine import Engine
 
-# How long a client may take to print the rest of the log of a node that has ended; then the next call goes on.
+# A client may take so long to print the rest of an ended node's log; then the next call goes on.
 _REST_S = 10.0
 
 

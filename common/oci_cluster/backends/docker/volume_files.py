@@ -38,7 +38,7 @@ _MAX_FILES = 10_000
 # A file that is replaced while the engine packs it can end the archive early.
 _TRIES = 3
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-# What nodes say of themselves, in the words of the contract. Not the certificate, whose key is nobody's any more.
+# Files of nodes about themselves, by the contract. Not the certificate, whose key is nobody's any more.
 _KEPT_FILE = re.compile(r"(MAIN|(WORKER|PS)_[1-9][0-9]{0,5})_(config|heartbeat|exit|ready)\.json|stop")
 
 

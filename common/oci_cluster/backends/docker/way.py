@@ -17,9 +17,9 @@ from oci_cluster.system.text import printable
 _RELAY = Path(__file__).with_name("relay.py").read_text(encoding="utf-8")
 # To start a program in a container took 0.1 s, on a busy machine of 2 cores 1.5 (docker 20.10).
 _DIAL_S = 30.0
-# What it says is one line.
+# Its words are one line.
 _LONGEST_WORDS = 4096
-# How long its client may take to end when the program has.
+# Its client may take so long to end when the program has.
 _END_S = 5.0
 
 

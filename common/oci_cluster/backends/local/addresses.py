@@ -25,7 +25,7 @@ from oci_cluster.system.console import Say
 
 #: What the names of all claims begin with.
 CLAIMS = "oci-cluster"
-# Where Linux lists sockets of every user that have names; the name is what a line ends with.
+# Linux lists sockets of every user that have names here; each line ends with the name.
 _NAMES = Path("/proc/net/unix")
 _INODE = 6
 _LAST = 65535

@@ -49,11 +49,11 @@ from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.process import describe, sweep_marked
 from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages
 
-# How long the runner may take to have every agent started; far above the 0.1 s seen with 4 nodes.
+# The runner may take so long to start every agent; far above the 0.1 s seen with 4 nodes.
 _START_TIMEOUT_S = 60.0
-# How long what is left of a cluster may take to be gone when its last node has ended.
+# The rest of a cluster may take so long to be gone when its last node has ended.
 _END_TIMEOUT_S = 10.0
-# How long a cluster's directory may be away, as on a drive that is mounted again.
+# A cluster's directory may be away so long, as on a drive that is mounted again.
 _AWAY_S = 30.0
 
 

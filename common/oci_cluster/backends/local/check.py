@@ -30,7 +30,7 @@ _MB, _GB = 10**6, 10**9
 _LEAST_NODE = 80 * _MB
 # The largest environment, that of PyTorch with NVIDIA's libraries, has 5.4 GB, and pip unpacks beside it.
 _ENVIRONMENT = 8 * _GB
-# What flock answers where a file system has no locks: NFS without its lock service, some of FUSE.
+# Answers of flock where a file system has no locks: NFS without its lock service, some of FUSE.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
 
 

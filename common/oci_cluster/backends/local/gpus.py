@@ -15,7 +15,7 @@ from oci_cluster.system.gpus import VISIBLE, gpus_here, is_instance
 SETTING = "GPUS_PER_NODE"
 # In the plan's ``placed``: what each node sees, by its place among the nodes that get a share, with ; between.
 _SHARES = "gpus"
-# What a framework's settings.env calls the setting that counts the ranks of a node.
+# The key of a framework's settings.env that names the setting for the ranks of a node.
 _RANKS = "RANKS_PER_NODE"
 _ON_CPUS = f"train on CPUs with {SETTING}=0"
 

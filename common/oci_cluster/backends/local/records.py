@@ -18,12 +18,12 @@ FILE = "nodes.json"
 REQUEST = "scale.json"
 # Launcher, runner and agents share the lock of this file: from before the first node until the last has ended.
 LOCK = "runner.lock"
-# What the runner itself says. It is there from the time on when nodes begin.
+# The runner's own words. The file is there from the time on when nodes begin.
 LOG = "logs/runner.log"
 # In the runner's environment, and so in that of the agents that it forks: they can be found when all else is lost.
 RUNNER_MARK = "CLUSTER_RUNNER"
 
-# How often a file is read that is being written: for a second in all.
+# A file that is being written is read so often: for a second in all.
 _READS = 100
 _EMPTY: Mapping[str, Any] = {"runner_pid": None, "nodes": []}
 # A record takes 120 bytes; the rest is room for a longer address.
