@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import warm
 from harness import Project
 from oci_cloud import Cloud
 from oci_service.handle import Service
@@ -89,7 +89,7 @@ class Tenancy(Cloud):
 def empty_tenancy(checkout: Path, directory: Path) -> Iterator[Tenancy]:
     """Have a tenancy with compartments, a subnet and a project, and nothing else; *checkout* is a copy."""
     project = Project(checkout, directory)
-    with Service(directory / "oci", python=sys.executable, empty=True) as service:
+    with Service(directory / "oci", empty=True, start=warm.command("oci_service")) as service:
         service.control({"cancel_grace_s": 0.5, "ingest_delay_s": 0})
         try:
             yield Tenancy(project, service, directory)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import warm
 from harness import PATIENCE_S
 from oci_service.handle import Service
 from oci_service.signatures import fingerprint, new_key, write_key
@@ -61,6 +63,8 @@ class Person:
             self.environ |= dict.fromkeys(names, str(config))
         idle = directory / "bin"
         idle.mkdir()
+        (idle / "oci").write_text(f'#!/bin/sh\nexec {shlex.join(warm.command("oci"))} "$@"\n')
+        (idle / "oci").chmod(0o755)
         for name in _IDLE:
             (idle / name).write_text(f'#!/bin/sh\necho "{name} $*"\n')
             (idle / name).chmod(0o755)

@@ -152,7 +152,8 @@ core_tests() {
 cluster_tests() {
   local ours='not core and not nightly'
   beside_each_other "${ours} and not quiet and not alone"
-  beside_each_other "${ours} and quiet"
+  # Each worker takes 3 s of CPU to read all tests.
+  count_pytest --numprocesses "${jobs:-2}" -m "${ours} and quiet" tests/clusters
   count_pytest -m 'alone and not nightly' tests/clusters
 }
 

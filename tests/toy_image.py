@@ -15,6 +15,8 @@ FROM base:1
 COPY packages /usr/lib/python3/dist-packages
 COPY project /opt/oci-cluster
 RUN ln -sf python3 /usr/bin/python && useradd --uid 1000 node && mkdir /work /code && chown node /work
+# As in images of the product: the node's user can write none.
+RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/oci-cluster/common /usr/lib/python3/dist-packages
 USER node
 ENTRYPOINT ["/opt/oci-cluster/tini", "--", "/opt/oci-cluster/common/entrypoint.sh"]
 """

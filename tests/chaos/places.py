@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import json
 import os
@@ -217,6 +218,8 @@ def copy_checkout(scratch: Path) -> Path:
         shutil.copytree(CHECKOUT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for toy in set(TOYS):
         shutil.copytree(FRAMEWORKS_OF_TESTS / toy, path / toy)
+    # Processes there write none themselves: each would compile what it imports.
+    compileall.compile_dir(path, quiet=2)
     (path / ".venv").symlink_to(CHECKOUT / ".venv")
     return path
 

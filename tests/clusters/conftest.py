@@ -8,17 +8,20 @@ import fcntl
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import engine as engines
 import pytest
 import rings
+import warm
+from engine import Engine
 from harness import Project, wait_until
 from host_cluster import Launch, launching
 from oci_cloud import Cloud
 from oci_service.handle import Service
+from toy_image import build_toy_image
 
 if TYPE_CHECKING:
     from oci_user import User
@@ -36,10 +39,10 @@ HEAVY_AT_ONCE = 2
 WAIT_S = 600.0  # several of the longest
 # First what needs nothing that `.ci/run` may still be making; short tests last, which fill gaps.
 ORDER = (
-    *("test_gang", "test_docker", "test_docker_ways", "test_oci_walk_through", "test_oci", "test_oci_groups"),
-    *("test_oci_logging", "test_oci_check", "test_first_evening", "test_oci_refusals", "test_oci_faults", "test_dask"),
-    *("test_sessions", "test_pytorch", "test_images", "test_tensorflow", "test_python", "test_ray", "test_subnet"),
-    *("test_hosts", "test_ray_neighbours", "test_horovod"),
+    *("test_gang", "test_docker", "test_docker_ways", "test_foreign_image", "test_oci_walk_through", "test_oci"),
+    *("test_oci_groups", "test_oci_logging", "test_oci_check", "test_first_evening", "test_oci_refusals"),
+    *("test_oci_faults", "test_dask", "test_sessions", "test_pytorch", "test_images", "test_tensorflow"),
+    *("test_python", "test_ray", "test_subnet", "test_hosts", "test_ray_neighbours", "test_horovod"),
     *("test_local_losses", "test_local_storage", "test_local_backend"),
 )
 # One worker runs all tests of such a file, because they share what takes long to make:
@@ -47,19 +50,23 @@ TOGETHER = {
     # a stand-in for OCI, and somebody with an account there;
     *("test_oci_service", "test_oci_service_runs", "test_oci_service_storage", "test_oci_logging"),
     # a tenancy in which all that a launch needs has been made;
-    *("test_oci_walk_through", "test_oci_setup", "test_oci_check", "test_oci_check_room"),
+    *("test_oci_walk_through", "test_oci_setup", "test_oci_check"),
     # a container engine with images;
-    *("test_engine", "test_docker", "test_docker_ways", "test_images"),
+    *("test_engine", "test_images"),
     # a Python environment of the user's own, or that of Ray;
     *("test_python", "test_ray_outside"),
     # a machine with nothing on it, on which README.md is followed.
     "test_first_evening",
 }
+# And all tests of these files: one container engine with the image of a toy.
+WITH_TOY_ENGINE = {"test_docker", "test_docker_ways", "test_foreign_image"}
 
 
 def group_of(nodeid: str) -> str:
-    """Return the name of what one worker has to run: a file's, or the test's own."""
+    """Return the name of what one worker has to run: of a file, of several, or the test's own."""
     file = Path(nodeid.partition("::")[0]).stem
+    if file in WITH_TOY_ENGINE:
+        return "toy engine"
     return file if file in TOGETHER else nodeid
 
 
@@ -155,6 +162,14 @@ def project(checkout_copy: Path, tmp_path: Path) -> Iterator[Project]:
     shutil.rmtree(clusters, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def toy_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Return an engine that has the toy framework's image, ``plain:1``."""
+    with engines.running(tmp_path_factory.mktemp("engine") / "e") as engine:
+        build_toy_image(engine, tmp_path_factory.mktemp("image"), "plain:1", "plain")
+        yield engine
+
+
 @pytest.fixture
 def launch_on_hosts(checkout_copy: Path, tmp_path: Path) -> Iterator[Launch]:
     """Return what :func:`launching` yields."""
@@ -166,7 +181,7 @@ def launch_on_hosts(checkout_copy: Path, tmp_path: Path) -> Iterator[Launch]:
 def cloud(project: Project, tmp_path: Path) -> Iterator[Cloud]:
     """Return a project with a stand-in for OCI of its own."""
     directory = tmp_path / "oci"
-    with Service(directory, python=sys.executable) as service:
+    with Service(directory, start=warm.command("oci_service")) as service:
         yield Cloud(project, service)
 
 
@@ -187,7 +202,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, proxied: Callable[[Service]
     """Return somebody with an account at a stand-in for OCI, which the tests of a file share."""
     from oci_user import User  # noqa: PLC0415 - needs the SDK, as these tests alone do
 
-    with Service(tmp_path_factory.mktemp("service") / "service") as service:
+    with Service(tmp_path_factory.mktemp("service") / "service", start=warm.command("oci_service")) as service:
         proxied(service)
         yield User(service)
 

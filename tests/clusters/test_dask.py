@@ -188,9 +188,8 @@ def test_missing_worker_is_named_when_the_cluster_is_not_ready_in_time(project: 
 
 def test_worker_that_is_gone_before_the_cluster_is_ready_is_not_waited_for(project: Project) -> None:
     """MIN_WORKERS says that the other one is enough."""
-    launch = project.launch(
-        "dask", "2", "--env", "HEARTBEAT_TIMEOUT=20", "--env", "HEARTBEAT_INTERVAL=1", TIMEOUT="200s"
-    )
+    times = ("--env", "HEARTBEAT_TIMEOUT=20", "--env", "HEARTBEAT_INTERVAL=1")
+    launch = project.launch("dask", "2", "--entry", project.write("once.py", CONNECT), *times, TIMEOUT="200s")
     wait_until(lambda: "started" in launch.err, "the start")
     wait_until((launch.directory / "WORKER_2_heartbeat.json").exists, "its first heartbeat")
     launch.kill_agent("WORKER_2")

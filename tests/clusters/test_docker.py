@@ -17,18 +17,14 @@ import pytest
 from engine import Engine
 from harness import SLEEP, Launch, Project, wait_until
 from planted import ARGUMENT, FILES, REASON, VARIABLES, Planted, Watch, shown_of
-from toy_image import build_toy_image
 
 HELLO = Path(__file__).parent / "hello"
 pytestmark = pytest.mark.skipif(bool(engines.why_not()), reason=engines.why_not() or "runs")
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Return an engine that has the toy framework's image, ``plain:1``."""
-    with engines.running(tmp_path_factory.mktemp("engine") / "e") as engine:
-        build_toy_image(engine, tmp_path_factory.mktemp("image"), "plain:1", "plain")
-        yield engine
+def engine(toy_engine: Engine) -> Engine:
+    return toy_engine
 
 
 class Site:

@@ -13,7 +13,6 @@ import pytest
 from engine import Engine
 from harness import Project, wait_until
 from port_servers import many_at_once, read_all, send_and_read
-from toy_image import build_toy_image
 
 from oci_cluster.backends.base import Way
 from oci_cluster.backends.docker.backend import DockerBackend
@@ -73,11 +72,8 @@ for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Return an engine that has the toy framework's image, ``plain:1``."""
-    with engines.running(tmp_path_factory.mktemp("engine") / "e") as engine:
-        build_toy_image(engine, tmp_path_factory.mktemp("image"), "plain:1", "plain")
-        yield engine
+def engine(toy_engine: Engine) -> Engine:
+    return toy_engine
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import engine as engines
@@ -11,7 +10,6 @@ import pytest
 from engine import Engine
 from harness import Project
 from oci_cloud import Cloud, image_of, wait
-from toy_image import build_toy_image
 
 needs_engine = pytest.mark.skipif(bool(engines.why_not()), reason=engines.why_not() or "runs")
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
@@ -20,14 +18,12 @@ TOLD = WHY.format("the image {}") + "; build one: make build-plain"
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(toy_engine: Engine) -> Engine:
     """Return an engine that has ``foreign:1``, whose command ends with 0 whatever it is given."""
-    with engines.running(tmp_path_factory.mktemp("engine") / "e") as engine:
-        build_toy_image(engine, tmp_path_factory.mktemp("image"), "plain:1", "plain")
-        container = engine.run("create", "plain:1").stdout.strip()
-        engine.run("commit", "--change", 'ENTRYPOINT ["true"]', container, "foreign:1")
-        engine.run("rm", container)
-        yield engine
+    container = toy_engine.run("create", "plain:1").stdout.strip()
+    toy_engine.run("commit", "--change", 'ENTRYPOINT ["true"]', container, "foreign:1")
+    toy_engine.run("rm", container)
+    return toy_engine
 
 
 @needs_engine

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from harness import PATIENCE_S, Project, wait_until
 from hosts import SUBNET, why_not
 from oci_cloud import ENDED, UNTIL_GO, Cloud, environment_of, states, wait
@@ -254,7 +255,7 @@ def test_workers_are_added_replaced_and_ended(cloud: Cloud) -> None:
 @pytest.mark.skipif(bool(why_not()), reason=f"hosts of their own: {why_not()}")
 def test_nodes_with_hosts_of_their_own_find_their_addresses_in_the_subnet(project: Project, tmp_path: Path) -> None:
     """The subnet's CIDR is looked up by the launcher, once; nodes know nothing else of the network."""
-    with Service(tmp_path / "oci", python=sys.executable, hosts=True) as service:
+    with Service(tmp_path / "oci", hosts=True, start=warm.command("oci_service")) as service:
         cloud = Cloud(project, service)
         listen = "import os\nprint('main is at', os.environ['NODE_ADDRESS'], os.environ['WORKER_ADDRESSES'])\n"
         launch = cloud.launch_plain(2, listen, SUBNET_CIDR="", WAIT_FOR_ADDRESSES="1")

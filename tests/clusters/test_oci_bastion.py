@@ -16,6 +16,7 @@ from pathlib import Path
 
 import hosts
 import pytest
+import warm
 from harness import PATIENCE_S, Project, wait_until
 from oci_cloud import Cloud
 from oci_service.handle import Service
@@ -42,7 +43,7 @@ time.sleep(1000)
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with Service(tmp_path_factory.mktemp("oci") / "s") as service:
+    with Service(tmp_path_factory.mktemp("oci") / "s", start=warm.command("oci_service")) as service:
         yield service
 
 
@@ -323,7 +324,7 @@ def write_jump_host(directory: Path) -> None:
 @pytest.fixture
 def far(project: Project, tmp_path: Path) -> Iterator[Cloud]:
     """Return a cloud whose nodes are on hosts of their own, which this machine itself does not reach."""
-    with Service(tmp_path / "oci", python=sys.executable, hosts=True) as service:
+    with Service(tmp_path / "oci", hosts=True, start=warm.command("oci_service")) as service:
         yield Cloud(project, service)
 
 

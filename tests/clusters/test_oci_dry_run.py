@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from harness import PATIENCE_S, wait_until
 from oci_cloud import ENDED, UNTIL_GO, Cloud, wait
 
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_servi
 # An oci-cli that notes its words, which everybody on the machine can see.
 NOTING = """#!/bin/sh
 printf '%s\\n' "$*" >>'{place}/words'
-exec '{oci}' "$@"
+exec {oci} "$@"
 """
 
 
@@ -34,7 +36,7 @@ class Owned:
         self.file = self.place / "my launch.sh"
         self.file.write_text(script)
         oci = self.place / "bin" / "oci"
-        oci.write_text(NOTING.format(place=self.place, oci=Path(sys.executable).with_name("oci")))
+        oci.write_text(NOTING.format(place=self.place, oci=shlex.join(warm.command("oci"))))
         oci.chmod(0o755)
         (self.place / "tmp").mkdir()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from hosts import why_not
 from oci_cloud import Cloud, wait
 from oci_service.handle import Service
@@ -62,7 +63,7 @@ def test_a_rank_is_taken_once_whatever_becomes_of_the_request(cloud: Cloud, kind
 @pytest.mark.skipif(bool(why_not()), reason=f"hosts of their own: {why_not()}")
 def test_nodes_with_hosts_of_their_own_find_themselves_in_the_list(project: Any, tmp_path: Path) -> None:
     """By the address that an interface of theirs has: of two in the same group both have the number 0 or 1."""
-    with Service(tmp_path / "oci", python=sys.executable, hosts=True) as service:
+    with Service(tmp_path / "oci", hosts=True, start=warm.command("oci_service")) as service:
         cloud = Cloud(project, service)
         service.control({"rank_counting": "restart", "metadata_delay_s": 0.3})
         environ = {"OCI_JOB_STYLE": "multinode", "WAIT_FOR_ADDRESSES": "1", "SUBNET_CIDR": "", "SUBNET_OCID": ""}

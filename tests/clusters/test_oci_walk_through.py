@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from harness import PATIENCE_S, Project
 from oci_cloud import UNTIL_GO, Cloud
 from oci_service.handle import Service
@@ -91,7 +92,7 @@ def tenancy(checkout_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     """Return a tenancy that was empty, after all steps of the page."""
     directory = tmp_path_factory.mktemp("walk")
     project = Project(checkout_copy, directory)
-    with Service(directory / "oci", python=sys.executable, empty=True) as service:
+    with Service(directory / "oci", empty=True, start=warm.command("oci_service")) as service:
         assert "COMPARTMENT_OCID" not in service.settings
         service.control({"cancel_grace_s": 0.5, "ingest_delay_s": 0})
         try:

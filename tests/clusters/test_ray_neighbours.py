@@ -5,16 +5,18 @@ test_subnet.py has the same on hosts of a subnet.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Launch, Project, parts_of
+from harness import Launch, Project, parts_of, wait_until
+from port_table import read_table, wrong_sockets
 from stranger import LOOK, ask, sockets_of, why_not
 
 from oci_cluster.contract.session import client_token
@@ -117,7 +119,7 @@ needs_another_user = pytest.mark.skipif(bool(why_not()), reason=f"another user: 
 
 def launch_ray(project: Project, *words: str) -> Launch:
     """Return a cluster of one worker that computes."""
-    launch = project.launch("ray", "1", "--entry", project.write("mine.py", SCRIPT), *words)
+    launch = project.launch("ray", "1", "--entry", project.write("entry.py", SCRIPT), *words)
     launch.wait_for("up 3")
     return launch
 
@@ -246,8 +248,13 @@ WITHOUT = "import ray, sys\nray.init(sys.argv[1])\nprint('connected')\n"
 
 
 def test_no_call_is_answered_without_the_token(project: Project) -> None:
-    """Where nothing is encrypted, too: none of all methods, on each port that takes calls; nor a plain ray.init()."""
+    """Where nothing is encrypted, too: none of all methods, on each port of the table; nor a plain ray.init()."""
     launch = launch_ray(project, "--env", "CLUSTER_TLS=0")
+    rows = [row for row in read_table() if row.framework == "ray"]
+    look: Callable[[], list[str]] = lambda: list(wrong_sockets(launch, rows, launch.ports()))  # noqa: E731
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not look(), "the sockets to be those of the table", 20.0)
+    assert look() == []
     interpreter = project.path / ".venv" / "envs" / "ray" / "bin" / "python"
     ends = ends_of(launch)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from harness import PATIENCE_S, wait_until
 from oci_service.handle import Service
 
@@ -79,7 +80,7 @@ class Smoke:
 
 @pytest.fixture
 def smoke(tmp_path: Path) -> Iterator[Smoke]:
-    with Service(tmp_path / "oci", python=sys.executable) as service:
+    with Service(tmp_path / "oci", start=warm.command("oci_service")) as service:
         yield Smoke(service, tmp_path)
 
 

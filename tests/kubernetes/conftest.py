@@ -103,6 +103,12 @@ def checkout_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_checkout(tmp_path_factory.mktemp("checkout") / "my project")
 
 
+@pytest.fixture(scope="session")
+def other_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return another such copy."""
+    return copy_checkout(tmp_path_factory.mktemp("other") / "another project")
+
+
 @pytest.fixture
 def site(checkout_copy: Path, toy_image: str, user: User, tmp_path: Path) -> Iterator[Site]:
     """Return a project whose nodes are pods in the namespace of *user*."""
@@ -111,9 +117,9 @@ def site(checkout_copy: Path, toy_image: str, user: User, tmp_path: Path) -> Ite
 
 
 @pytest.fixture
-def other_site(tmp_path_factory: pytest.TempPathFactory, user: User, tmp_path: Path) -> Iterator[Site]:
+def other_site(other_checkout: Path, user: User, tmp_path: Path) -> Iterator[Site]:
     """Return the same from another checkout, which knows nothing of the first."""
-    checkout = copy_checkout(tmp_path_factory.mktemp("other") / "another project")
+    checkout = other_checkout
     with site_for(checkout, tmp_path / "other", user) as site:
         yield site
 

@@ -25,6 +25,7 @@ class Service:
         hosts: Whether every run has a host of its own; needs root on Linux.
         engine: An engine of tests/engine.py, from whose registry and as whose containers runs are run.
         empty: Whether the tenancy begins with its administrator alone, and policies count.
+        start: What starts it in place of *python*: of ``warm.py``.
     """
 
     def __init__(
@@ -35,11 +36,12 @@ class Service:
         hosts: bool = False,
         engine: Any = None,
         empty: bool = False,
+        start: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory)
         place = ["--engine", json.dumps(engine.about())] if engine else ["--hosts"] if hosts else []
         place += ["--empty"] if empty else []
-        self._command = [str(python), "-I", str(FOLDER), str(directory), "--until-eof", *place]
+        self._command = [*(start or (str(python), "-I", str(FOLDER))), str(directory), "--until-eof", *place]
         self.environ: dict[str, str] = {}
         self.settings: dict[str, str] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import shutil
@@ -39,6 +40,8 @@ def copy_checkout(path: Path) -> Path:
         shutil.copytree(CHECKOUT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for toy in ("gang", "plain"):
         shutil.copytree(CHECKOUT / "tests" / "clusters" / toy, path / toy)
+    # Processes there write none themselves: each would compile what it imports.
+    compileall.compile_dir(path, quiet=2)
     (path / ".venv").symlink_to(CHECKOUT / ".venv")
     return path
 
