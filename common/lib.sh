@@ -18,13 +18,18 @@ usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
 
 # version: the release and build of this project's wheel; of a checkout the release, or the commit.
 version() {
-  local wheel
-  for wheel in "$(dirname "${BASH_SOURCE[0]}")"/../vendor/oci_cluster-*.whl; do
+  local wheel vendor
+  vendor="$(dirname "${BASH_SOURCE[0]}")/../vendor"
+  for wheel in "${vendor}"/oci_cluster-*.whl; do
     [[ -e "${wheel}" ]] || break
     wheel="${wheel##*/oci_cluster-}"
     printf '%s\n' "${wheel%-py3-none-any.whl}"
     return
   done
+  if [[ -f "${vendor}/requirements.txt" ]]; then # nothing is fetched yet
+    sed -e 's/ .*//' -e 's/.*=//' "${vendor}/requirements.txt"
+    return
+  fi
   git -C "$(dirname "${BASH_SOURCE[0]}")" describe --tags --always --dirty 2>/dev/null || printf 'unknown: no git here\n'
 }
 
@@ -87,7 +92,7 @@ run_verb() {
   exit "${code}"
 }
 
-# own_venv ROOT: the launcher's Python environment: .venv, unless that is the user's own. system/venv.py knows the same.
+# own_venv ROOT: the launcher's Python environment: .venv, unless that is the user's own. system/python_env.py knows the same.
 own_venv() {
   local venv="$1/.venv" mark
   if [[ -e "${venv}/pyvenv.cfg" ]]; then
@@ -114,9 +119,28 @@ find_python() {
   fi
 }
 
+# fetch_wheel VENDOR: have pip bring the wheel that requirements.txt of that folder names, where another one was there
+# last or none; pip checks its hash. Most projects have the wheel itself there.
+fetch_wheel() {
+  local vendor="$1" scratch status=0
+  set -- "${vendor}"/oci_cluster-*.whl
+  [[ -f "${vendor}/requirements.txt" ]] || return 0
+  [[ ! -e "$1" ]] || ! cmp -s "${vendor}/requirements.txt" "${vendor}/.fetched" || return 0
+  find_python "${vendor}/.."
+  log "fetching the wheel that ${vendor}/requirements.txt names"
+  scratch="$(mktemp -d "${vendor}/.new.XXXXXX")" || exit
+  { "${python}" -I -m venv "${scratch}/venv" &&
+    "${scratch}/venv/bin/python" -I -m pip download --quiet --disable-pip-version-check --no-input --no-deps \
+      --only-binary :all: --require-hashes --dest "${scratch}" --requirement "${vendor}/requirements.txt" &&
+    rm -f "$@" && mv "${scratch}"/*.whl "${vendor}" && cp "${vendor}/requirements.txt" "${vendor}/.fetched"; } || status=$?
+  rm -rf "${scratch}"
+  [[ "${status}" -eq 0 ]] || die 69 "the wheel cannot be had; see above, and correct ${vendor}/requirements.txt"
+}
+
 # unpack_wheel FOLDER: unpack the wheel of a project, where one is that common/.unpacked does not name; a checkout has none.
 unpack_wheel() {
   local folder="$1" python="" first="" status=0
+  fetch_wheel "${folder}/vendor"
   set -- "${folder}"/vendor/oci_cluster-*.whl
   [[ -e "$1" ]] || return 0
   [[ ! -f "${folder}/common/.unpacked" ]] || IFS= read -r first <"${folder}/common/.unpacked" || :

@@ -61,6 +61,34 @@ make_mine() { "${PROJECT}/scripts/new.sh" dask "${mine}" >/dev/null 2>&1; }
   assert_equal "${stderr}" "list.sh: error: ${wheel} is no wheel that can be read; bring it back from git"
 }
 
+@test "the wheel: pip fetches the one that vendor/requirements.txt names, by its hash, and again when that has changed" {
+  local wheel index="${BATS_TEST_TMPDIR}/index" before
+  make_mine
+  mkdir "${index}"
+  export PIP_NO_INDEX=1 PIP_FIND_LINKS="${index}"
+  wheel="$(printf '%s\n' "${mine}"/vendor/*)"
+  printf 'oci-cluster==0.1.0 --hash=sha256:%s\n' "$(sha256sum "${wheel}" | cut -c 1-64)" >"${mine}/vendor/requirements.txt"
+  mv "${wheel}" "${index}"
+  run -0 --separate-stderr "${mine}/scripts/list.sh" --version
+  assert_equal "${output}" 0.1.0
+  run -0 --separate-stderr "${mine}/scripts/list.sh"
+  assert_equal "${stderr}" "list.sh: fetching the wheel that ${mine}/vendor/requirements.txt names"
+  assert_equal "$(cd "${mine}/vendor" && ls -A)" $'.fetched\n'"${wheel##*/}"$'\nrequirements.txt'
+  run -0 --separate-stderr "${mine}/scripts/list.sh"
+  assert_equal "${stderr}" ""
+  cp -R "${PROJECT}" newer
+  printf '# newer\n' >>newer/scripts/templates/job.json.j2
+  run -0 --separate-stderr "${mine}/scripts/update.sh" newer
+  before="$(printf '%s\n' "${mine}"/vendor/*.whl)"
+  assert_regex "${stderr}" "vendor/requirements.txt names another wheel: put ${before##*/} where that one is, and write its hash there"
+  run -0 "${mine}/scripts/list.sh" # on this machine the newer one counts already
+  assert_equal "$(printf '%s\n' "${mine}"/vendor/*.whl)" "${before}"
+  printf 'oci-cluster==0.1.0 --hash=sha256:%064d\n' 0 >"${mine}/vendor/requirements.txt"
+  run -69 --separate-stderr "${mine}/scripts/list.sh"
+  assert_regex "${stderr}" "DO NOT MATCH THE HASHES.*list.sh: error: the wheel cannot be had; see above, and correct .*requirements.txt"
+  assert_equal "$(cd "${mine}/vendor" && ls -A)" $'.fetched\n'"${before##*/}"$'\nrequirements.txt'
+}
+
 # A launch that notes its words, prints what is given, and ends as is given.
 stub_launch() { # code, text
   own "${PROJECT}/scripts/launch.sh"

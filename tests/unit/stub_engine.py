@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from oci_cluster.images import build, records, registry
 from oci_cluster.images.choices import read_choices
 from oci_cluster.images.client import Client
-from oci_cluster.images.layers import size_table
+from oci_cluster.images.contents import size_table
 
 # Notes its calls, and keeps of an image what STUB says: its id is that of the file `id`.
 STUB = """#!/bin/sh

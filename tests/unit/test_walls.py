@@ -46,7 +46,7 @@ SHARED = (
     "backends.told",
 )
 # A build's cache depends on these alone.
-INSTALL = (*("errors", "system.console", "system.env_file", "system.installer", "system.no_pip", "system.pip_config"),)
+INSTALL = ("errors", "system.console", "system.env_file", "system.installer", "system.no_pip")
 
 
 def imports(source: str, module: str) -> Iterator[str]:

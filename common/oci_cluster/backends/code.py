@@ -126,7 +126,7 @@ def _named(names: Sequence[str]) -> str:
 
 def _warnings(folder: Path, files: CodeFiles, allowed: Collection[str]) -> Iterator[str]:
     """Yield a line for each file that has what looks like a key."""
-    from oci_cluster.system.key_scan import PRIVATE_KEY, look_for_keys  # noqa: PLC0415 - where code is sent
+    from oci_cluster.system.secret_values import PRIVATE_KEY, look_for_keys  # noqa: PLC0415 - where code is sent
 
     found = [(path.relative_to(folder).as_posix(), what) for path, what in look_for_keys(files.paths)]
     if private := [name for name, what in found if what == PRIVATE_KEY and name not in allowed]:

@@ -1,1 +1,1 @@
-"""What ``make build push`` runs, what runs inside a build, and the record of what was pushed."""
+"""Images of frameworks: built, pushed and recorded; and the program inside a build."""

@@ -1,4 +1,4 @@
-"""Images: built, pushed, pulled back and measured with the engine's own program; what ``make build push`` runs.
+"""Builds images with the engine's own program, and runs the other actions of ``make build push``.
 
 Only the standard library is imported here: an unchanged ``make build push`` takes less than a second.
 """
@@ -6,6 +6,7 @@ Only the standard library is imported here: an unchanged ``make build push`` tak
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -16,16 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from oci_cluster.errors import BackendError, SettingsError, UsageError
-from oci_cluster.images import records, registry
+from oci_cluster.images import contents, records, registry
 from oci_cluster.images.choices import Choices, read_choices, revision, source, with_dockerfile
 from oci_cluster.images.client import Client
-from oci_cluster.images.ignored import ignore_file
-from oci_cluster.images.layers import size_table
-from oci_cluster.images.sbom import sbom
+from oci_cluster.system.code_files import docker_lines
 from oci_cluster.system.console import Say
+from oci_cluster.system.env_file import entries_of, lock_beside
 from oci_cluster.system.files import locked, write_whole
-from oci_cluster.system.pip_config import pip_settings
-from oci_cluster.system.requirements_file import entries_of
+from oci_cluster.system.installer import pip_settings
 from oci_cluster.system.screen import screen_of
 from oci_cluster.system.text import now
 
@@ -41,6 +40,7 @@ _FROM_DIGEST = re.compile(r"^#\d+ \[.*\] FROM (\S+@sha256:[0-9a-f]{64})", re.MUL
 _PLACES = ("index-url", "extra-index-url", "find-links", "trusted-host")
 # An image of torch or TensorFlow for CPUs, its build stage and the packages' cache took 3.5 GB here.
 _DISK_BYTES = 4_000_000_000
+_IGNORE_HEADER = "# For one build, and removed after it. Yours is .dockerignore.\n"
 
 
 def run(
@@ -55,12 +55,6 @@ def run(
         environ: The environment: choices, the engine's own settings, proxies, pip's settings.
         root: The checkout, which is the context of every build.
         say: Shows a line of progress.
-
-    Raises:
-        UsageError: there is no such action.
-        SettingsError: something was chosen that cannot be, or has not been built or pushed.
-        NotPermittedError: engine or registry refused.
-        BackendError: engine or registry failed, or did not answer.
     """
     if action not in ACTIONS:
         msg = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got '{action or 'nothing'}'"
@@ -82,7 +76,7 @@ def run(
         base = choices.base_image or default_base(root / frameworks[0] / "Dockerfile")
         sys.stdout.write(f"{registry.pinned_base(client, base)}\n")
     else:
-        sys.stdout.write(f"{size_table(client, frameworks, screen_of(sys.stdout, environ))}\n")
+        sys.stdout.write(f"{contents.size_table(client, frameworks, screen_of(sys.stdout, environ))}\n")
     return 0
 
 
@@ -95,19 +89,13 @@ def default_base(dockerfile: Path) -> str:
 
 
 def recorded(root: Path, *, pushed: bool) -> list[str]:
-    """Return the frameworks whose images were built in the checkout *root*, or *pushed* from it."""
+    """Return the frameworks whose images were built, or *pushed*, from *root*."""
     found = {name: records.read(name, root) for name in with_dockerfile(root)}
     return [name for name, record in found.items() if record and (record["digest"] or not pushed)]
 
 
 def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build: bool, push: bool) -> None:
-    """Check all that would stop the work of *frameworks* later on: what a *build* needs, and what a *push* does.
-
-    Raises:
-        SettingsError: there is no such Dockerfile, or no REGISTRY to push to.
-        BackendError: the engine does not answer, or its disk is full.
-        NotPermittedError: the registry wants a login.
-    """
+    """Check all that would stop a *build*, or a *push*, later on."""
     there = with_dockerfile(client.root)
     if missing := [name for name in frameworks if name not in there]:
         raise SettingsError(f"there is no {missing[0]}/Dockerfile; there is one of: {', '.join(there) or 'none'}")
@@ -127,11 +115,9 @@ def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build:
 
 
 def build(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
-    """Build the images of *frameworks*, at the same time; record each, with the exact list of what it holds.
+    """Build the images of *frameworks*, at the same time; record each, with its packages.
 
-    Raises:
-        SettingsError: the environment files of one contradict each other, or ask for what its base cannot give.
-        BackendError: one could not be built. All that the engine said is in ``.images/<framework>.log``.
+    All that the engine says is in ``.images/<framework>.log``.
     """
     records.records_dir(client.root).mkdir(exist_ok=True)
     arguments = _build_arguments(choices, client.root)
@@ -159,21 +145,21 @@ def _build(client: Client, choices: Choices, framework: str, arguments: Mapping[
         image_id = id_file.read_text().strip()
         if (found.get("id"), found.get("image")) == (image_id, name) and packages.exists() and bill.exists():
             if not records.platform_of(found):  # a record of an earlier version
-                records.write(framework, client.root, {**found, "platform": _platform(client, image_id)})
+                records.write(framework, client.root, {**found, "platform": contents.platform(client, image_id)})
             client.say(f"{framework}: {name} is unchanged")
             return
-        listed = _packages(client, image_id, Path(scratch))
-        base = _base_of((directory / f"{framework}.log").read_text(errors="replace"))
-        record = {"image": name, "id": image_id, "digest": "", "built": now(), "base": base}
-        record["platform"] = _platform(client, image_id)
+        listed = contents.packages(client, image_id, Path(scratch))
+        base = _FROM_DIGEST.search((directory / f"{framework}.log").read_text(errors="replace"))
+        record = {"image": name, "id": image_id, "digest": "", "built": now(), "base": base[1] if base else ""}
+        record["platform"] = contents.platform(client, image_id)
         write_whole(packages, listed, mode=records.MODE)
-        write_whole(bill, sbom(framework, record, listed), mode=records.MODE)
+        write_whole(bill, contents.sbom(framework, record, listed), mode=records.MODE)
         records.write(framework, client.root, record)
         client.say(f"{framework}: built {name} in {time.monotonic() - started:.0f} s")
 
 
 def _build_arguments(choices: Choices, root: Path) -> dict[str, str]:
-    """Return what the Dockerfiles of the checkout *root* are told by ``--build-arg``; nothing of what is empty."""
+    """Return the values of ``--build-arg``; nothing of what is empty."""
     arguments = {
         "BASE_IMAGE": choices.base_image,
         "ENV_FILE": choices.env_file,
@@ -191,7 +177,7 @@ def _build_arguments(choices: Choices, root: Path) -> dict[str, str]:
 def build_command(
     client: Client, choices: Choices, framework: str, *, arguments: Mapping[str, str], secrets: Path, id_file: Path
 ) -> list[str]:
-    """Return the engine's command that builds *framework*'s image, is lent *secrets* and writes its id to *id_file*."""
+    """Return the command that builds *framework*'s image and writes its id to *id_file*."""
     command = ["build", "--platform", choices.platform, "--file", f"{framework}/Dockerfile"]
     command += ["--tag", choices.name(framework), "--iidfile", str(id_file)]
     command += [] if client.engine.is_podman else ["--progress", "plain"]
@@ -205,31 +191,12 @@ def build_command(
     return [*command, *choices.flags, "."]
 
 
-def _packages(client: Client, image_id: str, scratch: Path) -> str:
-    """Return the list of what the image holds, out of a container that is never started."""
-    container = client.ask("create", image_id)
-    try:
-        client.ask("cp", f"{container}:/opt/env/packages.txt", str(scratch / "packages.txt"))
-    finally:
-        client.ask("rm", "--force", container)
-    return (scratch / "packages.txt").read_text()
-
-
-def _platform(client: Client, image_id: str) -> str:
-    """Return what the image runs on, such as ``linux/amd64``, as the engine has it; empty where it does not tell."""
-    told = client.ask("image", "inspect", "--format", "{{.Os}}/{{.Architecture}}", image_id)
-    return records.platform_of({"platform": told})
-
-
-def _base_of(log: str) -> str:
-    """Return the base image that a build's *log* names with its digest; empty where no registry gave it one."""
-    found = _FROM_DIGEST.search(log)
-    return found[1] if found else ""
+# --- Files that are there for one build alone -------------------------------------------------------------------------
 
 
 @contextmanager
 def secrets_dir(environ: Mapping[str, str], say: Say) -> Iterator[Path]:
-    """Yield a private directory with what builds are lent and no layer keeps: pip's settings, and certificates."""
+    """Yield a private directory with pip's settings and certificates, which no layer keeps."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         settings = pip_settings(environ)
@@ -255,10 +222,10 @@ def _is_local(word: str) -> bool:
 
 @contextmanager
 def _extra_env(files: Sequence[Path], folder: Path) -> Iterator[None]:
-    """Have copies of *files* in *folder*, where the Dockerfile takes them from, until the build is over."""
+    """Have copies of *files*, and of their locks, in *folder*, where the Dockerfile takes them from."""
 
     def remove() -> None:
-        for path in folder.glob("extra-env-*.yaml"):
+        for path in folder.glob("extra-env-*"):
             path.unlink()
 
     remove()  # a build that was killed leaves them
@@ -269,6 +236,31 @@ def _extra_env(files: Sequence[Path], folder: Path) -> Iterator[None]:
                 copy.write_text(json.dumps({"dependencies": [{"pip": entries_of(path)}]}))  # which is YAML, too
             else:
                 shutil.copyfile(path, copy)
+            if lock_beside(path).is_file():
+                shutil.copyfile(lock_beside(path), lock_beside(copy))
         yield
     finally:
         remove()
+
+
+@contextmanager
+def ignore_file(root: Path, framework: str, needed: Sequence[str]) -> Iterator[Path | None]:
+    """Yield a file of names that this build leaves out; None where ``.dockerignore`` says all.
+
+    The lines of the project's own ``.dockerignore`` count. But what every image is made of is not left out, as with a
+    line ``*``, nor are the files *needed*; and keys and settings are, as with no file at all. Engines read such lines
+    from a file beside the Dockerfile, in the place of ``.dockerignore``. One of the user's own there is left alone.
+    """
+    path, own = root / framework / "Dockerfile.dockerignore", root / ".dockerignore"
+    theirs = os.fsdecode(own.read_bytes()).splitlines() if own.is_file() else []
+    never = docker_lines()
+    is_own = path.exists() and not path.read_text(errors="replace").startswith(_IGNORE_HEADER)
+    if is_own or [line for line in theirs if line and not line.startswith("#")] == never:
+        yield None
+        return
+    ours = [f"!{name}" for name in ("common", "scripts/sessions", framework, *needed)]
+    write_whole(path, _IGNORE_HEADER + "\n".join([*theirs, *ours, *never, ""]), mode=0o644)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What can be chosen for images, and what git tells of the checkout that they are built from."""
+"""Settings of images, and what git tells of their checkout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 @dataclass(frozen=True)
 class Choices:
-    """What can be chosen for images; ``config.env.example`` explains each."""
+    """Settings of images; ``config.env.example`` explains each."""
 
     engine: str
     registry: str
@@ -43,11 +43,7 @@ class Choices:
 
 
 def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
-    """Return what environment and ``config.env`` choose.
-
-    Raises:
-        SettingsError: names everything that cannot be.
-    """
+    """Return what environment and ``config.env`` choose."""
     read = SettingsReader(environ, read_config(root))
 
     def inside(text: str) -> str:
@@ -78,23 +74,23 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
 
 
 def default_tag(root: Path) -> str:
-    """Return the tag where none is chosen: git's own description of what is checked out, `dev` without git."""
+    """Return the default tag: git's description of the checkout, `dev` without git."""
     described = _git(root, "describe", "--tags", "--always", "--dirty")
     return described if _TAG.fullmatch(described) else "dev"
 
 
 def revision(root: Path) -> str:
-    """Return the commit that is checked out in *root*, with `-dirty` where files have changed; empty without git."""
+    """Return the commit of *root*, with `-dirty` where files have changed."""
     return _git(root, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
 
 
 def source(root: Path) -> str:
-    """Return the URL that *root* was cloned from, without a password; empty where git knows none."""
+    """Return the URL that *root* was cloned from, without a password."""
     return re.sub(r"(?<=://)[^/@]*@", "", _git(root, "remote", "get-url", "origin"))
 
 
 def with_dockerfile(root: Path) -> list[str]:
-    """Return the frameworks of *root* that images can be built of; other folders may have a Dockerfile of their own."""
+    """Return the frameworks of *root* that images can be built of."""
     found = (path.parent for path in root.glob("*/Dockerfile"))
     return sorted(folder.name for folder in found if (folder / "start-master.sh").exists())
 

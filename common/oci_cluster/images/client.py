@@ -1,4 +1,4 @@
-"""The engine's program, as builds and pushes run it: all that it prints is kept, its failures are told in its words."""
+"""Runs the engine's program for builds and pushes; keeps its output, explains its failures."""
 
 from __future__ import annotations
 
@@ -34,14 +34,6 @@ class Client:
     """The client of one engine, at work in one checkout."""
 
     def __init__(self, program: str, root: Path, environ: Mapping[str, str], say: Say) -> None:
-        """Prepare to run *program*.
-
-        Args:
-            program: docker, podman or nerdctl, by name or path.
-            root: The checkout, where commands are run.
-            environ: Their environment.
-            say: Shows a line of progress.
-        """
         self.program = program
         self.engine = Engine(program, environ)
         self.root = root
@@ -52,23 +44,14 @@ class Client:
         self._is_stopped = False
 
     def ask(self, *words: str) -> str:
-        """Run the command *words* and return what it prints; a pull takes as long as it takes.
-
-        Raises:
-            BackendError: it failed; holds its last words, and what helps.
-            NotPermittedError: this user may not talk to the engine.
-        """
+        """Run the command *words*, however long it takes; return its output."""
         try:
             return self.engine.call(*words, timeout_s=None).strip()
         except EngineError as error:
             raise BackendError(_advised(str(error))) from error
 
     def run(self, framework: str, *words: str) -> None:
-        """Run the command *words*, keep all that it prints in a log of *framework*, and show what tells of progress.
-
-        Raises:
-            SettingsError, NotPermittedError, BackendError: it failed; holds its last words, and what helps.
-        """
+        """Run the command *words*, log its output, and show lines of progress."""
         log = records_dir(self.root) / f"{framework}{'' if words[0] == 'build' else f'.{words[0]}'}.log"
         with (
             log.open("w") as kept,
@@ -96,7 +79,7 @@ class Client:
             raise _failure(framework, [self.program, *words], process.returncode, log)
 
     def for_each(self, frameworks: Sequence[str], work: Callable[[str], None]) -> None:
-        """Do *work* for all *frameworks* at the same time; report all failures, and raise the first."""
+        """Do *work* for all *frameworks* at once; report all failures, raise the first."""
         with ThreadPoolExecutor(len(frameworks)) as pool:
             try:
                 futures = [pool.submit(work, framework) for framework in frameworks]
@@ -116,7 +99,7 @@ class Client:
 
 
 def _failure(framework: str, command: Sequence[str], code: int, log: Path) -> ClusterError:
-    """Return what is to be said of a *command* that failed: the last words of its *log*, and what helps."""
+    """Return the error of a *command*: the last words of its *log*, and advice."""
     lines = log.read_text(errors="replace").splitlines()
     failed = [step[1] for line in lines if (step := re.match(r"#(\d+) ERROR", line))]
     said = [line for line in lines if line.startswith(f"#{failed[-1]} ")] if failed else lines

@@ -50,15 +50,11 @@ _SDK = re.compile(r"oci\b(?![-_.])", re.IGNORECASE)
 
 
 def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say, *, torch: str = "") -> None:
-    """Make the environment *directory* with all that *env_files* ask for; nothing of it is there before.
+    """Make the environment *directory*, which is not there, with all of *env_files*.
 
     With conda, mamba or micromamba on PATH by one of them; else a venv with what is listed under ``pip:``. Then the
     ``post-install.sh`` beside each file is run, which keeps things in *cache* from one build to the next; what an image
     has no use for is removed, and all is byte-compiled. *torch* is the setting ``TORCH``.
-
-    Raises:
-        SettingsError: a file is not one, asks for what cannot be had here, or two of them contradict each other.
-        BackendError: an installer failed; holds its last words.
     """
     files = [read_env_file(path) for path in env_files]
     # An index that a file itself names must not hide another's versions. Compiled in the end, when it is known what
@@ -95,10 +91,10 @@ def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say, *
 
 
 def _install_with_uv(uv: Uv, directory: Path, files: Sequence[EnvFile], say: Say, torch: str) -> None:
-    """Install by the framework's lock, and beside it what files of EXTRA_ENV add."""
-    own = [file for file in files if not file.path.name.startswith(_EXTRA)]
+    """Install by the framework's lock, and beside it what files of EXTRA_ENV add, by theirs."""
+    added = [file for file in files if file.path.name.startswith(_EXTRA)]
+    own = [file for file in files if file not in added]
     entries = [entry for file in own for entry in file.pip]
-    added = [entry for file in files if file not in own for entry in file.pip]
     with tempfile.TemporaryDirectory() as scratch:
         words = uv_words(entries, own[-1].path, Path(scratch), say, uv.settings, torch=torch, added=added)
         try:
@@ -134,7 +130,7 @@ def _check_without_conda(files: Sequence[EnvFile]) -> None:
 
 
 def _install_with_conda(conda: str, directory: Path, files: Sequence[EnvFile], say: Say, torch: str) -> None:
-    """Have conda make the environment: one file for it, which it solves as a whole."""
+    """Have conda make the environment of one file, which it solves whole."""
     pip = [entry for file in files for entry in file.pip]
     pip += [f"--extra-index-url {_TORCH_CPU_INDEX}", *cpu_pins(pip)] if torch else []
     channels = dict.fromkeys(channel for file in files for channel in file.channels)

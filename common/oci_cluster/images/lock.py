@@ -1,4 +1,4 @@
-"""Writes locks: ``python -m oci_cluster.images.lock UV FOLDER|FILE...``, which ``make lock`` runs.
+"""Writes locks: ``python -m oci_cluster.images.lock UV FOLDER|FILE...``, for ``make lock``.
 
 Of a framework's folder, and of a file that lists what is added to one's packages.
 
@@ -21,12 +21,7 @@ _OLDEST_PYTHON = "3.10"
 
 
 def write_lock(uv: str, path: Path, common: Path) -> None:
-    """Lock what the file *path* lists, or a folder's ``env.yaml``; with that of *common* where the folder has images.
-
-    Raises:
-        SettingsError: a file cannot be used.
-        BackendError: uv failed; holds its words.
-    """
+    """Lock a file, or a folder's ``env.yaml`` with *common*'s for its images."""
     env_file = path / "env.yaml" if path.is_dir() else path
     lists, lock = [requirements(env_file)], lock_beside(env_file)
     if (path / "Dockerfile").exists():

@@ -1,4 +1,4 @@
-"""What is known of the images that were built here: one file for each framework in ``.images`` of the checkout.
+"""Records of images built here: a file for each framework in ``.images``.
 
 ``make build push`` writes them, launches read them. Only the standard library is imported here.
 """
@@ -40,11 +40,7 @@ def read(framework: str, root: Path) -> dict[str, str] | None:
 
 
 def of_built(framework: str, root: Path) -> dict[str, str]:
-    """Return the record of *framework*'s image.
-
-    Raises:
-        SettingsError: none was built here.
-    """
+    """Return the record of *framework*'s image."""
     if record := read(framework, root):
         return record
     raise SettingsError(f"no image of {framework} has been built here; make build-{framework}")
@@ -67,7 +63,7 @@ def write(framework: str, root: Path, record: Mapping[str, str]) -> None:
 
 
 def pushed_image(name: str, framework: str, root: Path) -> str:
-    """Return *name*, or where it is empty the image of *framework* that was pushed last, by its digest.
+    """Return *name*, or the image of *framework* that was pushed last, by digest.
 
     A *name* with the tag that was pushed last gets its digest, too: a cluster runs what was pushed, whatever the tag
     has become since. Empty where there is neither.

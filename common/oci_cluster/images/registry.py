@@ -1,4 +1,4 @@
-"""What talks to the registry: whether it knows who pushes, pushes, and what comes back of them."""
+"""Logs in to, pushes to, and pulls from registries."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def check_login(choices: Choices, environ: Mapping[str, str]) -> None:
-    """Check that there is a login for a registry which needs one.
-
-    Raises:
-        NotPermittedError: it wants a login.
-    """
+    """Check that there is a login for a registry which needs one."""
     host = choices.registry.partition("/")[0]
     name = host.partition(":")[0]
     if name == "localhost" or name.startswith("127.") or has_credentials(host, environ):
@@ -63,13 +59,7 @@ def has_credentials(host: str, environ: Mapping[str, str]) -> bool:
 
 
 def push(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
-    """Push the images of *frameworks* that were built last, and record their digests.
-
-    Raises:
-        SettingsError: one has not been built.
-        NotPermittedError: the registry refused.
-        BackendError: it did not answer, or failed.
-    """
+    """Push the images of *frameworks* that were built last, and record their digests."""
     found = {framework: _built(framework, choices.name(framework), client.root) for framework in frameworks}
     client.for_each(frameworks, lambda framework: _push(client, framework, found[framework]))
 
@@ -102,7 +92,7 @@ def _digest(client: Client, image: str) -> str:
 
 
 def _reference(client: Client, image: str, done: str) -> str:
-    """Return *image* by its digest in its own repository; the engine may know it in others, too."""
+    """Return *image* by its digest in its own repository."""
     repository = image.rpartition(":")[0] if ":" in image.rpartition("/")[2] else image
     listed = json.loads(client.ask("image", "inspect", "--format", "{{json .RepoDigests}}", image))
     for reference in listed or []:
@@ -114,12 +104,7 @@ def _reference(client: Client, image: str, done: str) -> str:
 
 
 def pinned_base(client: Client, base: str) -> str:
-    """Return the lines of ``config.env`` that name the image *base* by the digest that its registry has for it now.
-
-    Raises:
-        SettingsError: *base* names a digest already.
-        BackendError: its registry does not have it, or does not answer.
-    """
+    """Return lines for ``config.env`` that name *base* by its digest."""
     if "@" in base:
         raise SettingsError(
             f"BASE_IMAGE={base} names a digest already; to renew it, make pin-base BASE_IMAGE=<name>:<tag>"
@@ -129,12 +114,7 @@ def pinned_base(client: Client, base: str) -> str:
 
 
 def pull_check(client: Client, frameworks: Sequence[str]) -> None:
-    """Pull what was pushed, by its digest, and see that it is what was built and that it starts.
-
-    Raises:
-        SettingsError: one has not been pushed.
-        BackendError: the registry does not have it, or it is another, or it does not start.
-    """
+    """Pull what was pushed; check that it is what was built, and starts."""
     client.for_each(frameworks, lambda framework: _pull_check(client, framework))
 
 

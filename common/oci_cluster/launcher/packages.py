@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oci_cluster.errors import UsageError
-from oci_cluster.system.requirements_file import entries_of
+from oci_cluster.system.env_file import entries_of
 
 # A comma between two requirements: not one in brackets, nor one before the next part of a version.
 _BETWEEN = re.compile(r"\s*,(?![^\[]*\])(?!\s*[<>=!~])\s*")

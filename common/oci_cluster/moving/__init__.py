@@ -1,1 +1,1 @@
-"""Moving over from ADS: the YAML of `ads opctl run`, as settings of ours and the command that launches the same."""
+"""Conversion of the YAML of `ads opctl run` into settings and a launch."""

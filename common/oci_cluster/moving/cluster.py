@@ -1,4 +1,4 @@
-"""`spec.cluster`: the framework, how many nodes of which role there are, and what each of them is given."""
+"""`spec.cluster`: the framework, the number of nodes, and their settings."""
 
 from __future__ import annotations
 
@@ -23,17 +23,7 @@ _IMAGE = re.compile(
 
 
 def convert_cluster(found: Conversion, cluster: Field, display_name: Field | None, registry: str) -> None:
-    """Take `spec.cluster`.
-
-    Args:
-        found: Gets what there is.
-        cluster: The field.
-        display_name: Of `spec.infrastructure`: names the cluster where it has no name of its own.
-        registry: The image that ADS has built last, for which `@image` stands; empty: nobody knows.
-
-    Raises:
-        SettingsError: it is no cluster, its framework is not known, or a field is of another type than ADS's.
-    """
+    """Take `spec.cluster`."""
     outer = found.open(cluster, "kind", "apiVersion", "spec")
     if "kind" not in outer or "spec" not in outer:
         raise SettingsError(
@@ -93,7 +83,7 @@ def _take_images(found: Conversion, images: list[Field], built: str) -> None:
 
 
 def _take_ephemeral(found: Conversion, ephemeral: Field) -> None:
-    """Take it as ADS does, where each text is true: the script runs, and the cluster ends with it."""
+    """Take it as ADS does: the cluster ends with its script."""
     never_stays = "EPHEMERAL" in framework_words(framework_dir(found.framework), "UNUSED_SETTINGS")
     way = "" if never_stays else "; for a cluster that stays, without a script: launch.sh --keep"
     found.note(Kind.NO_NEED, ephemeral, f"the cluster ends with its script, as in ADS, whatever stands here{way}")
@@ -161,11 +151,7 @@ def _configured(found: Conversion, config: Field) -> list[tuple[Field, str, str]
 
 
 def variables_of(found: Conversion, env: Field) -> list[tuple[Field, str, str]]:
-    """Return the variables of the list *env*, each with its field, its name and its text.
-
-    Raises:
-        SettingsError: it is no list of names and values.
-    """
+    """Return the variables of the list *env*: field, name and text."""
     variables = []
     for item in env.items():
         fields = found.open(item, "name", "value")
@@ -177,7 +163,7 @@ def variables_of(found: Conversion, env: Field) -> list[tuple[Field, str, str]]:
 
 
 def _take_role_configs(found: Conversion, roles: Mapping[str, Mapping[str, Field]]) -> None:
-    """Take what single roles are given: for all nodes, where all roles are given the same, or it is a setting."""
+    """Take variables of single roles, where they are the same for all."""
     given = {role: _configured(found, each["config"]) for role, each in roles.items() if "config" in each}
     values = {role: {name: text for _, name, text in variables} for role, variables in given.items()}
     all_roles = {"main", "worker", *roles}

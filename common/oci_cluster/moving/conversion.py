@@ -1,4 +1,4 @@
-"""What becomes of the fields of ADS's YAML: settings, variables, and notes about those that have no counterpart."""
+"""Conversion of ADS's fields: settings, variables, and notes about the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Kind(Enum):
-    """What somebody has to do about a field."""
+    """An action that a person may have to take about a field."""
 
     CHANGED = "different here"
     NO_NEED = "not needed here"
@@ -38,7 +38,7 @@ class Note:
 
 @dataclass
 class Conversion:
-    """What a YAML of ADS's is here."""
+    """The launch that a YAML of ADS's becomes."""
 
     framework: str = ""
     workers: int = 0
@@ -69,11 +69,7 @@ class Conversion:
         self.note(Kind.LOST, found, why, name)
 
     def open(self, found: Field, *known: str) -> Mapping[str, Field]:
-        """Return the fields in *found*, of which those that are not *known* are noted.
-
-        Raises:
-            SettingsError: it has no fields.
-        """
+        """Return the fields in *found*, of which those that are not *known* are noted."""
         fields = found.mapping()
         for name, other in fields.items():
             if name not in known:
@@ -95,7 +91,7 @@ class Conversion:
         self.settings[name] = text
 
     def set_variable(self, found: Field, name: str, text: str) -> None:
-        """Take a variable of somebody's as a setting, where it is one of ADS's own, or as one of the script's."""
+        """Take a variable as a setting, where ADS knows it, or for the script."""
         row = ads_names.find(name, self.framework)
         if row is not None and row.own:
             self.set(row.own, text, found)
@@ -113,7 +109,7 @@ class Conversion:
             self.variables[name] = self.inside_code(text, found, name)
 
     def inside_code(self, text: str, found: Field, name: str = "") -> str:
-        """Return a value as it is here: ADS's nodes have the code in ``/code``, ours run the script where it is."""
+        """Return a path in ADS's ``/code`` as a path in the script's folder."""
         own = ads_names.inside_code(text, self.code_dir)
         if own != text:
             self.note(Kind.CHANGED, found, f"{text} is {own} here: the script runs in the folder of its code", name)
@@ -172,6 +168,6 @@ def _why_no_variable(name: str, text: str) -> str:
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    """Return what is said of the field *name*, of which ADS reads only *known* ones."""
+    """Return a hint for the unknown field *name*."""
     near = [other for other in known if other.lower() == name.lower()]
     return f"ADS does not read it either; did you mean {near[0]}?" if near else "ADS does not read it either"

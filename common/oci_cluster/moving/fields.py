@@ -1,4 +1,4 @@
-"""Fields of a YAML file that somebody has been given: each with its path and line, and with the text as it stands."""
+"""Fields of a YAML file, each with its path, line and text as written."""
 
 from __future__ import annotations
 
@@ -30,31 +30,19 @@ class Field:
         return f"line {self.line}, {self.path or 'the file'}"
 
     def mapping(self) -> dict[str, Field]:
-        """Return its fields.
-
-        Raises:
-            SettingsError: it has none.
-        """
+        """Return its fields."""
         if isinstance(self.value, dict):
             return self.value
         raise self._other("fields of its own")
 
     def items(self) -> list[Field]:
-        """Return the items of its list.
-
-        Raises:
-            SettingsError: it has none.
-        """
+        """Return the items of its list."""
         if isinstance(self.value, list):
             return self.value
         raise self._other("a list")
 
     def text(self) -> str:
-        """Return its text: of a number or a switch too, as it is written.
-
-        Raises:
-            SettingsError: it has none.
-        """
+        """Return its text: of a number or a switch too, as it is written."""
         if isinstance(self.value, str):
             return self.value
         raise self._other("a text or a number")
@@ -65,12 +53,9 @@ class Field:
 
 
 def read_yaml(path: Path) -> Field:
-    """Return what is in the file *path*; a field without a value is as if it were not there.
+    """Return what is in the file *path*; empty fields count as missing.
 
     No object is made of what stands in it: tags are not looked at.
-
-    Raises:
-        SettingsError: it cannot be read, is no YAML, or is larger or deeper than any description of a cluster.
     """
     # The launcher's own environment has it: who has only Python gets that first.
     import yaml  # noqa: PLC0415
@@ -97,7 +82,7 @@ def read_yaml(path: Path) -> Field:
 
 
 class _Reader:
-    """Makes fields of the parser's nodes. What an alias names again is read, and counted, again."""
+    """Makes fields of the parser's nodes; aliases are read and counted again."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -1,21 +1,24 @@
-"""``from-ads.sh``: reads the YAML of `ads opctl run`, writes `config.env`, and prints the command that launches it."""
+"""``from-ads.sh``: reads ADS's YAML, writes `config.env`, and prints the launch."""
 
 from __future__ import annotations
 
+import configparser
+import difflib
 import os
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from oci_cluster.errors import ExitCode, SettingsError, UsageError
-from oci_cluster.moving.build_choices import build_choices
+from oci_cluster.contract.config import read_settings_file
+from oci_cluster.errors import ExitCode, NotPermittedError, SettingsError, UsageError
 from oci_cluster.moving.cluster import convert_cluster
-from oci_cluster.moving.config_file import ConfigFile, config_file
 from oci_cluster.moving.conversion import Conversion, Kind, command
 from oci_cluster.moving.fields import Field, read_yaml
 from oci_cluster.moving.infrastructure import convert_infrastructure
 from oci_cluster.moving.runtime import convert_runtime
 from oci_cluster.system.console import Say
+from oci_cluster.system.files import write_whole
 from oci_cluster.system.text import printable
 
 PARTLY = 3
@@ -24,7 +27,7 @@ PARTLY = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """What stands on the command line."""
+    """The words of the command line."""
 
     yaml: Path
     backend: str
@@ -38,19 +41,7 @@ class Asked:
 
 
 def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
-    """Convert, write and tell; return the exit code.
-
-    Args:
-        asked: The command line.
-        root: The checkout.
-        show: Prints a result.
-        say: Tells a line to who sits there.
-
-    Raises:
-        UsageError: there is no folder to write to.
-        SettingsError: the YAML describes no cluster, or a file is there that nobody has said to change.
-        NotPermittedError: the file cannot be written.
-    """
+    """Convert, write and tell; return the exit code."""
     folder = asked.output or root
     if not folder.is_dir():
         raise UsageError(f"--output {folder} is not a folder; name a checkout, or a project with scripts/launch.sh")
@@ -71,11 +62,7 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
 
 
 def convert(asked: Asked) -> Conversion:
-    """Return what the YAML is here.
-
-    Raises:
-        SettingsError: it cannot be read, or describes no cluster.
-    """
+    """Return what the YAML is here."""
     root = read_yaml(asked.yaml)
     found = Conversion()
     found.settings["BACKEND"] = asked.backend
@@ -135,3 +122,97 @@ def _write(file: ConfigFile, asked: Asked, say: Say) -> None:
 def _launch_script(folder: Path) -> str:
     """Return how launch.sh of *folder* is called from where its user is."""
     return "./scripts/launch.sh" if folder.resolve() == Path.cwd().resolve() else str(folder / "scripts" / "launch.sh")
+
+
+NAME = "config.env"
+# Nothing in it is a secret, and colleagues with other accounts may read it.
+_MODE = 0o644
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file of settings: as it is, and as it would be."""
+
+    path: Path
+    before: str | None
+    """None: there is none."""
+    after: str
+    kept: tuple[str, ...] = ()
+    """Settings that have another value there, which stays."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is anything to write."""
+        return self.before != self.after
+
+    def difference(self) -> str:
+        """Return what would change, as `diff -u` shows it."""
+        before = (self.before or "").splitlines()
+        lines = difflib.unified_diff(before, self.after.splitlines(), self.path.name, "as it would be", lineterm="")
+        return "\n".join(lines)
+
+    def write(self) -> None:
+        """Write it whole."""
+        try:
+            write_whole(self.path.resolve(), self.after, mode=_MODE)
+        except OSError as error:
+            raise NotPermittedError(
+                f"{self.path} cannot be written: {error.strerror}; allow it, or name another folder with --output"
+            ) from error
+
+
+def config_file(folder: Path, settings: Mapping[str, str], source: str, *, is_merged: bool) -> ConfigFile:
+    """Return the file of settings in *folder* as it would be with *settings*."""
+    path = folder / NAME
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from error
+    if before is None or not is_merged:
+        return ConfigFile(path, before, _text(settings, f"Made of {source} by from-ads.sh"))
+    there = read_settings_file(path)
+    lacking = {name: text for name, text in settings.items() if name not in there}
+    kept = tuple(name for name, text in settings.items() if there.get(name, text) != text)
+    if not lacking:
+        return ConfigFile(path, before, before, kept)
+    start = before if before.endswith("\n") or not before else f"{before}\n"
+    blank = "\n" if start else ""
+    return ConfigFile(path, before, f"{start}{blank}{_text(lacking, f'Added of {source} by from-ads.sh')}", kept)
+
+
+def _text(settings: Mapping[str, str], title: str) -> str:
+    lines = [f"# {title}; config.env.example explains each setting."]
+    lines += [f"{name}={shlex.quote(text)}" for name, text in settings.items()]
+    if settings.get("BACKEND") == "oci" and "TTL" not in settings:
+        lines += [
+            "",
+            "# ADS had no limit: here a cluster on OCI ends after a day, unless this says otherwise.",
+            "# TTL=1d",
+        ]
+    return "\n".join([*lines, ""])
+
+
+_NAME = "config.ini"
+_MOST_BYTES = 20_000
+
+
+@dataclass(frozen=True)
+class BuildChoices:
+    """Values of ADS's `config.ini`; empty where it has none."""
+
+    registry: str = ""
+    """The image without its tag, which `image: "@image"` stands for."""
+    source_folder: str = ""
+    """The folder of the code, relative to that of the file."""
+
+
+def build_choices(folder: Path) -> BuildChoices:
+    """Return what `config.ini` of ADS's `build-image` says in *folder*."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        with (folder / _NAME).open(encoding="utf-8") as file:
+            parser.read_string(file.read(_MOST_BYTES))
+    except (OSError, UnicodeDecodeError, configparser.Error):
+        return BuildChoices()
+    found = {name: value.strip() for section in parser.values() for name, value in section.items() if value}
+    return BuildChoices(found.get("registry", ""), found.get("source_folder", ""))

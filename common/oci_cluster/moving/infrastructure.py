@@ -25,11 +25,7 @@ _LEAST_STORAGE, _MOST_STORAGE = 50, 10240
 
 
 def convert_infrastructure(found: Conversion, infrastructure: Field) -> None:
-    """Take `spec.infrastructure`.
-
-    Raises:
-        SettingsError: a field is of another type than ADS's.
-    """
+    """Take `spec.infrastructure`."""
     outer = found.open(infrastructure, "kind", "type", "apiVersion", "spec")
     if "type" in outer and outer["type"].text() != "dataScienceJob":
         found.lose(outer["type"], "clusters run as Jobs of OCI Data Science: dataScienceJob")

@@ -17,16 +17,7 @@ _SCRIPT_BYTES = 200_000
 
 
 def convert_runtime(found: Conversion, runtime: Field, folder: Path) -> None:
-    """Take `spec.runtime`.
-
-    Args:
-        found: Gets what there is, and has `spec.cluster` already.
-        runtime: The field.
-        folder: Where the user's code is on this machine, as ADS's `build-image` copied it into the image.
-
-    Raises:
-        SettingsError: a field is of another type than ADS's.
-    """
+    """Take `spec.runtime`."""
     outer = found.open(runtime, "kind", "type", "apiVersion", "spec")
     if "kind" in outer and outer["kind"].text() != "python":
         found.lose(outer["kind"], "ADS, too, runs Python scripts alone: python")
@@ -73,7 +64,7 @@ def _take_entry_point(found: Conversion, field: Field, entry: str, folder: Path,
 
 
 def _take_binding(found: Conversion, script: Path) -> None:
-    """Take which of Horovod's bindings it is. ADS has an image for each, and no field."""
+    """Take Horovod's binding from the script, as ADS has no field for it."""
     with script.open("rb") as file:
         text = file.read(_SCRIPT_BYTES)
     if b"horovod.tensorflow" in text or b"horovod.keras" in text:

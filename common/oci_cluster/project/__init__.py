@@ -1,1 +1,1 @@
-"""A user's own project: what of this checkout goes into it, and how it takes a newer version. Standard library only."""
+"""Projects of users: made from this checkout, and updated. Standard library only."""

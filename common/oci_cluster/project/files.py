@@ -1,4 +1,4 @@
-"""Files as a version of the templates has them, and a project: content and mode, wherever they came from."""
+"""Files of versions and projects: content and mode."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class File:
 
     @property
     def is_text(self) -> bool:
-        """Whether it has lines, for git's own reason: no zero byte. A link has none."""
+        """Whether it has lines, as git sees it: no zero byte, no link."""
         return self.mode != LINK and b"\0" not in self.content
 
     @property
     def plain(self) -> bytes:
-        """The content, with the ends of lines that Linux has where all are those of Windows."""
+        """The content with Linux's ends of lines, where all are those of Windows."""
         return self.content.replace(b"\r\n", b"\n") if self.is_crlf else self.content
 
     @property
     def is_crlf(self) -> bool:
-        """Whether every line ends with CR LF: where some do, these are content."""
+        """Whether every line ends with CR LF; where only some do, these are content."""
         return self.is_text and b"\r\n" in self.content and self.content.count(b"\r\n") == self.content.count(b"\n")
 
     @property
@@ -55,24 +55,19 @@ Files = Mapping[str, File]
 
 
 def is_inside(name: str) -> bool:
-    """Return whether *name*, a path that came from elsewhere, stays in the folder that it is joined to."""
+    """Return whether *name*, a path from elsewhere, stays inside its folder."""
     parts = name.split("/")
     is_clean = bool(name) and "\0" not in name and "\\" not in name and not {"", ".", ".."} & set(parts)
     return is_clean and ".git" not in (part.lower() for part in parts)
 
 
 def is_rubbish(name: str) -> bool:
-    """Return whether a file or folder of this name is made by tools, and is no part of a version."""
-    lent = name.startswith("extra-env-") and name.endswith(".yaml")
-    return name.startswith(".") or lent or name in _RUBBISH_NAMES or name.endswith(_RUBBISH_ENDS)
+    """Return whether tools make files of this *name*, which no version has."""
+    return name.startswith((".", "extra-env-")) or name in _RUBBISH_NAMES or name.endswith(_RUBBISH_ENDS)
 
 
 def read_file(path: Path) -> File | None:
-    """Return the file *path* of this machine, a link as itself; None where there is none.
-
-    Raises:
-        SettingsError: it is a folder or a device, or cannot be read.
-    """
+    """Return the file *path*, a link as itself; None where there is none."""
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
@@ -88,11 +83,7 @@ def read_file(path: Path) -> File | None:
 
 
 def read_folder(root: Path, places: Iterable[str]) -> dict[str, File]:
-    """Return the files of *root* at *places*: files, and folders with all that is in them but what tools make.
-
-    Raises:
-        SettingsError: something is neither file nor folder, or cannot be read.
-    """
+    """Return the files of *root* at *places*, without what tools make."""
     files: dict[str, File] = {}
     for place in places:
         paths = [root / place]
@@ -114,11 +105,7 @@ def read_folder(root: Path, places: Iterable[str]) -> dict[str, File]:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Be the only one that changes *folder*; wait for who does.
-
-    Raises:
-        SettingsError: it cannot be read.
-    """
+    """Be the only one that changes *folder*; wait for who does."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
@@ -131,12 +118,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def check_way(root: Path, name: str) -> None:
-    """Check that *name* can be written below *root*: each folder on the way is one that is writable, and no link.
-
-    Raises:
-        SettingsError: a file or a link is in the way: what is written would be somewhere else.
-        NotPermittedError: a folder cannot be written.
-    """
+    """Check that *name* can be written below *root*, through no link."""
     for path in reversed((root / name).parents):
         if path != root and path.is_relative_to(root):
             if path.is_symlink():
@@ -151,11 +133,7 @@ def check_way(root: Path, name: str) -> None:
 
 
 def put(root: Path, name: str, file: File | None) -> None:
-    """Make the file *name* of *root* be *file*, with the permissions that are there; None: remove it.
-
-    Raises:
-        BackendError, NotPermittedError: it cannot be written; the old one is as it was.
-    """
+    """Make the file *name* of *root* be *file*; None removes it."""
     path = root / name
     try:
         if file is None:

@@ -1,4 +1,4 @@
-"""``new.sh``: the templates into a new project, or into one that is there; what is there already stays as it is."""
+"""``new.sh``: puts the templates into a project; its own files stay."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from oci_cluster.contract.config import read_config
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.project.files import File, Files, alone, check_way, put, read_file
-from oci_cluster.project.merging import same
-from oci_cluster.project.sources import open_folder, open_source
-from oci_cluster.project.updating import README, TEMPLATES
+from oci_cluster.project.updating import README, TEMPLATES, same
 from oci_cluster.project.wheel import (
     FOLDER,
     frameworks_of,
     is_placed,
+    open_folder,
+    open_source,
     pack,
     read_wheel,
     replace_wheel,
@@ -27,8 +27,8 @@ from oci_cluster.project.wheel import (
 )
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable
+from oci_cluster.system.python_env import own_venv
 from oci_cluster.system.text import printable
-from oci_cluster.system.venv import own_venv
 
 # The names under which make looks for one, in its order.
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
@@ -49,13 +49,7 @@ def run(
     show: Callable[[str], object],
     say: Say,
 ) -> int:
-    """Put frameworks of *checkout*, or of ``--from``, into a project; return the exit code.
-
-    Raises:
-        UsageError: a framework, the folder or an option is wrong.
-        SettingsError: something is in the way: names all of it.
-        BackendError, NotPermittedError: something cannot be written.
-    """
+    """Put frameworks of *checkout*, or of ``--from``, into a project; return the exit code."""
     options = {name: values[-1] for name, values in given.items() if values}
     wanted, is_dry = _settings(options), "--dry-run" in given
     source = options.get("--from", str(checkout))
@@ -81,7 +75,7 @@ def run(
                 raise SettingsError(f"{root / name} has changed just now; run this again")
             if name.startswith(f"{FOLDER}/"):
                 # Last: where a run is interrupted, the next one finds what it has left, and goes on.
-                replace_wheel(root, vendored(root), Path(name).name, after.content)
+                replace_wheel(root, vendored(root), Path(name).name, after.content, say)
             else:
                 put(root, name, after)
     if not changes:
@@ -117,7 +111,7 @@ def _settings(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _plan(root: Path, names: Sequence[str], files: Files, wanted: Mapping[str, str], say: Say) -> Changes:
-    """Return what is to be changed in the project *root*, checked; say what people should know of it."""
+    """Return the changes of the project *root*, checked; say what people should know."""
     if (root / ".launch-templates").exists():
         raise SettingsError(
             f"{root} is of the form that all was copied to; remove common/, scripts/ and .launch-templates*, and run "
@@ -148,7 +142,7 @@ def _plan(root: Path, names: Sequence[str], files: Files, wanted: Mapping[str, s
 
 
 def _starters(root: Path, files: Files) -> list[tuple[str, str]]:
-    """Return the files that are put where nothing has such a name, each with its source."""
+    """Return the files that are put where nothing has such a name."""
     taken = {path.stem.lower(): path for path in root.iterdir()} if root.is_dir() else {}
     found = [(".dockerignore", ".dockerignore")] if ".dockerignore" not in taken else []
     for name in ("README.md", "CLUSTERS.md"):
@@ -183,7 +177,7 @@ def _new_files(root: Path, files: Files, say: Say) -> Changes:
 
 
 def _additions(root: Path, files: Files, frameworks: Sequence[str], wanted: Mapping[str, str]) -> Changes:
-    """Return what adds lines to the project's Makefile, .gitignore, .gitattributes and config.env, or makes them."""
+    """Return lines to add to Makefile, .gitignore, .gitattributes and config.env."""
     changes: Changes = {}
     makefile = next((name for name in _MAKEFILES if os.path.lexists(root / name)), "")
     if not makefile:
@@ -235,7 +229,7 @@ def _add(changes: Changes, root: Path, name: str, lines: Sequence[str]) -> None:
 
 
 def _show(changes: Changes, show: Callable[[str], object], *, in_full: bool) -> None:
-    """Show what is made, of folders only how much unless *in_full*, and which lines are added to a user's files."""
+    """Show what is made, and which lines are added to a user's files."""
     made = [name for name, (before, _) in changes.items() if before is None]
     counts = Counter(name.partition("/")[0] for name in made if "/" in name and not in_full)
     for folder, count in sorted(counts.items()):

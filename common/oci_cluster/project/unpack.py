@@ -1,4 +1,4 @@
-"""Unpacks the wheel of a project in place, before a script runs: imported from the wheel itself, standard library only.
+"""Unpacks the wheel of a project in place; imported from the wheel itself.
 
 What is unpacked is in no git: ``common/.unpacked`` lists it. A file there that is not what the list says is the user's.
 """
@@ -19,12 +19,7 @@ _IGNORED = ("common/.gitignore", "scripts/.gitignore")
 
 
 def unpack(root: Path, say: Say) -> None:
-    """Unpack the wheel of the project *root*, unless that is done, or there is none.
-
-    Raises:
-        SettingsError: there are two, it is none of ours, or something is in the way.
-        BackendError, NotPermittedError: something cannot be written.
-    """
+    """Unpack the wheel of the project *root*, unless that is done."""
     wheel = vendored(root)
     if wheel is None or _listed(root)[0] == wheel.name:
         return
@@ -66,7 +61,7 @@ def _list(first: str, lines: list[tuple[str, set[str]]]) -> File:
 
 
 def _listed(root: Path) -> tuple[str, dict[str, set[str]]]:
-    """Return whose list there is, and the digests that each file in it may have."""
+    """Return the list's wheel, and the digests that each unpacked file may have."""
     found: dict[str, set[str]] = {}
     file = read_file(root / LIST)
     first, *lines = file.content.decode(errors="replace").splitlines() if file and file.content else [""]
@@ -78,7 +73,7 @@ def _listed(root: Path) -> tuple[str, dict[str, set[str]]]:
 
 
 def main(root: str) -> int:
-    """Unpack the wheel of the project *root*; return the exit code of the script that asks."""
+    """Unpack the wheel of the project *root*; return an exit code."""
     say = say_to_stderr(program())
     try:
         unpack(Path(root).resolve(), say)

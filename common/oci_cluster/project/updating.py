@@ -1,4 +1,4 @@
-"""``update.sh``: a newer version of the templates, three-way with what came and what the project has made of it."""
+"""``update.sh``: merges a newer version, the version that came, and the project's own."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import difflib
 import itertools
 import os
 import re
+import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from oci_cluster.errors import ClusterError, ExitCode, SettingsError
+from oci_cluster.errors import BackendError, ClusterError, ExitCode, SettingsError
 from oci_cluster.project.files import File, Files, alone, check_way, put, read_file
-from oci_cluster.project.merging import CONFLICT, is_marked, merge, same
-from oci_cluster.project.sources import locks_of, open_source
 from oci_cluster.project.wheel import (
     FOLDER,
     frameworks_of,
     is_placed,
+    locks_of,
+    open_source,
     pack,
     read_wheel,
     replace_wheel,
@@ -36,7 +38,7 @@ _STARTERS = {".dockerignore": ".dockerignore", "README.md": README, "CLUSTERS.md
 
 @dataclass
 class _Plan:
-    """What is to be done: *changes* with what is there now, in their order; what of it is shown; who needs a person."""
+    """Changes with what is there now, lines to show, and conflicts."""
 
     root: Path
     changes: list[tuple[str, File | None, File | None]] = field(default_factory=list)
@@ -53,14 +55,7 @@ def run(
     show: Callable[[str], object],
     say: Say,
 ) -> int:
-    """Bring the project *root* to the version that *words* name; return the exit code: 1 where a person is needed.
-
-    Raises:
-        UsageError: the newer version is nothing that there is.
-        SettingsError: the project has no wheel, or something is in the way.
-        BackendError, NotPermittedError: git failed, or something cannot be written.
-        ClusterError: the project has marks of an earlier conflict; exit code 1.
-    """
+    """Bring the project *root* to the version that *words* name; return the exit code."""
     is_dry = "--dry-run" in given
     with alone(root):
         wheel = vendored(root)
@@ -85,7 +80,7 @@ def run(
             for changed, _, file in plan.changes:
                 put(root, changed, file)
             if name != wheel.name:
-                replace_wheel(root, wheel, name, content)  # last: an interrupted run is completed by the next one
+                replace_wheel(root, wheel, name, content, say)  # last: an interrupted run is completed by the next one
     return _ended(plan, version_of(wheel), version_of(Path(name)), say, is_dry=is_dry)
 
 
@@ -115,13 +110,13 @@ def _planned(root: Path, base: Files, theirs: Files, frameworks: Sequence[str]) 
 
 
 def _lock(digest: str, *candidates: File | None) -> File:
-    """Return the lock that came, whose digest alone is known: one that somebody has, or none that can be merged."""
+    """Return the lock that came, of which only the digest is known."""
     found = [file for file in candidates if file and file.digest == digest]
     return found[0] if found else File(b"\0" + digest.encode())
 
 
 def _note(plan: _Plan, name: str, base: File | None, ours: File | None, theirs: File | None) -> None:
-    """Add what becomes of the file *name* to what is done and what is shown."""
+    """Add what becomes of the file *name* to the plan."""
     merged = merge(base, ours, theirs)
     reasons = [merged.why] if merged.why else []
     if merged.file != ours:
@@ -137,7 +132,7 @@ def _note(plan: _Plan, name: str, base: File | None, ours: File | None, theirs: 
 
 
 def _free_name(root: Path, name: str, file: File) -> str:
-    """Return a name beside *name* that nothing has, or that has *file* already: what is there may be the user's."""
+    """Return a name beside *name* that is free, or has *file* already."""
     names = (f"{name}.new{number or ''}" for number in itertools.count())
     return next(
         each
@@ -167,3 +162,98 @@ def _ended(plan: _Plan, old: str, new: str, say: Say, *, is_dry: bool) -> int:
         say(f"these need you: {', '.join(map(printable, plan.conflicts))}")
         return ExitCode.FAILED
     return ExitCode.OK
+
+
+YOURS, THEIRS = "your project", "the newer version"
+"""What stands behind the marks of a conflict."""
+CONFLICT = "CONFLICT"
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The result of a merge: the file, a word for people, and why.
+
+    *beside* is what the newer version has, where it could not be brought into the file.
+    """
+
+    file: File | None
+    result: str = ""
+    why: str = ""
+    beside: File | None = None
+
+
+def merge(base: File | None, ours: File | None, theirs: File | None) -> Merged:
+    """Return the merge of *base*, which came, the project's *ours*, and the newer *theirs*.
+
+    None is no file. Nothing of the project's own is ever given up: what cannot be brought together is in the file with
+    marks, or as a second file beside it.
+    """
+    if same(ours, theirs) or same(base, theirs):
+        return Merged(ours)
+    if theirs is None:
+        changed = Merged(ours, CONFLICT, "the newer version has removed it, you have changed it; it stays")
+        return Merged(None, "removed") if same(base, ours) else changed
+    if ours is None:
+        kept = "you have removed it, and the newer version has changed it; it stays removed"
+        return Merged(theirs, "added") if base is None else Merged(None, "kept", kept)
+    if same(base, ours):
+        return Merged(_with_ends(theirs, base, ours, theirs), "updated")
+    if not (ours.is_text and theirs.is_text and (base is None or base.is_text)):
+        why = "it is no text, and has changed here and there" if base else "it is there, and is another"
+        return Merged(ours, CONFLICT, why, theirs)
+    return _of_texts(base or File(b"", theirs.mode), ours, theirs)
+
+
+def same(one: File | None, other: File | None) -> bool:
+    """Return whether two files are the same but for the ends of their lines."""
+    if one is None or other is None:
+        return one is other
+    return one.mode == other.mode and one.plain == other.plain
+
+
+def _of_texts(base: File, ours: File, theirs: File) -> Merged:
+    content, is_marked = ours.plain, False
+    if base.plain == ours.plain:
+        content = theirs.plain
+    elif theirs.plain not in (base.plain, ours.plain):
+        merged = _merge_lines(base.plain, ours.plain, theirs.plain)
+        if merged is None:
+            return Merged(ours, CONFLICT, "git, which merges lines, is not installed", theirs)
+        content, is_marked = merged
+    mode = theirs.mode if base.mode == ours.mode else ours.mode
+    file = _with_ends(File(content, mode), base, ours, theirs)
+    if is_marked:
+        return Merged(file, CONFLICT, "look for the lines that begin with <<<<<<<")
+    return Merged(file, "" if file == ours else "merged")
+
+
+def _with_ends(file: File, base: File | None, ours: File, theirs: File) -> File:
+    """Return *file* with the project's ends of lines, unless the newer version changes them."""
+    is_crlf = theirs.is_crlf if base and base.is_crlf == ours.is_crlf else ours.is_crlf
+    return replace(file, content=file.plain.replace(b"\n", b"\r\n") if is_crlf else file.plain)
+
+
+def _merge_lines(base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, bool] | None:
+    """Return git's merge, and whether it has marks; None without git."""
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = [Path(scratch, name) for name in ("ours", "base", "theirs")]
+        for path, content in zip(paths, (ours, base, theirs), strict=True):
+            path.write_bytes(content)
+        labels = [word for name in (YOURS, "as it came", THEIRS) for word in ("-L", name)]
+        # Of the user's own configuration nothing counts: marks in another style would not be found again.
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": scratch}
+        command = ["git", "merge-file", "-p", *labels, *map(str, paths)]
+        try:
+            done = subprocess.run(command, cwd=scratch, env=environ, capture_output=True, check=False)  # noqa: S603
+        except FileNotFoundError:
+            return None
+    if not 0 <= done.returncode < 128:
+        said = printable(done.stderr.decode(errors="replace").strip())
+        raise BackendError(f"git merge-file failed: {said}; nothing was changed")
+    return done.stdout, done.returncode > 0
+
+
+def is_marked(file: File | None) -> bool:
+    """Return whether *file* holds marks of a conflict that `merge` has left."""
+    return file is not None and file.is_text and f"<<<<<<< {YOURS}".encode() in file.plain.split(b"\n")

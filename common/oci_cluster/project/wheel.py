@@ -1,4 +1,4 @@
-"""The wheel that a version travels in: the package, and with it all else of a checkout that goes into projects.
+"""The wheel of a version, and the sources that versions come from.
 
 ``python -m oci_cluster.project.wheel FOLDER`` writes one with every framework, as ``make wheel`` does.
 """
@@ -9,20 +9,28 @@ import ast
 import base64
 import hashlib
 import io
+import os
 import re
+import shutil
 import stat
+import subprocess
 import sys
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from oci_cluster.errors import SettingsError
-from oci_cluster.project.files import EXECUTABLE, PLAIN, File, Files, is_inside, is_rubbish, put, read_folder
+from oci_cluster.errors import BackendError, SettingsError, UsageError
+from oci_cluster.project.files import EXECUTABLE, PLAIN, File, Files, is_inside, is_rubbish, put, read_file, read_folder
+from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable
+from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable
 
 FOLDER = "vendor"
+# In a project whose wheel is elsewhere: what pip fetches it by. See `fetch_wheel` in common/lib.sh.
+PIN = "requirements.txt"
 # Of a framework's locks, which are large, a project's wheel has the sha256 alone: to know those that were edited.
 LOCKS = "locks.sha256"
 _PACKAGE, _PYPROJECT = "common/oci_cluster/", "common/pyproject.toml"
@@ -47,7 +55,7 @@ def is_lock(name: str) -> bool:
 
 
 def is_placed(name: str, frameworks: Collection[str]) -> bool:
-    """Return whether the file *name* stands in a project with *frameworks*, where its git has it."""
+    """Return whether git of a project with *frameworks* has the file *name*."""
     top, _, rest = name.partition("/")
     is_script = top == "scripts" and "/" not in rest and name.endswith((".sh", ".mk"))
     is_ours = top in frameworks and not any(map(is_rubbish, rest.split("/")))
@@ -55,18 +63,14 @@ def is_placed(name: str, frameworks: Collection[str]) -> bool:
 
 
 def unpacked_to(name: str) -> str:
-    """Return where the file *name* is unpacked to in a project; empty where it is not."""
+    """Return where the file *name* is unpacked to; empty where it is not."""
     if name != "common/lib.sh" and (name.startswith(_UNPACKED) or name in _COMPLETION):
         return name
     return "common/LICENSE" if name == "LICENSE" else ""
 
 
 def read_checkout(root: Path) -> dict[str, File]:
-    """Return the files of the checkout *root* that go into projects.
-
-    Raises:
-        SettingsError: it is no checkout of the templates, or one cannot be read.
-    """
+    """Return the files of the checkout *root* that go into projects."""
     if not (root / _PYPROJECT).is_file():
         raise SettingsError(
             f"{root} has no {_PYPROJECT}; name a checkout of the templates, a wheel of one, or a git URL and a ref"
@@ -77,7 +81,7 @@ def read_checkout(root: Path) -> dict[str, File]:
 
 
 def pack(files: Files, frameworks: Collection[str], *, with_locks: bool = False) -> tuple[str, bytes]:
-    """Return name and content of the wheel of *files* with *frameworks*; the same files make the same bytes."""
+    """Return name and content of a wheel; the same files make the same bytes."""
     others = set(frameworks_of(files)) - set(frameworks)
     chosen = {name: file for name, file in files.items() if name.partition("/")[0] not in others}
     locks = {name: file for name, file in chosen.items() if is_lock(name)}
@@ -135,11 +139,7 @@ def _arrays(toml: str) -> list[tuple[str, list[str]]]:
 
 
 def read_wheel(path: Path) -> dict[str, File]:
-    """Return the files in the wheel *path*, by their paths in a checkout; none is unpacked.
-
-    Raises:
-        SettingsError: it is no wheel of ours, is too large, or holds what must not be taken.
-    """
+    """Return the files in the wheel *path*, by their paths in a checkout."""
     files: dict[str, File] = {}
     try:
         if not _NAME.fullmatch(path.name):
@@ -177,11 +177,7 @@ def _parents(name: str) -> list[str]:
 
 
 def vendored(root: Path) -> Path | None:
-    """Return the wheel in the project *root*; None where there is none: a checkout.
-
-    Raises:
-        SettingsError: there are two.
-    """
+    """Return the wheel in the project *root*; None where there is none: a checkout."""
     found = sorted((root / FOLDER).glob("oci_cluster-*.whl"))
     if found[1:]:
         names = " and ".join(path.name for path in found)
@@ -191,20 +187,17 @@ def vendored(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-def replace_wheel(root: Path, old: Path | None, name: str, content: bytes) -> None:
-    """Put the wheel *name* into the project *root*, in the place of *old*.
-
-    Under the old name first, which is where an interrupted run is completed by the next one.
-
-    Raises:
-        BackendError, NotPermittedError: it cannot be written.
-    """
+def replace_wheel(root: Path, old: Path | None, name: str, content: bytes, say: Say) -> None:
+    """Put the wheel *name* into the project *root*, in the place of *old*."""
     path = old or root / FOLDER / name
+    # Under the old name first, which is where an interrupted run is completed by the next one.
     put(root, f"{FOLDER}/{path.name}", File(content))
     try:
         path.rename(path.with_name(name))
     except OSError as error:
         raise not_writable(path, error) from error
+    if (pin := path.with_name(PIN)).exists():
+        say(f"{pin} names another wheel: put {name} where that one is, and write its hash there")
 
 
 def version_of(path: Path) -> str:
@@ -223,3 +216,85 @@ def main(folder: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
+
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+|[\w.-]+@[\w.-]+:\S+", re.IGNORECASE)
+# No helper that an URL names is run: ext::, and whatever else people have installed.
+_PROTOCOLS = "file:git:http:https:ssh"
+_OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
+
+
+def open_source(text: str, ref: str, cwd: Path) -> dict[str, File]:
+    """Return the files of the version that *text* names."""
+    path = cwd / Path(text).expanduser()
+    if not path.exists() and "#" in text:
+        if ref:
+            raise UsageError(f"the ref is given twice: '{text.rpartition('#')[2]}' and '{ref}'")
+        text, _, ref = text.rpartition("#")
+        path = cwd / Path(text).expanduser()
+    if ref.startswith("-") or (ref and path.is_file()):
+        raise UsageError(f"'{ref}' is no branch, tag or commit; a wheel has none")
+    if path.is_dir():
+        # By its path it would be cloned with hard links, and without --depth.
+        return _of_git(path.resolve().as_uri(), ref) if ref else open_folder(path.resolve())
+    if path.is_file():
+        return _with_locks(read_wheel(path), path.resolve().parent.parent, path)
+    if not _URL.fullmatch(text):
+        raise UsageError(f"'{printable(text)}' is neither a folder, nor a wheel, nor an URL of git; give one of these")
+    return _of_git(text, ref or "HEAD")
+
+
+def open_folder(root: Path) -> dict[str, File]:
+    """Return the files of *root*: a checkout's own, or those of a project's wheel."""
+    wheel = vendored(root)
+    return _with_locks(read_wheel(wheel), root, wheel) if wheel else read_checkout(root)
+
+
+def _with_locks(files: dict[str, File], root: Path, wheel: Path) -> dict[str, File]:
+    """Return *files* of a wheel with the locks, which the project *root* has."""
+    for digest, name in locks_of(files):
+        lock = read_file(root / name)
+        if lock is None or lock.digest != digest:
+            raise SettingsError(
+                f"{wheel} has not {printable(name)}, nor is it beside it; name a checkout, or a wheel of `make wheel`"
+            )
+        files[name] = lock
+    return {name: file for name, file in files.items() if name != LOCKS}
+
+
+def locks_of(files: Files) -> list[tuple[str, str]]:
+    """Return digest and name of each lock that a project's wheel lacks."""
+    lines = files[LOCKS].content.decode(errors="replace").splitlines() if LOCKS in files else []
+    found = (re.fullmatch(r"([0-9a-f]{64})  (\w[\w.-]*/[\w.-]+-lock\.txt)", line) for line in lines)
+    return [(match[1], match[2]) for match in found if match]
+
+
+def _of_git(url: str, ref: str) -> dict[str, File]:
+    """Return the version *ref* of the repository *url*."""
+    if not shutil.which("git"):
+        raise SettingsError(
+            f"git is not installed, and {redact(url)} at {ref} needs it; install git, or give a folder or a wheel"
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        bare, tree = ["--git-dir", f"{scratch}/bare"], Path(scratch, "tree")
+        tree.mkdir()
+        _must([*bare, "init", "--quiet", "--bare"], url)
+        _must([*bare, "fetch", "--quiet", "--no-tags", "--depth", "1", "--", url, ref], url)
+        # No filter or hook is configured here, and git writes nothing outside the tree, nor through a link.
+        _must(
+            [*bare, "--work-tree", str(tree), "checkout", "--quiet", "--force", "FETCH_HEAD^{commit}", "--", "."], url
+        )
+        return read_checkout(tree)
+
+
+def _must(words: Sequence[str], url: str) -> None:
+    """Run git."""
+    # A hook's variables would name another repository.
+    environ = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
+    environ |= {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "GIT_LFS_SKIP_SMUDGE": "1"}
+    done = subprocess.run(["git", *words], env=environ, capture_output=True, text=True, check=False)  # noqa: S603, S607
+    if done.returncode:
+        said = printable(redact(done.stderr.strip().rpartition("\n")[2])) or f"git ended with {done.returncode}"
+        raise BackendError(
+            f"{redact(url)}: {said}; name an URL and a ref that git can fetch, or give a folder or a wheel"
+        )

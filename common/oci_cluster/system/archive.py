@@ -1,4 +1,4 @@
-"""Folders as tar files: the same files make the same bytes; what is unpacked stays in its folder.
+"""Folders as tar files: same files, same bytes; unpacked only into their folder.
 
 Whoever unpacks here catches `ArchiveError` for what is wrong with an archive, `OSError` for what is wrong with a disk,
 and never asks which of Python's modules has found it.
@@ -24,18 +24,6 @@ if sys.version_info >= (3, 12):
 else:  # extraction filters came with 3.11.4 only: Debian 12 has 3.11.2
     from backports import tarfile
 
-__all__ = [
-    "MAX_CODE_BYTES",
-    "ArchiveError",
-    "ArchiveTooLargeError",
-    "pack_code",
-    "pack_file",
-    "read_files",
-    "tarfile",
-    "unpack",
-    "unpack_beneath",
-]
-
 # Code, not data: above that a launch would be slower than an image.
 MAX_CODE_BYTES = 100 * 2**20
 
@@ -52,13 +40,10 @@ class ArchiveTooLargeError(ArchiveError):
 
 
 def pack_code(source: Path, paths: Sequence[Path], target: Path) -> str:
-    """Write the files and links *paths* of the folder *source* as a compressed tar to *target*; return its sha256.
+    """Write files and links of *source* as a compressed tar; return its sha256.
 
     The same files make the same bytes, whoever packs them and when. *paths* are in an order that lasts; see
     ``system/code_files.py`` for which they are.
-
-    Raises:
-        SettingsError: they are too large, cannot be read, or hold a link that leads out of *source*.
     """
     total = 0
     with (
@@ -114,32 +99,19 @@ def pack_file(name: str, content: bytes, *, mode: int, modified_s: int) -> bytes
 
 
 def unpack(archive: Path, directory: Path) -> None:
-    """Unpack all of the file *archive*, compressed or not, into *directory*, owned by whoever runs this.
+    """Unpack the file *archive*, compressed or not, into *directory*.
 
     Paths and links that leave *directory*, devices and pipes are refused; set-id bits are dropped.
-
-    Raises:
-        ArchiveError: it is broken, or holds what is refused. What came before may have been unpacked.
-        OSError: it cannot be read, or *directory* cannot be written.
     """
     with _archive_errors(), tarfile.open(archive) as tar:
         tar.extractall(directory, filter="data")
 
 
 def unpack_beneath(stream: IO[bytes], directory: Path, *, prefix: str) -> None:
-    """Unpack folders and plain files of the archive *stream* that stand beneath *prefix* into *directory*.
+    """Unpack folders and plain files beneath *prefix* into *directory*.
 
     Links, which may lead anywhere, and all else are left out. Of folders neither times nor permissions are taken over:
     one that may not be written would keep its own files out.
-
-    Args:
-        stream: The archive, not compressed; read once, from where it stands.
-        directory: Where it goes; *prefix* stays part of the names.
-        prefix: A folder of the archive, such as ``outputs``.
-
-    Raises:
-        ArchiveError: it is broken, or a name leads out of *directory*. What came before has been unpacked.
-        OSError: *directory* cannot be written.
     """
     with _archive_errors(), tarfile.open(fileobj=stream, mode="r|") as tar:
         for entry in tar:
@@ -150,7 +122,7 @@ def unpack_beneath(stream: IO[bytes], directory: Path, *, prefix: str) -> None:
 def read_files(
     stream: IO[bytes], *, names: re.Pattern[str], max_file_bytes: int, max_bytes: int, max_files: int
 ) -> dict[str, bytes]:
-    """Return the plain files right below the one folder that the archive *stream* holds, by name.
+    """Return the plain files right below the one folder of an archive.
 
     Args:
         stream: The archive, not compressed; read once, from where it stands.
@@ -181,7 +153,7 @@ def read_files(
 
 @contextmanager
 def _archive_errors() -> Iterator[None]:
-    """Have one error for all that the modules for tar files, and for each compression, raise."""
+    """Turns errors of all modules for archives into `ArchiveError`."""
     # Not imported for this: where no archive is compressed so, it is not needed.
     of_lzma = getattr(sys.modules.get("lzma"), "LZMAError", EOFError)
     try:

@@ -1,4 +1,4 @@
-"""Which files of a folder of code go to the nodes: neither keys, nor Python environments, nor what ignore files name.
+"""Files of a user's folder that go to the nodes, and names that leave this machine in no archive and no image.
 
 pathspec turns the lines of ignore files into regular expressions. What is walked is the folder, not git's index: it
 need not be in a repository, and git need not be there. The ignore files are those of the folder and of the folders in
@@ -13,12 +13,50 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol
-
-from pathspec import GitIgnoreSpec, PathSpec
+from typing import TYPE_CHECKING, Any
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.never_sent import NEVER_SENT_AS_CODE
+
+if TYPE_CHECKING:
+    from pathspec import PathSpec
+
+NEVER_SENT = (
+    ".*",
+    "__pycache__",
+    "node_modules",
+    "config.env",
+    "config.mk",
+    "_netrc",
+    "credentials.json",
+    "client_secret*.json",
+    "kubeconfig",
+    "*.kubeconfig",
+    "*.tfstate",
+    "*.tfstate.*",
+    "*.tfvars",
+    "cwallet.sso",
+    "ewallet.*",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.ppk",
+    "*.jks",
+    "*.keystore",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+)
+"""Names, in small and capital letters, whatever an ignore file says: keys, settings with passwords, what is hidden
+(.env, .netrc, .oci, .ssh, .git), and what tools make again."""
+
+NEVER_SENT_AS_CODE = (*NEVER_SENT, "*.env")
+"""The same, for a user's folder: an image also has the settings of its framework."""
+
+# What images need of the project all the same.
+_OF_IMAGES = ("*/settings.env", "*/client/*.env", "scripts/sessions/**/*.env")
+
 
 # What tools make is not worth a word.
 _MADE_BY_TOOLS = (".*", "__pycache__", "node_modules")
@@ -32,7 +70,7 @@ _BELOW = {r"(?:(?P<ps_d>/)|$)": "/?$", r"(?P<ps_d>/)": "/$"}
 
 @dataclass(frozen=True)
 class CodeFiles:
-    """What goes of a folder of code, and what stays."""
+    """Files of a folder of code: those that go, and those that stay."""
 
     paths: Sequence[Path]
     """The files and links that go, in an order that lasts."""
@@ -45,33 +83,20 @@ class CodeFiles:
     """Of these, Python environments: nodes have their own, and few would fit."""
 
     def why_left_out(self, name: str) -> str:
-        """Return why the file *name* of the folder stays; empty where it goes, or is not there."""
+        """Return why the file *name* stays; empty where it goes, or is not there."""
         paths = [Path(name), *Path(name).parents]
         return next((self.left_out[path.as_posix()] for path in paths if path.as_posix() in self.left_out), "")
 
 
-class _Rules(Protocol):
-    """The lines of one ignore file."""
-
-    folder: Path
-
-    def judge(self, name: str, *, is_folder: bool) -> tuple[bool | None, str]:
-        """Return whether *name*, a path in :attr:`folder`, stays, None where no line fits; and the line."""
-
-
 def code_files(folder: Path) -> CodeFiles:
-    """Return what goes of the *folder* of code to the nodes.
-
-    Raises:
-        SettingsError: an ignore file cannot be read, or a line of it is no pattern.
-    """
+    """Return what goes of the *folder* of code to the nodes."""
     found: list[Path] = []
     left_out: dict[str, str] = {}
     keys: list[str] = []
     environments: list[str] = []
     docker = _DockerRules(folder)
     # The rules of each folder that is still to be walked: its parents' .gitignore files, the nearest first.
-    above: dict[Path, list[_Rules]] = {folder: []}
+    above: dict[Path, list[_GitRules]] = {folder: []}
     for place, folders, files in os.walk(folder):
         here = Path(place)
         rules = [_GitRules(here), *above.pop(here)]
@@ -105,7 +130,7 @@ def _why_never(name: str) -> str:
     return f"'{pattern}' is never sent" if pattern else ""
 
 
-def _why_ignored(path: Path, rules: Sequence[_Rules], docker: _DockerRules, *, is_folder: bool) -> str:
+def _why_ignored(path: Path, rules: Sequence[_GitRules], docker: _DockerRules, *, is_folder: bool) -> str:
     for rule in rules:
         stays, line = rule.judge(path.relative_to(rule.folder).as_posix(), is_folder=is_folder)
         if stays:
@@ -114,7 +139,7 @@ def _why_ignored(path: Path, rules: Sequence[_Rules], docker: _DockerRules, *, i
             break
     if is_folder and docker.has_exceptions:  # one of them may be for a file in it
         return ""
-    stays, line = docker.judge(path.relative_to(docker.folder).as_posix(), is_folder=is_folder)
+    stays, line = docker.judge(path.relative_to(docker.folder).as_posix())
     return f"'{line}' in {docker.folder / _DOCKER} leaves it out" if stays else ""
 
 
@@ -125,7 +150,7 @@ class _GitRules:
         self.folder = folder
         self._lines: list[tuple[str, bool, re.Pattern[str]]] = []
         for line in _lines_of(folder / _GIT):
-            (pattern,) = _compiled(GitIgnoreSpec, folder / _GIT, line, line).patterns
+            (pattern,) = _compiled(folder / _GIT, line, line).patterns
             if pattern.include is not None:
                 text = pattern.regex.pattern
                 if text.endswith("/"):  # lib/** means what is in lib
@@ -135,21 +160,22 @@ class _GitRules:
                 self._lines.insert(0, (line.strip(), bool(pattern.include), re.compile(text, re.DOTALL)))
 
     def judge(self, name: str, *, is_folder: bool) -> tuple[bool | None, str]:
+        """Return whether *name*, a path in the folder, stays, None where no line fits; and the line."""
         asked = f"{name}/" if is_folder else name
         return next(((stays, line) for line, stays, regex in self._lines if regex.search(asked)), (None, ""))
 
 
 class _DockerRules:
-    """A ``.dockerignore``: every line begins at the folder itself, and also means what is below; the last decides."""
+    """A ``.dockerignore``: lines begin at its folder, and mean what is below, too; the last decides."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         file = folder / _DOCKER
         self._lines = [line.strip() for line in _lines_of(file) if line.strip() and not line.startswith("#")]
-        self._specs = [_compiled(PathSpec, file, line, _as_git_has_it(line)) for line in self._lines]
+        self._specs = [_compiled(file, line, _as_git_has_it(line), is_gits=False) for line in self._lines]
         self.has_exceptions = any(line.startswith("!") for line in self._lines)
 
-    def judge(self, name: str, *, is_folder: bool) -> tuple[bool | None, str]:  # noqa: ARG002 - docker does not ask
+    def judge(self, name: str) -> tuple[bool | None, str]:
         for line, spec in zip(reversed(self._lines), reversed(self._specs), strict=True):
             if (stays := spec.check_file(name).include) is not None:
                 return stays, line
@@ -175,8 +201,22 @@ def _lines_of(file: Path) -> list[str]:
     return [line for line in (line.rstrip("\r") for line in text.split("\n")) if line]
 
 
-def _compiled(kind: type[PathSpec[Any]], file: Path, line: str, text: str) -> PathSpec[Any]:
+def _compiled(file: Path, line: str, text: str, *, is_gits: bool = True) -> PathSpec[Any]:
+    from pathspec import GitIgnoreSpec, PathSpec  # noqa: PLC0415 - builds of images have the standard library alone
+
     try:
-        return kind.from_lines("gitignore", [text])
+        return (GitIgnoreSpec if is_gits else PathSpec).from_lines("gitignore", [text])
     except ValueError as error:
         raise SettingsError(f"{file}: '{line}' is no pattern: {error}; correct it, or take it out") from error
+
+
+def docker_lines() -> list[str]:
+    """Return the lines of a ``.dockerignore`` that leaves these names out of a build."""
+    never = [f"**/{_in_any_case(name)}" for name in NEVER_SENT_AS_CODE]
+    return [*never, *(f"!{name}" for name in _OF_IMAGES)]
+
+
+def _in_any_case(name: str) -> str:
+    # As engines take it, which know capital letters from small ones.
+    is_of_tools = name in {"__pycache__", "node_modules"}
+    return name if is_of_tools else "".join(f"[{one}{one.upper()}]" if one.islower() else one for one in name)

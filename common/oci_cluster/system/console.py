@@ -1,4 +1,4 @@
-"""What a program says to the person who started it."""
+"""Messages and results for the person who started a program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 def is_terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return whether colour is wanted on *stream*: a terminal that knows it, and no ``NO_COLOR`` (no-color.org)."""
+    """Return whether *stream* gets colour: a terminal, and no ``NO_COLOR`` (no-color.org)."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
@@ -27,7 +27,7 @@ def program() -> str:
 
 
 def say_to_stderr(program: str) -> Say:
-    """Return a function that shows a line of talk under *program*'s name, without the passwords of URLs."""
+    """Return a function that shows a line under *program*'s name, redacted."""
 
     def say(text: str) -> None:
         try:
@@ -40,30 +40,26 @@ def say_to_stderr(program: str) -> Say:
 
 
 def discard(stream: TextIO) -> None:
-    """Have what is written to *stream* go nowhere, at Python's end too: its reader has gone, or its disk is full."""
+    """Send what is written to *stream* nowhere, also at Python's end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
 
 
 class OutputError(ClusterError):
-    """What was printed could not be written, for another reason than a reader that has gone."""
+    """An output that cannot be written, and not because its reader has gone."""
 
     exit_code = ExitCode.UNAVAILABLE
 
 
 class CheckedStdout(io.TextIOWrapper):
-    """Stdout whose failures can be told from others: any code below `print` may meet a full disk of its own.
+    """Stdout with errors of its own: code below `print` may meet another full disk.
 
     A reader that has gone is still a BrokenPipeError.
     """
 
     def write(self, text: str, /) -> int:
-        """Write *text*.
-
-        Raises:
-            OutputError, BrokenPipeError: it cannot be written. What is still held back is given up.
-        """
+        """Write *text*."""
         with self._checked():
             return super().write(text)
 
@@ -91,10 +87,9 @@ def check_stdout() -> None:
 
 
 class LastingOutput:
-    """Stdout for one that must go on when nobody reads it any more: `| head -1`, a full disk."""
+    """Stdout that goes on when nobody reads it: `| head -1`, a full disk."""
 
     def __init__(self, on_lost: Callable[[Exception], None]) -> None:
-        """Call *on_lost* once, as soon as something could not be written."""
         self._on_lost = on_lost
 
     def write(self, text: str) -> None:

@@ -32,13 +32,12 @@ class EngineError(BackendError):
     """
 
     def __init__(self, message: str, said: str = "") -> None:
-        """Keep what the client *said* beside the *message* for people."""
         super().__init__(message)
         self.said = said
 
     @property
     def is_absent(self) -> bool:
-        """Whether it answered that there is no such thing: a container, network, volume, or path in a container."""
+        """Whether there is no such container, network, volume, or path in a container."""
         return any(words in self.said.lower() for words in _ABSENT)
 
 
@@ -55,7 +54,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Engine:
-    """A container engine, by the program that talks to it; a call takes 40 ms of CPU (docker 20.10)."""
+    """A container engine by its client program; a call takes 40 ms of CPU."""
 
     program: str
     environ: Mapping[str, str] | None = field(default=None, compare=False)
@@ -67,12 +66,7 @@ class Engine:
         return "podman" in Path(self.program).name
 
     def call(self, *words: str, stdin: bytes = b"", timeout_s: float | None = _TIMEOUT_S) -> str:
-        """Run the engine's command *words* and return what it prints; None as *timeout_s* waits as long as it takes.
-
-        Raises:
-            EngineError: it failed, did not answer within *timeout_s*, or there is no engine.
-            NotPermittedError: this user may not talk to the engine.
-        """
+        """Run the engine's command *words* and return what it prints."""
         try:
             # In a session of its own: a Ctrl-C in the terminal is for the launcher, which ends the cluster in order.
             done = subprocess.run(  # noqa: S603 - an argument list, no shell
@@ -99,7 +93,7 @@ class Engine:
         if not names:
             return []
         try:
-            text = self.call("container", "inspect", *names)
+            found = self._json("container", "inspect", *names)
         except EngineError as error:
             if not error.is_absent:
                 raise
@@ -107,24 +101,14 @@ class Engine:
                 return []
             # One has been removed just now, and clients differ in what they print then.
             return [found for name in names for found in self.inspect([name])]
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise EngineError(
-                f"the answer of {self.program} container inspect is not JSON: {printable(text, 80)}"
-            ) from error
         return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
     def containers(self, label: str) -> list[str]:
-        """Return the ids of all containers with *label*, ``name`` or ``name=value``, whether they run or not."""
+        """Return the ids of all containers with *label*, running or not."""
         return self.call("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}").split()
 
     def machine(self) -> Machine:
-        """Return what the machine has where containers run, which may be another one than this.
-
-        Raises:
-            EngineError: it does not answer.
-        """
+        """Return the machine where containers run, which may be another one than this."""
         found = self._info()
         try:
             host = found.get("host", {})  # podman's
@@ -136,78 +120,56 @@ class Engine:
                 keeps_users=not is_rootless and "name=userns" not in options,
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise EngineError(
-                f"{self.program} info does not tell CPUs and memory; is '{self.program}' docker, podman or nerdctl?"
-            ) from error
+            raise self._unreadable(["info"], "does not tell CPUs and memory") from error
 
     def place(self) -> Path | None:
-        """Return where the engine keeps images, which may be another machine's directory; None where it does not tell.
-
-        Raises:
-            EngineError: it does not answer.
-        """
+        """Return where the engine keeps images; None where it does not tell."""
         found = self._info()
         store = found.get("store")  # podman's
         place = found.get("DockerRootDir") or (store.get("graphRoot") if isinstance(store, dict) else None)
         return Path(str(place)) if place else None
 
     def has_nvidia(self) -> bool:
-        """Return whether the engine tells of NVIDIA's runtime, or of devices of NVIDIA's (CDI).
-
-        Raises:
-            EngineError: it does not answer.
-        """
+        """Return whether the engine tells of NVIDIA's runtime, or of devices of NVIDIA's (CDI)."""
         found = self._info()
         devices = found.get("DiscoveredDevices") or []
         return "nvidia" in (found.get("Runtimes") or {}) or any("nvidia.com/gpu" in str(one) for one in devices)
 
-    def _info(self) -> dict[str, Any]:
-        text = self.call("info", "--format", "{{json .}}")
+    def _json(self, *words: str) -> Any:
+        text = self.call(*words)
         try:
-            found = json.loads(text)
-        except ValueError:
-            found = None
+            return json.loads(text)
+        except ValueError as error:
+            raise self._unreadable(words, f"is not JSON: {printable(text, 80)}") from error
+
+    def _unreadable(self, words: Sequence[str], why: str) -> EngineError:
+        return EngineError(f"the answer of {self._shown(words)} {why}; is '{self.program}' docker, podman or nerdctl?")
+
+    def _info(self) -> dict[str, Any]:
+        found = self._json("info", "--format", "{{json .}}")
         if not isinstance(found, dict):
-            raise EngineError(
-                f"the answer of {self.program} info is not a JSON object: {printable(text, 80)}; "
-                f"is '{self.program}' docker, podman or nerdctl?"
-            )
+            raise self._unreadable(["info"], f"is not a JSON object: {printable(found, 80)}")
         if errors := found.get("ServerErrors"):  # docker's client tells of itself, and succeeds, where nobody answers
             raise self.failure(["info"], "\n".join(map(str, errors)).encode())
         return found
 
     def image_user(self, image: str) -> str | None:
-        """Return the user of *image*: a uid, a name or, for root, nothing; None where the engine has no such image."""
+        """Return the user of *image*, empty for root; None without such an image."""
         try:
-            found = json.loads(self.call("image", "inspect", image))
+            found = self._json("image", "inspect", image)
             return str(found[0].get("Config", {}).get("User") or "").partition(":")[0]
         except EngineError as error:
             if not error.is_absent:
                 raise
             return None
-        except (ValueError, LookupError, AttributeError) as error:
-            raise EngineError(
-                f"the answer of {self.program} image inspect is not one that docker, podman or nerdctl give"
-            ) from error
+        except (LookupError, AttributeError) as error:
+            raise self._unreadable(["image", "inspect"], "does not tell the user") from error
 
     @contextmanager
     def stream(self, *words: str) -> Iterator[IO[bytes]]:
-        """Give what the command *words* prints, as it comes; what is not read is not waited for.
-
-        Raises:
-            EngineError: it failed, or there is no engine.
-        """
+        """Yield what the command *words* prints, as it comes."""
         with tempfile.TemporaryFile() as errors:
-            try:
-                client = subprocess.Popen(  # noqa: S603 - an argument list, no shell
-                    [self.program, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise self._missing(error) from error
+            client = self._popen(words, stdout=subprocess.PIPE, stderr=errors)
             assert client.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
             try:
                 yield client.stdout
@@ -228,44 +190,40 @@ class Engine:
                 raise self.failure(words, errors.read())
 
     def start(self, *words: str, output: Path) -> subprocess.Popen[bytes]:
-        """Start the command *words*; what it prints is written to the file *output*, from its beginning on."""
+        """Start the command *words*, which writes to the file *output*."""
         with output.open("wb") as file:
-            try:
-                return subprocess.Popen(  # noqa: S603 - an argument list, no shell
-                    [self.program, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=file,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise self._missing(error) from error
+            return self._popen(words, stdout=file, stderr=file)
 
     def talk(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start the command *words*, with pipes on either side; it is the caller's to end.
+        """Start the command *words* with pipes on either side."""
+        return self._popen(words, *[subprocess.PIPE] * 3, bufsize=0)
 
-        Raises:
-            EngineError: there is no engine.
-        """
+    def _popen(
+        self,
+        words: Sequence[str],
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        stderr: int | IO[bytes] = subprocess.PIPE,
+        bufsize: int = -1,
+    ) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - an argument list, no shell
                 [self.program, *words],
+                bufsize,
                 env=self.environ,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
                 start_new_session=True,
             )
         except OSError as error:
             raise self._missing(error) from error
 
     def _missing(self, error: OSError) -> EngineError:
-        msg = (
+        return EngineError(
             f"the container engine '{self.program}' cannot be run: {error.strerror}; install Docker or Podman, "
             "or name the one you have: DOCKER=podman"
         )
-        return EngineError(msg)
 
     def _shown(self, words: Sequence[str]) -> str:
         return " ".join([self.program, *words[:2]])
@@ -276,10 +234,9 @@ class Engine:
         # docker's last line is advice about --help.
         lines = [line for line in said.splitlines() if line.strip() and "--help" not in line] or ["it says nothing"]
         if "permission denied" in said.lower() and "connect" in said.lower():
-            msg = (
+            return NotPermittedError(
                 f"you may not use the engine: {printable(lines[-1])}; join the engine's group, or run a rootless engine"
             )
-            return NotPermittedError(msg)
         text = printable(lines[-1])
         if any(part in said.lower() for part in _NOBODY):
             text = f"the engine does not answer: {text}; start it, or name another: DOCKER=podman"

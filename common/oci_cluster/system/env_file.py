@@ -1,4 +1,4 @@
-"""Environment files, which list what an environment has, and their locks: versions and hashes of all that follows.
+"""Environment files and requirements files: lists of packages, and their locks with versions and hashes.
 
 ``make lock`` writes a lock beside ``env.yaml``. It counts for exactly the ``pip:`` lists that it was made of, on every
 system and Python: a list that was changed is resolved anew, and nothing of it is checked.
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,13 @@ _OTHER_TORCH = (
     "torch may be another build than the lock's: its hash, and those of what it alone brings, are not checked; "
     "all others are"
 )
+# Lines of a requirements.txt. Of one requirement: what pip checks, or hands on to a build. Of this machine: a folder or
+# an archive, which nobody else has.
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_FILE_OPTION = re.compile(r"(?:-r|--requirement)(?:\s+|\s*=\s*|(?=\S))(?P<file>\S.*)")
+_OWN_OPTIONS = re.compile(r"\s--(?:hash|config-settings?|global-option)\b.*")
+_LOCAL = re.compile(r"(?:-e|--editable)\b.*|\.{0,2}/.*|\.|file:.*|[^\s@]*\.(?:whl|zip|tar\.gz)")
+_CONSTRAINT = re.compile(r"(?:-c|--constraint)\b.*")
 
 
 @dataclass(frozen=True)
@@ -42,14 +49,8 @@ class EnvFile:
 
 
 def read_env_file(path: Path) -> EnvFile:
-    """Return what the environment file *path*, or a ``requirements.txt``, asks for.
-
-    Raises:
-        SettingsError: it is not one.
-    """
+    """Return what the environment file *path*, or a ``requirements.txt``, asks for."""
     if path.suffix == ".txt":
-        from oci_cluster.system.requirements_file import entries_of  # noqa: PLC0415 - no image has it, nor such a file
-
         return EnvFile(path, [], entries_of(path), [])
     import yaml  # noqa: PLC0415 - only there once .venv is
 
@@ -65,11 +66,7 @@ def read_env_file(path: Path) -> EnvFile:
 
 
 def requirements(env_file: Path) -> list[str]:
-    """Return the ``pip:`` list of a conda environment file, in lines of a requirements file.
-
-    Raises:
-        SettingsError: the file is not one, or asks for conda packages that a venv cannot have.
-    """
+    """Return the ``pip:`` list of an environment file, as lines of a requirements file."""
     file = read_env_file(env_file)
     other = [entry for entry in file.conda if not _INTERPRETER.fullmatch(entry)]
     if other or not (file.pip or env_file.suffix == ".txt"):  # a .txt that lists nothing asks for nothing
@@ -112,21 +109,25 @@ def uv_words(
     settings: Mapping[str, str],
     *,
     torch: str = "",
-    added: Sequence[str] = (),
+    added: Sequence[EnvFile] = (),
 ) -> list[str]:
-    """Return how uv is told to install *entries*, by the lock beside *env_file*; what is not checked is said.
+    """Return how uv is told to install *entries*, by the lock beside *env_file*.
 
     uv reads files in *scratch*. pip's *settings*, and *torch*, the setting ``TORCH``, may name another build of torch
-    than PyPI's, of which no hash is known. What is *added* is in no lock, and gets its versions of what both need.
+    than PyPI's, of which no hash is known. What is *added* gets the lock's versions of what both need, and for the rest
+    those of its own locks, where it has them. What is not checked is said.
     """
     lock, pins = env_file.with_name("env-lock.txt"), cpu_pins(entries) if torch else []
-    words = asked_for([*entries, *added, *pins], scratch)
+    wanted = [*entries, *(entry for file in added for entry in file.pip)]
+    words = asked_for([*wanted, *pins], scratch)
     if not is_lock_of(lock, entries):
         why = f"{lock.name} is not of this list" if lock.exists() else f"there is no {lock.name} beside it"
         what = f"{env_file.parent.name}/{env_file.name}: {why}, so versions are chosen anew, and hashes are not checked"
         say(f"  {what}; `make lock` locks them")
         return words
     text = lock.read_text(encoding="utf-8")
+    locks = [beside for file in added if is_lock_of(beside := lock_beside(file.path), file.pip)]
+    text += locked_beside(locks, [found[1] for found in _BLOCK.finditer(text)])
     is_other = bool(pins) or (pins_torch(entries) and names_torch(settings))
     if is_other:
         say(f"  {_OTHER_TORCH}")
@@ -134,12 +135,12 @@ def uv_words(
     versions = scratch / "versions.txt"
     versions.write_text(text, encoding="utf-8")
     # A constraint's hash is checked in any case. That all have one can be asked for where each entry is pinned.
-    is_whole = not is_other and not added and all(map(_PIN.match, entries))
+    is_whole = not is_other and len(locks) == len(added) and all(map(_PIN.match, wanted))
     return [*words, "--constraint", str(versions), *(["--require-hashes"] if is_whole else [])]
 
 
 def locked_beside(locks: Sequence[Path], names: Iterable[str]) -> str:
-    """Return what *locks* have, each package by the first that has it, but for those of *names*."""
+    """Return the blocks of *locks*, first come, without packages of these *names*."""
     there, text = {_normal(name) for name in names}, ""
     for lock in locks:
         blocks = [match for match in _BLOCK.finditer(lock.read_text("utf-8")) if _normal(match[1]) not in there]
@@ -153,7 +154,7 @@ def _normal(name: str) -> str:
 
 
 def asked_for(entries: Sequence[str], scratch: Path) -> list[str]:
-    """Return how uv is told to install *entries*: by a file, for an option may hold a password."""
+    """Return uv's words for *entries*: a file, for an option may hold a password."""
     (scratch / "wanted.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
     # What uv ignores in a file.
     options = [word for entry in entries if entry.startswith(("--pre", "--trusted-host")) for word in entry.split()]
@@ -161,7 +162,7 @@ def asked_for(entries: Sequence[str], scratch: Path) -> list[str]:
 
 
 def cpu_pins(entries: Sequence[str]) -> list[str]:
-    """Return what makes the torch that *entries* pin PyTorch's build for CPUs, and nothing else; [] without torch."""
+    """Return pins of PyTorch's build for CPUs, for the torch of *entries*."""
     # Elsewhere than on Linux every build is one for CPUs, and is not called so.
     return [f"{entry}+cpu" for entry in entries if _TORCH.fullmatch(entry) and sys.platform == "linux"]
 
@@ -172,5 +173,37 @@ def pins_torch(entries: Sequence[str]) -> bool:
 
 
 def names_torch(settings: Mapping[str, str]) -> bool:
-    """Return whether pip's *settings* name a place besides PyPI, or its mirror, which may have a torch of its own."""
+    """Return whether pip's *settings* name a place with a torch of its own."""
     return not settings.keys().isdisjoint({"extra-index-url", "find-links"})
+
+
+def entries_of(path: Path) -> list[str]:
+    """Return the requirements and options of *path* and files that it names.
+
+    Hashes are left out: what is installed beside them has none.
+    """
+    return list(_entries(path, ()))
+
+
+def _entries(path: Path, above: tuple[Path, ...]) -> Iterator[str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from error
+    above = (*above, path.resolve())
+    for line in text.replace("\\\n", " ").splitlines():
+        entry = _OWN_OPTIONS.sub("", _COMMENT.sub("", line)).strip()
+        if found := _FILE_OPTION.fullmatch(entry):
+            other = path.parent / found["file"]
+            if other.resolve() not in above:
+                yield from _entries(other, above)
+        elif _LOCAL.fullmatch(entry):
+            raise SettingsError(
+                f"{path}: '{entry}' is on this machine only; your own code goes by itself (--code), so leave it out"
+            )
+        elif _CONSTRAINT.fullmatch(entry):
+            raise SettingsError(
+                f"{path}: '{entry}' names constraints, which are not taken; list the versions that you want"
+            )
+        elif entry:
+            yield entry

@@ -19,11 +19,11 @@ _MOST_KEPT_BYTES = 16 << 20
 
 
 class NoRegularFileError(OSError):
-    """It is a pipe, a device or a folder, which somebody has put into a file's place."""
+    """A pipe, a device or a folder in the place of a file."""
 
 
 def read_regular(path: str | Path, start: int = 0, end: int | None = None) -> bytes:
-    """Return the bytes of the file *path* from *start* to *end*, as far as there are any.
+    """Return the bytes of a regular file from *start* to *end*.
 
     Raises:
         NoRegularFileError: it is none. Of a pipe, to open it would wait for who writes; a device has no end.
@@ -45,11 +45,7 @@ def read_regular(path: str | Path, start: int = 0, end: int | None = None) -> by
 
 
 def read_kept(path: Path) -> bytes:
-    """Return what the file *path* of a cluster's own directory holds, which its nodes could have replaced.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or is larger than any that is written there.
-    """
+    """Return a file of a cluster's own directory, which its nodes could have replaced."""
     body = read_regular(path, 0, _MOST_KEPT_BYTES + 1)
     if len(body) > _MOST_KEPT_BYTES:
         raise OSError(errno.EFBIG, f"larger than {_MOST_KEPT_BYTES} bytes", str(path))
@@ -57,7 +53,7 @@ def read_kept(path: Path) -> bytes:
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
-    """Replace the file *path* by *content*: a reader sees all of it, or the file that was there before.
+    """Replace the file *path*: readers see the old content or the new.
 
     Args:
         path: In a directory that exists.
@@ -81,16 +77,9 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], object] = lambda: None) -> Iterator[int]:
-    """Hold the lock of the file *path*, waiting for whoever has it; yields its descriptor. Its folder is made.
+    """Hold the lock of the file *path*, which is made; yield its descriptor.
 
     A lock and not a file that is there: it goes with the process that holds it, however that ends.
-
-    Args:
-        path: Made where it is missing; its content means nothing.
-        waiting: Called once, where another process has the lock.
-
-    Raises:
-        BackendError, NotPermittedError: the file cannot be made.
     """
     try:
         path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The GPUs of this machine: those that ``nvidia-smi -L`` names, and what CUDA_VISIBLE_DEVICES leaves of them."""
+"""GPUs of this machine, by ``nvidia-smi -L`` and CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LISTED = re.compile(r"(?:GPU (\d+)|\s+MIG (\S+)\s+Device\s+\d+): ?(.*?) ?\(UUID
 
 
 class Gpu(NamedTuple):
-    """What CUDA takes for a GPU: a whole one, or an instance of one that MIG has split."""
+    """A whole GPU, or an instance of one that MIG has split."""
 
     id: str
     """As CUDA_VISIBLE_DEVICES names it."""
@@ -27,17 +27,13 @@ class Gpu(NamedTuple):
 
 
 def gpus_here(environ: Mapping[str, str]) -> list[Gpu]:
-    """Return the GPUs that a process with *environ* may use; none where nobody can name them.
-
-    Raises:
-        TimeoutError: nvidia-smi does not answer.
-    """
+    """Return the GPUs that a process with *environ* may use."""
     text = environ.get(VISIBLE)
     return [] if text == "" else visible(gpus_in(_ask(environ)), text)
 
 
 def _ask(environ: Mapping[str, str]) -> str:
-    """Return what ``nvidia-smi -L`` prints; empty where it is not on the PATH of *environ*, or fails."""
+    """Return what ``nvidia-smi -L`` prints; empty where it is not there, or fails."""
     if (program := shutil.which(PROGRAM, path=environ.get("PATH", ""))) is None:
         return ""
     try:
@@ -61,7 +57,7 @@ def _ask(environ: Mapping[str, str]) -> str:
 
 
 def gpus_in(listing: str) -> list[Gpu]:
-    """Return the GPUs of a *listing* of ``nvidia-smi -L``; of one that MIG has split, its instances instead."""
+    """Return the GPUs of a *listing*; of one that MIG has split, its instances."""
     found: list[Gpu] = []
     model = ""
     for index, profile, name, uuid in (line.groups() for line in map(_LISTED.fullmatch, listing.splitlines()) if line):
@@ -76,12 +72,12 @@ def gpus_in(listing: str) -> list[Gpu]:
 
 
 def is_instance(gpu: Gpu) -> bool:
-    """Return whether MIG has made it. CUDA shows a process one of these at most (MIG User Guide, "CUDA Visibility")."""
+    """Return whether MIG has made it."""
     return gpu.uuid.startswith("MIG-")
 
 
 def visible(gpus: list[Gpu], text: str | None) -> list[Gpu]:
-    """Return those of *gpus* that CUDA_VISIBLE_DEVICES names, in its words; all where there is none.
+    """Return those of *gpus* that CUDA_VISIBLE_DEVICES names, in its words.
 
     As CUDA has it, an entry that names none hides all that follow, and one that comes twice hides all.
     """

@@ -1,4 +1,4 @@
-"""A process that waits for the end of this one, whatever it ends of, and then does what is left to do."""
+"""A process that waits for the end of this one, and then cleans up."""
 
 from __future__ import annotations
 
@@ -13,17 +13,12 @@ _DISMISSED = b"."
 
 
 class ProcessGuard:
-    """Runs *program*, Python's source, which calls :func:`wait` and then cleans up; and leads a group of processes.
+    """Runs Python's source *program*, which calls :func:`wait`, as leader of a process group.
 
     KILL and a crash leave a process no time. The kernel closes its end of a pipe all the same.
     """
 
     def __init__(self, program: str, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start it, with the standard library's path alone.
-
-        Raises:
-            OSError: there can be no further process.
-        """
         reader, self._writer = os.pipe()
         null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         try:
@@ -39,11 +34,7 @@ class ProcessGuard:
             os.close(reader)
 
     def start(self, command: Sequence[str], environ: Mapping[str, str], errors: str) -> int:
-        """Start *command*, whose first word is a path, in the guard's group; return its pid. Its stderr is a new file.
-
-        Raises:
-            OSError: it cannot be started, or somebody has killed the guard.
-        """
+        """Start *command* in the guard's group, with a new file for *errors*; return its pid."""
         return os.posix_spawn(
             command[0],
             list(command),
@@ -59,7 +50,7 @@ class ProcessGuard:
         )
 
     def dismiss(self, *, is_done: bool = True) -> None:
-        """Let it go; where not all *is_done*, it does its work now, and nobody waits for that."""
+        """Let the guard go; unless *is_done*, it does its work now."""
         if self._writer < 0:
             return
         if is_done:
@@ -72,7 +63,7 @@ class ProcessGuard:
 
 
 def wait() -> bool:
-    """In a guard: wait; return whether there is something to do. Then the rest of its group has been told to end."""
+    """Wait, in a guard; return whether there is something to do. Then its group was told to end."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     if os.read(0, 1) == _DISMISSED:

@@ -1,20 +1,22 @@
-"""Programs that install, and uv, which makes all environments: in images too. Imports the standard library only."""
+"""Runs uv, which makes all environments, with pip's settings; standard library only."""
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
-from oci_cluster.system.pip_config import pip_settings, uv_options
 
 _PROGRESS = re.compile(r"^\s*(Downloading|Building|Installing collected|Resolved|Prepared|Installed) ?.*")
 # What a post-install.sh means to be shown begins with two blanks.
@@ -45,12 +47,7 @@ class Uv:
         run_installer([self._program, *words], self._say, self._environ)
 
     def install(self, directory: Path, words: Sequence[str | Path]) -> None:
-        """Install what *words* say into the environment *directory*.
-
-        Raises:
-            SettingsError: what is asked for contradicts itself, or what is there.
-            BackendError: it cannot be had. Both hold uv's last words.
-        """
+        """Install what *words* say into the environment *directory*."""
         try:
             run_installer([*self._command(directory), *words], self._say, self._environ)
         except BackendError as error:
@@ -73,11 +70,7 @@ def run_installer(
     extra: Mapping[str, str] | None = None,
     progress: re.Pattern[str] = _PROGRESS,
 ) -> None:
-    """Run *command*, in an environment with *extra*, and show those of its lines that tell of *progress*.
-
-    Raises:
-        BackendError: it cannot be run, or failed; holds its last words.
-    """
+    """Run *command* with *extra* variables, and show its lines of *progress*."""
     said: list[str] = []
     # A signal that comes while a program is being started would leave one that nobody knows of.
     release_signals = _hold_signals()
@@ -115,7 +108,7 @@ def run_installer(
 
 
 def _kill_session(leader: int) -> None:
-    """Kill *leader*, a child of this process, with its session: ninja gives each compiler a group of its own."""
+    """Kill *leader* with its session: ninja gives each compiler a group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
     deadline = time.monotonic() + _SESSION_ENDS_S
@@ -137,7 +130,7 @@ def _members_of(session: int) -> list[int]:
 
 
 def _hold_signals() -> Callable[[], None]:
-    """Have signals wait; return what lets them through. By handlers: a mask is inherited by what is started."""
+    """Have signals wait; return what lets them through. By handlers: children inherit masks."""
     held: dict[int, None] = {}
     if threading.current_thread() is not threading.main_thread():  # no handler runs there
         return held.clear
@@ -153,3 +146,103 @@ def _hold_signals() -> Callable[[], None]:
             signal.raise_signal(came)
 
     return release
+
+
+# pip's options that decide where packages come from; uv's variables for them, and what stands there between two words.
+# Source: https://docs.astral.sh/uv/reference/environment/
+_UV_VARIABLES = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+}
+# Those that are one word, which may have a blank.
+_SAME = {
+    "cert": ("SSL_CERT_FILE",),
+    "client-cert": ("SSL_CLIENT_CERT",),
+    "proxy": ("HTTP_PROXY", "HTTPS_PROXY"),
+    "timeout": ("UV_HTTP_TIMEOUT",),
+    "default-timeout": ("UV_HTTP_TIMEOUT",),  # the same, as PIP_DEFAULT_TIMEOUT
+}
+_YES = {"1", "y", "yes", "t", "true", "on"}  # pip takes them all (distutils' strtobool)
+_SECTIONS = ("global", "install")  # the later wins
+
+
+def pip_settings(environ: Mapping[str, str], *, prefix: Path | None = None) -> dict[str, str]:
+    """Return what pip's files and variables set for ``pip install``; variables win.
+
+    *prefix* is the Python environment whose own ``pip.conf`` counts; None: that of this program.
+    """
+    values: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for path in _files(environ, prefix or Path(sys.prefix)):
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")  # one that is not there counts as empty
+        except (configparser.Error, UnicodeDecodeError) as error:
+            # Not the error's own text: it quotes the line, in which a password may stand.
+            raise SettingsError(
+                f"pip's settings in {path} cannot be read ({type(error).__name__}); 'pip config list' tells more"
+            ) from None
+        for section in filter(parser.has_section, _SECTIONS):
+            values[section] |= {_option(name): value or "" for name, value in parser.items(section)}
+    variables = {_option(name[4:]): value for name, value in environ.items() if name.startswith("PIP_")}
+    levels = [*values.values(), variables]
+    return {name: value for level in levels for name, value in level.items() if value}  # pip ignores empty ones
+
+
+def _files(environ: Mapping[str, str], prefix: Path) -> list[Path]:
+    """Return the files that pip reads, the last wins (pip's documentation, "Configuration")."""
+    own = environ.get("PIP_CONFIG_FILE", "")
+    if own == os.devnull:
+        return []
+    home = Path(environ.get("HOME", "/"))
+    users = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip"
+    if sys.platform == "darwin":
+        machines = [Path("/Library/Application Support/pip")]
+        application = home / "Library" / "Application Support" / "pip"
+        users = application if application.is_dir() else home / ".config" / "pip"
+    else:
+        shared = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+        machines = [*(Path(folder, "pip") for folder in shared.split(os.pathsep)), Path("/etc")]
+    # A file that the user names takes the place of the user's others.
+    folders = [*machines, *([] if own and Path(own).exists() else [home / ".pip", users]), prefix]
+    return [*(folder / "pip.conf" for folder in folders), *([Path(own)] if own else [])]
+
+
+def _option(name: str) -> str:
+    return name.lower().replace("_", "-").removeprefix("--")
+
+
+def uv_options(settings: Mapping[str, str], say: Say) -> tuple[list[str], dict[str, str]]:
+    """Return uv's options and environment for pip's *settings*: uv does not read pip's configuration.
+
+    The URLs of indexes, which may hold a password, are in the environment: everybody on the machine sees arguments.
+    Of a place in ``find-links`` that is not there pip warns; uv fails. It is left out here, and *say* is told.
+    """
+    variables: dict[str, str] = {}
+    for name, (variable, between) in _UV_VARIABLES.items():
+        words = []
+        for word in map(os.path.expanduser, settings.get(name, "").split()):
+            if name == "find-links" and not _is_there(word):
+                say(f"pip's find-links names '{word}', which is not there: left out")
+            else:
+                words.append(_as_url(word) if between in word else word)
+        if words:
+            variables[variable] = between.join(words)
+    if "extra-index-url" in settings:  # pip takes the best version of all indexes, uv that of the first that has any
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    for name in sorted(_SAME.keys() & settings.keys()):
+        variables |= dict.fromkeys(_SAME[name], settings[name])
+    has_no_index = settings.get("no-index", "").lower() in _YES
+    return ["--no-index"] if has_no_index else [], variables  # there is no variable for it
+
+
+def _as_url(place: str) -> str:
+    """Return *place* with its commas escaped, which would end it in a list."""
+    return place.replace(",", "%2C") if "://" in place else Path(place).absolute().as_uri().replace(",", "%2C")
+
+
+def _is_there(place: str) -> bool:
+    """Return whether a path of this machine exists; of URLs nothing is known."""
+    path = unquote(urlsplit(place).path) if place.startswith("file:") else place
+    return ("://" in place and path is place) or os.path.exists(path)  # noqa: PTH110 - never raises

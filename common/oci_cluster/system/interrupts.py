@@ -1,4 +1,4 @@
-"""A signal that ends what is done, raised as ``KeyboardInterrupt``: where it comes, and again where that was lost.
+"""Signals as ``KeyboardInterrupt``, raised again where the exception was lost.
 
 It is lost where no exception gets out: in a destructor, in a callback, such as Python's imports have, or in a file that
 the garbage collector closes. The first two tell ``sys.unraisablehook``; the last tells nobody (``iobase_finalize`` of
@@ -27,7 +27,7 @@ class _Interrupt:
         self.was_raised = False
 
     def raise_it(self, number: int, _frame: FrameType | None) -> None:
-        """Raise it; further signals of that *number* do nothing, which would cut short what ends the first."""
+        """Raise it; further signals of that *number* do nothing."""
         signal.signal(number, lambda *_: None)  # and not ignored: what is started meanwhile would ignore it, too
         self.look_later(_FIRST_LOOK_S)
         raise KeyboardInterrupt
@@ -50,7 +50,7 @@ _interrupt = _Interrupt()
 
 
 def _is_on_its_way() -> bool:
-    """Return whether what ends for it is just being done: ``except`` and ``finally`` on its way out."""
+    """Return whether the interrupt is being handled: ``except`` and ``finally``."""
     error = sys.exc_info()[1]
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
@@ -58,7 +58,7 @@ def _is_on_its_way() -> bool:
 
 
 def _is_in_hook(frame: FrameType | None) -> bool:
-    """Return whether the one that was lost is just being noted: another one would be lost there."""
+    """Return whether the loss is just being noted: another one would be lost there."""
     while frame is not None and frame.f_code is not _hook_code:
         frame = frame.f_back
     return frame is not None
@@ -75,7 +75,7 @@ _hook_code = _hook.__code__
 
 
 def keep_interrupts() -> None:
-    """Have a ``KeyboardInterrupt`` that Python would print, and forget, raised again where it can be caught."""
+    """Raise a ``KeyboardInterrupt`` that Python would print and forget once more."""
     sys.unraisablehook = _hook
 
 
@@ -87,11 +87,7 @@ def raise_at(*numbers: int) -> None:
 
 
 def raise_lost() -> None:
-    """Raise the one that was raised before, and was lost: to be called before what it could not end any more.
-
-    Raises:
-        KeyboardInterrupt: there was one.
-    """
+    """Raise the interrupt that was lost, before what it could not end any more."""
     if _interrupt.was_raised and not _is_on_its_way():
         stop_looking()
         raise KeyboardInterrupt

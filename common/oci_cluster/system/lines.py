@@ -1,4 +1,4 @@
-"""Connections whose bytes a line carries: a program, a WebSocket. Who gets one has an ordinary socket."""
+"""Sockets whose bytes a program or a WebSocket carries."""
 
 from __future__ import annotations
 
@@ -13,26 +13,22 @@ _CHUNK = 64 << 10
 
 
 class Line(Protocol):
-    """What carries the bytes of one connection. One thread sends, another one receives."""
+    """A carrier of the bytes of one connection: one thread sends, another one receives."""
 
     last_s: float
     """How long what was sent last may take to arrive, when its sender is gone already."""
 
     def send(self, data: bytes) -> None:
-        """Send *data*.
-
-        Raises (the first three):
-            OSError, EOFError: the line is over.
-        """
+        """Send *data*."""
 
     def end_sending(self) -> None:
-        """Tell the other end that nothing more is sent; what comes from there still does."""
+        """Tell the other end that nothing more is sent; it may still send."""
 
     def receive(self) -> bytes:
-        """Return what has come; nothing when the other end has sent its last byte, and still takes some."""
+        """Return what has come; empty when the other end has sent its last byte."""
 
     def close(self) -> None:
-        """End the line, so that both threads return. May be called by any thread, and again."""
+        """End the line, so that both threads return; any thread may, and again."""
 
     def free(self) -> None:
         """Give up what it holds; nobody uses it any more."""
@@ -42,12 +38,11 @@ class Lines:
     """The lines that one way has opened."""
 
     def __init__(self) -> None:
-        """Have none yet."""
         self._open: set[Line] = set()
         self._lock = threading.Lock()
 
     def carry(self, line: Line) -> socket.socket:
-        """Return a socket whose bytes *line* carries from now on, until one of the two is closed."""
+        """Return a socket whose bytes *line* carries, until one of the two is closed."""
         ours, theirs = socket.socketpair()
         with self._lock:
             self._open.add(line)
@@ -55,7 +50,7 @@ class Lines:
         return ours
 
     def _tend(self, line: Line, theirs: socket.socket) -> None:
-        """Carry until nobody holds the other end of *theirs*, or *line* is over; then leave nothing of them."""
+        """Carry until *theirs* is closed, or *line* is over; then leave nothing of them."""
         up = threading.Thread(target=_send_all, args=(line, theirs), daemon=True, name="line up")
         down = threading.Thread(target=_receive_all, args=(line, theirs), daemon=True, name="line down")
         up.start()

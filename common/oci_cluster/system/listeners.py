@@ -1,4 +1,4 @@
-"""Whose sockets are at a port of this machine: another user may have been first there."""
+"""Owners of sockets at a port: another user may have been first there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALL, _ALL_6, _MAPPED = "0" * 8, "0" * 32, "0000000000000000FFFF0000"
 
 
 def is_of_this_user(host: str, port: int, net: Path = Path("/proc/net")) -> bool:
-    """Return whether this user, and nobody else, listens where a connection to *port* of *host*, IPv4, may get.
+    """Return whether this user alone listens at *port* of the IPv4 *host*.
 
     Where the system does not tell, as macOS, the answer is True: there is no other to be had.
     """
@@ -28,7 +28,7 @@ def is_of_this_user(host: str, port: int, net: Path = Path("/proc/net")) -> bool
 
 
 def peer_is_of_this_user(connection: socket.socket, net: Path = Path("/proc/net")) -> bool:
-    """Return whether the other end of an IPv4 *connection* inside this machine is of this user.
+    """Return whether the other end of an IPv4 *connection* is this user's.
 
     False where nobody has it any more: the kernel shows a socket that its process has closed as one of root's, without
     an inode. True where the system does not tell.
@@ -40,12 +40,12 @@ def peer_is_of_this_user(connection: socket.socket, net: Path = Path("/proc/net"
 
 
 def _as_in_table(host: str) -> str:
-    """Return an IPv4 address as the tables have it: its four bytes as one number of this machine's."""
+    """Return an IPv4 address as the tables have it: one number of this machine's."""
     return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
 
 
 def _sockets(net: Path) -> list[list[str]] | None:
-    """Return the fields of each line of the tables; None where the system has none."""
+    """Return the fields of each line of the tables; None where there are none."""
     tables = [net / name for name in _TABLES if (net / name).exists()]
     lines = [line for table in tables for line in table.read_text().splitlines()[1:]]
     return [line.split() for line in lines] if tables else None

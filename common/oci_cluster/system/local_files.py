@@ -1,4 +1,4 @@
-"""Files of this machine, by the calls of an fsspec file system that a cluster dir makes.
+"""Files of this machine, by the calls of an fsspec file system.
 
 fsspec has the same, behind an import of 0.1 s of CPU: three quarters of what starting an agent costs, for each of them.
 """
@@ -17,7 +17,7 @@ PROTOCOL = "file"
 
 
 class LocalFiles:
-    """What fsspec's ``LocalFileSystem`` does, for paths without a protocol. Errors are the operating system's."""
+    """A replacement of fsspec's ``LocalFileSystem``, for paths without a protocol."""
 
     protocol = PROTOCOL
 
@@ -29,12 +29,9 @@ class LocalFiles:
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
     def make_folders(self, root: str, path: str) -> None:
-        """Make the folders of the file *path* below the folder *root*, and never *root* itself.
+        """Make the folders of the file *path* below the folder *root*, never *root*.
 
         One whose disk has gone away would come to life in its place, and the disk could not come back to it.
-
-        Raises:
-            FileNotFoundError: *root* is not there.
         """
         made = Path(root)
         for part in Path(path).relative_to(root).parts[:-1]:
@@ -42,11 +39,7 @@ class LocalFiles:
             made.mkdir(exist_ok=True)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
-        """Replace the file *path* by *value*, whole, in a folder that is there; with the mode ``create`` only make it.
-
-        Raises:
-            FileExistsError: it is there, and was to be made.
-        """
+        """Replace the file *path*, whole; with the mode ``create`` only make it."""
         if mode != "create":
             write_whole(Path(path), value)
             return
@@ -54,11 +47,7 @@ class LocalFiles:
             file.write(value)
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of the file *path* from *start* to *end*, as far as there are any.
-
-        Raises:
-            NoRegularFileError: it is none.
-        """
+        """Return the bytes of a regular file from *start* to *end*."""
         return read_regular(path, start, end)
 
     def info(self, path: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Stands in for pip in the environments of nodes: this file is their module ``pip``, and says how packages are added.
+"""The module ``pip`` of nodes' environments: says how packages are added.
 
 Without it ``!pip install x`` takes the next pip on ``PATH``, which is that of the user's own Python.
 """
@@ -18,7 +18,7 @@ _PROGRAM = "#!{python}\nimport sys\n\nfrom pip import main\n\nsys.exit(main())\n
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """List the packages for ``list`` and ``freeze``; for all else say what adds packages, and return 78."""
+    """List packages for ``list`` and ``freeze``; refuse all else with advice."""
     given = sys.argv[1:] if words is None else words
     command, *named = [word for word in given if not word.startswith("-")] or [""]
     if command in {"list", "freeze"}:
@@ -36,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _listed(word: str) -> list[str]:
-    """Return what a file lists that a program has written for `pip install --requirement`; else the *word* itself."""
+    """Return what a temporary requirements file lists; else the *word* itself."""
     file = Path(word)
     if Path(tempfile.gettempdir()) not in file.parents or not file.is_file():
         return [word]
@@ -45,7 +45,7 @@ def _listed(word: str) -> list[str]:
 
 
 def put_into(directory: Path) -> None:
-    """Put it into the environment *directory*, as a module and as programs, unless that has a pip."""
+    """Put this module and its programs into an environment, unless that has pip."""
     for packages in directory.glob("lib/python*/site-packages"):
         if (packages / "pip").exists():
             return

@@ -38,13 +38,13 @@ def _prctl(option: int, value: int) -> None:
 
 
 def name_process(name: str) -> None:
-    """Have lists of processes show the first 15 characters of *name* for this one (Linux)."""
+    """Name this process in lists of processes: 15 characters, on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def use_files(output: int, keep: Sequence[int]) -> None:
-    """Have *output* as stdout and stderr, nothing as stdin, and close all other files but those in *keep*."""
+    """Use *output* as stdout and stderr, no stdin; close all but *keep*."""
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
@@ -56,7 +56,7 @@ def use_files(output: int, keep: Sequence[int]) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent dies, so that they can be reaped and swept (Linux)."""
+    """Become the parent of descendants whose own parent dies (Linux)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -66,7 +66,7 @@ def die_with_parent(number: int) -> None:
 
 
 def exit_code(status: int) -> int:
-    """Return the shell's code for a ``waitpid`` *status*: the exit code, or 128 + the signal that killed it."""
+    """Return the shell's code for a ``waitpid`` *status*: 128 + the signal, if any."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -80,7 +80,7 @@ def describe(code: int) -> str:
 
 
 class Interrupts(Protocol):
-    """What can end a wait, and ask whoever waits to stop."""
+    """Ends of a wait, and requests to stop."""
 
     received: int | None
     """The first signal that nobody has obeyed yet."""
@@ -90,7 +90,7 @@ class Interrupts(Protocol):
 
 
 class Signals:
-    """TERM, INT and HUP noted instead of obeyed, and a wait that any signal, CHLD and USR1 included, ends at once."""
+    """Notes TERM, INT and HUP; any signal, CHLD and USR1 included, ends a wait."""
 
     def __init__(self, *, children: bool = True, outlives_terminal: bool = False) -> None:
         """Take over the process's handlers; one object per process.
@@ -127,10 +127,9 @@ class Signals:
 
 
 class Children:
-    """The children of this process, reaped as they end. All processes are started through here."""
+    """Children of this process, reaped as they end; all processes are started here."""
 
     def __init__(self) -> None:
-        """Adopt orphans from now on, so that nothing a child leaves is out of sight."""
         adopt_orphans()
         self._codes: dict[int, int] = {}
 
@@ -146,13 +145,10 @@ class Children:
         parent_death_signal: int = signal.SIGKILL,
         pass_fds: Sequence[int] = (),
     ) -> int:
-        """Start *command* in a process group (or session) of its own and return its pid.
+        """Start *command* in a process group (or session) of its own; return its pid.
 
         It gets *parent_death_signal* when this process dies, whatever it dies of (Linux). *output* is a file
         descriptor for stdout, and for stderr too without *errors*; it inherits *pass_fds* too, and no other.
-
-        Raises:
-            OSError: the program cannot be started.
         """
 
         def before_exec() -> None:
@@ -182,18 +178,10 @@ class Children:
         parent_death_signal: int,
         keep: Sequence[int] = (),
     ) -> int:
-        """Start *call* in a copy of this process, which has a session of its own; return the pid of the copy.
+        """Start *call* in a copy of this process; return its pid.
 
         For what this process has imported already: a new interpreter would take 0.1 s of CPU to do so again. This
         process must have one thread.
-
-        Args:
-            call: What the copy does; the copy ends with the code that it returns.
-            name: What lists of processes show.
-            cwd: Where the copy runs.
-            output: File descriptor for stdout and stderr.
-            parent_death_signal: What the copy gets when this process dies (Linux).
-            keep: Open files that the copy keeps, besides.
         """
         sys.stdout.flush()
         sys.stderr.flush()
@@ -237,7 +225,7 @@ class Children:
                 os.kill(pid, signal.SIGKILL)
 
     def reap(self) -> bool:
-        """Collect every child, own or adopted, that has ended; return whether any is still running."""
+        """Collect every child that has ended; return whether any is still running."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -253,7 +241,7 @@ class Children:
         return self._codes.get(pid)
 
     def end(self, pid: int, grace_s: float, *, wait: Callable[[float], None], clock: Callable[[], float]) -> int:
-        """End child *pid*: TERM to it alone, KILL to its whole group after *grace_s*; return its exit code.
+        """End child *pid*: TERM, then KILL to its group; return its exit code.
 
         TERM goes to the leader only, so that a start script ends its parts in order.
         """
@@ -282,11 +270,7 @@ class Children:
 
 
 def _is_tracker(command: Sequence[str]) -> bool:
-    """Return whether a process with this *command* line is one of Python's ``multiprocessing`` that cleans up.
-
-    When all who have shared memory and semaphores are gone, it removes what they have left, and ends. Killed with them,
-    it leaves that in /dev/shm until the machine is started again. It ignores TERM, too.
-    """
+    """Return whether this is a resource tracker of Python's, which cleans up."""
     return any("multiprocessing.resource_tracker" in word for word in command)
 
 
@@ -299,7 +283,7 @@ def kill_group(pid: int) -> None:
 
 
 def _maybe_marked(marks: Mapping[str, str]) -> list[int]:
-    """Return the processes to be looked at closely: on Linux those that have *marks*, elsewhere all."""
+    """Return processes that may have *marks*: on Linux exactly those, elsewhere all."""
     if sys.platform != "linux":
         import psutil  # noqa: PLC0415
 
@@ -320,11 +304,7 @@ def _maybe_marked(marks: Mapping[str, str]) -> list[int]:
 
 
 def _environ_of(path: Path, deadline: float) -> bytes:
-    """Return the environment of the process whose folder of /proc is *path*.
-
-    One that is just being given its program has none for a moment: of 1500 on a busy machine 17 were seen so, for 22 ms
-    at most. It is waited for, until *deadline*, monotonic seconds; who has no environment at all is not.
-    """
+    """Return the environment of the process whose folder of /proc is *path*."""
     while not (environ := (path / "environ").read_bytes()) and time.monotonic() < deadline:
         # Fields 23 and 51 of proc(5): its memory, which the kernel's own have not, and where its environment ends.
         fields = (path / "stat").read_text().rpartition(")")[2].split()
@@ -335,7 +315,7 @@ def _environ_of(path: Path, deadline: float) -> bytes:
 
 
 def sweep_marked(marks: Mapping[str, str]) -> int:
-    """Kill every process of this user whose environment holds all of *marks*, and what those have started.
+    """Kill this user's processes whose environment holds *marks*, and their descendants.
 
     A launch id is random and in the environment of all that a node starts, so this finds what left its process group
     and session too, and nothing else. Some programs write a title over their environment: they are found by who has

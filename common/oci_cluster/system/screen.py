@@ -1,4 +1,4 @@
-"""Tables and sentences as wide as the terminal that shows them; whole where a file or a program reads them."""
+"""Tables and sentences as wide as their terminal; whole in files and pipes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class Screen:
-    """What is shown somewhere.
+    """The width of an output.
 
     Attributes:
         columns: How many characters a line has room for; None: as many as there are, for it is no terminal.
@@ -52,7 +52,7 @@ class Screen:
         return "\n".join(lines)
 
     def lines(self, text: str, hang: str = _GAP) -> list[str]:
-        """Return *text* in lines, all but the first of them after *hang*; a word stays whole: it may be a path."""
+        """Return *text* in lines, of whole words: they may be paths."""
         if self.columns is None:
             return [text]
         wrapped = textwrap.wrap(
@@ -61,7 +61,7 @@ class Screen:
         return wrapped or [text]
 
     def short(self, text: str, width: int) -> str:
-        """Return *text* in *width* characters: without the end of a sentence, or without the middle of a name.
+        """Return *text* in *width* characters: sentences lose their end, names their middle.
 
         Names that belong together have the same beginning.
         """
@@ -96,7 +96,7 @@ WHOLE = Screen()
 
 
 def screen_of(stream: TextIO, environ: Mapping[str, str]) -> Screen:
-    """Return what *stream* is written to: the width is that of its terminal, or ``COLUMNS`` of *environ*."""
+    """Return the width of *stream*: its terminal's, or ``COLUMNS`` of *environ*."""
     if not stream.isatty():
         return WHOLE
     told = environ.get("COLUMNS", "")

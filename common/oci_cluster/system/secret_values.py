@@ -1,4 +1,4 @@
-"""Which variables and arguments are secrets, by their names and by what they look like.
+"""Guesses which variables, arguments and files hold secrets, by names and by form.
 
 A name counts by its words: `DB_PASS` is one, `PASSES` is not. A value that cannot be one, such as `1` or a path, is
 none whatever its name; one that looks like a key is one. These are guesses: who is refused can say that it is none.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from oci_cluster.system.key_scan import key_in
 from oci_cluster.system.redaction import HIDDEN, redact
 
 NOT_SHOWN = "(not shown)"
@@ -70,7 +70,7 @@ def is_secret(name: str, text: str) -> bool:
 
 
 def secret_in(name: str, text: str) -> str:
-    """Return what of the variable *name* with the value *text* is one to keep: its name, or that and an option's."""
+    """Return the name of the secret in a variable; empty where there is none."""
     if name == "ARGS" and (words := _words_of(text)) is not None:
         option = next((shown for shown, _, value in _arguments(words) if shown and value), "")
         return f"{name} ({option})" if option else ""
@@ -99,7 +99,7 @@ def is_name_of_secret(name: str, text: str) -> bool:
 
 
 def _is_about_a_secret(before: str, word: str, text: str) -> bool:
-    """Return whether *word*, which follows another one in a name, says that *text* is a secret."""
+    """Return whether *word* after *before* says that *text* is a secret."""
     if word == "TOKEN":
         return before not in _OF_MODELS
     if word in {"KEY", "KEYS"}:
@@ -132,7 +132,7 @@ def _words_of(text: str) -> list[str] | None:
 
 
 def _arguments(words: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield of each argument the option that it is or belongs to, how it is shown, and whether it is a secret."""
+    """Yield each argument's option, how it is shown, and whether it is secret."""
     before = ""
     for word in words:
         name, equals, value = word.partition("=") if word.startswith("-") else (before, "", word)
@@ -147,3 +147,49 @@ def _arguments(words: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
         else:
             yield "", word, False
         before = word if word.startswith("-") and not equals else ""
+
+
+# Larger files are data. A configuration, and the head of a script, are far shorter than what is read.
+_LARGEST_BYTES = 1 << 20
+_READ_BYTES = 64 << 10
+
+# Each with what it is called. Sources: RFC 7468 and OpenSSH (headers), AWS (ids of access keys begin so), OCI's
+# configuration file, and the prefixes that GitHub, GitLab, Hugging Face and Slack give their tokens to be found by.
+PRIVATE_KEY = "a private key"
+# What follows a private key's header, in JSON too: lines of an encrypted one, and the key. A program that reads keys
+# has the header alone.
+_BODY = rb"(\\[rn]|\s|[A-Za-z-]+: [^\n]*\n)*[A-Za-z0-9+/=]{16}"
+_KEYS = (
+    (PRIVATE_KEY, re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----" + _BODY)),
+    ("a secret key of AWS", re.compile(rb"(?i)aws_secret_access_key['\"]?\s*[=:]\s*['\"]?[a-z0-9/+]{16}")),
+    ("an access key of AWS", re.compile(rb"\b(AKIA|ASIA)[0-9A-Z]{16}\b")),
+    ("a token of GitHub", re.compile(rb"\b(gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22})")),
+    ("a token of GitLab", re.compile(rb"\bglpat-[A-Za-z0-9_-]{20}")),
+    ("a token of Hugging Face", re.compile(rb"\bhf_[A-Za-z0-9]{30}")),
+    ("a token of Slack", re.compile(rb"\bxox[abeoprs]-[A-Za-z0-9-]{10}")),
+)
+_OCI_CONFIG = (
+    re.compile(rb"^\s*key_file\s*=", re.MULTILINE),
+    re.compile(rb"^\s*fingerprint\s*=\s*([0-9a-f]{2}:){15}[0-9a-f]{2}", re.MULTILINE | re.IGNORECASE),
+)
+
+
+def look_for_keys(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield those of the files *paths* that seem to hold a key, and which.
+
+    Links, files of more than 1 MiB, and what comes after the first 64 KiB of a file are not looked at.
+    """
+    for path in paths:
+        if path.is_symlink() or path.stat().st_size >= _LARGEST_BYTES:
+            continue
+        with path.open("rb") as file:
+            text = file.read(_READ_BYTES)
+        if what := key_in(text):
+            yield path, what
+
+
+def key_in(text: bytes) -> str:
+    """Return what *text* holds that looks like a key; empty where there is none."""
+    if all(line.search(text) for line in _OCI_CONFIG):
+        return "a configuration of OCI"
+    return next((what for what, key in _KEYS if key.search(text)), "")

@@ -23,17 +23,12 @@ _CONCEALED = re.compile(r"(^|[;:])0*8(?=[;:]|$)")
 
 
 def printable(text: object, maximum: int = 500) -> str:
-    """Return *text* as a line for a terminal: what a file of the cluster dir holds must not control one."""
+    """Return *text* as a line that cannot control a terminal."""
     return "".join(character for character in str(text)[:maximum] if character.isprintable())
 
 
 def harmless(line: str, *, colour: bool) -> str:
-    """Return the *line* of a log as a terminal may get it: nothing in it moves, clears, hides, names or copies.
-
-    Args:
-        line: What somebody's script has printed; no line break is in it.
-        colour: Whether its colours stay. They end with the line: the next one is another node's.
-    """
+    """Return a *line* of a log that moves, clears, hides or copies nothing."""
     if line.isprintable():
         return line
     is_coloured = False
@@ -50,7 +45,7 @@ def harmless(line: str, *, colour: bool) -> str:
 
 
 def as_words(text: str) -> str:
-    """Return the words of *text* so that a shell takes them as words, and does nothing else that stands there."""
+    """Return the words of *text*, quoted for a shell."""
     try:
         return shlex.join(shlex.split(text))
     except ValueError:  # a quotation that does not end
@@ -58,7 +53,7 @@ def as_words(text: str) -> str:
 
 
 def now() -> str:
-    """Return the time, UTC, ISO 8601, for people: nothing is computed from it, as clocks of machines differ."""
+    """Return the time, UTC, ISO 8601, for people; machines' clocks differ."""
     return timestamp(time.time())
 
 
@@ -68,21 +63,17 @@ def timestamp(seconds: float) -> str:
 
 
 def moment(told: str) -> int:
-    """Return the seconds after 1970 began of a time as :func:`now` tells it.
-
-    Raises:
-        ValueError, OverflowError: *told* is none.
-    """
+    """Return the seconds after 1970 began of a time as :func:`now` tells it."""
     return calendar.timegm(time.strptime(told, _TIMESTAMP))
 
 
 def seconds_since(told: str) -> int:
-    """Return the seconds that have passed since a time that :func:`now` has *told*; 0 where that is yet to come."""
+    """Return the seconds since a time that :func:`now` has *told*, at least 0."""
     return max(0, int(time.time() - moment(told)))
 
 
 def span(seconds: float) -> str:
-    """Return so many *seconds* for people, in their largest whole unit: ``45s``, ``3m``, ``2h``, ``1d``."""
+    """Return *seconds* in their largest whole unit: ``45s``, ``3m``, ``2h``, ``1d``."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"

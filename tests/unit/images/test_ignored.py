@@ -9,9 +9,10 @@ import pytest
 from unit.stub_engine import Checkout
 
 from oci_cluster.errors import BackendError
-from oci_cluster.images.ignored import NAME, ignore_file
+from oci_cluster.images.build import ignore_file
 
 ROOT = Path(__file__).resolve().parents[3]
+NAME = "Dockerfile.dockerignore"
 
 
 @pytest.mark.parametrize("theirs", [None, "", "# all\n*\n!src\n"])

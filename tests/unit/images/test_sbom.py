@@ -8,7 +8,7 @@ from typing import Any
 
 from unit.stub_engine import Checkout
 
-from oci_cluster.images.sbom import sbom
+from oci_cluster.images.contents import sbom
 
 RECORD = {"image": "localhost/oci-cluster/dask:1", "id": "sha256:1", "built": "2026-01-02T03:04:05Z", "base": ""}
 PACKAGES = """\

@@ -122,7 +122,7 @@ def test_what_cannot_be_written_or_read_is_named(root: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     (root / "config.env").rmdir()
-    monkeypatch.setattr("oci_cluster.moving.config_file.write_whole", full)
+    monkeypatch.setattr("oci_cluster.moving.from_ads.write_whole", full)
     with pytest.raises(NotPermittedError, match=r"config\.env cannot be written: No space left on device"):
         run(root, Asked(path, "oci"))
 

@@ -13,8 +13,7 @@ from unit.project.user_project import UserProject, git, write
 
 from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.project import wheel
-from oci_cluster.project.sources import open_folder, open_source
-from oci_cluster.project.wheel import pack, read_checkout, read_wheel
+from oci_cluster.project.wheel import open_folder, open_source, pack, read_checkout, read_wheel
 
 LIB = "common/lib.sh"
 DATA = "oci_cluster-0.1.0.data/data/share/oci-cluster"

@@ -13,8 +13,8 @@ import pytest
 from unit.system.wheels import environment, has, offline, run, wheel
 
 from oci_cluster.errors import BackendError, ClusterError, SettingsError
-from oci_cluster.system.added_packages import with_packages
 from oci_cluster.system.env_file import head, lock_beside
+from oci_cluster.system.python_env import with_packages
 
 
 class Place:

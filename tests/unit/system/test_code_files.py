@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.code_files import code_files
-from oci_cluster.system.never_sent import docker_lines
+from oci_cluster.system.code_files import code_files, docker_lines
 
 ROOT = Path(__file__).resolve().parents[3]
 

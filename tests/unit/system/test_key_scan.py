@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.system import key_scan
-from oci_cluster.system.key_scan import look_for_keys
+from oci_cluster.system import secret_values
+from oci_cluster.system.secret_values import look_for_keys
 
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw"
 FINGERPRINT = ":".join(["ab"] * 16)
@@ -62,7 +62,7 @@ def test_what_is_none_is_not_called_one(tmp_path: Path, text: str) -> None:
 def test_only_the_beginning_of_small_files_is_read(tmp_path: Path) -> None:
     """A launch must not read data for minutes."""
     key = KEYS[0][0].encode()
-    most, largest = key_scan._READ_BYTES, key_scan._LARGEST_BYTES
+    most, largest = secret_values._READ_BYTES, secret_values._LARGEST_BYTES
     assert found(tmp_path, b" " * (most - len(key)) + key) == ["a private key"]
     assert found(tmp_path, b" " * most + key) == []
     assert found(tmp_path, key + b" " * (largest - len(key) - 1)) == ["a private key"]

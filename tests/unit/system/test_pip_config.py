@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.pip_config import pip_settings, uv_options
+from oci_cluster.system.installer import pip_settings, uv_options
 
 
 def silent(text: str) -> None:

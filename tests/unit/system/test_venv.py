@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.system.fake_checkout import LOCKED, Checkout
 
-from oci_cluster.system.venv import own_venv
+from oci_cluster.system.python_env import own_venv
 
 
 @pytest.mark.parametrize(

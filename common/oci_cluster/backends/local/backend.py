@@ -43,11 +43,10 @@ from oci_cluster.contract.names import node_dirs, rank_of, remove_node_dir
 from oci_cluster.contract.session import session_packages
 from oci_cluster.contract.values import no_profiler, parse_args, parse_files
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
-from oci_cluster.system.added_packages import with_packages
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.process import describe, sweep_marked
-from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages
+from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages, with_packages
 
 # The runner may take so long to start every agent; far above the 0.1 s seen with 4 nodes.
 _START_TIMEOUT_S = 60.0
