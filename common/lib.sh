@@ -27,7 +27,7 @@ version() {
     return
   done
   if [[ -f "${vendor}/requirements.txt" ]]; then # nothing is fetched yet
-    sed -e 's/ .*//' -e 's/.*=//' "${vendor}/requirements.txt"
+    sed -n 's/^oci-cluster *[=@]* *\([^ ]*\).*/\1/p' "${vendor}/requirements.txt"
     return
   fi
   git -C "$(dirname "${BASH_SOURCE[0]}")" describe --tags --always --dirty 2>/dev/null || printf 'unknown: no git here\n'

@@ -49,6 +49,7 @@ class NodeSettings:
     cluster_name: str
     launch_id: str
     launch_key: str
+    launcher_version: str
     entry_point: str
     entry_module: str
     entry_args: tuple[str, ...]

@@ -207,6 +207,7 @@ _NODES = (
         " Without it `LAUNCH_ID` takes its place, which is no secret, and the node warns",
         default="",
     ),
+    _decided("LAUNCHER_VERSION", "the launcher's version; main says once where its own is another one", default=""),
     _decided("START_BY", "a node that starts later, and finds no main, ends at once with 75", parse_time, default=""),
     _decided(
         "FOLLOWED",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from oci_cluster import __version__
 from oci_cluster.contract.cluster import Limits, Node, Plan, limits_of
 from oci_cluster.contract.config import (
     SettingsReader,
@@ -228,6 +229,7 @@ def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[st
         "FRAMEWORK": framework,
         "LAUNCH_ID": launch_id,
         "LAUNCH_KEY": secrets.token_hex(32),
+        "LAUNCHER_VERSION": __version__,
         "CLUSTER_ID": f"{name}-{launch_id}",
         "CLUSTER_NAME": name,
         "WORKER_COUNT": str(workers),

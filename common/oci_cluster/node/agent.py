@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oci_cluster import __version__
 from oci_cluster.contract.names import LIFE, STOP, config_file, exit_file, node_dir, remove_node_dir
 from oci_cluster.contract.outcome import Outcome, exit_fields, stop_fields
 from oci_cluster.contract.polling import poll_delays
@@ -41,6 +42,10 @@ log = logging.getLogger("agent")
 _NO_KEY = (
     "LAUNCH_KEY is not set: whoever can write to the WORK_DIR can command this node;"
     " give all nodes of the launch the same random one"
+)
+_OTHER_VERSION = (
+    "the nodes run version %s of the templates, the launcher is %s; where something goes wrong, build the image anew: "
+    "make build push"
 )
 
 
@@ -108,6 +113,8 @@ class Agent:
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if not settings.launch_key:
             log.warning(_NO_KEY)
+        if settings.is_main and settings.launcher_version not in {"", __version__}:
+            log.warning(_OTHER_VERSION, __version__, settings.launcher_version)
         self._provide_code()
         if self._uploads is not None and settings.interruptible:
             self._bring_outputs_back(self._uploads)

@@ -20,8 +20,9 @@ from oci_cluster.system.console import Say
 _HEAD = "# Of the pip lists with the sha256"
 # What a venv has by itself: these two, with or without a version. Not python-dateutil.
 _INTERPRETER = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
-_BLOCK = re.compile(r"^([A-Za-z0-9._-]+)==.*\n(?:[ \t].*\n)*", re.MULTILINE)
-_PIN = re.compile(r"[^;=]*==[^=*;]+(;|$)")
+# One package of a lock: its name, its version, and where it is for some systems only, for which.
+_BLOCK = re.compile(r"^([\w.-]+)==([^\s;]+)(?: *;([^\\\n]*))?.*\n(?:[ \t].*\n)*", re.MULTILINE)
+_PIN = re.compile(r"([\w.-]+)[^;=]*==([^=*;]+)(;|$)")
 _TORCH = re.compile(r"torch==[0-9.]+")
 # torch, and what only some builds of it bring: PyPI's for Linux needs NVIDIA's libraries, the one for CPUs has none.
 _HASHES_OF_TORCH = re.compile(r"^((?:torch|triton|nvidia-[^=]*|cuda-[^=]*)==[^\\\n]*)\\\n(?:[ \t].*\n)*", re.MULTILINE)
@@ -127,15 +128,19 @@ def uv_words(
         return words
     text = lock.read_text(encoding="utf-8")
     locks = [beside for file in added if is_lock_of(beside := lock_beside(file.path), file.pip)]
-    text += locked_beside(locks, [found[1] for found in _BLOCK.finditer(text)])
+    text += locked_beside(locks, _names_here(text) if locks else ())
     is_other = bool(pins) or (pins_torch(entries) and names_torch(settings))
     if is_other:
         say(f"  {_OTHER_TORCH}")
         text = _HASHES_OF_TORCH.sub(r"\1\n", text)
     versions = scratch / "versions.txt"
     versions.write_text(text, encoding="utf-8")
-    # A constraint's hash is checked in any case. That all have one can be asked for where each entry is pinned.
-    is_whole = not is_other and len(locks) == len(added) and all(map(_PIN.match, wanted))
+    # A constraint's hash is checked in any case. That all have one is asked for where each entry is pinned to a locked
+    # version; of a contradiction uv tells more without.
+    locked = {(_normal(found[1]), found[2]) for found in _BLOCK.finditer(text)}
+    pins_added = [_PIN.match(entry) for file in added for entry in file.pip]
+    is_whole = not is_other and len(locks) == len(added) and all(map(_PIN.match, entries))
+    is_whole = is_whole and all(pin and (_normal(pin[1]), pin[2].strip()) in locked for pin in pins_added)
     return [*words, "--constraint", str(versions), *(["--require-hashes"] if is_whole else [])]
 
 
@@ -147,6 +152,13 @@ def locked_beside(locks: Sequence[Path], names: Iterable[str]) -> str:
         there |= {_normal(match[1]) for match in blocks}
         text += "".join(match[0] for match in blocks)
     return text
+
+
+def _names_here(text: str) -> list[str]:
+    """Return the packages that the lock *text* has for this system."""
+    from packaging.markers import Marker  # noqa: PLC0415 - what installs an image has it
+
+    return [found[1] for found in _BLOCK.finditer(text) if not found[3] or Marker(found[3].strip()).evaluate()]
 
 
 def _normal(name: str) -> str:

@@ -92,6 +92,7 @@ EVERY = {
     "START_BY": "2026-02-02T02:40:00Z",
     "ADAPT": "1:10",
     "FOLLOWED": "last",
+    "LAUNCHER_VERSION": "0.0.9",
     "MIN_WORKERS": "1",
     "WORK_DIR": "oci://bucket@ns/work/",
     "CLUSTER_NAME": "mine",

@@ -250,6 +250,7 @@ def test_what_env_may_not_give() -> None:
         "OWN_NETWORK",
         "START_BY",
         "FOLLOWED",
+        "LAUNCHER_VERSION",
         "SESSION",
     } == DECIDED
     assert {name: FLAGS[name] for name in FLAG_ONLY} == {

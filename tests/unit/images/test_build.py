@@ -116,12 +116,15 @@ def test_a_proxy_is_passed_on_and_its_password_is_in_no_command(checkout: Checko
 
 def test_extra_environment_files_are_there_for_the_build_alone(checkout: Checkout, tmp_path: Path) -> None:
     """They are copied beside the Dockerfile, in their order, and removed, as is what a killed build has left."""
-    for name in ("b.yaml", "a.yaml"):
+    for name in ("b.yaml", "a.yaml", "a-lock.txt"):
         (tmp_path / name).write_text(name)
     (checkout.root / "dask" / "extra-env-9-old.yaml").touch()
     checkout.images(EXTRA_ENV=f"{tmp_path}/b.yaml '{tmp_path}/a.yaml'").build(["dask"])
     during = sorted(path.name for path in checkout.stub.glob("extra-env*"))
-    assert (during, [*checkout.root.rglob("extra-env*")]) == (["extra-env-1-b.yaml", "extra-env-2-a.yaml"], [])
+    assert (during, [*checkout.root.rglob("extra-env*")]) == (
+        ["extra-env-1-b.yaml", "extra-env-2-a-lock.txt", "extra-env-2-a.yaml"],
+        [],
+    )
     # In the image an environment file is read, which this becomes.
     (tmp_path / "requirements.txt").write_text("humanize  # numbers\n")
     checkout.images(EXTRA_ENV=f"{tmp_path}/requirements.txt").build(["dask"])

@@ -55,6 +55,52 @@ def test_what_is_added_gets_the_versions_that_are_locked(image: Image) -> None:
     assert image.packages == ["mine==3", "needy==1", "one==1", "two==1"]
 
 
+@pytest.mark.parametrize("is_right", [True, False])
+def test_what_is_added_with_a_lock_is_checked_too(image: Image, *, is_right: bool) -> None:
+    """As the files of sessions have one; of what the framework has, too, the framework's lock counts."""
+    wheel(image.wheels, "mine", "3", needs="one")
+    wheel(image.wheels, "mine", "4", needs="one")
+    added = image.file("mine==3", name="extra-env-1-my")
+    digest = (
+        hashlib.sha256((image.wheels / "mine-3-py3-none-any.whl").read_bytes()).hexdigest() if is_right else "0" * 64
+    )
+    lines = [f"mine==3 \\\n    --hash=sha256:{digest}\n", f"one==2 \\\n    --hash=sha256:{'0' * 64}\n"]
+    lock_beside(added).write_text(head(["mine==3"]) + "".join(lines))
+    if is_right:
+        image.install(*locked(image), added)
+        assert image.packages == ["mine==3", "needy==1", "one==1", "two==1"]
+    else:
+        with pytest.raises(BackendError, match="Hash mismatch for `mine==3`"):
+            image.install(*locked(image), added)
+
+
+def test_a_lock_for_other_systems_leaves_room(image: Image) -> None:
+    """What the framework has on Windows alone, something added may have here."""
+    wheel(image.wheels, "other", "1")
+    wheel(image.wheels, "mine", "3", needs="other")
+    added, files = image.file("mine==3", name="extra-env-1-my"), locked(image)
+    with lock_beside(files[1]).open("a") as lock:
+        lock.write(f"other==2 ; sys_platform == 'win32' \\\n    --hash=sha256:{'0' * 64}\n")
+    lines = []
+    for name in ("mine-3", "other-1"):
+        digest = hashlib.sha256((image.wheels / f"{name}-py3-none-any.whl").read_bytes()).hexdigest()
+        lines.append(f"{name.replace('-', '==')} \\\n    --hash=sha256:{digest}\n")
+    lock_beside(added).write_text(head(["mine==3"]) + "".join(lines))
+    image.install(*files, added)
+    assert image.packages == ["mine==3", "needy==1", "one==1", "other==1", "two==1"]
+
+
+def test_what_a_lock_of_something_added_lacks_is_not_installed(image: Image) -> None:
+    """All have a hash, or nothing is installed."""
+    wheel(image.wheels, "other", "1")
+    wheel(image.wheels, "mine", "3", needs="other")
+    added = image.file("mine==3", name="extra-env-1-my")
+    digest = hashlib.sha256((image.wheels / "mine-3-py3-none-any.whl").read_bytes()).hexdigest()
+    lock_beside(added).write_text(head(["mine==3"]) + f"mine==3 \\\n    --hash=sha256:{digest}\n")
+    with pytest.raises(BackendError, match="no trusted hash was provided for: `other`"):
+        image.install(*locked(image), added)
+
+
 def test_what_is_added_replaces_nothing_that_is_locked(image: Image) -> None:
     """Both are named, also where env.yaml knows nothing of the package."""
     wheel(image.wheels, "one", "1.5")

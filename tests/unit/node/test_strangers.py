@@ -8,6 +8,7 @@ import pytest
 from unit.fake_cluster import KEY, Gang, MakeNode, Node, messages
 from unit.fake_follower import Follower
 
+from oci_cluster import __version__
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import CERTIFICATE, STOP, config_file, exit_file, heartbeat_file
 
@@ -176,6 +177,21 @@ def test_who_starts_nodes_without_a_key_is_told_so(make: MakeNode, caplog: pytes
     assert node.run() == 0
     (said,) = messages(caplog, "LAUNCH_KEY")
     assert said.startswith("LAUNCH_KEY is not set: whoever can write to the WORK_DIR can command this node")
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.0.9", 1), (__version__, 0), ("", 0)])
+def test_a_launcher_of_another_version_is_named_once(
+    make: MakeNode, caplog: pytest.LogCaptureFixture, version: str, count: int
+) -> None:
+    """By main alone: all nodes have its image."""
+    node = make(LAUNCHER_VERSION=version)
+    node.child_ends(0, at=30)
+    assert node.run() == 0
+    told = (
+        f"the nodes run version {__version__} of the templates, the launcher is 0.0.9; where something goes wrong, "
+        "build the image anew: make build push"
+    )
+    assert messages(caplog, "version") == [told] * count
 
 
 def test_a_follower_goes_on_with_what_answers_it(make: MakeNode, caplog: pytest.LogCaptureFixture) -> None:
