@@ -33,19 +33,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_AUTH = ("ConfigProfile", "InstancePrincipal", "Kubeconfig", "ResourcePrincipal", "SessionToken", "Token")
-_ERRORS = (
-    *("BackendError", "ClusterError", "ClusterFailedError", "LostError", "NotPermittedError", "SettingsError"),
-    *("StoppedError", "StorageError", "TimedOutError", "UsageError"),
-)
-# Where each name is: nothing of it is imported before somebody uses it, as agents import this package, too.
-_PLACES = {
-    "Cluster": "api.cluster",
-    "Job": "api.cluster",
-    **dict.fromkeys(_AUTH, "api.auth"),
-    **dict.fromkeys(_ERRORS, "errors"),
-}
-
 __all__ = [  # noqa: RUF022 - what people look for first
     "Cluster",
     "Job",
@@ -66,6 +53,11 @@ __all__ = [  # noqa: RUF022 - what people look for first
     "TimedOutError",
     "UsageError",
 ]
+
+
+# Where each name is: nothing of it is imported before somebody uses it, as agents import this package, too.
+_PLACES = {name: "errors" if name.endswith("Error") else "api.auth" for name in __all__}
+_PLACES |= dict.fromkeys(("Cluster", "Job"), "api.cluster")
 
 
 def __getattr__(name: str) -> Any:

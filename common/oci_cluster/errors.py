@@ -31,7 +31,6 @@ class ClusterError(Exception):
     exit_code: int = ExitCode.BUG
 
     def __init__(self, message: str, *, exit_code: int | None = None) -> None:
-        """Keep *message*; *exit_code* replaces the class's own (a worker's code passed on, say)."""
         super().__init__(message)
         if exit_code is not None:
             self.exit_code = exit_code
@@ -100,7 +99,6 @@ class ClusterFailedError(ClusterError):
     """A cluster has ended, and not with success."""
 
     def __init__(self, message: str, *, exit_code: int, reason: str, node: str) -> None:
-        """Keep *message*, the cluster's *exit_code*, its *reason*, and the *node* that failed; empty: nobody knows."""
         super().__init__(message, exit_code=exit_code)
         self._reason = reason
         self.node = node

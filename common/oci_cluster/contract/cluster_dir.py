@@ -14,8 +14,7 @@ from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
 from oci_cluster.contract.values import is_at_main
 from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
-from oci_cluster.system.files import NoRegularFileError
-from oci_cluster.system.local_files import LocalFiles
+from oci_cluster.system.files import LocalFiles, NoRegularFileError
 
 if TYPE_CHECKING:
     from oci_cluster.contract.main_files import Ask

@@ -225,7 +225,10 @@ _OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY
 
 
 def open_source(text: str, ref: str, cwd: Path) -> dict[str, File]:
-    """Return the files of the version that *text* names."""
+    """Return the files of the version that *text* names.
+
+    Nothing of it is run, and only what a project needs of it is written.
+    """
     path = cwd / Path(text).expanduser()
     if not path.exists() and "#" in text:
         if ref:

@@ -196,7 +196,7 @@ class Engine:
 
     def talk(self, *words: str) -> subprocess.Popen[bytes]:
         """Start the command *words* with pipes on either side."""
-        return self._popen(words, *[subprocess.PIPE] * 3, bufsize=0)
+        return self._popen(words, stdin=subprocess.PIPE, bufsize=0)
 
     def _popen(
         self,

@@ -269,8 +269,8 @@ class Children:
 
 def _is_tracker(command: Sequence[str]) -> bool:
     """Return whether this is a resource tracker of Python's, which cleans up."""
-    # When all who have shared memory and semaphores are gone, it removes what they have left, and ends. Killed with them,
-    # it leaves that in /dev/shm until the machine is started again. It ignores TERM, too.
+    # When all who have shared memory and semaphores are gone, it removes what they have left, and ends. Killed with
+    # them, it leaves that in /dev/shm until the machine is started again. It ignores TERM, too.
     return any("multiprocessing.resource_tracker" in word for word in command)
 
 
@@ -305,8 +305,8 @@ def _maybe_marked(marks: Mapping[str, str]) -> list[int]:
 
 def _environ_of(path: Path, deadline: float) -> bytes:
     """Return the environment of the process whose folder of /proc is *path*."""
-    # One that is just being given its program has none for a moment: of 1500 on a busy machine 17 were seen so, for 22 ms at
-    # most. It is waited for; who has no environment at all is not.
+    # One that is just being given its program has none for a moment: of 1500 on a busy machine 17 were seen so, for
+    # 22 ms at most. It is waited for; who has no environment at all is not.
     while not (environ := (path / "environ").read_bytes()) and time.monotonic() < deadline:
         # Fields 23 and 51 of proc(5): its memory, which the kernel's own have not, and where its environment ends.
         fields = (path / "stat").read_text().rpartition(")")[2].split()

@@ -189,7 +189,7 @@ def look_for_keys(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def key_in(text: bytes) -> str:
-    """Return what *text* holds that looks like a key; empty where there is none."""
+    """Return what *text* holds that looks like a key: for a warning, not for a proof."""
     if all(line.search(text) for line in _OCI_CONFIG):
         return "a configuration of OCI"
     return next((what for what, key in _KEYS if key.search(text)), "")

@@ -22,7 +22,7 @@ from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.errors import StorageError
 from oci_cluster.launcher import cli
 from oci_cluster.launcher.asked import Asked
-from oci_cluster.system import local_files
+from oci_cluster.system import files
 
 
 @pytest.fixture
@@ -37,14 +37,14 @@ def silence() -> Iterator[threading.Event]:
 def stuck(silence: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the files of this machine below a folder ``stuck`` never answer."""
 
-    usual = local_files.read_regular
+    usual = files.read_regular
 
     def read(path: str, start: int = 0, end: int | None = None) -> bytes:
         if "/stuck/" in path:
             silence.wait(240)
         return usual(path, start, end)
 
-    monkeypatch.setattr(local_files, "read_regular", read)
+    monkeypatch.setattr(files, "read_regular", read)
 
 
 def stuck_cluster(door: Door, name: str = "stuck", launch_id: str = "aa" * 4) -> None:

@@ -151,7 +151,7 @@ def test_a_work_dir_that_does_not_answer_ends_nothing(run: Run, monkeypatch: pyt
     def fail(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("oci_cluster.system.local_files.LocalFiles.cat_file", fail)
+    monkeypatch.setattr("oci_cluster.system.files.LocalFiles.cat_file", fail)
     code = run.follow(nothing, lambda: run.end(7, 0, 7))
     assert (code, run.said) == (
         7,

@@ -26,7 +26,7 @@ import os, sys
 from pathlib import Path
 from oci_cluster.node import start
 from oci_cluster.contract.settings import read_settings
-from oci_cluster.system.local_files import LocalFiles
+from oci_cluster.system.files import LocalFiles
 
 def held_up(call):
     def held_up_call(*arguments, **options):
