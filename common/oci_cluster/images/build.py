@@ -48,13 +48,8 @@ def run(
 ) -> int:
     """Build, push, pull back or measure images; return the exit code.
 
-    Args:
-        action: One of `ACTIONS`.
-        frameworks: Whose images. Without any: to build and push all that have a Dockerfile, else what there is.
-        to_push: Check also what a push will need.
-        environ: The environment: choices, the engine's own settings, proxies, pip's settings.
-        root: The checkout, which is the context of every build.
-        say: Shows a line of progress.
+    Without *frameworks*, all that have a Dockerfile are built and pushed, else those that there are. A build that is
+    *to_push* checks also what a push will need. The checkout *root* is the context of every build.
     """
     if action not in ACTIONS:
         msg = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got '{action or 'nothing'}'"
@@ -115,10 +110,7 @@ def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build:
 
 
 def build(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
-    """Build the images of *frameworks*, at the same time; record each, with its packages.
-
-    All that the engine says is in ``.images/<framework>.log``.
-    """
+    """Build the images of *frameworks* at once; record each, with its packages."""
     records.records_dir(client.root).mkdir(exist_ok=True)
     arguments = _build_arguments(choices, client.root)
     with secrets_dir(client.environ, client.say) as secrets:

@@ -1,4 +1,4 @@
-"""The Python environment of an image: ``common/install-env.sh`` runs this while the image is built.
+"""The Python environment of an image: ``common/install-env.sh`` runs this in builds.
 
 It is a program of its own and no verb: that a change elsewhere in the package does not have an image's packages
 installed again, the build is given this file and those that it imports, no others.

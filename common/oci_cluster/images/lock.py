@@ -1,8 +1,6 @@
 """Writes locks: ``python -m oci_cluster.images.lock UV FOLDER|FILE...``, for ``make lock``.
 
-Of a framework's folder, and of a file that lists what is added to one's packages.
-
-One lock of each suits all systems and Pythons that the framework has wheels for: uv writes markers into it.
+One lock suits all systems and Pythons that the framework has wheels for: uv writes markers into it.
 """
 
 from __future__ import annotations

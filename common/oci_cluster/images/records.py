@@ -47,10 +47,7 @@ def of_built(framework: str, root: Path) -> dict[str, str]:
 
 
 def platform_of(record: Mapping[str, str]) -> str:
-    """Return what the image of *record* runs on, such as ``linux/amd64``.
-
-    Empty where that is not known: earlier versions of ``make build`` did not write it.
-    """
+    """Return the platform of an image, as ``linux/amd64``; older records have none."""
     found = record.get("platform")
     return found if isinstance(found, str) and _PLATFORM.fullmatch(found) else ""
 

@@ -77,10 +77,7 @@ class Conversion:
         return {name: other for name, other in fields.items() if name in known}
 
     def set(self, name: str, text: str, found: Field) -> None:
-        """Take the field as the setting *name*, if its value can be one.
-
-        A field that is given twice is as in ADS: the later one wins.
-        """
+        """Take the field as the setting *name*, if it can be one; the later wins."""
         if not text:
             return
         problem = _why_not_set(name, text)

@@ -79,14 +79,7 @@ def pack_code(source: Path, paths: Sequence[Path], target: Path) -> str:
 
 
 def pack_file(name: str, content: bytes, *, mode: int, modified_s: int) -> bytes:
-    """Return a tar file that holds one file.
-
-    Args:
-        name: Its name, with the folders that are to be made.
-        content: What it holds.
-        mode: Its permissions. Its owner is root.
-        modified_s: When it was written, Unix seconds.
-    """
+    """Return a tar with one file of root's, of *mode*, written *modified_s* after 1970."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         entry = tarfile.TarInfo(name)
@@ -124,16 +117,8 @@ def read_files(
 ) -> dict[str, bytes]:
     """Return the plain files right below the one folder of an archive.
 
-    Args:
-        stream: The archive, not compressed; read once, from where it stands.
-        names: What the whole name of a file that is returned looks like.
-        max_file_bytes: A longer file is cut off after one byte more, so that its reader sees that it is too long.
-        max_bytes: Most that all files may have together, whether wanted or not.
-        max_files: Most files that may be wanted.
-
-    Raises:
-        ArchiveError: it is broken.
-        ArchiveTooLargeError: there is more than *max_bytes* or *max_files* allow.
+    A file longer than *max_file_bytes* is cut off after one byte more, so that its reader sees that it is too long.
+    *max_bytes* bounds all files together, wanted or not, *max_files* those whose *names* are wanted.
     """
     files: dict[str, bytes] = {}
     total = 0

@@ -1,4 +1,4 @@
-"""Files of a user's folder that go to the nodes, and names that leave this machine in no archive and no image.
+"""Files of a user's folder that go to nodes; names that go nowhere.
 
 pathspec turns the lines of ignore files into regular expressions. What is walked is the folder, not git's index: it
 need not be in a repository, and git need not be there. The ignore files are those of the folder and of the folders in

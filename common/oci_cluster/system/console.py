@@ -53,10 +53,7 @@ class OutputError(ClusterError):
 
 
 class CheckedStdout(io.TextIOWrapper):
-    """Stdout with errors of its own: code below `print` may meet another full disk.
-
-    A reader that has gone is still a BrokenPipeError.
-    """
+    """Stdout with errors of its own: code below `print` may meet another full disk."""
 
     def write(self, text: str, /) -> int:
         """Write *text*."""

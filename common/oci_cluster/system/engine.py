@@ -25,11 +25,7 @@ _ABSENT = ("no such", "could not find the file", "not found", "does not exist")
 
 
 class EngineError(BackendError):
-    """The engine refused, or did not answer.
-
-    Attributes:
-        said: What its client has printed, for the few answers that callers must tell apart.
-    """
+    """The engine refused, or did not answer; its client has *said* so."""
 
     def __init__(self, message: str, said: str = "") -> None:
         super().__init__(message)
@@ -66,7 +62,7 @@ class Engine:
         return "podman" in Path(self.program).name
 
     def call(self, *words: str, stdin: bytes = b"", timeout_s: float | None = _TIMEOUT_S) -> str:
-        """Run the engine's command *words* and return what it prints."""
+        """Run the engine's command *words* and return what it prints; None waits for ever."""
         try:
             # In a session of its own: a Ctrl-C in the terminal is for the launcher, which ends the cluster in order.
             done = subprocess.run(  # noqa: S603 - an argument list, no shell

@@ -1,4 +1,4 @@
-"""Environment files and requirements files: lists of packages, and their locks with versions and hashes.
+"""Lists of packages in environment files and requirements files, and their locks.
 
 ``make lock`` writes a lock beside ``env.yaml``. It counts for exactly the ``pip:`` lists that it was made of, on every
 system and Python: a list that was changed is resolved anew, and nothing of it is checked.
@@ -190,10 +190,7 @@ def names_torch(settings: Mapping[str, str]) -> bool:
 
 
 def entries_of(path: Path) -> list[str]:
-    """Return the requirements and options of *path* and files that it names.
-
-    Hashes are left out: what is installed beside them has none.
-    """
+    """Return the entries of *path* and files that it names, without hashes."""
     return list(_entries(path, ()))
 
 

@@ -26,11 +26,7 @@ class NoRegularFileError(OSError):
 
 
 def read_regular(path: str | Path, start: int = 0, end: int | None = None) -> bytes:
-    """Return the bytes of a regular file from *start* to *end*.
-
-    Raises:
-        NoRegularFileError: it is none. Of a pipe, to open it would wait for who writes; a device has no end.
-    """
+    """Return the bytes of a regular file from *start* to *end*; pipes would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -56,17 +52,8 @@ def read_kept(path: Path) -> bytes:
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
-    """Replace the file *path*: readers see the old content or the new.
-
-    Args:
-        path: In a directory that exists.
-        content: Text is written as UTF-8; what the file system's names could not decode comes back as it was.
-        mode: Private unless said otherwise: certificates and arguments are nobody else's business.
-
-    Raises:
-        OSError: it cannot be written; the old file is as it was.
-    """
-    # The random part keeps two writers apart.
+    """Replace the private file *path*: readers see the old content or the new."""
+    # The random part keeps two writers apart. What the file system's names could not decode comes back as it was.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

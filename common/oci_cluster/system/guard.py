@@ -13,7 +13,7 @@ _DISMISSED = b"."
 
 
 class ProcessGuard:
-    """Runs Python's source *program*, which calls :func:`wait`, as leader of a process group.
+    """Runs Python's source *program*, which calls :func:`wait`, as a group's leader.
 
     KILL and a crash leave a process no time. The kernel closes its end of a pipe all the same.
     """

@@ -91,16 +91,8 @@ class Signals:
     """Notes TERM, INT and HUP; any signal, CHLD and USR1 included, ends a wait."""
 
     def __init__(self, *, children: bool = True, outlives_terminal: bool = False) -> None:
-        """Take over the process's handlers; one object per process.
-
-        Args:
-            children: Whether CHLD ends a wait.
-            outlives_terminal: Whether HUP stays ignored where it is: whoever has typed ``nohup`` closes the terminal,
-                and wants this to go on. Where a script of ours has started it, that passes HUP on as TERM.
-
-        Raises:
-            KeyboardInterrupt: a signal came before, and what it raised was lost.
-        """
+        # Who has typed `nohup` closes the terminal, and wants this to go on: what outlives a terminal ignores HUP where
+        # that is ignored. Where a script of ours has started it, that passes HUP on as TERM.
         self.received: int | None = None
         self._reader, writer = os.pipe()
         os.set_blocking(writer, False)
@@ -321,10 +313,7 @@ def sweep_marked(marks: Mapping[str, str]) -> int:
 
     A launch id is random and in the environment of all that a node starts, so this finds what left its process group
     and session too, and nothing else. Some programs write a title over their environment: they are found by who has
-    started them.
-
-    Returns:
-        How many there were.
+    started them. Return how many there were.
     """
     own = {os.getpid(), os.getppid()}
     if not (pids := [pid for pid in _maybe_marked(marks) if pid not in own]):

@@ -1,4 +1,4 @@
-"""Python environments of a checkout: the launcher's, the frameworks', and packages that launches add.
+"""Python environments of launcher and frameworks, and packages that launches add.
 
 Imports the standard library only: the first launch makes the rest with it.
 """
@@ -63,10 +63,7 @@ def tools_python(root: Path) -> Path:
 
 
 def uv_of(root: Path, say: Say) -> Path:
-    """Return uv: the one on PATH where it is new enough, else that of ``.venv``.
-
-    The latter is installed by pip, by its hash.
-    """
+    """Return uv: a new enough one of PATH, or that of ``.venv``, by its hash."""
     own = own_venv(root) / "bin" / "uv"
     for found in filter(None, (shutil.which("uv"), shutil.which(own))):
         if _version(found) >= _OLDEST_UV:

@@ -61,10 +61,7 @@ class Screen:
         return wrapped or [text]
 
     def short(self, text: str, width: int) -> str:
-        """Return *text* in *width* characters: sentences lose their end, names their middle.
-
-        Names that belong together have the same beginning.
-        """
+        """Return *text* in *width* characters: sentences lose their end, names their middle."""
         if len(text) <= width:
             return text
         room = width - len(self.mark)
