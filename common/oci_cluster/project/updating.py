@@ -186,8 +186,8 @@ def merge(base: File | None, ours: File | None, theirs: File | None) -> Merged:
     """Return the merge of *base*, which came, the project's *ours*, and the newer *theirs*.
 
     None is no file. Nothing of the project's own is ever given up: what cannot be brought together is in the file with
-    marks, or as a second file beside it. Lines are merged by ``git merge-file``, which needs no repository. Their ends and
-    the executable bit are merged apart: a checkout on Windows has other ends in every line, and edited none.
+    marks, or as a second file beside it. Lines are merged by ``git merge-file``, which needs no repository. Their ends
+    and the executable bit are merged apart: a checkout on Windows has other ends in every line, and edited none.
     """
     if same(ours, theirs) or same(base, theirs):
         return Merged(ours)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from unit.launcher.fake_checkout import Checkout, refusal
 
+from oci_cluster import __version__
 from oci_cluster.contract.cluster import Limits
 from oci_cluster.errors import SettingsError
 
@@ -36,6 +37,7 @@ def test_a_plan_holds_all_that_will_be_launched(checkout: Checkout) -> None:
             "FRAMEWORK": "dask",
             "LAUNCH_ID": "1f2e3d4c",
             "LAUNCH_KEY": "1f2e3d4c" * 8,
+            "LAUNCHER_VERSION": __version__,
             "CLUSTER_ID": "dask-1f2e-1f2e3d4c",
             "CLUSTER_NAME": "dask-1f2e",
             "WORKER_COUNT": "2",
