@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.text import printable
 
@@ -57,9 +59,6 @@ def read_yaml(path: Path) -> Field:
 
     No object is made of what stands in it: tags are not looked at.
     """
-    # The launcher's own environment has it: who has only Python gets that first.
-    import yaml  # noqa: PLC0415
-
     try:
         with path.open("rb") as file:
             body = file.read(_MOST_BYTES + 1)
@@ -89,8 +88,6 @@ class _Reader:
 
     def field(self, node: Any, path: str, depth: int) -> Field:
         """Return the *node* of the parser, which is called *path*."""
-        import yaml  # noqa: PLC0415 - see read_yaml
-
         line = self._count_one(node, depth)
         if isinstance(node, yaml.MappingNode):
             return Field(path, line, self._fields(node, path, depth))
@@ -110,8 +107,6 @@ class _Reader:
         return line
 
     def _fields(self, node: Any, path: str, depth: int) -> dict[str, Field]:
-        import yaml  # noqa: PLC0415 - see read_yaml
-
         merged: dict[str, Field] = {}
         own: dict[str, Field | None] = {}
         for key, value in node.value:
@@ -131,8 +126,6 @@ class _Reader:
 
     def _merged(self, node: Any, path: str, depth: int) -> dict[str, Field]:
         """Return the fields of a mapping, or of several of which the first wins."""
-        import yaml  # noqa: PLC0415 - see read_yaml
-
         line = self._count_one(node, depth)
         if isinstance(node, yaml.MappingNode):
             return self._fields(node, path, depth)

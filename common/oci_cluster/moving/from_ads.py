@@ -23,6 +23,8 @@ from oci_cluster.system.text import printable
 
 PARTLY = 3
 """The exit code where a field has no counterpart, or is not known."""
+# Of a `config.ini`.
+_MOST_BYTES = 20_000
 
 
 @dataclass(frozen=True)
@@ -45,19 +47,29 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
     folder = asked.output or root
     if not folder.is_dir():
         raise UsageError(f"--output {folder} is not a folder; name a checkout, or a project with scripts/launch.sh")
-    found = convert(asked)
-    _tell(found, asked.yaml.name, say)
-    file = config_file(folder, found.settings, printable(asked.yaml.name, 100), is_merged=asked.merge)
-    for name in file.kept:
-        say(f"{file.path.name} keeps its own {name}; {asked.yaml.name} has {found.settings[name]}")
-    launch = command(found, _launch_script(folder))
+    found, source = convert(asked), asked.yaml.name
+    _tell(found, source, say)
+    path = folder / "config.env"
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from error
+    there = read_settings_file(path) if before is not None and asked.merge else {}
+    for name, text in found.settings.items():
+        if there.get(name, text) != text:
+            say(f"{path.name} keeps its own {name}; {source} has {text}")
+    after = _merged(before if asked.merge else None, there, found.settings, printable(source, 100))
+    # As its user calls it from where he is.
+    launch = (
+        "./scripts/launch.sh" if folder.resolve() == Path.cwd().resolve() else str(folder / "scripts" / "launch.sh")
+    )
     if asked.dry_run:
-        show(file.after)
+        show(after)
     else:
-        _write(file, asked, say)
-    if file.before is None and "REGISTRY" in found.settings:
+        _write(path, before, after, asked, say)
+    if before is None and "REGISTRY" in found.settings:
         say(f"before the first launch, in {folder}: make build-{found.framework} push-{found.framework}")
-    show(launch)
+    show(command(found, launch))
     return ExitCode.OK if found.is_whole else PARTLY
 
 
@@ -78,10 +90,10 @@ def convert(asked: Asked) -> Conversion:
         raise SettingsError(f"{asked.yaml.name} has no spec.cluster; give the YAML of ads opctl run")
     if "infrastructure" in parts:
         convert_infrastructure(found, parts["infrastructure"])
-    built = build_choices(asked.yaml.parent)
-    convert_cluster(found, parts["cluster"], _display_name(parts.get("infrastructure")), built.registry)
+    built = _build_choices(asked.yaml.parent)
+    convert_cluster(found, parts["cluster"], _display_name(parts.get("infrastructure")), built.get("registry", ""))
     if "runtime" in parts:
-        folder = Path(asked.code).expanduser() if asked.code else asked.yaml.parent / built.source_folder
+        folder = Path(asked.code).expanduser() if asked.code else asked.yaml.parent / built.get("source_folder", "")
         convert_runtime(found, parts["runtime"], Path(os.path.abspath(folder)))  # noqa: PTH100 - links stay
     else:
         found.lose(parts["cluster"], "there is no spec.runtime: without a script, the framework's example is launched")
@@ -104,80 +116,16 @@ def _tell(found: Conversion, source: str, say: Say) -> None:
         say(f"fields to look at before the launch: {count}, see '{Kind.LOST.value}' and '{Kind.UNKNOWN.value}' above")
 
 
-def _write(file: ConfigFile, asked: Asked, say: Say) -> None:
-    if not file.is_changed:
-        say(f"{file.path} has all of it already, and is as it was")
-        return
-    if file.before is not None and not (asked.merge or asked.force):
-        say(f"what would change in {file.path}:\n{file.difference()}")
-        raise SettingsError(
-            f"{file.path} is there, and stays as it is; --merge adds what it lacks, --force replaces it by these lines"
-        )
-    if file.before is not None:
-        say(f"changed in {file.path}:\n{file.difference()}")
-    file.write()
-    say(f"{file.path} written")
-
-
-def _launch_script(folder: Path) -> str:
-    """Return how launch.sh of *folder* is called from where its user is."""
-    return "./scripts/launch.sh" if folder.resolve() == Path.cwd().resolve() else str(folder / "scripts" / "launch.sh")
-
-
-NAME = "config.env"
-# Nothing in it is a secret, and colleagues with other accounts may read it.
-_MODE = 0o644
-
-
-@dataclass(frozen=True)
-class ConfigFile:
-    """A file of settings: as it is, and as it would be."""
-
-    path: Path
-    before: str | None
-    """None: there is none."""
-    after: str
-    kept: tuple[str, ...] = ()
-    """Settings that have another value there, which stays."""
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether there is anything to write."""
-        return self.before != self.after
-
-    def difference(self) -> str:
-        """Return what would change, as `diff -u` shows it."""
-        before = (self.before or "").splitlines()
-        lines = difflib.unified_diff(before, self.after.splitlines(), self.path.name, "as it would be", lineterm="")
-        return "\n".join(lines)
-
-    def write(self) -> None:
-        """Write it whole."""
-        try:
-            write_whole(self.path.resolve(), self.after, mode=_MODE)
-        except OSError as error:
-            raise NotPermittedError(
-                f"{self.path} cannot be written: {error.strerror}; allow it, or name another folder with --output"
-            ) from error
-
-
-def config_file(folder: Path, settings: Mapping[str, str], source: str, *, is_merged: bool) -> ConfigFile:
-    """Return the file of settings in *folder* as it would be with *settings*."""
-    path = folder / NAME
-    try:
-        before = path.read_text(encoding="utf-8") if path.exists() else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}") from error
-    if before is None or not is_merged:
-        return ConfigFile(path, before, _text(settings, f"Made of {source} by from-ads.sh"))
-    there = read_settings_file(path)
+def _merged(before: str | None, there: Mapping[str, str], settings: Mapping[str, str], source: str) -> str:
+    """Return a `config.env` of *settings*; where one was *before*, that with those that are not *there*."""
+    if before is None:
+        return _text(settings, f"Made of {source} by from-ads.sh")
     lacking = {name: text for name, text in settings.items() if name not in there}
-    kept = tuple(name for name, text in settings.items() if there.get(name, text) != text)
     if not lacking:
-        return ConfigFile(path, before, before, kept)
+        return before
     start = before if before.endswith("\n") or not before else f"{before}\n"
     blank = "\n" if start else ""
-    return ConfigFile(path, before, f"{start}{blank}{_text(lacking, f'Added of {source} by from-ads.sh')}", kept)
+    return f"{start}{blank}{_text(lacking, f'Added of {source} by from-ads.sh')}"
 
 
 def _text(settings: Mapping[str, str], title: str) -> str:
@@ -192,27 +140,37 @@ def _text(settings: Mapping[str, str], title: str) -> str:
     return "\n".join([*lines, ""])
 
 
-_NAME = "config.ini"
-_MOST_BYTES = 20_000
+def _write(path: Path, before: str | None, after: str, asked: Asked, say: Say) -> None:
+    if before == after:
+        say(f"{path} has all of it already, and is as it was")
+        return
+    if before is not None:
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), path.name, "as it would be", lineterm="")
+        is_wanted, difference = asked.merge or asked.force, "\n".join(lines)
+        say(f"{'changed' if is_wanted else 'what would change'} in {path}:\n{difference}")
+        if not is_wanted:
+            raise SettingsError(
+                f"{path} is there, and stays as it is; --merge adds what it lacks, --force replaces it by these lines"
+            )
+    try:
+        # Nothing in it is a secret, and colleagues with other accounts may read it.
+        write_whole(path.resolve(), after, mode=0o644)
+    except OSError as error:
+        raise NotPermittedError(
+            f"{path} cannot be written: {error.strerror}; allow it, or name another folder with --output"
+        ) from error
+    say(f"{path} written")
 
 
-@dataclass(frozen=True)
-class BuildChoices:
-    """Values of ADS's `config.ini`; empty where it has none."""
+def _build_choices(folder: Path) -> dict[str, str]:
+    """Return what `config.ini` of ADS's `build-image` says in *folder*; nothing where it is none.
 
-    registry: str = ""
-    """The image without its tag, which `image: "@image"` stands for."""
-    source_folder: str = ""
-    """The folder of the code, relative to that of the file."""
-
-
-def build_choices(folder: Path) -> BuildChoices:
-    """Return what `config.ini` of ADS's `build-image` says in *folder*."""
+    ``registry`` is the image without its tag, which `image: "@image"` means; ``source_folder`` is that of the code.
+    """
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
-        with (folder / _NAME).open(encoding="utf-8") as file:
+        with (folder / "config.ini").open(encoding="utf-8") as file:
             parser.read_string(file.read(_MOST_BYTES))
     except (OSError, UnicodeDecodeError, configparser.Error):
-        return BuildChoices()
-    found = {name: value.strip() for section in parser.values() for name, value in section.items() if value}
-    return BuildChoices(found.get("registry", ""), found.get("source_folder", ""))
+        return {}
+    return {name: value.strip() for section in parser.values() for name, value in section.items() if value}
