@@ -29,8 +29,8 @@ ELSEWHERE = "images/install.py"  # runs in the build of an image, which has a li
 SERVED = {
     "": (),
     "dask": ("api/dask.py",),
-    "oci": ("backends/oci/", "system/code_files.py"),
-    "kubernetes": ("backends/kubernetes/", "system/code_files.py"),
+    "oci": ("backends/oci/",),
+    "kubernetes": ("backends/kubernetes/",),
 }
 # Imports every module; with a backend's extra, finds what they import later, too.
 LOOK = """

@@ -316,7 +316,7 @@ def with_packages(
         uv = Uv(uv_of(root, say), say, torch=torch, UV_INDEX_STRATEGY="unsafe-best-match")
         shutil.rmtree(directory, ignore_errors=True)
         try:
-            _make_layer(uv, directory, base)
+            make_layer(uv, directory, base)
             _install_beside(uv, directory, framework, wanted, locks)
             _check_torch(directory, framework, torch)
             stamp.touch()
@@ -328,7 +328,7 @@ def with_packages(
     return python
 
 
-def _make_layer(uv: Uv, directory: Path, base: Path) -> None:
+def make_layer(uv: Uv, directory: Path, base: Path) -> None:
     """Make an environment that sees that of *base*, and has its programs."""
     uv.venv(directory, base)
     (_packages(directory) / "_framework.pth").write_text(_SEES.format(str(_packages(base.parents[1]))))
