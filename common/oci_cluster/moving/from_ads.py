@@ -55,9 +55,10 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from error
     there = read_settings_file(path) if before is not None and asked.merge else {}
-    for name, text in found.settings.items():
-        if there.get(name, text) != text:
-            say(f"{path.name} keeps its own {name}; {source} has {text}")
+    # The environment wins over config.env: so the printed launch is that of this YAML, whatever is there.
+    differing = {name: text for name, text in found.settings.items() if there.get(name, text) != text}
+    for name, text in differing.items():
+        say(f"{path.name} keeps its own {name}; the launch below has {text}, as {source}")
     after = _merged(before if asked.merge else None, there, found.settings, printable(source, 100))
     # As its user calls it from where he is.
     launch = (
@@ -69,7 +70,7 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
         _write(path, before, after, asked, say)
     if before is None and "REGISTRY" in found.settings:
         say(f"before the first launch, in {folder}: make build-{found.framework} push-{found.framework}")
-    show(command(found, launch))
+    show(" ".join([*(f"{name}={shlex.quote(text)}" for name, text in differing.items()), command(found, launch)]))
     return ExitCode.OK if found.is_whole else PARTLY
 
 
@@ -142,7 +143,7 @@ def _text(settings: Mapping[str, str], title: str) -> str:
 
 def _write(path: Path, before: str | None, after: str, asked: Asked, say: Say) -> None:
     if before == after:
-        say(f"{path} has all of it already, and is as it was")
+        say(f"{path} is as it was")
         return
     if before is not None:
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), path.name, "as it would be", lineterm="")

@@ -45,7 +45,7 @@ def test_settings_are_written_and_the_command_printed(root: Path, monkeypatch: p
     before = (root / "config.env").stat().st_mtime_ns
     again = run(root, Asked(path, "local"))
     assert again[1] == "./scripts/launch.sh dask 2 --name x"
-    assert f"{root}/config.env has all of it already" in again[2]
+    assert f"{root}/config.env is as it was" in again[2]
     assert (root / "config.env").stat().st_mtime_ns == before
 
 
@@ -57,6 +57,17 @@ def test_a_field_without_counterpart_has_a_code_of_its_own(root: Path) -> None:
     assert "no counterpart: train.yaml:15: spec.cluster.spec.worker.config.env[0]: A: all nodes" in said
     assert "fields to look at before the launch: 2" in said
     assert (root / "config.env").is_file()
+
+
+def test_a_second_yaml_prints_its_own_launch(root: Path) -> None:
+    """What it has and config.env keeps as it was stands before the command: the environment wins."""
+    run(root, Asked(write(root.parent, infrastructure="shapeName: VM.Standard.E4.Flex", runtime="args: [a]"), "oci"))
+    second = write(root.parent, infrastructure="shapeName: VM.GPU2.1", runtime="args: ['b c']")
+    _, out, said = run(root, Asked(second, "oci", merge=True))
+    assert "config.env keeps its own SHAPE; the launch below has VM.GPU2.1, as train.yaml" in said
+    launch = shlex.split(out.splitlines()[-1])
+    assert {"SHAPE=VM.GPU2.1", 'ARGS=["b c"]'} == {word for word in launch if "=" in word}
+    assert read_settings_file(root / "config.env")["SHAPE"] == "VM.Standard.E4.Flex"
 
 
 def test_what_stands_in_the_yaml_moves_no_terminal(root: Path) -> None:
@@ -86,8 +97,9 @@ def test_a_file_that_is_there_stays(root: Path) -> None:
     assert out.startswith(f"{own}\n\n# Added of train.yaml by from-ads.sh")
     assert config.read_text() == own
 
-    _, _, said = run(root, Asked(path, "oci", merge=True))
-    assert "config.env keeps its own BACKEND; train.yaml has oci" in said
+    _, out, said = run(root, Asked(path, "oci", merge=True))
+    assert "config.env keeps its own BACKEND; the launch below has oci, as train.yaml" in said
+    assert out.startswith("BACKEND=oci ")
     assert "+ENTRY_POINT=train.py" in said
     assert read_settings_file(config).items() >= {"BACKEND": "docker", "TTL": "3d", "ENTRY_POINT": "train.py"}.items()
     merged = config.read_text()
@@ -95,7 +107,8 @@ def test_a_file_that_is_there_stays(root: Path) -> None:
     run(root, Asked(path, "oci", merge=True))
     assert config.read_text() == merged
 
-    run(root, Asked(path, "oci", force=True))
+    _, out, _ = run(root, Asked(path, "oci", force=True))
+    assert "BACKEND=" not in out.splitlines()[-1]
     assert read_settings_file(config)["BACKEND"] == "oci"
     assert "TTL" not in read_settings_file(config)
 
