@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 import sys
 from pathlib import Path
 
 import pytest
-from harness import Project, wait_until
+from harness import PATIENCE_S, Project, wait_until
 from oci_cloud import Cloud
 from planted import ARGUMENT, FILES, REASON, VARIABLES, Planted, Watch, shown_of
 
@@ -82,6 +83,33 @@ def test_a_cluster_of_this_machine_tells_nobody(project: Project, planted: Plant
     ]
     assert set(VARIABLES) <= set().union(*of_nodes)
     assert set().union(*watch.environments.values()) <= set(environ), watch.environments
+
+
+def test_a_secret_of_oci_vault_is_the_scripts_alone(cloud: Cloud) -> None:
+    """The Job has its OCID; a node reads the value, and tells it the start script and what that starts."""
+    planted = Planted()
+    planted.words.clear()
+    planted.add("VAULT", "the word that only the vault has")
+    ocid = cloud.service.secret(planted.words["VAULT"])
+    script = (
+        "import hashlib, os, sys\nword = os.environ['MY_TOKEN']\n"
+        "print('digest', hashlib.sha256(word.encode()).hexdigest(), flush=True)\nraise SystemExit(3)\n"
+    )
+    with Watch(planted) as watch:
+        launch = cloud.launch_plain(1, script, "--name", "mine", "--env", f"VAULT_SECRETS=MY_TOKEN={ocid}")
+        assert launch.wait(PATIENCE_S) == 3
+    digest = hashlib.sha256(planted.words["VAULT"].encode()).hexdigest()
+    assert f"digest {digest}" in launch.out
+    assert {call["principal"].partition(":")[0] for call in cloud.service.calls("get_secret_bundle")} == {"resource"}
+    assert ocid in json.dumps([*cloud.service.jobs(), *cloud.service.job_runs()])
+    told = json.dumps([*cloud.service.jobs(), *cloud.service.job_runs(), *cloud.service.calls()])
+    told += shown_of(cloud.project, "mine", **cloud.environ) + launch.err + launch.out
+    assert planted.in_text(told) == set()
+    project = cloud.project
+    places = [project.path, project.scratch, project.code, project.temporary, cloud.service.directory]
+    assert planted.in_files(places, []) == {}
+    assert watch.command_lines == {}
+    assert set(watch.environments) <= {"start-master.sh", "start-worker.sh", "entry.py", "sleep"}, watch.environments
 
 
 def test_a_launch_on_oci_sends_none(cloud: Cloud, planted: Planted) -> None:

@@ -104,6 +104,10 @@ class Service:
         answer = self._ask("POST", "resource_principal", {"kind": kind, "compartment": compartment})
         return {**self.environ, **json.loads(answer)}
 
+    def secret(self, content: str) -> str:
+        """Put a secret into the tenancy's vault, and return its OCID."""
+        return str(json.loads(self._ask("POST", "secret", {"content": content})))
+
     def denials(self) -> list[dict[str, str]]:
         """Return what policies have not allowed, in a tenancy that began empty: who, operation, permission."""
         found: list[dict[str, str]] = json.loads(self._ask("GET", "denials"))

@@ -79,6 +79,7 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "resource-availability": ("RESOURCE_AVAILABILITY_INSPECT", "RESOURCE_AVAILABILITY_READ", "", ""),
     "compute-capacity-reports": ("", "", "", "COMPUTE_CAPACITY_REPORT_CREATE"),
     "compute-capacity-reservations": ("", "CAPACITY_RESERVATION_READ", "", "CAPACITY_RESERVATION_CREATE"),
+    "secret-bundles": ("SECRET_BUNDLE_INSPECT", "SECRET_BUNDLE_READ", "", ""),
     "metrics": ("METRIC_INSPECT", "METRIC_READ", "METRIC_WRITE", ""),
 }
 FAMILIES: Mapping[str, Sequence[str]] = {
@@ -280,6 +281,7 @@ OPERATIONS: Mapping[str, Sequence[tuple[str, str]]] = {
         ("limits", _LIMITS),
         ("compute", _COMPUTE),
         ("registry", {"get_token": ""}),
+        ("secrets", {"get_secret_bundle": "SECRET_BUNDLE_READ secret"}),
         ("logging_ingestion", {"put_logs": "LOG_CONTENT_PUSH log"}),
     )
     for operation, needs in operations.items()

@@ -36,6 +36,7 @@ from oci_service.router import Router
 from oci_service.runs import Runner
 from oci_service.signatures import Keys, new_key, write_key
 from oci_service.tenancy import Tenancy
+from oci_service.vault import Vault
 
 NAMESPACE = "stand-in"
 BUCKET = "clusters"
@@ -48,7 +49,7 @@ _KEPT_HEADERS = {
     "content-md5",
     "user-agent",
 }
-# What a job's resource principal may do besides reading itself: use objects, and write and search logs.
+# What a job's resource principal may do besides reading itself: use objects, write and search logs, read secrets.
 _OF_RUNS = (
     "object_storage.*object*",
     "object_storage.*multipart*",
@@ -57,6 +58,7 @@ _OF_RUNS = (
     "object_storage.get_namespace*",
     "logging*.put_logs",
     "logging*.search_logs",
+    "secrets.get_secret_bundle",
 )
 _NOT_OF_RUNS = {"object_storage.create_bucket", "object_storage.delete_bucket"}
 
@@ -79,6 +81,7 @@ class Service:
         self.tenancy.identity.add_key = partial(self.keys.add_user, self.tenancy.id)
         check = self.tenancy.check_compartment
         self.logs = Logs(self.controls, lock, self.tenancy.id, check)
+        self.vault = Vault(lock, self.tenancy.compartment)
         self.objects = ObjectStorage(directory / "objects", self.controls, NAMESPACE, check)
         self.place = place
         self.server = Server(("127.0.0.1", 0), self)
@@ -132,7 +135,7 @@ class Service:
         science = self.science
         science._projects.remove(science.project)
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
-        there += [self.bastions.bastions, self.bastions.sessions, *self.room.shelves]
+        there += [self.vault.secrets, self.bastions.bastions, self.bastions.sessions, *self.room.shelves]
         self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
         self.runner.rights = self.access
 
@@ -320,6 +323,9 @@ class Service:
         self.tenancy.identity.replace_statements(statements)
         return {}
 
+    def _post_secret(self, content: str) -> str:
+        return self.vault.add(content.encode())
+
     def _get_denials(self) -> list[JSON]:
         return self.access.denials if self.access else []
 
@@ -368,5 +374,6 @@ def _routers(service: Service) -> dict[str, Router]:
         f"limits.{domain}": Router("limits", service.room.limits_routes()),
         HOST: Router("registry", ImageRegistry(service.controls, service.keys, service.tenancy, NAMESPACE).routes()),
         f"logging.{domain}": Router("logging", service.logs.routes()),
+        f"secrets.vaults.{domain}": Router("secrets", service.vault.routes()),
         f"ingestion.logging.{domain}": Router("logging_ingestion", service.logs.ingestion_routes()),
     }

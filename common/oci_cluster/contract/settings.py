@@ -79,6 +79,7 @@ class NodeSettings:
     adapt: Adapt | None
     cluster_tls: bool
     client_token: bool
+    vault_secrets: Mapping[str, str]
     node_logs: bool
     max_log_bytes: int
     start_by: float
@@ -192,6 +193,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         "adapt": _adapt_of(read),
         "start_by": read.setting("START_BY", float("inf")),
         "expose": tuple(read.setting("EXPOSE") or ()),
+        "vault_secrets": _vault_secrets(read),
     }
     others = {name: read.setting(_NAMES[name]) for field in fields(NodeSettings) if (name := field.name) not in own}
     return _checked(read, NodeSettings(**own, **others))
@@ -220,6 +222,13 @@ def _profile_cmd(read: SettingsReader, node: str, *, entry_on_all: bool) -> tupl
     if words and not entry_on_all and nodes not in (["MAIN"], ["ALL"]):
         read.problems.append(f"PROFILE_NODES: {' '.join(nodes)}: MAIN alone runs the entry point (ENTRY_ON=main)")
     return words if nodes == ["ALL"] or node in nodes else ()
+
+
+def _vault_secrets(read: SettingsReader) -> dict[str, str]:
+    found = dict(read.setting("VAULT_SECRETS") or {})
+    if ours := sorted(set(found) & set(SETTINGS)):
+        read.problems.append(f"VAULT_SECRETS: {', '.join(ours)}: a node reads its settings before it asks for secrets")
+    return found
 
 
 def _add_framework(read: SettingsReader, root: Path) -> Path:

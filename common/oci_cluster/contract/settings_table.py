@@ -37,6 +37,7 @@ from oci_cluster.contract.values import (
     parse_time,
     parse_torch,
     parse_url,
+    parse_vault_secrets,
     parse_verifier,
 )
 
@@ -189,6 +190,7 @@ _NODES = (
     _switch("WAIT_FOR_ADDRESSES"),
     _switch("CLUSTER_TLS", example="1"),  # Dask's default
     _switch("CLIENT_TOKEN"),
+    _given("VAULT_SECRETS", parse_vault_secrets, example="WANDB_API_KEY=ocid1.vaultsecret.oc1.iad.aaaa"),
     *_PLACED,
 )
 _IMAGES = (

@@ -11,13 +11,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from oci_cluster.contract.names import ROLES, is_node
-from oci_cluster.system.text import moment
+from oci_cluster.system.text import moment, printable
 
 T = TypeVar("T")
 
 # Nine digits: 31 years even in seconds; more is a slip, and in the end infinity, which no wait can take.
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)")
 _UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_VAULT_SECRET = re.compile(r"ocid1\.vaultsecret\.[a-z0-9-]{1,20}\.[a-z0-9-]{0,40}\.[a-z0-9]{1,120}")
 _PLACE = re.compile(
     r"main://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?):(?P<port>\d{1,5})/?"
 )
@@ -150,6 +151,20 @@ def parse_files(text: str) -> list[Path]:
 def parse_names(text: str) -> list[str]:
     """Return what *text* names, commas between."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def parse_vault_secrets(text: str) -> dict[str, str]:
+    """Return the OCIDs of secrets of OCI Vault, by the variables that they become: ``NAME=OCID``, blanks between."""
+    found = {}
+    for word in text.split():
+        name, _, ocid = word.partition("=")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name) or not _VAULT_SECRET.fullmatch(ocid):
+            shown = f"{printable(name, 80)}=..." if "=" in word else "a word without ="  # it may be the secret itself
+            raise ValueError(f"{shown} is not NAME=OCID of a secret, such as TOKEN=ocid1.vaultsecret.oc1.iad.aaaa")
+        if name in found:
+            raise ValueError(f"{name} stands there twice")
+        found[name] = ocid
+    return found
 
 
 def parse_folders(text: str) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oci_cluster import __version__
 from oci_cluster.contract.names import LIFE, STOP, config_file, exit_file, node_dir, remove_node_dir
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from oci_cluster.node.outputs import Uploads
     from oci_cluster.node.worker import Worker
 
+T = TypeVar("T")
 log = logging.getLogger("agent")
 
 _NO_KEY = (
@@ -66,8 +67,6 @@ class Agent:
         self._settings, self._environ = settings, environ
         self._pulse, self._exchange = pulse, exchange
         self._node_dir = node_dir(settings.launch_id, settings.node)
-        gpus = _told_of_gpus(environ, self._node_dir, children, pulse.clock)
-        pulse.told = lambda: {**gpus(), **self._script.look_whether_it_stands_still()}
         self._script = Script(settings, environ, children=children, pulse=pulse, node_dir=self._node_dir, relay=relay)
         # A worker has no use for main's module, nor main for a worker's.
         self._role: Main | Worker
@@ -79,8 +78,8 @@ class Agent:
             from oci_cluster.node.worker import Worker  # noqa: PLC0415
 
             self._role = Worker(settings, script=self._script, pulse=pulse)
+        pulse.role = self._role
         self._uploads = self._make_uploads(children)
-        self._has_told_of_code = False
 
     def run(self) -> int:
         """Live the node's life, tear down, and return its exit code."""
@@ -116,6 +115,10 @@ class Agent:
         if settings.is_main and settings.launcher_version not in {"", __version__}:
             log.warning(_OTHER_VERSION, __version__, settings.launcher_version)
         self._provide_code()
+        if settings.vault_secrets:
+            from oci_cluster.node.vault import Vault  # noqa: PLC0415 - where somebody wants secrets
+
+            self._script.secrets = self._wait_for_another("OCI Vault", Vault(settings.vault_secrets).read)
         if self._uploads is not None and settings.interruptible:
             self._bring_outputs_back(self._uploads)
         own = {"node": settings.node, "rank": settings.rank, "address": address, "facts": self._script.facts(address)}
@@ -178,28 +181,36 @@ class Agent:
     def _provide_code(self) -> None:
         settings = self._settings
         if settings.code_uri:
-            self._pulse.wait_for("the code", self._fetch_code)
+            from oci_cluster.node.code import fetch_code  # noqa: PLC0415 - tarfile, hashlib: where it is used
+
+            def fetch() -> bool:
+                fetch_code(settings.code_uri, settings.code_dir, environ=self._environ)
+                return True
+
+            self._wait_for_another("the code", fetch)
         if not settings.code_dir.is_dir():
             raise SettingsError(f"CODE_DIR {settings.code_dir} is not a directory")
         # Whether a module is there, Python itself knows best: it may be an installed one.
         if settings.entry_point and settings.ephemeral and not (settings.code_dir / settings.entry_point).is_file():
             raise SettingsError(f"ENTRY_POINT {settings.entry_point} is not a file in CODE_DIR {settings.code_dir}")
 
-    def _fetch_code(self) -> bool:
-        """Return whether the code is there; without storage's answer, until TIMEOUT."""
-        from oci_cluster.node.code import NoCodeError, fetch_code  # noqa: PLC0415 - tarfile, hashlib: where it is used
+    def _wait_for_another(self, what: str, request: Callable[[], T]) -> T:
+        """Return what *request* gets of a service other than the work dir; ask until ``TIMEOUT``."""
+        told: list[str] = []
 
-        try:
-            fetch_code(self._settings.code_uri, self._settings.code_dir, environ=self._environ)
-        except StorageError as error:
-            if self._pulse.left_s <= 0:
-                raise NoCodeError(str(error)) from error
-            self._pulse.leave_alone(error)
-            if not self._has_told_of_code:
-                self._has_told_of_code = True
-                log.warning("%s; trying again", redact(str(error)))
-            return False
-        return True
+        def poll() -> T | None:
+            try:
+                return request()
+            except StorageError as error:
+                if self._pulse.left_s <= 0:
+                    raise ClusterError(str(error), exit_code=ExitCode.UNAVAILABLE) from error
+                self._pulse.leave_alone(error)
+                if not told:
+                    told.append(redact(str(error)))
+                    log.warning("%s; trying again", told[0])
+                return None
+
+        return self._pulse.wait_for(what, poll)
 
     def _bring_outputs_back(self, uploads: Uploads) -> None:
         code_of = uploads.fetch()
@@ -328,15 +339,3 @@ class Agent:
                 log.error("the other nodes could not be told: %s", error)
                 break
             self._pulse.wait(delay)
-
-
-def _told_of_gpus(
-    environ: Mapping[str, str], directory: Path, children: Children, clock: Callable[[], float]
-) -> Callable[[], Mapping[str, Any]]:
-    """Return what tells heartbeats of this node's GPUs; nothing where there can be none."""
-    program = shutil.which("nvidia-smi", path=environ.get("PATH", ""))
-    if program is None or environ.get("CUDA_VISIBLE_DEVICES") == "":
-        return dict
-    from oci_cluster.node.gpus import OwnGpus  # noqa: PLC0415 - where there may be some
-
-    return OwnGpus(program, environ, directory / "gpus", children=children, clock=clock).told

@@ -15,7 +15,7 @@ from oci_cluster.contract.polling import poll_delays
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
 from oci_cluster.node.liveness import Failure, NodesWatch, Restart, by_role_and_rank
-from oci_cluster.node.pulse import ENDED_WELL, NoAnswer, Pulse
+from oci_cluster.node.pulse import ENDED_WELL, NoAnswer, Pulse, Role
 from oci_cluster.node.script import Script, checked_address
 from oci_cluster.system.redaction import redact
 
@@ -42,13 +42,11 @@ _MAX_ASKED = 16
 _ASK_S, _ASK_CEILING_S = 5.0, 300.0
 
 
-class Main:
+class Main(Role):
     """The node that leads the cluster."""
 
     def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
-        self._settings = settings
-        self._script = script
-        self._pulse = pulse
+        super().__init__(settings, script=script, pulse=pulse)
         self._nodes = self._watch()
         self._life: LedLife | None = None
         self._wish: Wish | None = None
@@ -77,10 +75,6 @@ class Main:
         # So does it where nodes wait for main's answer.
         self._lists_always = pulse.cluster_dir.local_path is None or settings.interruptible
         self._listing: Mapping[str, str] = {}
-        pulse.observe = self._observe
-        if self._lists_always:
-            pulse.may_be_stopped = lambda: STOP in self._look()
-        pulse.while_waiting = lambda: self._nodes.check()  # noqa: PLW0108 - those of the life of then
 
     def _watch(self) -> NodesWatch:
         unusable = self._pulse.cluster_dir.unusable
@@ -149,16 +143,24 @@ class Main:
             self._listing = self._pulse.cluster_dir.listing()
         except (StorageError, NotPermittedError):
             self._nodes.count_outage(self._pulse.clock())
-            self._pulse.suspect_at = self._nodes.suspect_at
+            self.suspect_at = self._nodes.suspect_at
             raise
         if self._life is None or self._life.number:  # else all that is there is of an earlier life
             self._take_note(self._listing)
-        self._pulse.suspect_at = self._nodes.suspect_at
+        self.suspect_at = self._nodes.suspect_at
         return self._listing
 
-    def _observe(self) -> None:
+    def check(self) -> None:
+        """Raise where too few nodes are left."""
+        self._nodes.check()
+
+    def may_be_stopped(self) -> bool:
+        """Return whether a list, which is a look at all nodes too, has a ``stop`` file."""
+        return not self._lists_always or STOP in self._look()
+
+    def observe(self) -> None:
         """List the cluster dir, unless each look does; prove one heartbeat."""
-        is_suspect = self._pulse.clock() >= self._pulse.suspect_at
+        is_suspect = self._pulse.clock() >= self.suspect_at
         if (is_suspect or not self._lists_always) and isinstance(self._pulse.ask(self._look), NoAnswer):
             return
         self._nodes.prove_one(self._listing, self._pulse.clock(), self._pulse.read)

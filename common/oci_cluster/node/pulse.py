@@ -30,6 +30,7 @@ from oci_cluster.system.process import Signals
 if TYPE_CHECKING:
     from oci_cluster.node.own_log import OwnLog
     from oci_cluster.node.relay import Relay
+    from oci_cluster.node.script import Script
 
 T = TypeVar("T")
 log = logging.getLogger("agent")
@@ -125,6 +126,35 @@ class Schedule:
         self.at = moment + next(self._delays)
 
 
+class Role:
+    """What main and workers do while they wait; :class:`Pulse` calls it."""
+
+    #: When one of the other nodes would be lost, and is to be observed whatever the interval.
+    suspect_at = math.inf
+
+    def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
+        self._settings = settings
+        self._script = script
+        self._pulse = pulse
+
+    def told(self) -> Mapping[str, Any]:
+        """Return what heartbeats tell besides phase and attempt."""
+        return self._script.told()
+
+    def observe(self) -> None:
+        """Look at the other nodes; called every heartbeat interval."""
+
+    def check(self) -> None:
+        """Raise where a wait is in vain, as too few nodes are left."""
+
+    def may_be_stopped(self) -> bool:
+        """Return whether there may be a ``stop`` file, where that costs less than to read it."""
+        return True
+
+    def main_is_silent(self, silent_s: float) -> None:
+        """Handle a main with the files that does not answer for ``HEARTBEAT_TIMEOUT``."""
+
+
 class Pulse:
     """One node's life beside its work; whoever waits for anything waits here."""
 
@@ -152,19 +182,10 @@ class Pulse:
         #: What heartbeats tell: what this node is at, and which attempt at the entry point it takes part in.
         self.phase = "starting"
         self.attempt = 0
-        #: Set by the agent: what they tell besides.
-        self.told: Callable[[], Mapping[str, Any]] = dict
         #: Whether the cluster dir has been made: from then on this node can report to the others.
         self.has_joined = False
-        #: Set by the node's role: what observes the other nodes every heartbeat interval, what ends a wait in vain, and
-        #: what tells whether there may be a ``stop`` file, where that costs less than a look for it.
-        self.observe: Callable[[], None] = lambda: None
-        self.while_waiting: Callable[[], None] = lambda: None
-        self.may_be_stopped: Callable[[], bool] = lambda: True
-        #: Set by a worker: what a main means that does not answer, where main has the files.
-        self.main_is_silent: Callable[[float], None] = lambda _: None
-        #: Set by the node's role: when one of the others would be lost, and is to be observed whatever the interval.
-        self.suspect_at = math.inf
+        #: Set by the agent: main or a worker, whichever this node is.
+        self.role: Role
         self._deadline = self.started_at + settings.timeout_s
         self._beat = 0
         self._beats = Schedule(settings.heartbeat_interval_s)
@@ -196,7 +217,7 @@ class Pulse:
 
     def wait_until_due(self) -> None:
         """Wait until a heartbeat, a look at the others, or the log is due."""
-        due = [self._look_at, self._beats.at, self._observations.at, self.suspect_at]
+        due = [self._look_at, self._beats.at, self._observations.at, self.role.suspect_at]
         if self._own_log is not None and self.has_joined:
             due.append(self._own_log.look_at)
         # Storage that wants to be left alone would not be asked.
@@ -230,7 +251,7 @@ class Pulse:
                 delays = self._young_looks()
             self.obey()
             self.live()
-            self.while_waiting()
+            self.role.check()
             if self.left_s <= 0:
                 waited = f"{self._settings.node} waited {self._settings.timeout_s:g} s (TIMEOUT) for {what}"
                 if (error := self.outages.error) is not None:
@@ -253,13 +274,13 @@ class Pulse:
             self.ask(lambda: own_log.ship(self.cluster_dir))
         if self.clock() >= self._beats.at:
             self.beat()
-        if self.clock() >= min(self._observations.at, self.suspect_at):
+        if self.clock() >= min(self._observations.at, self.role.suspect_at):
             before = self._unanswered
-            self.observe()
+            self.role.observe()
             self._observations.done(self.clock(), answered=self._unanswered == before)
         silent_s = self.main_silent_s
         if silent_s > self._settings.heartbeat_timeout_s:
-            self.main_is_silent(silent_s)
+            self.role.main_is_silent(silent_s)
 
     @property
     def main_silent_s(self) -> float:
@@ -270,7 +291,7 @@ class Pulse:
         return self.clock() - answered_at
 
     def observe_often(self) -> None:
-        """Call :attr:`observe` often for a while: a word of others is awaited."""
+        """Call :meth:`Role.observe` often for a while: a word of others is awaited."""
         self._observations.often(self.clock())
 
     def beat(self) -> None:
@@ -280,7 +301,7 @@ class Pulse:
         taken = self.ask(
             lambda: self.cluster_dir.publish(
                 heartbeat_file(self._settings.node),
-                **{"beat": self._beat, "phase": self.phase, "attempt": self.attempt, **self.told()},
+                **{"beat": self._beat, "phase": self.phase, "attempt": self.attempt, **self.role.told()},
             )
         )
         self._beats.done(began_at, answered=not isinstance(taken, NoAnswer))
@@ -317,7 +338,7 @@ class Pulse:
             self._end_by(number)
         if self.clock() >= self._look_at:
             self.looked()
-            stop = self.ask(lambda: self._read_stop() if self.may_be_stopped() else None)
+            stop = self.ask(lambda: self._read_stop() if self.role.may_be_stopped() else None)
             if isinstance(stop, Outcome):
                 raise StoppedError(stop.reason, exit_code=stop.exit_code)
         life_s = self.clock() - self.started_at

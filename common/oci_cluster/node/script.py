@@ -31,6 +31,7 @@ from oci_cluster.system.process import Children, describe
 from oci_cluster.system.text import printable
 
 if TYPE_CHECKING:
+    from oci_cluster.node.gpus import OwnGpus
     from oci_cluster.node.relay import Relay
     from oci_cluster.node.standstill import Standstill
 
@@ -115,8 +116,11 @@ class Script:
         self._is_over = False
         self._members: str | None = None
         self._standstill: Standstill | None = None
+        self._gpus = self._own_gpus()
         #: What the last heartbeat has told of a node on which all stands still.
         self.standstill: Mapping[str, Any] = {}
+        #: What scripts alone are given besides this process's environment.
+        self.secrets: Mapping[str, str] = {}
         #: When it was started last, on the monotonic clock.
         self.started_at = 0.0
         self.nodes_dir = NodesDir(node_dir / "nodes")
@@ -226,6 +230,7 @@ class Script:
         environ = {
             **framework_defaults(settings.framework_dir),
             **self._environ,
+            **self.secrets,
             "MODE": settings.mode,
             "NODE_NAME": settings.node,
             "NODE_RANK": str(settings.rank),
@@ -307,6 +312,16 @@ class Script:
         printed_at, clock = relay.printed_at, self._pulse.clock
         return Standstill(settings.silence_timeout_s, self.node_dir, self._places, printed_at=printed_at, clock=clock)
 
+    def _own_gpus(self) -> OwnGpus | None:
+        """Return what lists this node's GPUs; None where there can be none."""
+        program = shutil.which("nvidia-smi", path=self._environ.get("PATH", ""))
+        if program is None or self._environ.get("CUDA_VISIBLE_DEVICES") == "":
+            return None
+        from oci_cluster.node.gpus import OwnGpus  # noqa: PLC0415 - where there may be some
+
+        children, clock = self._children, self._pulse.clock
+        return OwnGpus(program, self._environ, self.node_dir / "gpus", children=children, clock=clock)
+
     # --- What it says --------------------------------------------------------------------------------------
 
     @property
@@ -314,13 +329,13 @@ class Script:
         code_dir = self._settings.code_dir
         return [code_dir, (code_dir / (self._settings.entry_point or ".")).parent]
 
-    def look_whether_it_stands_still(self) -> Mapping[str, Any]:
-        """Return what a heartbeat tells of a standstill, if there is one."""
+    def told(self) -> Mapping[str, Any]:
+        """Return what a heartbeat tells of this node: its GPUs, and a standstill."""
         # A main without an entry point waits for other nodes, for which there is TIMEOUT.
         has_begun = not self._settings.is_main or (self.node_dir / "entry-pid").exists()
         is_watched = self._standstill is not None and has_begun and not self._is_over
         self.standstill = self._standstill.told() if self._standstill is not None and is_watched else {}
-        return self.standstill
+        return {**(self._gpus.told() if self._gpus else {}), **self.standstill}
 
     def ready(self) -> dict[str, str] | None:
         """Return the facts of a cluster that is ready; None while it is not."""

@@ -14,7 +14,7 @@ from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.signing import OTHER_LIFE
 from oci_cluster.errors import LostError, StorageError, TimedOutError
 from oci_cluster.node.liveness import MainWatch, Restart
-from oci_cluster.node.pulse import ENDED_WELL, INTERRUPTED, NoAnswer, Pulse
+from oci_cluster.node.pulse import ENDED_WELL, INTERRUPTED, NoAnswer, Pulse, Role
 from oci_cluster.node.script import Script, addresses_in
 
 if TYPE_CHECKING:
@@ -26,13 +26,11 @@ log = logging.getLogger("agent")
 _MAX_ATTEMPTS = 1_000_000_000
 
 
-class Worker:
+class Worker(Role):
     """Every node but main."""
 
     def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
-        self._settings = settings
-        self._script = script
-        self._pulse = pulse
+        super().__init__(settings, script=script, pulse=pulse)
         self._main: MainWatch | None = None
         # The latest attempt that main's heartbeat has shown.
         self._mains_attempt = 0
@@ -52,8 +50,6 @@ class Worker:
         self._is_asking = False
         # What is said at the end where main has not come back.
         self._lost = ""
-        pulse.observe = self._observe
-        pulse.main_is_silent = self._main_is_silent
 
     def begin(self) -> None:
         """Do nothing: the launch's next life is main's to begin."""
@@ -84,7 +80,7 @@ class Worker:
     def _enter_life(self, arrival: Arrival) -> None:
         """Wait until main has proved its life; no other file counts from then on."""
         pulse = self._pulse
-        self._main, pulse.suspect_at = None, math.inf  # who was main in another life may be silent
+        self._main, self.suspect_at = None, math.inf  # who was main in another life may be silent
         try:
             life = self._next or pulse.wait_for(LIFE, arrival.find)
         except TimedOutError as error:
@@ -131,7 +127,8 @@ class Worker:
     def _watch_main(self) -> None:
         self._main = self._main or MainWatch(self._settings.heartbeat_timeout_s, self._pulse.clock())
 
-    def _observe(self) -> None:
+    def observe(self) -> None:
+        """Read main's heartbeat; report what main has yet to be told."""
         if self._unreported is not None:
             self._report(self._unreported)
         if self._main is None:
@@ -146,7 +143,7 @@ class Worker:
             attempt = (heartbeat or {}).get("attempt")
             if self._settings.gang and type(attempt) is int and attempt < _MAX_ATTEMPTS:
                 self._mains_attempt = max(self._mains_attempt, attempt)
-        self._pulse.suspect_at = self._main.suspect_at
+        self.suspect_at = self._main.suspect_at
         outages = self._pulse.outages
         if self._pulse.cluster_dir.is_at_main:
             return  # who does not answer there is main
@@ -156,7 +153,7 @@ class Worker:
                 exit_code=outages.error.exit_code,
             )
 
-    def _main_is_silent(self, silent_s: float) -> None:
+    def main_is_silent(self, silent_s: float) -> None:
         """Give up a main that does not answer, or wait for its next life."""
         limit_s, error = self._settings.heartbeat_timeout_s, self._pulse.outages.error
         lost = f"main lost: no answer for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {limit_s:g} s): {error}"
@@ -210,7 +207,7 @@ class Worker:
         while pulse.clock() < patience_until:
             pulse.obey()  # raises the cluster's own outcome, when main has said it
             if self._arrival is not None:
-                self._observe()
+                self.observe()
                 if self._why_elsewhere:  # nothing has failed: main is ended, too, or begins another life
                     return None
             pulse.wait(0.2)

@@ -49,6 +49,8 @@ _OF_MODELS = {
 }
 
 _NOTHING = re.compile(r"(?i)|[01]|true|false|yes|no|on|off|none|null|\*\*\*")
+# An OCID names something, and opens nothing.
+_OCID = re.compile(r"(?:[A-Za-z_]\w*=)?ocid1(?:\.[a-z0-9-]*){3,5}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,4}(\.[0-9]*)?")
 _PATH = re.compile(r"(~|\.{0,2})/[\w./ -]*\.\w{1,6}|(~|\.{0,2})/[\w./-]+/")
 _FIELD = re.compile(r"[a-z][a-z_., -]{0,40}")
@@ -87,6 +89,8 @@ def is_name_of_secret(name: str, text: str) -> bool:
     words = _WORD.findall(name)
     upper = [word.upper() for word in words]
     if not upper or name in _NO_SECRETS or _NOTHING.fullmatch(text) or _PATH.fullmatch(text):
+        return False
+    if all(map(_OCID.fullmatch, text.split())):
         return False
     joined = any(_END.fullmatch(word) and word not in _OTHER_WORDS for word in upper)
     if joined or _PASSWORDS & {*upper}:

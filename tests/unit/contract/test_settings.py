@@ -78,6 +78,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         node_group="",
         own_network=False,
         expose=(),
+        vault_secrets={},
         subnet_cidr="",
         termination_log="",
     )
@@ -124,6 +125,7 @@ EVERY = {
     "MAX_RESTARTS": "4",
     "CLUSTER_TLS": "true",
     "CLIENT_TOKEN": "1",
+    "VAULT_SECRETS": "TOKEN=ocid1.vaultsecret.oc1.iad.aaaa  B2=ocid1.vaultsecret.oc1..b",
     "NODE_LOGS": "1",
     "MAX_LOG_BYTES": "12345",
     "CLUSTER_NODES_METADATA_FILE": "/meta/nodes.json",
@@ -181,6 +183,7 @@ def test_every_setting_is_read(root: Path) -> None:
         adapt=Adapt(1, 10, "last"),
         cluster_tls=True,
         client_token=True,
+        vault_secrets={"TOKEN": "ocid1.vaultsecret.oc1.iad.aaaa", "B2": "ocid1.vaultsecret.oc1..b"},
         node_logs=True,
         max_log_bytes=12345,
         start_by=1_770_000_000,
@@ -441,3 +444,10 @@ def test_a_node_that_runs_no_entry_point_is_not_profiled(root: Path, nodes: str,
     with pytest.raises(SettingsError) as caught:
         read_settings(given, root)
     assert problem in str(caught.value)
+
+
+def test_a_secret_is_no_setting(root: Path) -> None:
+    """What it would say comes too late."""
+    environ = {**EVERY, "VAULT_SECRETS": "TTL=ocid1.vaultsecret.oc1.iad.aaaa"}
+    with pytest.raises(SettingsError, match="VAULT_SECRETS: TTL: a node reads its settings before it asks for secrets"):
+        read_settings(environ, root)

@@ -247,6 +247,7 @@ def test_what_a_launch_hands_on_is_in_an_order_that_lasts() -> None:
         "WAIT_FOR_ADDRESSES",
         "CLUSTER_TLS",
         "CLIENT_TOKEN",
+        "VAULT_SECRETS",
     ]
 
 

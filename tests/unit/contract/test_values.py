@@ -13,6 +13,7 @@ from oci_cluster.contract.values import (
     parse_named_args,
     parse_switch,
     parse_time,
+    parse_vault_secrets,
 )
 
 # --- Values ---------------------------------------------------------------------------------------------------------
@@ -221,3 +222,28 @@ def test_what_is_no_time_is_refused(text: str) -> None:
     """It bounds when a node starts."""
     with pytest.raises(ValueError, match=r"is not a time such as 2026-01-31T23:59:59Z"):
         parse_time(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("TOKEN=hunter2", "hunter2", "=ocid1.vaultsecret.oc1.iad.a", "A-B=ocid1.vaultsecret.oc1.iad.a"),
+        *("T=ocid1.vaultsecret.oc1.iad.", "T=ocid1.vault.oc1.iad.a", "T=ocid1.vaultsecret.oc1.iad.a/../b"),
+        *(
+            "T=ocid1.vaultsecret.oc1.iad.a?x",
+            "T=OCID1.vaultsecret.oc1.iad.a",
+            "T=ocid1.vaultsecret.oc1.iad." + "a" * 999,
+        ),
+    ],
+)
+def test_what_is_no_secret_of_oci_vault_is_refused(text: str) -> None:
+    """And not shown: it may be the secret itself. What is sent to OCI Vault has the form of an OCID."""
+    with pytest.raises(ValueError, match="is not NAME=OCID of a secret") as caught:
+        parse_vault_secrets(text)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_variable_is_one_secret() -> None:
+    """Of two, nobody would know which."""
+    with pytest.raises(ValueError, match="T stands there twice"):
+        parse_vault_secrets("T=ocid1.vaultsecret.oc1.iad.a T=ocid1.vaultsecret.oc1.iad.b")

@@ -323,7 +323,7 @@ def test_main_says_it_once(make: MakeNode, caplog: pytest.LogCaptureFixture) -> 
     main = all_train(make)
     for node in ("WORKER_1", "WORKER_2"):
         main.ended_well[node] = still(61)
-    main.agent._pulse.told = dict
+    main.agent._script.told = dict
     stands_still(main, 100)
     main.child_ends(0, at=1000)
     assert main.run() == 0
@@ -339,7 +339,7 @@ def test_main_asks_less_and_less_often_where_others_compute(make: MakeNode, capl
 
     def looks_at_worker(*, is_still: bool) -> int:
         main = all_train(make)
-        main.agent._pulse.told = dict
+        main.agent._script.told = dict
         if is_still:
             stands_still(main, 100)
         requests = main.requests()

@@ -58,9 +58,16 @@ OTHERS = dict(
             ("PRIVATE_SUBNET", "true"),
             ("PATTERN", "*"),
         ),
-        *(("JWT_ALGORITHM", "HS256"), ("BEARERS", "two")),
+        *(("JWT_ALGORITHM", "HS256"), ("BEARERS", "two"), ("DB_SECRET_OCID", "ocid1.vaultsecret.oc1.iad.aaaa")),
+        ("VAULT_SECRETS", "TOKEN=ocid1.vaultsecret.oc1.iad.aaaa DB_PASS=ocid1.vaultsecret.oc1..b"),
     ]
 )
+
+
+def test_an_ocid_beside_a_secret_hides_nothing() -> None:
+    """All of a value has to be names of things."""
+    for text in ("TOKEN=ocid1.vaultsecret.oc1.iad.aaaa DB_PASS=hunter2", "ocid1.a.b.c.d hunter2", "ocid1.x", "ocid1.a.b.c.d.e.f"):
+        assert is_secret("VAULT_SECRETS", text)
 
 
 def test_there_are_sixty_of_each() -> None:
@@ -90,8 +97,8 @@ def test_what_only_sounds_like_a_secret_is_shown(name: str, text: str) -> None:
     assert not is_secret(name, text)
 
 
-# A backend refuses what looks like a secret; these are names of Kubernetes' objects, which it takes itself.
-@pytest.mark.parametrize("name", sorted(SETTINGS.keys() - {"ENV_SECRETS", "IMAGE_PULL_SECRETS"}))
+# A backend refuses what looks like a secret; these are names of Kubernetes' objects, which it takes itself, and OCIDs.
+@pytest.mark.parametrize("name", sorted(SETTINGS.keys() - {"ENV_SECRETS", "IMAGE_PULL_SECRETS", "VAULT_SECRETS"}))
 def test_no_setting_is_taken_for_a_secret(name: str) -> None:
     assert without_secrets({name: "7"}) == {name: "7"}
 

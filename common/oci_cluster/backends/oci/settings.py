@@ -180,7 +180,7 @@ def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[str]) -> list
     tags = {name: plan.settings.get(name, "") for name in ("DESCRIPTION", "FREEFORM_TAGS", "DEFINED_TAGS")}
     sent = {**plan.environment, **tags, "CODE_URI": plan.code_uri}
     if secret := sorted(filter(None, (secret_in(name, text) for name, text in sent.items() if name not in plan.plain))):
-        way_out = "let your script read the secret from OCI Vault, as the run's resource principal"
+        way_out = "put the secret into OCI Vault, and name it: VAULT_SECRETS='NAME=<its OCID>'"
         problems.append(f"everybody who may read the Job would see {', '.join(secret)}; {way_out}; {PLAIN}")
     return problems
 

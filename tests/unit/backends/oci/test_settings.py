@@ -342,16 +342,11 @@ def test_a_password_in_a_url_does_not_go_into_the_definition(checkout: Checkout)
     plan = with_environment(checkout.plan(), ARGS='["--db", "postgresql://me:hunter2@db/x"]', OTHER="https://db/x")
     with pytest.raises(SettingsError) as caught:
         oci_settings.settings_of(plan, checkout.root)
-    assert (
-        "everybody who may read the Job would see ARGS (--db); let your script read the secret from OCI Vault"
-        in str(caught.value)
-    )
+    assert "everybody who may read the Job would see ARGS (--db); put the secret into OCI Vault" in str(caught.value)
     plan = replace(checkout.plan(), code_uri="git+https://hunter2@host/r@main")
     with pytest.raises(SettingsError) as caught:
         oci_settings.settings_of(plan, checkout.root)
-    assert "everybody who may read the Job would see CODE_URI; let your script read the secret from OCI Vault" in str(
-        caught.value
-    )
+    assert "everybody who may read the Job would see CODE_URI; put the secret into OCI Vault" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
