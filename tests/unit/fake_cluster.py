@@ -15,7 +15,7 @@ from oci_cluster.contract.names import config_file, exit_file, heartbeat_file
 from oci_cluster.contract.settings import read_settings
 from oci_cluster.errors import StorageError
 from oci_cluster.node.agent import Agent
-from oci_cluster.node.main_memory import MainMemory
+from oci_cluster.node.exchange import MainMemory
 from oci_cluster.node.pulse import Pulse
 
 MakeNode = Callable[..., "Node"]

@@ -345,10 +345,6 @@ def _done(_: Any) -> None:
     """Read nothing of an answer."""
 
 
-def _etag(response: Any) -> str:
-    return str(response.headers["etag"])
-
-
 def _range(start: int, end: int | None) -> str:
     return f"bytes={start}-{'' if end is None else end - 1}"
 

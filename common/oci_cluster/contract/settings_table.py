@@ -1,7 +1,7 @@
 """Every setting, once: its names, default, form and receiver.
 
 Agents read it through :mod:`oci_cluster.contract.settings`, the launcher through :data:`PASSED_ON`, :data:`DECIDED` and
-:data:`FLAGS` too. Pages say what settings mean: ``common/README.md`` (nodes'), ``docs/images.md``, ``docs/oci-reference.md`` and
+:data:`FLAGS` too. Pages say what settings mean: ``common/README.md``, ``docs/images.md``, ``docs/oci-reference.md`` and
 ``scripts/backends/*.env``. Tests hold names and defaults there, and in ``config.env.example``, to this table. What a
 framework adds is in its own ``settings.env``.
 """

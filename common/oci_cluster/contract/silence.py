@@ -19,16 +19,12 @@ class Silence:
     def __init__(self, moment: float) -> None:
         """Count the node as alive at *moment*, in monotonic seconds of the reader."""
         self._beat: Any = None
-        self._alive_at = moment
+        #: When the node was alive for certain, in monotonic seconds of the reader.
+        self.alive_at = moment
         self._observed_at = moment
         # The last counter, and the least that the reader's clock has shown more than one: that was read soonest.
         self._counter = 0
         self._least_s: float | None = None
-
-    @property
-    def alive_at(self) -> float:
-        """When the node was alive for certain, in monotonic seconds of the reader."""
-        return self._alive_at
 
     def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> float:
         """Note a *heartbeat* at *moment*; return the seconds of the node's silence.
@@ -36,12 +32,12 @@ class Silence:
         Where storage has not *answered*, the time since the last observation is storage's silence, not the node's.
         """
         if not answered:
-            self._alive_at += moment - self._observed_at
+            self.alive_at += moment - self._observed_at
         elif heartbeat is not None and heartbeat.get("beat") != self._beat:
             self._beat = heartbeat.get("beat")
-            self._alive_at = moment - self._lateness_s(heartbeat.get("counter"), moment)
+            self.alive_at = moment - self._lateness_s(heartbeat.get("counter"), moment)
         self._observed_at = moment
-        return moment - self._alive_at
+        return moment - self.alive_at
 
     def _lateness_s(self, counter: Any, moment: float) -> float:
         """Return how long before *moment* the heartbeat of *counter* was written, if known.

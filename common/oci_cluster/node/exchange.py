@@ -1,4 +1,4 @@
-"""Main's side of ``WORK_DIR=main://``: serves the files in its memory to other nodes.
+"""Main's side of ``WORK_DIR=main://``: the files in its memory, and their server.
 
 One thread with one selector: a connection costs a socket and some hundred bytes. What reads a connection never takes
 more than the frame that is due, and never waits for it. ``contract/main_files.py`` has what is said.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import re
@@ -31,6 +32,7 @@ from oci_cluster.contract.main_files import (
     PURPOSE,
     Seals,
     Unproved,
+    check_name,
     rest_bytes,
 )
 from oci_cluster.contract.names import STOP, heartbeat_file
@@ -38,10 +40,12 @@ from oci_cluster.contract.repeats import RequestFailedError
 from oci_cluster.contract.signing import derived_key
 from oci_cluster.contract.values import parse_place
 from oci_cluster.errors import StorageError
-from oci_cluster.node.main_memory import MainMemory
 
 log = logging.getLogger("agent")
 
+# A node leaves five files of some hundred bytes: enough for many more nodes than one main can lead.
+MOST_FILES = 20_000
+MOST_BYTES = 64 << 20
 # A node proves itself in the time of one message there and back. Who says nothing has a place for so long at most.
 PROVE_S = 5.0
 # From the first byte of a request to its last, and the same of an answer.
@@ -66,6 +70,68 @@ _OF_NODE = re.compile(r"((?:WORKER|PS)_[1-9][0-9]{0,6})_[a-z]+\.json")
 FOUND_S = 40.0
 # What main waits for at its end: that the others have read it.
 _WORDS = frozenset({STOP, heartbeat_file("MAIN")})
+
+
+class MainMemory:
+    """Files by name, which several threads may use."""
+
+    def __init__(self, most_files: int = MOST_FILES, most_bytes: int = MOST_BYTES) -> None:
+        # Content and number of its version: every file that is written has a new one.
+        self._files: dict[str, tuple[bytes, int]] = {}
+        self._most_files, self._most_bytes = most_files, most_bytes
+        self._bytes = 0
+        self._version = 0
+        self._lock = threading.Lock()
+
+    def ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        """Do what a *request* wants, and return the answer; see :data:`~oci_cluster.contract.main_files.Ask`.
+
+        Where there is no room, it raises RequestFailedError; where there is no such request, ValueError, TypeError,
+        KeyError.
+        """
+        what, name = request.get("do"), str(request.get("name", ""))
+        with self._lock:
+            if what in {"read", "describe", "remove"} and name not in self._files:
+                raise FileNotFoundError(name)
+            if what == "read":
+                return {}, self._files[name][0][int(request["start"]) : request["end"]]
+            if what == "describe":
+                content, version = self._files[name]
+                return {"size": len(content), "version": version}, b""
+            if what == "list":
+                files = [(name, len(content), version) for name, (content, version) in self._files.items()]
+                return {}, json.dumps(files).encode()
+            if what == "write":
+                self._write(check_name(name), body, is_new=request["is_new"] is True)
+            elif what == "remove":
+                self._bytes -= len(self._files.pop(name)[0])
+            elif what == "clear":
+                self._files.clear()
+                self._bytes = 0
+            elif what != "nothing":
+                raise ValueError(f"main does not know what {str(what)[:64]!r} is; run the same version on every node")
+        return {}, b""
+
+    def _write(self, name: str, body: bytes, *, is_new: bool) -> None:
+        before = self._files.get(name)
+        if is_new and before is not None:
+            raise FileExistsError(name)
+        total = self._bytes + len(body) - len(before[0] if before else b"")
+        count = len(self._files) + (before is None)
+        if len(body) > MAX_FILE or total > self._most_bytes or count > self._most_files:
+            raise RequestFailedError(
+                f"no room for {name}, {len(body)} bytes, in the memory of main: {count} files and {total} bytes;"
+                f" {self._most_files} files, {self._most_bytes} bytes, and {MAX_FILE} in one file are the limits",
+                is_passing=False,
+            )
+        self._version += 1
+        self._files[name] = (body, self._version)
+        self._bytes = total
+
+    def version(self, name: str) -> int:
+        """Return the number of the version of a file; 0 where there is none."""
+        with self._lock:
+            return self._files.get(name, (b"", 0))[1]
 
 
 class _Guest:

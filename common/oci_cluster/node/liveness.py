@@ -13,7 +13,6 @@ from oci_cluster.contract.names import exit_file, heartbeat_file, is_node, rank_
 from oci_cluster.contract.outcome import Outcome, outcome_of
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.signing import OTHER_LIFE
-from oci_cluster.contract.silence import Silence
 from oci_cluster.errors import ExitCode, LostError
 
 log = logging.getLogger("agent")
@@ -23,26 +22,7 @@ Read = Callable[[str], Mapping[str, Any] | None]
 
 
 # How much later than a node is lost it is looked at: clocks have steps, and a silence of just the limit is none.
-_AFTER_S = 0.05
-
-
-class MainWatch:
-    """Main, as another node sees it."""
-
-    def __init__(self, timeout_s: float, moment: float) -> None:
-        self._timeout_s = timeout_s
-        self._silence = Silence(moment)
-
-    @property
-    def suspect_at(self) -> float:
-        """When main would be lost: its heartbeat is to be read then."""
-        return self._silence.alive_at + self._timeout_s + _AFTER_S
-
-    def observe(self, heartbeat: Mapping[str, Any] | None, moment: float, *, answered: bool) -> None:
-        """Take note of main's *heartbeat*; see :meth:`Silence.observe` for the arguments."""
-        silent_s = self._silence.observe(heartbeat, moment, answered=answered)
-        if silent_s > self._timeout_s:
-            raise LostError(f"main lost: no heartbeat for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {self._timeout_s:g} s)")
+AFTER_S = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +140,7 @@ class NodesWatch:
     def suspect_at(self) -> float:
         """When the first node would be lost: list the cluster dir then."""
         left = [changed_at for node, (_, changed_at) in self._alive.items() if not self._has_left(node)]
-        return min(left, default=math.inf) + self._settings.heartbeat_timeout_s + _AFTER_S
+        return min(left, default=math.inf) + self._settings.heartbeat_timeout_s + AFTER_S
 
     def begin(self, attempt: int) -> None:
         """Forget failed attempts, not nodes that are gone: all that are left start again."""

@@ -101,25 +101,11 @@ class Lines:
         return b"\n"
 
 
-class Tail:
-    """The last bytes of all that was added."""
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-
-    def add(self, data: bytes) -> None:
-        """Keep *data*, and forget the oldest for it."""
-        self._kept += data
-        if len(self._kept) > 4 * TAIL_BYTES:  # not with every line
-            del self._kept[:-TAIL_BYTES]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._kept.clear()
-
-    def bytes(self) -> bytes:
-        """Return what is kept, ``TAIL_BYTES`` at most."""
-        return bytes(self._kept[-TAIL_BYTES:])
+def remember(tail: bytearray, data: bytes) -> None:
+    """Add *data* to *tail*, the last ``TAIL_BYTES`` and some more."""
+    tail += data
+    if len(tail) > 4 * TAIL_BYTES:  # not with every line
+        del tail[:-TAIL_BYTES]
 
 
 class LogBound:
@@ -347,7 +333,7 @@ class _Copying:
         self._printed, self._told, self._answers = pipes
         self._moment = moment
         self._lines = Lines(mark, time.monotonic)
-        self._tail = Tail()
+        self._tail = bytearray()
         self._bound = LogBound(max_bytes)
         self._reminder = Reminder(time.monotonic)
         self._log = _Log(1)
@@ -385,7 +371,7 @@ class _Copying:
             return False
         self._has_ended = not data
         shown = self._lines.add(data)
-        self._tail.add(shown)
+        remember(self._tail, shown)
         self._keep(shown)
         return len(data) == _CHUNK
 
@@ -393,7 +379,7 @@ class _Copying:
         """Do what the agent wants; return whether it may want more."""
         what = os.read(self._told, 1)
         if what == _TELL:
-            body = self._tail.bytes()
+            body = self._tail[-TAIL_BYTES:]
             os.write(self._answers, len(body).to_bytes(4, "big") + body)
         elif what == _FORGET:
             self._tail.clear()

@@ -12,8 +12,9 @@ from oci_cluster.contract.names import CERTIFICATE, LIFE, config_file, exit_file
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.signing import OTHER_LIFE
+from oci_cluster.contract.silence import Silence
 from oci_cluster.errors import LostError, StorageError, TimedOutError
-from oci_cluster.node.liveness import MainWatch, Restart
+from oci_cluster.node.liveness import AFTER_S, Restart
 from oci_cluster.node.pulse import ENDED_WELL, INTERRUPTED, NoAnswer, Pulse, Role
 from oci_cluster.node.script import Script, addresses_in
 
@@ -31,7 +32,7 @@ class Worker(Role):
 
     def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
         super().__init__(settings, script=script, pulse=pulse)
-        self._main: MainWatch | None = None
+        self._main: Silence | None = None
         # The latest attempt that main's heartbeat has shown.
         self._mains_attempt = 0
         # The counter of this node's last configuration.
@@ -125,7 +126,7 @@ class Worker(Role):
         return main if takes_part and is_answer else None
 
     def _watch_main(self) -> None:
-        self._main = self._main or MainWatch(self._settings.heartbeat_timeout_s, self._pulse.clock())
+        self._main = self._main or Silence(self._pulse.clock())
 
     def observe(self) -> None:
         """Read main's heartbeat; report what main has yet to be told."""
@@ -134,16 +135,18 @@ class Worker(Role):
         if self._main is None:
             return
         heartbeat = self._pulse.ask(lambda: self._pulse.cluster_dir.read(heartbeat_file("MAIN")))
-        if isinstance(heartbeat, NoAnswer):
-            self._main.observe(None, self._pulse.clock(), answered=False)
-        else:
-            self._main.observe(heartbeat, self._pulse.clock(), answered=True)
+        timeout_s = self._settings.heartbeat_timeout_s
+        told = None if isinstance(heartbeat, NoAnswer) else heartbeat
+        silent_s = self._main.observe(told, self._pulse.clock(), answered=heartbeat is told)
+        if silent_s > timeout_s:
+            raise LostError(f"main lost: no heartbeat for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {timeout_s:g} s)")
+        if not isinstance(heartbeat, NoAnswer):
             if self._arrival is not None:
                 self._look_for_another_life(self._arrival, heartbeat)
             attempt = (heartbeat or {}).get("attempt")
             if self._settings.gang and type(attempt) is int and attempt < _MAX_ATTEMPTS:
                 self._mains_attempt = max(self._mains_attempt, attempt)
-        self.suspect_at = self._main.suspect_at
+        self.suspect_at = self._main.alive_at + timeout_s + AFTER_S
         outages = self._pulse.outages
         if self._pulse.cluster_dir.is_at_main:
             return  # who does not answer there is main

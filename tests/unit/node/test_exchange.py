@@ -229,7 +229,7 @@ def test_nodes_on_storage_load_nothing_of_it() -> None:
         "from oci_cluster.contract.cluster_dir import ClusterDir\n"
         "ClusterDir('file:///tmp', 'x', 'k')\n"
         "print(sorted(name for name in sys.modules if name.rpartition('.')[2] in"
-        " {'asyncio', 'exchange', 'main_files', 'main_memory', 'last_words', 'socketserver'}))"
+        " {'asyncio', 'exchange', 'main_files', 'last_words', 'socketserver'}))"
     )
     path = str(Path(exchange_module.__file__).parents[2])
     done = subprocess.run(
