@@ -1,1 +1,1 @@
-"""What node and launcher must agree on: ``common/README.md``, as code."""
+"""The agreement between node and launcher: ``common/README.md``, as code."""

@@ -133,7 +133,7 @@ _NO_MPI = "there is no MPI in the images: ranks find each other by gloo, and red
 
 @dataclass
 class Options:
-    """What options of a program that ADS starts are here."""
+    """The counterparts of a program's options, where ADS starts that program."""
 
     settings: dict[str, str] = field(default_factory=dict)
     no_need: list[tuple[str, str]] = field(default_factory=list)

@@ -28,7 +28,7 @@ _CLUSTER_ID = re.compile(r"(.+)-([0-9a-f]{8})")
 
 
 class State(str, Enum):
-    """What a backend says of a node, in the words of OCI Data Science."""
+    """A node's state, in the words of OCI Data Science."""
 
     ACCEPTED = "ACCEPTED"
     IN_PROGRESS = "IN_PROGRESS"
@@ -72,7 +72,7 @@ class Node:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What this node alone is given."""
+        """The variables of this node alone."""
         own = {"MODE": self.role, "NODE_RANK": str(self.rank)}
         return {**own, "NODE_NAME": self.name, "NODE_ADDRESS": self.address} if self.address else own
 
@@ -133,7 +133,7 @@ class Plan:
 
     @property
     def cluster_id(self) -> str:
-        """What names its files, and all that it has in a backend."""
+        """The name of its files, and of all that it has in a backend."""
         return f"{self.name}-{self.launch_id}"
 
     @property
@@ -220,18 +220,18 @@ class Cluster:
 
     @property
     def cluster_id(self) -> str:
-        """See :attr:`Plan.cluster_id`."""
+        """The name of its files, and of all that it has in a backend."""
         return f"{self.name}-{self.launch_id}"
 
     @property
     def age_key(self) -> tuple[str, str]:
-        """What clusters are sorted by, the oldest first."""
+        """The key that sorts clusters, the oldest first."""
         return self.created, self.launch_id
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """What a backend says of one node."""
+    """One node as its backend describes it."""
 
     node: str
     state: State
@@ -261,7 +261,7 @@ class NodeState:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended, or not begun."""
+        """True from before it has begun until it has ended."""
         return self.exit_code is None and not self.is_lost
 
 
@@ -274,8 +274,8 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
     """Return the cluster's exit code: main's, or 76 where main was lost.
 
     A main that has ended with 0 and told nothing is no success: nobody has run the entry point. The ``stop`` file tells
-    what the *states* do not: that main's entry point was killed, and not main itself; that main was lost, and ended by
-    who noticed; why one was given up that never started; that a person has had all nodes killed (``at_once``).
+    what the *states* do not: main's entry point was killed, and not main itself; main was lost, and ended by whoever
+    noticed; why one was given up that never started; a person has had all nodes killed (``at_once``).
     """
     main = next((state for state in states if state.node == "MAIN"), None)
     code = None if main is None else main.exit_code

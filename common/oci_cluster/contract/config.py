@@ -1,4 +1,4 @@
-"""Where settings stand: environment, ``config.env``, the ``settings.env`` of a framework."""
+"""Reads settings where they stand: environment, ``config.env``, a framework's ``settings.env``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several failures brought on the others: of nodes for the agent, of ranks for their launchers.
+"""Finds the failure that brought on the others, of nodes or of ranks.
 
 Launchers of ranks import it in the user's own Python: it needs the standard library alone.
 """
@@ -16,7 +16,7 @@ _SAME_MOMENT_S = 2.0
 
 
 class Failure(Protocol):
-    """How a node or a rank has failed."""
+    """The failure of a node or of a rank."""
 
     @property
     def exit_code(self) -> int:
@@ -24,11 +24,11 @@ class Failure(Protocol):
 
     @property
     def time(self) -> float:
-        """When, in seconds of one clock for all that are compared."""
+        """Seconds of one clock for all failures that are compared."""
 
     @property
     def is_consequence(self) -> bool | None:
-        """Whether the end of another brought it on; None where nothing but its exit code tells."""
+        """True if the end of another brought it on; None: its exit code alone tells."""
 
 
 F = TypeVar("F", bound=Failure)
@@ -40,9 +40,10 @@ def may_be_a_consequence(failure: Failure) -> bool:
 
 
 def first_cause(failures: Collection[F]) -> F:
-    """Return the failure that brought on the others: the first, unless another of that moment explains it better.
+    """Return the failure that brought on the others.
 
-    One that is known to be a consequence counts only where there are no others.
+    It is the first one, unless another of that moment explains it better. A known consequence counts only if there is
+    nothing else.
     """
     failures = [failure for failure in failures if not failure.is_consequence] or failures
     first = min(failure.time for failure in failures)

@@ -51,8 +51,8 @@ def is_interruptible(environment: Mapping[str, str]) -> bool:
 def read_stop(cluster_dir: ClusterDir) -> dict[str, Any] | None:
     """Return the ``stop`` file's fields, if it ends the launch or *cluster_dir*'s life.
 
-    One that carries no life ends the launch. Main's own carries main's life. For who is of no life yet, that ends the
-    launch where main has come to its end in order: else it was interrupted, and the next life is to begin.
+    A ``stop`` without a life ends the launch; main's own carries main's life. A reader that has no life yet: if main
+    ended normally, the launch is over. If main was interrupted, the next life is to begin.
     """
     stop = cluster_dir.read(STOP, any_life=True)
     if stop is None or not stop.get("life") or stop.get("life") == cluster_dir.life:

@@ -40,7 +40,7 @@ _PART_BYTES, _MOST_PARTS = 16 << 20, 10_000
 
 
 class _Process:
-    """What holds for all URLs that this process opens."""
+    """Choices for all URLs that this process opens."""
 
     waiting = Waiting()
     # Where nobody says how patient to be: one for all, so that an outage costs a list of many clusters its time once.
@@ -135,7 +135,7 @@ class OciFiles:
         self._ask("put_object", path, _done, put_object_body=value, content_md5=_md5(value), **options)
 
     def get_file(self, path: str, target: str, most: float = math.inf) -> bool:
-        """Copy the object *path* to the file *target*, in one request; return whether it has *most* bytes at most."""
+        """Copy the object *path* to the file *target*; return whether *most* bytes were enough."""
         with Path(target).open("wb") as file:
 
             def save(response: Any) -> bool:

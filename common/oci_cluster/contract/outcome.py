@@ -1,4 +1,4 @@
-"""How a node, or a cluster, ended: what files and backends tell of it."""
+"""The end of a node or a cluster, as files and backends tell it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oci_cluster.system.text import now, printable
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a node, or the cluster, ended."""
+    """The end of a node, or of the cluster."""
 
     exit_code: int
     reason: str

@@ -1,4 +1,4 @@
-"""How often something is polled that somebody else changes."""
+"""Paces the polling of what somebody else changes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class RequestFailedError(OSError):
 
 @dataclass(frozen=True)
 class Waiting:
-    """How this process waits between two tries."""
+    """The way in which this process waits between two tries."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

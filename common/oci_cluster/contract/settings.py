@@ -23,7 +23,7 @@ _NEEDED_FIRST = (
 
 @dataclass(frozen=True)
 class Adapt:
-    """How many workers main may wish for, and which ones its follower can end."""
+    """The number of workers that main may wish for, and which its follower can end."""
 
     minimum: int
     maximum: int
@@ -93,7 +93,7 @@ class NodeSettings:
 
     @property
     def is_main(self) -> bool:
-        """Whether this node leads the cluster."""
+        """True on the node that leads the cluster."""
         return self.mode == "MAIN"
 
     @property

@@ -43,7 +43,7 @@ from oci_cluster.contract.values import (
 
 
 class Receiver(Enum):
-    """Who gets a setting, and from whom."""
+    """The receiver of a setting, and who decides it."""
 
     AS_GIVEN = "every node, as it was given to the launcher"
     RESOLVED = "every node, as the launcher has resolved it"

@@ -1,7 +1,7 @@
-"""How long a node has been silent, by heartbeats and the reader's own clock.
+"""Measures a node's silence, by heartbeats and the reader's own clock.
 
-A heartbeat is read some time after it was written. How much later this one is than others, their counters tell: they
-are the writer's clock, and only differences of it count. So who reads less often does not judge later.
+A heartbeat is read some time after it was written. The counters of heartbeats, which are the writer's clock, tell how
+much later one is read than others: only differences count. So a reader that reads less often does not judge later.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Silence:
     def _lateness_s(self, counter: Any, moment: float) -> float:
         """Return how long before *moment* the heartbeat of *counter* was written, if known.
 
-        Not before the last observation: it was not there then. So a clock that is set does not make a node silent. Who
-        has read a counter of a clock far ahead counts on from there, by ones: those tell no time.
+        Not before the last observation, which did not find it: a clock that is set does not make a node silent. A node
+        that has read a counter of a clock far ahead counts on from there by ones, which tell no time.
         """
         if type(counter) is not int:
             return 0.0

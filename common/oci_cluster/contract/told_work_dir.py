@@ -1,4 +1,4 @@
-"""Which work dirs are opened that a Job names: anybody may have written it."""
+"""Checks a work dir that a Job names before it is opened: anybody may have written it."""
 
 from __future__ import annotations
 

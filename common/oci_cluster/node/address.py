@@ -1,4 +1,4 @@
-"""Which of this machine's addresses the other nodes can reach."""
+"""Finds the address of this machine that the other nodes can reach."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _sha256(file: Path) -> str:
 
 
 def _copy_archive(fs: Any, path: str, target: Path) -> None:
-    """Copy the file *path* of *fs* to *target*; nobody has checked yet what it is."""
+    """Copy the file *path* of *fs*, which nobody has checked yet, to *target*."""
     with target.open("wb") as file, fs.open(path, "rb") as source:
         while piece := source.read(1 << 20):
             file.write(piece)

@@ -207,10 +207,7 @@ class Exchange:
         self._selector.register(listener, selectors.EVENT_READ, listener)
 
     def remaining(self, lost: Collection[str] = (), *, is_interruption: bool = False) -> list[str]:
-        """Return the nodes that have yet to hear main's last word.
-
-        Who is *lost* is not among them. At the cluster's end those that are connected have yet to leave.
-        """
+        """Return the nodes that are not *lost* and have yet to read main's last word."""
         version = self.memory.version(heartbeat_file("MAIN"))
         left = []
         for guest in tuple(self._proved):

@@ -14,7 +14,7 @@ _MOST_BYTES = 65536
 
 
 class OwnGpus:
-    """What a node tells of its GPUs."""
+    """Lists the GPUs of this node for its heartbeats."""
 
     def __init__(
         self, program: str, environ: Mapping[str, str], output: Path, *, children: Children, clock: Callable[[], float]

@@ -1,7 +1,8 @@
-"""Why an entry point has ended with an error, in its own words.
+"""Finds the error with which an entry point has ended, in its own words.
 
-Its Python notes what nothing has caught (``common/entry/sitecustomize.py``). Else the last lines that it printed tell:
-an error counts where nothing has been printed after it. What was caught, and shown all the same, is followed by others.
+Its Python notes an error that nothing has caught (``common/entry/sitecustomize.py``). Otherwise the last lines that it
+printed tell: an error counts if nothing has been printed after it. An error that was caught and shown is followed by
+other lines.
 """
 
 from __future__ import annotations
@@ -101,11 +102,10 @@ def uncaught_error(note: bytes, places: Sequence[Path]) -> Uncaught | None:
 def last_error(text: str, places: Sequence[Path], *, rank: str = "", only_errors: bool = False) -> str:
     """Return a script's last words, such as ``ValueError: bad row 7 (train.py:3)``.
 
-    Of a notebook it is such as ``ValueError: bad row 7 (cell 3:2)``: line 2 of what Jupyter calls ``In[3]``. The place
-    is the innermost line of the user's own code, in *places*. Where something was printed after the last error, the
-    last line is meant, unless *only_errors* count, as of a service; what only libraries print does not. Lines of
-    another *rank* are left out. The answer has some 300 characters at most, fit for a terminal; empty where *text*,
-    which may begin in the middle of a line, holds no word of the script's.
+    In a notebook, ``(cell 3:2)`` is line 2 of what Jupyter calls ``In[3]``. The place is the innermost line of the
+    user's own code, in *places*. If something was printed after the last error, the last line counts, unless
+    *only_errors* do; lines of libraries do not count, nor do those of another *rank*. The answer has some 300
+    characters at most, fit for a terminal. It is empty if *text*, which may begin within a line, holds no word of the script's.
     """
     of_others: _Said | None = None
     for words, frames in reversed(_said(_BOX.sub("", text), rank)):
@@ -136,7 +136,7 @@ def _said(text: str, rank: str) -> list[_Said]:
 
 
 class _Printer:
-    """Who prints under one prefix: what its lines are depends on those before."""
+    """Lines under one prefix: what a line is depends on those before it."""
 
     def __init__(self) -> None:
         self._frames: list[tuple[str, str]] = []

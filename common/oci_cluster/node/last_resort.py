@@ -1,7 +1,7 @@
-"""Ends a node whose agent hangs in a call to storage that does not return.
+"""Ends a node whose agent hangs in a call to storage.
 
-The agent asks storage in its only thread. Once it is to end, an alarm looks whether that thread still comes to its
-waits. Where it has not for as long as an end may take, the process ends without more: its children end with it.
+The agent asks storage in its only thread. Once it is to end, an alarm checks whether that thread still comes to its
+waits. If it has not for as long as an end may take, the process exits at once, and its children end with it.
 """
 
 from __future__ import annotations

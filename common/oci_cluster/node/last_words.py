@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,14 +62,7 @@ def _fitting(sign: Sign, files: Mapping[str, Mapping[str, Any]]) -> bytes:
             for name, fields in files.items()
         )
 
-    fits, too_long = 0, _MAX_REASON + 1
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        if len(lines(middle)) <= MAX_BYTES:
-            fits = middle
-        else:
-            too_long = middle
-    return lines(fits)
+    return lines(bisect_right(range(1, _MAX_REASON + 1), MAX_BYTES, key=lambda most: len(lines(most))))
 
 
 def _cut(reason: str, most: int) -> str:

@@ -1,4 +1,4 @@
-"""Who is alive, by heartbeats that change and the reader's own clock."""
+"""Tells which nodes are alive, by heartbeats that change and the reader's own clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AFTER_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Failure(Outcome):
-    """How one node failed."""
+    """The way in which one node failed."""
 
     node: str
     time: float
@@ -57,7 +57,7 @@ class Failure(Outcome):
 
     @property
     def was_stopped(self) -> bool:
-        """Whether somebody has ended it: nothing has failed."""
+        """True if somebody has ended the node: nothing has failed."""
         return self.exit_code == ExitCode.STOPPED and not self.is_unasked
 
     def told(self, how: str = "") -> str:
@@ -138,7 +138,7 @@ class NodesWatch:
 
     @property
     def suspect_at(self) -> float:
-        """When the first node would be lost: list the cluster dir then."""
+        """The moment when the first node would be lost: list the cluster dir then."""
         left = [changed_at for node, (_, changed_at) in self._alive.items() if not self._has_left(node)]
         return min(left, default=math.inf) + self._settings.heartbeat_timeout_s + AFTER_S
 
@@ -173,10 +173,7 @@ class NodesWatch:
         self._alive = {node: (latest, changed_at + pause) for node, (latest, changed_at) in self._alive.items()}
 
     def check(self) -> None:
-        """Raise where too few nodes are left.
-
-        Fewer than ``MIN_WORKERS`` workers, or a parameter server is gone: a LostError with the first cause's exit code.
-        """
+        """Raise a LostError with the first cause's code if too few nodes are left."""
         awaited = self.awaited
         gone = [failure for failure in self.failures.values() if failure.has_left and failure.node not in awaited]
         servers_gone = any(failure.node.startswith("PS") for failure in gone)
@@ -229,8 +226,8 @@ class NodesWatch:
     def prove_one(self, listing: Mapping[str, str], moment: float, read: Read) -> None:
         """Read the heartbeat of the node whose last proof is the oldest.
 
-        A *listing* tells that a heartbeat has changed, and not who has changed it. One file at *moment*, and so one
-        request for each heartbeat of main, whatever the size of the cluster.
+        A *listing* tells that a heartbeat has changed, but not who has changed it. This is one request for each
+        heartbeat of main, whatever the size of the cluster.
         """
         nodes = [node for node in self.members if heartbeat_file(node) in listing and node not in self._doubted]
         if not nodes:

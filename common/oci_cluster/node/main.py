@@ -235,10 +235,8 @@ class Main(Role):
         return outcome
 
     def _interrupted(self) -> str:
-        """Return the node whose interruption a failure comes from, empty where there is none.
-
-        Which of the nodes gets TERM first, nobody knows: the others soon tell, or it comes here, too.
-        """
+        """Return the interrupted node that a failure comes from; wait for others' reports."""
+        # Nobody knows which node gets TERM first: the others soon tell, or this node gets it, too.
         pulse = self._pulse
         until = pulse.clock() + _MIN_PATIENCE_S
         while not (found := self._nodes.interrupted_since(pulse.clock() - _MAX_PATIENCE_S)):

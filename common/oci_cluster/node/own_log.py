@@ -1,4 +1,4 @@
-"""What this node prints, copied to the cluster dir: ``contract/node_logs.py`` says in which form."""
+"""Copies what this node prints to the cluster dir, in the form of ``contract/node_logs.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's life while it waits: heartbeats, obedience, a look at other nodes."""
+"""Lets a node live while it waits: heartbeats, obedience, a look at other nodes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Outages:
 
     @property
     def duration_s(self) -> float:
-        """How long storage has not answered; 0 where it does."""
+        """Seconds without an answer of storage; 0 if it answers."""
         return 0.0 if self.error is None else self._clock() - self._since
 
     def fail(self, error: ClusterError) -> None:
@@ -102,7 +102,7 @@ class Outages:
 
 
 class Schedule:
-    """When something is due: at an interval, sooner after a failed request."""
+    """The moment when something is due: at an interval, sooner after a failed request."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -204,7 +204,7 @@ class Pulse:
 
     @property
     def left_s(self) -> float:
-        """What is left of ``TIMEOUT``; below 0 where it is over."""
+        """The rest of ``TIMEOUT`` in seconds; below 0 when it is over."""
         return self._deadline - self.clock()
 
     def restart_timeout(self) -> None:

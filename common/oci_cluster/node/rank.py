@@ -100,7 +100,7 @@ def _enter_life(cluster_dir: ClusterDir, arrival: Arrival) -> bool:
 
 
 def ranks_of_group(settings: NodeSettings, told: str = "") -> Iterator[int]:
-    """Yield the ranks of this node's group, the likeliest first: that of the number *told*."""
+    """Yield the ranks of this node's group; that of the number *told* comes first."""
     first, count = (1, settings.worker_count) if settings.mode == "WORKER" else (settings.first_ps, settings.ps_count)
     number = int(told) if told.isascii() and told.isdigit() and len(told) < 7 else first
     # Counted through, it is the rank; counted in the group, it is how many come before.

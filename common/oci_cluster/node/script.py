@@ -132,7 +132,7 @@ class Script:
 
     @property
     def has_facts(self) -> bool:
-        """Whether the framework has facts about each node for the others."""
+        """True if the framework has facts about each node for the others."""
         return self._facts_script.exists()
 
     @property
@@ -166,9 +166,9 @@ class Script:
         write_whole(self.node_dir / "key.pem", key)
 
     def hand_encrypted(self, certificate: str, key: str, passphrase: bytes) -> None:
-        """Do the same with an encrypted *key*.
+        """Write both for an encrypted *key*.
 
-        A copy of this process opens it: what that takes, 8 MB, the agent of a worker has no other use for.
+        A copy of this process opens it: that takes 8 MB, which the agent of a worker needs for nothing else.
         """
 
         def hand() -> int:

@@ -1,8 +1,8 @@
-"""Whether nothing on this node prints or computes, and where its Python waits.
+"""Finds out that nothing on this node prints or computes, and where its Python waits.
 
-Every Python of the entry point leaves a file ``stack-<pid>`` in the node's directory, and writes to it where its
-threads are when it gets ``SIGNAL`` (``common/entry/sitecustomize.py``). No other process gets it: it would end one that
-does not expect it. Processes are looked at in Linux's ``/proc``; elsewhere nothing stands still.
+Every Python of the entry point leaves a file ``stack-<pid>`` in the node's directory, and writes there where its
+threads are when it gets ``SIGNAL`` (``common/entry/sitecustomize.py``). No other process gets the signal: it would end
+one that does not expect it. Processes are looked at in Linux's ``/proc``; on other systems nothing stands still.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Usage(NamedTuple):
 
 
 class Standstill:
-    """This node's own."""
+    """The standstill of this node, if there is one."""
 
     def __init__(
         self,
