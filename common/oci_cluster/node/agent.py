@@ -28,7 +28,7 @@ from oci_cluster.node.liveness import Restart
 from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
 from oci_cluster.node.relay import Relay
 from oci_cluster.node.script import Script
-from oci_cluster.system.process import Children, describe
+from oci_cluster.system.process import Children
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Agent:
 
             self._script.secrets = self._wait_for_another("OCI Vault", Vault(settings.vault_secrets).read)
         if self._uploads is not None and settings.interruptible:
-            self._bring_outputs_back(self._uploads)
+            self._uploads.fetch()
         own = {"node": settings.node, "rank": settings.rank, "address": address, "facts": self._script.facts(address)}
         while True:
             ending = self._attempt(own)
@@ -212,18 +212,6 @@ class Agent:
 
         return self._pulse.wait_for(what, poll)
 
-    def _bring_outputs_back(self, uploads: Uploads) -> None:
-        code_of = uploads.fetch()
-
-        def has_ended() -> bool:
-            return code_of() is not None
-
-        self._pulse.wait_for("the outputs of the life before", has_ended)
-        if code := code_of():
-            raise StorageError(
-                f"the outputs of the life before cannot be brought back: {describe(code)}; the log says why"
-            )
-
     def _make_uploads(self, children: Children) -> Uploads | None:
         """Return the uploads of outputs, if the cluster dir is elsewhere and keeps them."""
         if self._pulse.cluster_dir.local_path is not None or self._pulse.cluster_dir.is_at_main:
@@ -236,8 +224,7 @@ class Agent:
             self._node_dir / "uploaded.json",
             interval_s=self._settings.output_interval_s,
             children=children,
-            wait=self._pulse.wait,
-            clock=self._pulse.clock,
+            pulse=self._pulse,
         )
 
     def _attempt(self, own: Mapping[str, Any]) -> Outcome | Restart:

@@ -104,8 +104,8 @@ def last_error(text: str, places: Sequence[Path], *, rank: str = "", only_errors
 
     In a notebook, ``(cell 3:2)`` is line 2 of what Jupyter calls ``In[3]``. The place is the innermost line of the
     user's own code, in *places*. If something was printed after the last error, the last line counts, unless
-    *only_errors* do; lines of libraries do not count, nor do those of another *rank*. The answer has some 300
-    characters at most, fit for a terminal. It is empty if *text*, which may begin within a line, holds no word of the script's.
+    *only_errors* do. Lines of libraries do not count, nor do those of another *rank*. The answer has 300 characters
+    at most, fit for a terminal. It is empty if *text*, which may begin within a line, holds no word of the script's.
     """
     of_others: _Said | None = None
     for words, frames in reversed(_said(_BOX.sub("", text), rank)):

@@ -114,7 +114,6 @@ class Main(Role):
     def _wait_for_addresses(self) -> dict[str, str]:
         """Return the other nodes' addresses, by name, when all have joined this attempt."""
         attempt = self._pulse.attempt
-        still_missing: list[str] = []
 
         def missing() -> list[str]:
             present = {node for node, config in self._configs.items() if config.get("attempt", 0) == attempt}
@@ -127,12 +126,7 @@ class Main(Role):
             self._nodes.check()
             return not missing()
 
-        def has_news() -> bool:
-            # Nodes come one after the other: the next is not far.
-            before, still_missing[:] = still_missing[:], missing()
-            return still_missing != before
-
-        self._pulse.wait_for("the other nodes", poll, lambda: f"missing: {', '.join(missing())}", has_news)
+        self._pulse.wait_for("the other nodes", poll, missing)
         self._newcomers.clear()
         return {node: checked_address(self._configs[node], node) for node in self._nodes.members}
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import outputs_file
@@ -28,6 +28,9 @@ from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.errors import StorageError
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
+
+if TYPE_CHECKING:
+    from oci_cluster.node.pulse import Pulse
 
 T = TypeVar("T")
 log = logging.getLogger("outputs")
@@ -60,38 +63,39 @@ class Uploads:
         *,
         interval_s: float,
         children: Children,
-        wait: Callable[[float], None],
-        clock: Callable[[], float],
+        pulse: Pulse,
     ) -> None:
         self._environ = environ
         self._source = source
-        self._command = [sys.executable, "-m", "oci_cluster", "upload-outputs", str(source), str(manifest)]
-        self._bring_back = [sys.executable, "-m", "oci_cluster", "fetch-outputs", str(source), str(manifest)]
+        self._manifest = manifest
         self._interval_s = interval_s
         self._children = children
-        self._wait = wait
-        self._clock = clock
+        self._pulse = pulse
         self._pid: int | None = None
         self._next_at: float | None = None
 
     def begin(self) -> None:
         """Take note that a start script runs: from now on there can be outputs."""
-        self._next_at = self._clock() + self._interval_s
+        self._next_at = self._pulse.clock() + self._interval_s
 
-    def fetch(self) -> Callable[[], int | None]:
-        """Begin to bring outputs back; return what tells the exit code of that."""
-        pid = self._children.start(self._bring_back, environ=self._environ, cwd=Path("/"))
-        return lambda: self._children.code(pid)
+    def fetch(self) -> None:
+        """Bring the outputs of the life before back; wait for that."""
+        pid = self._start("fetch-outputs")
+        self._pulse.wait_for("the outputs of the life before", lambda: self._children.code(pid) is not None)
+        if code := self._children.code(pid):
+            raise StorageError(
+                f"the outputs of the life before cannot be brought back: {describe(code)}; the log says why"
+            )
 
     def poll(self) -> None:
         """Start an upload if one is due."""
-        if self._next_at is None or self._clock() < self._next_at:
+        if self._next_at is None or self._pulse.clock() < self._next_at:
             return
         if self._pid is not None and self._children.code(self._pid) is None:
             return
         if self._has_outputs():
-            self._next_at = self._clock() + self._interval_s
-            self._pid = self._start()
+            self._next_at = self._pulse.clock() + self._interval_s
+            self._pid = self._start("upload-outputs")
 
     def finish(self) -> str:
         """Upload the rest and wait for it; return what went wrong, if anything."""
@@ -99,19 +103,20 @@ class Uploads:
             return ""
         agent_log.info("uploading outputs")
         try:
-            pid = self._start()
+            pid = self._start("upload-outputs")
         except OSError as error:
             return str(error)
         while (code := self._children.code(pid)) is None:
-            self._wait(1.0)
+            self._pulse.wait(1.0)
         return describe(code) if code else ""
 
     def _has_outputs(self) -> bool:
         """Return whether there is anything to upload: each upload costs a process."""
         return next((path for path in self._source.rglob("*") if path.is_file()), None) is not None
 
-    def _start(self) -> int:
-        return self._children.start(self._command, environ=self._environ, cwd=Path("/"))
+    def _start(self, verb: str) -> int:
+        command = [sys.executable, "-m", "oci_cluster", verb, str(self._source), str(self._manifest)]
+        return self._children.start(command, environ=self._environ, cwd=Path("/"))
 
 
 def upload_outputs(

@@ -7,7 +7,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oci_cluster.contract.cluster_dir import ClusterDir
@@ -229,26 +229,19 @@ class Pulse:
         if self.clock() >= self._beats.at:
             self.beat()
 
-    def wait_for(
-        self,
-        what: str,
-        poll: Callable[[], T | None],
-        explain: Callable[[], str] = lambda: "",
-        has_news: Callable[[], bool] = lambda: False,
-    ) -> T:
-        """Return what *poll* finds within ``TIMEOUT``; *explain* says what is missing.
+    def wait_for(self, what: str, poll: Callable[[], T | None], missing: Callable[[], Sequence[str]] = tuple) -> T:
+        """Return what *poll* finds within ``TIMEOUT``, and ask often again whenever other nodes are *missing*.
 
-        Where *has_news* says that it comes nearer, *poll* is asked often again. Raises what :meth:`obey` does;
-        TimedOutError, or StorageError, where it did not come in time.
+        Raises what :meth:`obey` does; TimedOutError, or StorageError, if it does not come in time.
         """
         # A work dir that is polled often costs little to poll: workers there have main's address 0.15 s sooner.
-        delays = self._young_looks()
+        delays, before = self._young_looks(), missing()
         while True:
             found = self.ask(poll)
             if found and not isinstance(found, NoAnswer):
                 return found
-            if has_news():
-                delays = self._young_looks()
+            if (left := missing()) != before:  # nodes come one after the other: the next is not far
+                delays, before = self._young_looks(), left
             self.obey()
             self.live()
             self.role.check()
@@ -258,7 +251,9 @@ class Pulse:
                     # Who cannot reach main has waited for it in vain.
                     kind = TimedOutError if self.cluster_dir.is_at_main else StorageError
                     raise kind(f"{waited}: {error}")
-                detail = explain() or self.cluster_dir.unusable.get(what, "did main start?")
+                detail = (
+                    f"missing: {', '.join(left)}" if left else self.cluster_dir.unusable.get(what, "did main start?")
+                )
                 raise TimedOutError(f"{waited} in {self.cluster_dir.url}; {detail}")
             self.wait(min(next(delays), self.left_s))
 

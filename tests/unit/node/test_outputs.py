@@ -285,7 +285,7 @@ def test_an_upload_that_takes_longer_than_the_interval_is_not_overtaken(main: No
 def test_an_upload_that_cannot_be_started_loses_outputs(main: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has no more room for processes has not saved what the entry point left: 69, with its words."""
 
-    def refuse() -> int:
+    def refuse(_verb: str) -> int:
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(main.agent._uploads, "_start", refuse)
