@@ -21,7 +21,7 @@ from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked, line_of
 from oci_cluster.api.running import Bell, Running
 from oci_cluster.api.table import LiveTable, table_html
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError, UsageError
 from oci_cluster.launcher.connecting import Connected
 from oci_cluster.launcher.follow import Follower

@@ -136,7 +136,9 @@ class SettingsReader:
                 raise ValueError("is not set")
             return parse(text)
         except ValueError as error:
-            self.problems.append(f"{name}: {error}" if text else f"{name} {error}")
+            problem = f"{name}: {error}" if text else f"{name} {error}"
+            if problem not in self.problems:  # others may depend on it, and have read it, too
+                self.problems.append(problem)
             return default  # type: ignore[return-value]
 
     def setting(self, name: str, default: Any = None) -> Any:

@@ -1,13 +1,12 @@
-"""Retries storage requests after transient errors, for a limited time."""
+"""Paces polls of what others change, and retries of requests after transient errors."""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
-
-from oci_cluster.contract.polling import poll_delays
 
 T = TypeVar("T")
 
@@ -22,6 +21,24 @@ _SILENCE_S = 2.0
 # What is left of any patience when the launcher has been told to stop: long enough to get a `stop` file through to a
 # busy service, short enough for somebody who has pressed Ctrl-C.
 _PATIENCE_WHEN_STOPPED_S = 10.0
+
+
+def poll_delays(
+    ceiling_s: float,
+    *,
+    first_s: float = 0.2,
+    spread: float = 0.1,
+    uniform: Callable[[float, float], float] = random.uniform,
+) -> Iterator[float]:
+    """Yield seconds between polls: from *first_s*, growing by half, to *ceiling_s*.
+
+    Each is spread by the share *spread* either way, so that a thousand nodes that started together do not ask together.
+    *first_s* is the design's: young clusters poll often.
+    """
+    delay = min(first_s, ceiling_s)
+    while True:
+        yield delay * uniform(1 - spread, 1 + spread)
+        delay = min(delay * 1.5, ceiling_s)
 
 
 class RequestFailedError(OSError):

@@ -14,11 +14,6 @@ from oci_cluster.contract.values import is_at_main, parse_duration, parse_place
 
 # By the fields that have them: a duration's is in seconds.
 _NAMES = {f"{name.lower()}_s" if row.parse is parse_duration else name.lower(): name for name, row in SETTINGS.items()}
-# Others depend on them.
-_NEEDED_FIRST = (
-    *("WORKER_COUNT", "WORK_DIR", "CLUSTER_ID", "EPHEMERAL", "GANG", "HEARTBEAT_TIMEOUT", "SESSION"),
-    "LAUNCH_ID",
-)
 
 
 @dataclass(frozen=True)
@@ -164,32 +159,24 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     read = SettingsReader(environ)
     folder = _add_framework(read, root)
     mode, rank = role_and_rank(read)
-    worker_count, work_dir, cluster_id, ephemeral, gang, lost_s, session, launch_id = map(read.setting, _NEEDED_FIRST)
+    gang, session, lost_s = map(read.setting, ("GANG", "SESSION", "HEARTBEAT_TIMEOUT"))
     entry_on_all = bool(read.setting("ENTRY_ON") or gang)
     own = {
         "mode": mode,
         "rank": rank,
-        "worker_count": worker_count,
-        "min_workers": min_workers_of(read, worker_count or 0),
+        "min_workers": min_workers_of(read, read.setting("WORKER_COUNT") or 0),
         "framework": read.text("FRAMEWORK"),
         "framework_dir": folder,
-        "work_dir": work_dir,
-        "cluster_id": cluster_id,
-        "launch_id": launch_id,
-        "cluster_name": read.setting("CLUSTER_NAME", cluster_id or "-"),
-        "entry_point": _entry_point(read, session, root, needs_one=ephemeral),
+        "cluster_name": read.setting("CLUSTER_NAME", read.setting("CLUSTER_ID") or "-"),
+        "entry_point": _entry_point(read, session, root, needs_one=read.setting("EPHEMERAL")),
         "entry_module": "" if session else read.setting("ENTRY_MODULE"),
         "entry_args": (*read.setting("ARGS", []), *read.setting("NAMED_ARGS", [])),
         "profile_cmd": _profile_cmd(read, node_name(mode, rank), entry_on_all=entry_on_all),
         "code_dir": read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
         "output_folders": tuple(read.setting("OUTPUT_FOLDERS")),
-        "ephemeral": ephemeral,
-        "session": session,
         "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
-        "heartbeat_timeout_s": lost_s,
         "wait_for_addresses": read.setting("WAIT_FOR_ADDRESSES") or gang,
         "entry_on_all": entry_on_all,
-        "gang": gang,
         "adapt": _adapt_of(read),
         "start_by": read.setting("START_BY", float("inf")),
         "expose": tuple(read.setting("EXPOSE") or ()),

@@ -14,7 +14,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import READY, STOP
 from oci_cluster.contract.outcome import outcome_of
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.adapting import Adapting
 from oci_cluster.launcher.followed_life import FollowedLife

@@ -14,7 +14,7 @@ from oci_cluster.contract.cluster import Cluster, Limits, Node, NodeState, Plan,
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import STOP, is_worker, rank_of
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
 from oci_cluster.launcher.asked import LIMIT_S, Asked, may_hang
 from oci_cluster.launcher.planning import free_ranks, scaled_workers

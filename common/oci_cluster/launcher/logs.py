@@ -16,7 +16,7 @@ from typing import Protocol
 from oci_cluster.backends.base import Backend, LogCopy
 from oci_cluster.contract.cluster import Cluster, NodeState, any_running
 from oci_cluster.contract.log_times import LogTimes, read_times, times_file
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Interrupts

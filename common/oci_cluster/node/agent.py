@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from oci_cluster import __version__
 from oci_cluster.contract.names import LIFE, STOP, config_file, exit_file, node_dir, remove_node_dir
 from oci_cluster.contract.outcome import Outcome, exit_fields, stop_fields
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import (
     ClusterError,

@@ -11,7 +11,7 @@ from oci_cluster.contract.first_cause import first_cause, may_be_a_consequence
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome, stop_fields
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
 from oci_cluster.node.liveness import Failure, NodesWatch, Restart, by_role_and_rank

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.names import outputs_file
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.errors import StorageError
 from oci_cluster.system.files import write_whole

@@ -14,7 +14,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import STOP, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome, exit_fields, outcome_of
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.errors import (
     ClusterError,

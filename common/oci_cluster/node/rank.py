@@ -17,7 +17,7 @@ from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import claim_file, node_name
 from oci_cluster.contract.outcome import outcome_of
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.errors import SettingsError, StoppedError, StorageError, TimedOutError
 from oci_cluster.node.life import Arrival

@@ -299,7 +299,7 @@ def test_nothing_given_names_all_that_is_required(root: Path) -> None:
         read_settings({}, root)
     assert str(caught.value) == (
         "bad settings: FRAMEWORK is not set; MODE is not set; NODE_RANK is not set; WORKER_COUNT is not set;"
-        " WORK_DIR is not set; CLUSTER_ID is not set; LAUNCH_ID is not set; ENTRY_POINT is not set"
+        " CLUSTER_ID is not set; ENTRY_POINT is not set; WORK_DIR is not set; LAUNCH_ID is not set"
         " (common/README.md lists them all)"
     )
 

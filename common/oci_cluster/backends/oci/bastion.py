@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, StoppedError
 from oci_cluster.system.guard import wait
 

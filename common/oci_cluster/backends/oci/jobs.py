@@ -12,7 +12,7 @@ from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci import states
 from oci_cluster.backends.oci.refusals import ServiceError
 from oci_cluster.backends.oci.requests import JSON, TAG_LAUNCH
-from oci_cluster.contract.polling import poll_delays
+from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.errors import BackendError, SettingsError, StoppedError
 
 if TYPE_CHECKING:
