@@ -17,15 +17,6 @@ _NAMES = {f"{name.lower()}_s" if row.parse is parse_duration else name.lower(): 
 
 
 @dataclass(frozen=True)
-class Adapt:
-    """The number of workers that main may wish for, and which its follower can end."""
-
-    minimum: int
-    maximum: int
-    followed: str
-
-
-@dataclass(frozen=True)
 class NodeSettings:
     """The settings of one node. Durations are seconds; ``ttl_s`` 0: no limit.
 
@@ -71,7 +62,8 @@ class NodeSettings:
     gang: bool
     max_restarts: int
     interruptible: bool
-    adapt: Adapt | None
+    adapt: tuple[int, int] | None
+    followed: str
     cluster_tls: bool
     client_token: bool
     vault_secrets: Mapping[str, str]
@@ -177,18 +169,13 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
         "wait_for_addresses": read.setting("WAIT_FOR_ADDRESSES") or gang,
         "entry_on_all": entry_on_all,
-        "adapt": _adapt_of(read),
+        "adapt": read.setting("ADAPT") or None,
         "start_by": read.setting("START_BY", float("inf")),
         "expose": tuple(read.setting("EXPOSE") or ()),
         "vault_secrets": _vault_secrets(read),
     }
     others = {name: read.setting(_NAMES[name]) for field in fields(NodeSettings) if (name := field.name) not in own}
     return _checked(read, NodeSettings(**own, **others))
-
-
-def _adapt_of(read: SettingsReader) -> Adapt | None:
-    bounds, followed = read.setting("ADAPT"), read.setting("FOLLOWED")
-    return Adapt(bounds[0], bounds[1], followed) if bounds else None
 
 
 def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: bool) -> str:

@@ -28,6 +28,7 @@ from oci_cluster.node.liveness import is_member
 from oci_cluster.node.pulse import Pulse
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
+from oci_cluster.system.redaction import HIDDEN
 from oci_cluster.system.text import printable
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _RANK = re.compile(r"rank (\d+)")
 _USUAL = {1, 2}
 # Of the note of an error: a message has 4,000 characters at most, and a hundred frames.
 _LONGEST_NOTE = 1 << 16
+# A shorter one stands in any text.
+_LEAST_SECRET = 4
 # Enough for addresses, ports and keys, too few to flood a log or a start script.
 MAX_FACTS = 32
 _FACT_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -378,7 +381,8 @@ class Script:
         try:
             pid = int((self.node_dir / "entry-pid").read_text())
             path = self.node_dir / f"uncaught-{pid}"
-            return path.read_bytes()[:_LONGEST_NOTE] if path.is_file() else b""
+            note = path.read_bytes()[:_LONGEST_NOTE] if path.is_file() else b""
+            return self._hide(note.decode(errors="replace")).encode()
         except (OSError, ValueError):
             return b""
 
@@ -386,12 +390,18 @@ class Script:
         path = self.node_dir / "entry-point-printed"
         if path.exists():
             node, _, printed = path.read_text(errors="replace").partition("\n")
-            return printable(node, 80), printed
-        return self._settings.node, self._relay.tail() if self._relay is not None else ""
+            return printable(node, 80), self._hide(printed)
+        return self._settings.node, self._hide(self._relay.tail()) if self._relay is not None else ""
 
     def _said(self, name: str) -> str:
         path = self.node_dir / name
-        return printable(path.read_text(errors="replace").strip()) if path.exists() else ""
+        return printable(self._hide(path.read_text(errors="replace").strip())) if path.exists() else ""
+
+    def _hide(self, text: str) -> str:
+        """Return *text* without the secrets that the script was given: others see reasons."""
+        for secret in map(str.strip, self.secrets.values()):
+            text = text.replace(secret, HIDDEN) if len(secret) >= _LEAST_SECRET else text
+        return text
 
     # --- End -----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.contract.names import WISH, is_worker
-from oci_cluster.contract.settings import Adapt, NodeSettings
+from oci_cluster.contract.settings import NodeSettings
 from oci_cluster.contract.values import parse_count
 from oci_cluster.node.pulse import NoAnswer, Pulse
 from oci_cluster.system.text import printable
@@ -30,10 +30,10 @@ _PATIENCE_S = 180.0
 class Wish:
     """The wish of the start script of one node, which is main."""
 
-    def __init__(self, settings: NodeSettings, adapt: Adapt, pulse: Pulse, path: Path) -> None:
-        """Read it from *path*, which the script replaces whole; *adapt* bounds it."""
+    def __init__(self, settings: NodeSettings, bounds: tuple[int, int], pulse: Pulse, path: Path) -> None:
+        """Read it from *path*, which the script replaces whole; *bounds* are those of ``ADAPT``."""
         self._settings = settings
-        self._adapt = adapt
+        self._bounds = bounds
         self._pulse = pulse
         self._path = path
         self._told: dict[str, Any] = {}
@@ -74,7 +74,7 @@ class Wish:
         self._seen = mark
         text = self._path.read_text(errors="replace")
         try:
-            self._wanted = parse_wish(text, self._adapt.minimum, self._adapt.maximum)
+            self._wanted = parse_wish(text, *self._bounds)
         except ValueError as error:
             log.warning("the wish of the start script is ignored: %s", error)
 
@@ -85,7 +85,7 @@ class Wish:
         if self._has_warned or wanted <= workers:
             return
         why = "nobody who may start nodes follows this cluster: launch it without --detach"
-        if self._adapt.followed:
+        if self._settings.followed:
             if (lasted_s := now - self._since[1]) < _PATIENCE_S:
                 return
             why = f"so it has been for {lasted_s:.0f} s: its launcher says why, if that is there"

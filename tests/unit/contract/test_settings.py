@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oci_cluster.contract.names import node_dir
-from oci_cluster.contract.settings import Adapt, NodeSettings, read_settings
+from oci_cluster.contract.settings import NodeSettings, read_settings
 from oci_cluster.errors import SettingsError
 
 LEAST = {
@@ -68,6 +68,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         max_restarts=0,
         interruptible=False,
         adapt=None,
+        followed="",
         cluster_tls=False,
         client_token=False,
         node_logs=False,
@@ -180,7 +181,8 @@ def test_every_setting_is_read(root: Path) -> None:
         gang=True,
         max_restarts=4,
         interruptible=False,
-        adapt=Adapt(1, 10, "last"),
+        adapt=(1, 10),
+        followed="last",
         cluster_tls=True,
         client_token=True,
         vault_secrets={"TOKEN": "ocid1.vaultsecret.oc1.iad.aaaa", "B2": "ocid1.vaultsecret.oc1..b"},

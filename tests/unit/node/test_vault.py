@@ -64,6 +64,24 @@ def test_scripts_alone_get_a_secret(make: MakeNode, answers: list[object], caplo
     assert VALUE not in caplog.text
 
 
+@pytest.mark.parametrize("file", ["reason", "entry-point-printed", "uncaught-7"])
+def test_a_reason_does_not_tell_it(make: MakeNode, answers: list[object], file: str) -> None:
+    """Others read reasons in the work dir and in status.sh; a word of three letters is not looked for."""
+    answers[:] = [bundle(encoded(b"hunter2\n")), bundle(encoded(b"bad"))]
+    main = make(VAULT_SECRETS=f"TOKEN={OCID} WORD={OCID}")
+    note = '{"error": "E", "message": "bad token hunter2", "frames": []}'
+    texts = {"reason": "bad token hunter2", "entry-point-printed": "MAIN\nbad token hunter2\n", "uncaught-7": note}
+
+    def fail() -> None:
+        (main.node_dir / "entry-pid").write_text("7")
+        (main.node_dir / file).write_text(texts[file])
+        main.children.codes[main.children.scripts[0]] = 1
+
+    main.world.at(30, fail)
+    assert main.run() == 1
+    assert "bad token ***" in main.read(exit_file("MAIN"))["reason"]
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "told"),
     [
