@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import PATIENCE_S, Project, wait_until
+from harness import Project, wait_until
 from oci_cloud import Cloud
 from planted import ARGUMENT, FILES, REASON, VARIABLES, Planted, Watch, shown_of
 
@@ -85,35 +85,11 @@ def test_a_cluster_of_this_machine_tells_nobody(project: Project, planted: Plant
     assert set().union(*watch.environments.values()) <= set(environ), watch.environments
 
 
-def test_a_secret_of_oci_vault_is_the_scripts_alone(cloud: Cloud) -> None:
-    """The Job has its OCID; a node reads the value, and tells it the start script and what that starts."""
-    planted = Planted()
-    planted.words.clear()
-    planted.add("VAULT", "the word that only the vault has")
-    ocid = cloud.service.secret(planted.words["VAULT"])
-    script = (
-        "import hashlib, os, sys\nword = os.environ['MY_TOKEN']\n"
-        "print('digest', hashlib.sha256(word.encode()).hexdigest(), flush=True)\nraise SystemExit(3)\n"
-    )
-    with Watch(planted) as watch:
-        launch = cloud.launch_plain(1, script, "--name", "mine", "--env", f"VAULT_SECRETS=MY_TOKEN={ocid}")
-        assert launch.wait(PATIENCE_S) == 3
-    digest = hashlib.sha256(planted.words["VAULT"].encode()).hexdigest()
-    assert f"digest {digest}" in launch.out
-    assert {call["principal"].partition(":")[0] for call in cloud.service.calls("get_secret_bundle")} == {"resource"}
-    assert ocid in json.dumps([*cloud.service.jobs(), *cloud.service.job_runs()])
-    told = json.dumps([*cloud.service.jobs(), *cloud.service.job_runs(), *cloud.service.calls()])
-    told += shown_of(cloud.project, "mine", **cloud.environ) + launch.err + launch.out
-    assert planted.in_text(told) == set()
-    project = cloud.project
-    places = [project.path, project.scratch, project.code, project.temporary, cloud.service.directory]
-    assert planted.in_files(places, []) == {}
-    assert watch.command_lines == {}
-    assert set(watch.environments) <= {"start-master.sh", "start-worker.sh", "entry.py", "sleep"}, watch.environments
-
-
 def test_a_launch_on_oci_sends_none(cloud: Cloud, planted: Planted) -> None:
-    """Variables and arguments are refused before the first request; files stay, and the key is the Job's alone."""
+    """Variables and arguments are refused before the first request; files stay, and the key is the Job's alone.
+
+    Of a secret of OCI Vault the Job has the OCID; the node reads the value, and gives it to the script alone.
+    """
     project = cloud.project
     options, environ, known = given(project, planted)
     refused = [
@@ -124,11 +100,22 @@ def test_a_launch_on_oci_sends_none(cloud: Cloud, planted: Planted) -> None:
     assert all(name in refused[0].stderr for name in VARIABLES)
     assert "OCI Vault" in refused[1].stderr
     assert cloud.service.calls() == []
+    planted.add("VAULT", "the word that only the vault has")
+    ocid = cloud.service.secret(planted.words["VAULT"])
+    script = (
+        "import hashlib, os\nword = os.environ['MY_TOKEN']\n"
+        f"print('digest', hashlib.sha256(word.encode()).hexdigest(), flush=True)\n{planted.failing}"
+    )
     with Watch(planted) as watch:
-        launch = cloud.launch_plain(1, planted.failing, "--name", "mine")
+        launch = cloud.launch_plain(1, script, "--name", "mine", "--env", f"VAULT_SECRETS=MY_TOKEN={ocid}")
         wait_until(project.cluster_dirs, "the cluster's directory")
         planted.add("LAUNCH_KEY", launch_key(project))
         assert launch.wait() == 1
+    assert f"digest {hashlib.sha256(planted.words['VAULT'].encode()).hexdigest()}" in launch.out
+    assert {call["principal"].partition(":")[0] for call in cloud.service.calls("get_secret_bundle")} == {"resource"}
+    assert ocid in json.dumps(cloud.service.jobs())
+    has_value = {name for name, forms in watch.environments.items() if "VAULT" in forms}
+    assert has_value <= {"start-master.sh", "start-worker.sh", "entry.py", "sleep"}
     shown = shown_of(project, "mine", **cloud.environ)
     assert planted.in_text(shown + launch.err + "".join(done.stderr + done.stdout for done in refused)) == set()
     # The script, what it has printed, and copies of both in the bucket: the archive of the code, and a part of the log.

@@ -72,7 +72,7 @@ _NAMES = (
         "horovod",
     ),
 )
-# What our nodes read under these names themselves; see contract/settings_table.py.
+# Names that our nodes read themselves; see contract/settings_table.py.
 _READ = (
     *("OCI__MODE", "OCI__RANK", "OCI__WORKER_COUNT", "OCI__PS_COUNT", "OCI__EPHEMERAL", "OCI__ENTRY_SCRIPT"),
     *("OCI__ENTRY_SCRIPT_ARGS", "OCI__ENTRY_SCRIPT_KWARGS", "OCI__CODE_DIR", "OCI__WORK_DIR", "OCI__CLUSTER_TYPE"),

@@ -53,7 +53,7 @@ class State(str, Enum):
         return {int(ExitCode.OK): cls.SUCCEEDED, int(ExitCode.STOPPED): cls.CANCELED}.get(code, cls.FAILED)
 
 
-# What nodes are that wait for a quota.
+# States of nodes that wait for a quota.
 QUEUE_STATES = frozenset({State.QUEUED, State.PREEMPTED})
 
 

@@ -49,13 +49,13 @@ class ClusterDir:
         self._launch_key = launch_key
         self.url = url
         self.launch_id = launch_id
-        #: Whether the files are in the memory of main: who cannot reach them cannot reach main.
+        #: True if the files are in the memory of main: a node that cannot reach them cannot reach main.
         self.is_at_main = is_at_main(url)
         self._fs, self._path = self._open_main(held) if self.is_at_main else _open(url, patience_s)
         self._is_connection_lost = False
         self._signer = Signer(self.key_for("exchange"))
         self._life = ""
-        # What the last listing has told of each file, and when that was told first.
+        # The description of each file in the last listing, and when it was seen first.
         self._told: dict[str, tuple[str, float]] = {}
         #: Why a file that is there could not be used when it was last read, by file name.
         self.unusable: dict[str, str] = {}

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 SETTINGS_FILE = "settings.env"
-# What a kernel of Jupyter sets for its notebook alone: nodes have no matplotlib_inline, and a log is no screen.
+# Variables that a kernel of Jupyter sets for its notebook: nodes have no matplotlib_inline, and a log is no screen.
 _KERNELS = ("JPY_PARENT_PID", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PAGER", "GIT_PAGER")
 
 
@@ -126,7 +126,7 @@ class SettingsReader:
     def value(self, name: str, parse: Callable[[str], T], default: T | None = None) -> T:
         """Return the setting parsed; without *default* it must be given.
 
-        A problem is noted, not raised. What is returned then is of no use, and :meth:`check` refuses it.
+        A problem is noted, not raised. The value returned then is of no use, and :meth:`check` refuses it.
         """
         text = self.text(name)
         if not text and default is not None:

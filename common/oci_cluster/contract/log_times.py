@@ -20,7 +20,7 @@ _STEP_MS = 100
 _ENTRY = re.compile(rb"([0-9]{1,15}) ([0-9]{1,18})\n")
 # A line's time: ours has milliseconds, docker's nanoseconds, podman's an offset too.
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
-# What a stamp may be that has not come as a whole.
+# The beginning of a stamp that has not come as a whole.
 _BEGUN = re.compile(rb"[0-9TZ:.+-]{0,35} ?")
 # Docker has a long line in pieces of so many bytes, each with the line's time before it.
 _PIECE = 16 << 10
@@ -42,7 +42,7 @@ class TimesWriter:
         self._path = path
         self._clock = clock
         self._noted_ms = 0
-        # What was written too soon after that; it must not pass for written with what comes next, an hour later.
+        # The last entry, if it came too soon after that: it must not get the time of the next one, an hour later.
         self._pending = b""
 
     def note(self, size: int) -> None:
@@ -143,7 +143,7 @@ class Stamper:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        #: Whether what was added last is no whole line.
+        #: True if the last addition is no whole line.
         self.is_open = False
 
     def add(self, data: bytes) -> bytes:

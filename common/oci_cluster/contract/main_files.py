@@ -29,7 +29,7 @@ from oci_cluster.contract.values import parse_place
 
 #: The word of the key by which main and the other nodes know each other.
 PURPOSE = "exchange-requests"
-# What main says first, before its challenge: who speaks something else is no main.
+# Main's first words, before its challenge: a server that says something else is no main.
 GREETING = b"oci-cluster exchange 1\n"
 CHALLENGE_BYTES = 32
 PROOF_BYTES = 32
@@ -326,7 +326,7 @@ class _Connection:
         """Return the answer to a request, which has to be there until then."""
         self._send(self._asking.seal(request, body), until)
         lengths = bytes(self._receive(HEAD.size, until))
-        # What has not proved itself may say that it sends a list of 8 MiB.
+        # A server that has not proved itself may announce a list of 8 MiB.
         limits = (MAX_HEADER, MAX_LIST) if self._is_proved else (MAX_FIRST, 0)
         return self._answering.open(lengths, self._receive(rest_bytes(lengths, *limits), until))
 

@@ -102,7 +102,7 @@ config_file = _file_of("config")
 heartbeat_file = _file_of("heartbeat")
 # Of a node that does not know its life yet.
 arrival_file = _file_of("arrival")
-# What its outputs in the cluster dir are.
+# The list of its outputs in the cluster dir.
 outputs_file = _file_of("outputs")
 # Its last word.
 exit_file = _file_of("exit")

@@ -55,7 +55,7 @@ class NodeLogs:
         self._say = say
         self._copied: dict[str, int] = {}
         self._copies: dict[str, StampedLog] = {}
-        # What signs each part, as far as it is copied.
+        # The signature of each part, as far as it is copied.
         self._signing: dict[str, hmac.HMAC] = {}
         # Sizes of parts that are left out: they are read again when they have changed.
         self._left_out: dict[str, int] = {}

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _TIMEOUTS_S = (5, 15)
 # Busy, being changed by somebody else, or broken: the same request may be done later.
 _PASSING_STATUS = {409, 429, 500, 502, 503, 504}
-# What is not for this identity to ask, and what it cannot see.
+# Refusals of this identity, and of what it cannot see.
 _REFUSED_STATUS = {401, 403}
 _NO_BUCKET = {"BucketNotFound", "NamespaceNotFound", "NotAuthorizedOrNotFound"}
 _BUCKET_ADVICE = (
@@ -277,7 +277,7 @@ class OciFiles:
                 raise _refusal(operation, error) from error
             except oci.exceptions.ClientError:  # of the identity on this machine: another try changes nothing
                 raise
-            # What connections raise has many bases: those of the SDK, requests, urllib3, ssl and the system.
+            # Errors of connections have many bases: those of the SDK, requests, urllib3, ssl and the system.
             except Exception as error:
                 if isinstance(error, OSError) or type(error).__module__.startswith(("oci.", "urllib3", "requests")):
                     raise RequestFailedError(
@@ -305,7 +305,7 @@ class _NothingThereError(Exception):
     """The object has no bytes in the range that was asked for."""
 
 
-# What the SDK takes for refusals, and is none.
+# Answers that the SDK takes for refusals.
 _NO_REFUSALS = {304: _NotModifiedError, 416: _NothingThereError}
 
 

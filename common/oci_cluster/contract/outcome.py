@@ -25,7 +25,7 @@ class Outcome:
     """Whether the user's own code has raised the error that is the reason: no other node has brought it on."""
 
 
-# What files say of those above, where they hold.
+# The names of these fields in files, where they are true.
 _UNASKED = "unasked"
 _FLAGS = {"interrupted": "is_interruption", _UNASKED: "is_unasked", "own_error": "is_own_error"}
 

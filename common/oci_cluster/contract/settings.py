@@ -127,7 +127,7 @@ def role_and_rank(read: SettingsReader) -> tuple[str, int]:
         return mode, 0 if mode == "MAIN" else read.setting("NODE_RANK")
     if index == 0:
         return "MAIN", 0
-    # What is wrong with the two counts is noted where they are read.
+    # Problems of the two counts are noted where they are read.
     counts = SettingsReader(*read.sources)
     last_worker = counts.setting("WORKER_COUNT") or 0
     return "PS" if last_worker < index <= last_worker + (counts.setting("PS_COUNT") or 0) else "WORKER", index

@@ -56,7 +56,7 @@ parse_torch = _choice(
     {"cpu": "cpu"}, "not cpu, the only build that can be named; leave it out for the one that pip finds"
 )
 parse_role = _choice({role: role for role in ROLES}, f"not one of {', '.join(ROLES)}", str.upper)
-# Whether all nodes run the entry point.
+# True: all nodes run the entry point.
 parse_entry_on = _choice({"main": False, "all": True}, "neither main nor all")
 # In ADS the text `False` was true.
 parse_switch = _choice(

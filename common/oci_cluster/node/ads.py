@@ -25,10 +25,10 @@ from oci_cluster.node.rank import claim_rank, ranks_of_group
 
 log = logging.getLogger(__name__)
 
-# What ADS's nodes call a Job where there is none, as on somebody's own machine.
+# The name of a Job for ADS's nodes if there is none, as on somebody's own machine.
 _NO_JOB = "Undefined"
 _OUTPUTS = "OCI__SYNC_DIR"
-# Who somebody is who runs a node outside OCI: ADS's names, by those of ocifs.
+# Variables that tell a node outside OCI its identity: ADS's names, by those of ocifs.
 _IDENTITY = {"OCIFS_IAM_TYPE": "OCI_IAM_TYPE", "OCIFS_CONFIG_PROFILE": "OCI_CONFIG_PROFILE"}
 
 

@@ -132,7 +132,7 @@ class Agent:
         """Make this node's private directory; remove one of an earlier life."""
         path, settings = self._node_dir, self._settings
         if settings.interruptible:
-            # Who still ends removes it; who was killed has no use for it.
+            # A node that still ends removes it; one that was killed does not need it.
             give_up_at = self._pulse.clock() + settings.grace_period_s
             while path.exists() and self._pulse.clock() < give_up_at:
                 self._pulse.wait(0.2)
@@ -190,7 +190,7 @@ class Agent:
             self._wait_for_another("the code", fetch)
         if not settings.code_dir.is_dir():
             raise SettingsError(f"CODE_DIR {settings.code_dir} is not a directory")
-        # Whether a module is there, Python itself knows best: it may be an installed one.
+        # Python itself looks for a module: it may be an installed one.
         if settings.entry_point and settings.ephemeral and not (settings.code_dir / settings.entry_point).is_file():
             raise SettingsError(f"ENTRY_POINT {settings.entry_point} is not a file in CODE_DIR {settings.code_dir}")
 

@@ -25,7 +25,7 @@ _WITH_LOGIN = re.compile(r"(?P<scheme>https?://)(?P<user>[^/@:\s]*)(:(?P<passwor
 # A hundred times what a launch sends itself (MAX_CODE_BYTES): room for weights beside code. The smallest disk of a Job
 # on OCI has 50 GB, and the archive is on it twice when it is unpacked.
 _MOST_BYTES = 10 << 30
-# What says that there is no such archive, or no package for such a URL.
+# Errors that say that there is no such archive, or no package for such a URL.
 _FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ImportError, ValueError)
 # Run by git where the server asks who it is; sh has printf itself, so that no command line holds a password.
 _HELPER = """!printf 'username=%s\\npassword=%s\\n' "$CODE_URI_USER" "$CODE_URI_PASSWORD"; :"""

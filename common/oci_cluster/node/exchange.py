@@ -46,7 +46,7 @@ log = logging.getLogger("agent")
 # A node leaves five files of some hundred bytes: enough for many more nodes than one main can lead.
 MOST_FILES = 20_000
 MOST_BYTES = 64 << 20
-# A node proves itself in the time of one message there and back. Who says nothing has a place for so long at most.
+# A node proves itself in the time of one message there and back. A silent client has a place for so long at most.
 PROVE_S = 5.0
 # From the first byte of a request to its last, and the same of an answer.
 FRAME_S = 10.0
@@ -68,7 +68,7 @@ _OF_NODE = re.compile(r"((?:WORKER|PS)_[1-9][0-9]{0,6})_[a-z]+\.json")
 # How long after main's start a node may find out where main is: names of pods are known after seconds, and a server of
 # names that was asked before remembers for up to half a minute that there was none (CoreDNS' default).
 FOUND_S = 40.0
-# What main waits for at its end: that the others have read it.
+# The files that the others have to read before main ends.
 _WORDS = frozenset({STOP, heartbeat_file("MAIN")})
 
 
@@ -145,7 +145,7 @@ class _Guest:
         self.heard_at = 0.0
         #: Its name, as far as the files tell that it writes.
         self.node = ""
-        #: Which versions of main's words it has read.
+        #: The versions of main's words that it has read.
         self.heard: dict[str, int] = {}
         self.lengths = b""
         self.got = bytearray()
@@ -260,7 +260,7 @@ class Exchange:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             while not self._is_over:
-                # Who is late is looked for twice a second, and not with each request.
+                # Late connections are looked for twice a second, and not with each request.
                 for key, events in self._selector.select(_LATE_S if self._unproved or self._proved else None):
                     if isinstance(key.data, _Guest):
                         self._attend(key.data, events)

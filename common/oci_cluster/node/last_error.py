@@ -38,7 +38,7 @@ _SOURCE = re.compile(r"  .*|-+> [0-9]+ .*|-+> [0-9]+|")
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?::(?: .*)?)?")
 
 
-# What is no word of the script's own: lines of libraries, start scripts and launchers of ranks.
+# Lines that are not the script's own: of libraries, start scripts and launchers of ranks.
 _NOISE = re.compile(
     r"\s*"
     r"|[-=*~+|\u2500-\u259f\s]+"  # rules and boxes
@@ -59,7 +59,7 @@ _BOX = re.compile(r"^=+\n[^\n]* FAILED *\n-+\n(?:Failures:|Root Cause).*?^=+$", 
 # First lines of messages that say nothing: what happened stands in the last that is not about TensorFlow's graph.
 _EMPTY = {"", "Graph execution error:"}
 _OPERATION = re.compile(r"|\[\[.*|\[Op:.*")
-# What wrong code and wrong data raise; a peer that is gone shows as others do (RuntimeError, OSError).
+# Errors of wrong code and wrong data; a peer that is gone raises others (RuntimeError, OSError).
 _OF_CODE = {
     *("AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError", "IndexError"),
     *("KeyError", "ModuleNotFoundError", "NameError", "NotImplementedError", "SyntaxError", "TypeError"),

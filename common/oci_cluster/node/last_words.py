@@ -25,11 +25,11 @@ log = logging.getLogger("agent")
 # Its lines stand in the log as they are, without a time before them.
 _told = logging.getLogger("told")
 
-# What Kubernetes keeps of such a file.
+# Kubernetes keeps so much of such a file.
 MAX_BYTES = 4096
-# What readers show of a reason at most.
+# Readers show no more of a reason.
 _MAX_REASON = 1000
-# What a pipe takes in one piece: the script prints into it, too.
+# A pipe takes so much in one piece: the script prints into it, too.
 _MAX_LINE = 4000
 
 Sign = Callable[..., bytes]

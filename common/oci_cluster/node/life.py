@@ -17,7 +17,7 @@ log = logging.getLogger("agent")
 
 # Under the name of a node; of one that has no rank yet, its role and a random word.
 _ARRIVAL = re.compile(r"(?P<arrival>(WORKER|PS)(_[1-9][0-9]{0,6}|-[0-9a-f]{32}))_arrival\.json")
-# What an earlier main has left that people, or programs without a life, would take for this one's.
+# Files of an earlier main that people, or programs without a life, would take for this one's.
 _MAINS_OWN = (config_file("MAIN"), READY, CERTIFICATE, exit_file("MAIN"))
 
 
@@ -106,7 +106,7 @@ class Arrival:
     def find(self) -> Life | None:
         """Return the current life once main has answered; arrive first, if that is new."""
         if not self._counter:
-            # What is there already, a predecessor's, is older: even where this node's clock is behind.
+            # A predecessor's file must be older, even if this node's clock is behind.
             self._cluster_dir.read(arrival_file(self._name), any_life=True)
             self._counter = self._cluster_dir.publish(arrival_file(self._name))
         life = read_life(self._cluster_dir)

@@ -97,7 +97,7 @@ class Main(Role):
         config: dict[str, Any] = {**own, "tls": settings.cluster_tls, "attempt": pulse.attempt}
         if settings.wait_for_addresses:
             config["nodes"] = self._wait_for_addresses()
-            # Which of the nodes' configurations this one answers: none of an earlier attempt does.
+            # The nodes' configurations that this one answers: none of an earlier attempt.
             config["answers"] = {node: self._configs[node]["counter"] for node in config["nodes"]}
             self._participants = frozenset(config["nodes"])
         if settings.cluster_tls and (pulse.attempt == 0 or is_another_life):
@@ -195,7 +195,7 @@ class Main(Role):
             nodes.check()
         except LostError as error:
             shortage = error
-        # Who was lost before the attempt began has no part in it.
+        # A node that was lost before the attempt began has no part in it.
         has_failed = settings.gang and any(
             failure.attempt == self._pulse.attempt and node in self._participants
             for node, failure in nodes.failures.items()

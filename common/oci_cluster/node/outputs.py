@@ -43,11 +43,11 @@ _REQUEST_PATIENCE_S = 60.0
 _LISTED_PASSES = 3
 # A list of a million files; what is larger somebody else has written.
 MAX_LIST_BYTES = 256 << 20
-# What one request reads of a large file: few requests, and little memory.
+# The piece of a large file that one request reads: few requests, and little memory.
 _PIECE_BYTES = 16 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-# What a file may be: its size and its SHA-256.
+# A file's size and its SHA-256.
 State = tuple[int, str]
 States = dict[str, list[State]]
 
@@ -137,24 +137,23 @@ def upload_outputs(
     *timeout_s*.
     """
     done = _read_manifest(manifest)
-    deadline = clock() + timeout_s
+    retry = partial(repeated, deadline=clock() + timeout_s, clock=clock, sleep=sleep)
     told = OutputsList(cluster_dir, listed, manifest.with_name("listed.json")) if listed else None
     uploaded = 0
-    # What changes meanwhile may be neither what it was nor what it is: nobody would believe it.
+    # A file that changes meanwhile may be neither what it was nor what it is: nobody would believe it.
     for _ in range(_LISTED_PASSES if told else 1):
         changed = _changed(source, done)
         if told is not None and changed:
             states = {name: state for name, (path, _) in changed.items() if (state := state_of(path)) is not None}
-            repeated(partial(told.expect, states), deadline, clock=clock, sleep=sleep)
+            retry(partial(told.expect, states))
         for name, (path, mark) in changed.items():
-            upload = partial(_upload, cluster_dir, path, f"{prefix}/{name}")
-            if not repeated(upload, deadline, clock=clock, sleep=sleep):
+            if not retry(partial(_upload, cluster_dir, path, f"{prefix}/{name}")):
                 continue
             done[name] = mark
             write_whole(manifest, json.dumps(done))
             uploaded += 1
         if told is not None:
-            repeated(partial(told.settle, {*_files(source)}), deadline, clock=clock, sleep=sleep)
+            retry(partial(told.settle, {*_files(source)}))
         if not changed:
             break
     return uploaded

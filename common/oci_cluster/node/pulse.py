@@ -179,10 +179,10 @@ class Pulse:
         self.wall_clock = wall_clock
         self.started_at = clock()
         self.outages = Outages(clock, is_main=cluster_dir.is_at_main)
-        #: What heartbeats tell: what this node is at, and which attempt at the entry point it takes part in.
+        #: For heartbeats: what this node does, and the attempt at the entry point that it takes part in.
         self.phase = "starting"
         self.attempt = 0
-        #: Whether the cluster dir has been made: from then on this node can report to the others.
+        #: True when the cluster dir has been made: from then on this node can report to the others.
         self.has_joined = False
         #: Set by the agent: main or a worker, whichever this node is.
         self.role: Role
@@ -197,7 +197,7 @@ class Pulse:
         self._silent_until = self.started_at
         self._unanswered = 0
         self._warned: set[str] = set()
-        #: Which life of the launch this node is in, for people; 1 where there is but one.
+        #: The number of this node's life, for people; 1 if there is only one.
         self.life_number = 1
 
     # --- Time ----------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Pulse:
             if self.left_s <= 0:
                 waited = f"{self._settings.node} waited {self._settings.timeout_s:g} s (TIMEOUT) for {what}"
                 if (error := self.outages.error) is not None:
-                    # Who cannot reach main has waited for it in vain.
+                    # A node that cannot reach main has waited for it in vain.
                     kind = TimedOutError if self.cluster_dir.is_at_main else StorageError
                     raise kind(f"{waited}: {error}")
                 detail = (
@@ -347,7 +347,7 @@ class Pulse:
         node = self._settings.node
         if not self._settings.interruptible or number != signal.SIGTERM:
             raise StoppedError(f"{node} was told to stop by signal {number}")
-        # Who stops the launch leaves the file first, and may send TERM as well.
+        # `stop.sh` leaves the file first, and may send TERM as well.
         if isinstance(stop := self.ask(self._read_stop), Outcome):
             raise StoppedError(stop.reason, exit_code=stop.exit_code)
         raise LifeInterruptedError(f"interrupted: {node} was told to end by signal {number}")

@@ -19,9 +19,9 @@ from oci_cluster.system.process import name_process
 
 # After so long a line without an end gets one: a progress bar draws its line again and again, for as long as an epoch.
 CUT_S = 10.0
-# What is kept of the last output: a page of C++ stack or of a launcher's report may follow upon a traceback.
+# The last output that is kept: a page of C++ stack or of a launcher's report may follow a traceback.
 TAIL_BYTES = 32 << 10
-# What a pipe holds (Linux).
+# The size of a pipe (Linux).
 _CHUNK = 64 << 10
 # An answer takes microseconds. A disk to which others write gigabytes holds up who writes a log there for seconds;
 # without an answer, an error is told without its own words.
@@ -41,7 +41,7 @@ class Lines:
         self._clock = clock
         self._held = b""
         self._open_since: float | None = None
-        # Whether the last line end is one that was put in: the script's own, if it comes now, would be a second one.
+        # True if the last line end was put in here: the script's own, if it comes now, would be a second one.
         self._is_cut = False
         self._of_agent = b""
 

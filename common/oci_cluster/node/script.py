@@ -120,9 +120,9 @@ class Script:
         self._members: str | None = None
         self._standstill: Standstill | None = None
         self._gpus = self._own_gpus()
-        #: What the last heartbeat has told of a node on which all stands still.
+        #: A standstill of this node, as the last heartbeat has told it.
         self.standstill: Mapping[str, Any] = {}
-        #: What scripts alone are given besides this process's environment.
+        #: Variables of scripts alone: this process and its other children do not have them.
         self.secrets: Mapping[str, str] = {}
         #: When it was started last, on the monotonic clock.
         self.started_at = 0.0

@@ -86,15 +86,15 @@ def _open_cluster_dir(settings: NodeSettings) -> tuple[ClusterDir, Exchange | No
 
 # --- How often the nodes of a large cluster ask storage: each less often, so that all together do not ask more --------
 
-# What all nodes of a cluster together ask each second, while they wait for each other or nothing happens. Chosen: with
-# what the launcher asks it is less than 200. What Object Storage really takes is not known here.
+# Requests of all nodes of a cluster each second, while they wait for each other or nothing happens. Chosen: with the
+# launcher's requests it is less than 200. The real limit of Object Storage is not known here.
 MOST_REQUESTS = 190.0
 # A node counts as lost after so many of its intervals at least. What storage does not take is written again within
 # seconds, and who would be lost is looked at once more: so one heartbeat may be missing.
 _INTERVALS_UNTIL_LOST = 2.5
 
 
-# What all nodes ask main each second, where it has the files in its memory. Chosen: a request costs main 0.07 ms
+# Requests of all nodes to main each second, if it has the files in its memory. Chosen: a request costs main 0.07 ms
 # of CPU (1,000 connections, measured), so a cluster that waits takes less than a tenth of a core.
 MOST_REQUESTS_OF_MAIN = 1000.0
 # There nodes look more often: for `stop`, and for main's heartbeat, which tells of an interruption. Main serves its

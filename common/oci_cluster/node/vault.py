@@ -43,7 +43,7 @@ class Vault:
                     " in compartment <the secret's>"
                 ) from error
             raise StorageError(told) from error
-        # What connections raise has many bases: those of the SDK, requests, urllib3, ssl and the system.
+        # Errors of connections have many bases: those of the SDK, requests, urllib3, ssl and the system.
         except Exception as error:
             if isinstance(error, OSError) or type(error).__module__.startswith(("oci.", "urllib3", "requests")):
                 raise StorageError(f"VAULT_SECRETS: no answer from OCI Vault: {type(error).__name__}") from error

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agent")
 
-# What a heartbeat may tell of attempts: far above any MAX_RESTARTS, so that a hostile one cannot end all that follow.
+# The limit of attempts in a heartbeat: far above any MAX_RESTARTS, so that a hostile one cannot end all that follow.
 _MAX_ATTEMPTS = 1_000_000_000
 
 
@@ -38,7 +38,7 @@ class Worker(Role):
         # The counter of this node's last configuration.
         self._asked = 0
         self._failed_at: float | None = None
-        # What is yet to be reported to main: storage did not take it.
+        # The failure that main has yet to be told: storage did not take it.
         self._unreported: Outcome | None = None
         self._arrival: Arrival | None = None
         if settings.interruptible:
@@ -49,7 +49,7 @@ class Worker(Role):
         self._why_elsewhere = ""
         self._next: Life | None = None
         self._is_asking = False
-        # What is said at the end where main has not come back.
+        # The reason at the end if main does not come back.
         self._lost = ""
 
     def begin(self) -> None:
