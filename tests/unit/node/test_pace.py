@@ -163,16 +163,10 @@ def test_what_comes_nearer_is_looked_for_often_again(make: MakeNode) -> None:
         looks.append(main.world.now)
         return main.world.now >= 100
 
-    news = iter([60.0, 80.0, 1000.0])
-    due = [next(news)]
+    def missing() -> list[str]:
+        return [f"WORKER_{rank}" for rank, comes_at in ((1, 60), (2, 80), (3, 1000)) if main.world.now < comes_at]
 
-    def has_news() -> bool:
-        is_new = main.world.now >= due[0]
-        if is_new:
-            due[0] = next(news)
-        return is_new
-
-    main.agent._pulse.wait_for("the other nodes", poll, has_news=has_news)
+    main.agent._pulse.wait_for("the other nodes", poll, missing)
     gaps = {moment: after - moment for moment, after in itertools.pairwise(looks)}
     assert min(gap for moment, gap in gaps.items() if 30 < moment < 56) > 3.5
     assert min(gap for moment, gap in gaps.items() if 60 <= moment < 66) < 0.3
