@@ -16,10 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from importlib.metadata import distributions
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 from oci_cluster.system.console import Say
@@ -35,6 +35,9 @@ from oci_cluster.system.env_file import (
 from oci_cluster.system.files import locked
 from oci_cluster.system.installer import Uv, run_installer
 from oci_cluster.system.no_pip import put_into
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 # The first whose UV_TORCH_BACKEND is no preview. Tried with it: that, and locks as constraints with hashes.
 _OLDEST_UV = (0, 8)
@@ -351,7 +354,7 @@ def _install_beside(uv: Uv, directory: Path, framework: Path, wanted: Sequence[s
     copies = [_packages(directory) / path.parent.name for path in seen]
     with tempfile.TemporaryDirectory() as scratch:
         constraints = Path(scratch, "versions.txt")
-        versions = {found.name: found.version for found in distributions(path=[str(_packages(framework))])}
+        versions = {found.name: found.version for found in _distributions(_packages(framework))}
         own = "".join(f"{name}=={version}\n" for name, version in versions.items())
         constraints.write_text(own + locked_beside(locks, versions))
         for path, copy in zip(seen, copies, strict=True):
@@ -373,10 +376,17 @@ def _packages(directory: Path) -> Path:
     return next(directory.glob("lib/python*/site-packages"))
 
 
+def _distributions(*packages: Path) -> Iterable[Distribution]:
+    """Return what is installed in the folders *packages*."""
+    from importlib.metadata import distributions  # noqa: PLC0415 - takes as long as a tenth of a launch
+
+    return distributions(path=[str(folder) for folder in packages])
+
+
 def _check_torch(directory: Path, framework: Path, asked: str) -> None:
     """Raise BackendError where what goes with torch is of another build than torch."""
-    both = [str(_packages(framework)), str(_packages(directory))]
-    found = {one.name.lower(): one.version for one in distributions(path=both)}
+    both = _distributions(_packages(framework), _packages(directory))
+    found = {one.name.lower(): one.version for one in both}
     torch = found.get("torch", "")
     for name in _TORCH_FAMILY & found.keys():
         version = found[name]
