@@ -11,8 +11,6 @@ imported before the script does that, and neither folder stays on the path.
 from __future__ import annotations
 
 import atexit
-import importlib.abc
-import importlib.util
 import os
 import sys
 
@@ -33,12 +31,17 @@ except ModuleNotFoundError as error:
         sys.modules["sitecustomize"] = _kept
 
 
-class _ChangeModule(importlib.abc.MetaPathFinder):
-    """Changes the module when it has been loaded."""
+class _ChangeModule:
+    """Changes the module when it has been loaded.
+
+    It is a finder without the base class of `importlib.abc`, which imports a third of the standard library.
+    """
 
     def find_spec(self, name, path=None, target=None):  # noqa: ARG002 - Python's signature
         if name != on_import.MODULE:
             return None
+        import importlib.util  # noqa: PLC0415 - each Python of the script reads this file
+
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
