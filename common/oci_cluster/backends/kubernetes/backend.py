@@ -21,16 +21,7 @@ from oci_cluster.backends import kept
 from oci_cluster.backends.base import IsStopped, LogCopy, Way
 from oci_cluster.backends.kubernetes import requests, states
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
-from oci_cluster.contract.cluster import (
-    FILE,
-    Cluster,
-    Node,
-    NodeState,
-    Plan,
-    any_running,
-    clusters_dir,
-    kept_clusters,
-)
+from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, any_running, clusters_dir, kept_clusters
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.told_work_dir import own_work_dirs

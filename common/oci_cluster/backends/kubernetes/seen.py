@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 
-from oci_cluster.backends.kubernetes import queue, states
+from oci_cluster.backends.kubernetes import queue, requests, states
 from oci_cluster.backends.kubernetes.requests import LAUNCH, MAX_PREEMPTIONS, PROTOCOL, QUEUE
-from oci_cluster.backends.kubernetes.requests import STOP as STOP_NOTE
 from oci_cluster.backends.kubernetes.service import KubernetesError, Service
 from oci_cluster.contract.cluster import Cluster, NodeState, State
 from oci_cluster.contract.cluster_dir import MAX_BYTES
@@ -297,11 +296,10 @@ def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]
 
 # Nodes tell by the termination messages of their pods, and by lines of main's log, signed as files are. A launcher
 # tells by an annotation of the Job.
+
 # A line of a pod's log that is a file. Who prints one that is not signed tells nothing.
 _TOLD = re.compile(rb"(?:^|\s)told (?P<name>[A-Za-z0-9_.-]{1,100}) (?P<body>\{.*\})\s*$")
 _TOLD_NAMES = {READY, LIFE, STOP, WISH}
-
-
 # Whom a thread asks: a program may have clusters of several Kubernetes, each followed by a thread.
 _here = threading.local()
 
@@ -341,7 +339,7 @@ def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) ->
             found[config_file(node)] = b""
         message = states.termination_of(pod).get("message")
         found.update(last_words(str(message or ""), node))
-    if stop := states.annotations_of(job).get(STOP_NOTE, ""):
+    if stop := states.annotations_of(job).get(requests.STOP, ""):
         found[STOP] = stop.encode()
     return found
 

@@ -13,19 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.kubernetes.requests import (
-    ALL,
-    CREATED,
-    ENDED,
-    FRAMEWORK,
-    INDEX,
-    LAUNCH,
-    NAME,
-    PROJECT,
-    PROTOCOL,
-    STOP,
-    UNSTARTED,
-)
+from oci_cluster.backends.kubernetes import requests
 from oci_cluster.backends.kubernetes.settings import is_stored
 from oci_cluster.contract import told_work_dir
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
@@ -84,7 +72,7 @@ def uid_of(item: Object) -> str:
 
 def launch_of(item: Object) -> str:
     """Returns the launch id that an object bears, which may be anybody's word."""
-    return labels_of(item).get(LAUNCH, "")
+    return labels_of(item).get(requests.LAUNCH, "")
 
 
 def condition(item: Object, kind: str) -> Mapping[str, Any]:
@@ -146,7 +134,7 @@ def node_of(index: int, environment: Mapping[str, str]) -> Node:
 def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
     """Returns the cluster that *job* is, or None. Name and launch id become names of files."""
     told, launch_id = annotations_of(job), launch_of(job)
-    name, created = told.get(NAME, ""), told.get(CREATED, "")
+    name, created = told.get(requests.NAME, ""), told.get(requests.CREATED, "")
     try:
         cluster_id = parse_name(f"{parse_name(name)}-{launch_id}")
     except ValueError:
@@ -158,10 +146,10 @@ def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
     return Cluster(
         name=name,
         launch_id=launch_id,
-        framework=printable(told.get(FRAMEWORK, "")),
+        framework=printable(told.get(requests.FRAMEWORK, "")),
         backend="kubernetes",
         created=created,
-        project=printable(told.get(PROJECT, "")),
+        project=printable(told.get(requests.PROJECT, "")),
         directory=clusters_dir / cluster_id,
         handle=name_of(job),
     )
@@ -194,7 +182,7 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Col
         environment={**environment, "LAUNCH_KEY": launch_key},
         settings={},
         limits=limits,
-        work_dir=work_dir if is_stored(work_dir) else f"{PROTOCOL}://{namespace}/{cluster.handle}",
+        work_dir=work_dir if is_stored(work_dir) else f"{requests.PROTOCOL}://{namespace}/{cluster.handle}",
         placed={"object": cluster.handle, "namespace": namespace},
     )
 
@@ -238,7 +226,7 @@ class JobView:
             size = 0
         met = {str(one.get("type")): one for one in status.get("conditions") or [] if one.get("status") == "True"}
         final, told = met.get("Failed") or met.get("Complete") or {}, annotations_of(job)
-        ended = told.get(ENDED, "").split()
+        ended = told.get(requests.ENDED, "").split()
         ranks = sorted(int(name[7:]) for name in ended if name[:7] == "WORKER_" and name[7:].isdecimal())
         return cls(
             size=size,
@@ -248,12 +236,16 @@ class JobView:
             why=printable(final.get("reason", "")),
             failed=indexes(status.get("failedIndexes")),
             completed=indexes(status.get("completedIndexes")),
-            stop_code=_stop_code(told.get(STOP, "")),
+            stop_code=_stop_code(told.get(requests.STOP, "")),
             ended=frozenset(ended),
-            unstarted=frozenset(told.get(UNSTARTED, "").split()),
+            unstarted=frozenset(told.get(requests.UNSTARTED, "").split()),
             dropped=tuple(rank for rank in ranks[:_MOST_NODES] if size <= rank),
             created=_second_of((job.get("metadata") or {}).get("creationTimestamp")),
         )
+
+    def is_asked(self, node: str) -> bool:
+        """Returns whether somebody has ended *node*, or all."""
+        return self.stop_code is not None or bool({requests.ALL, node} & self.ended)
 
 
 def _stop_code(text: str) -> int | None:
@@ -305,7 +297,7 @@ def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
 
 def index_of(pod: Object) -> int | None:
     """Returns the index of *pod* in its Job."""
-    text = annotations_of(pod).get(INDEX, "") or labels_of(pod).get(INDEX, "")
+    text = annotations_of(pod).get(requests.INDEX, "") or labels_of(pod).get(requests.INDEX, "")
     return int(text) if text.isdecimal() and len(text) < 6 else None
 
 
@@ -322,8 +314,7 @@ _GONE = "its pod was deleted"
 def _without_pod(node: str, index: int, view: JobView) -> NodeState:
     if index in view.completed:
         return NodeState(node, State.SUCCEEDED, 0)
-    is_asked = view.stop_code is not None or ALL in view.ended
-    if node in view.ended or is_asked:  # no other pod will be made
+    if view.is_asked(node):  # no other pod will be made
         is_new = node in view.unstarted or (view.is_suspended and index not in view.failed)
         return NodeState(node, State.CANCELED, int(ExitCode.STOPPED), never_started=is_new)
     if view.is_finished and index and {0} <= view.completed and index not in view.failed:
@@ -392,21 +383,18 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
     ended = termination_of(pod)
     phase = str(status.get("phase", ""))
     if ended or phase in {"Failed", "Succeeded"}:
-        is_asked = view.stop_code is not None or ALL in view.ended or node in view.ended
+        is_asked = view.is_asked(node)
         is_over = view.is_finished or is_asked or index in view.failed | view.completed
         if not is_over and (taken := _taken(pod, there, view)):
             return taken
         return _ended(ended, pod, replace(there, holds=_beside(pod)), is_asked=is_asked)
-    if is_running(pod):
+    is_going = bool(meta.get("deletionTimestamp"))
+    if is_running(pod) and is_going and meta.get("deletionGracePeriodSeconds") == 0:
         # Removed by force, and still there as its Job has not counted it: nobody will ever tell how it ended.
-        if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0:
-            return replace(there, state=State.FAILED, is_lost=True, details="its machine did not answer")
-        word = State.CANCELING if meta.get("deletionTimestamp") else State.IN_PROGRESS
-        return replace(there, state=word)
-    if meta.get("deletionTimestamp"):
-        # It has not begun, and will not: its end is seen at the next look.
+        return replace(there, state=State.FAILED, is_lost=True, details="its machine did not answer")
+    if is_going:  # one that has not begun will not: its end is seen at the next look
         return replace(there, state=State.CANCELING)
-    return _pending(pod, there)
+    return there if is_running(pod) else _pending(pod, there)
 
 
 def _taken(pod: Object, there: NodeState, view: JobView) -> NodeState | None:
