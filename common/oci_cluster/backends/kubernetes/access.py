@@ -1,4 +1,4 @@
-"""Which Kubernetes is asked, and who asks: kubeconfig, context, namespace, token. Nothing of it is ever written.
+"""Access to a Kubernetes: kubeconfig, context, namespace, token. Nothing of it is ever written.
 
 Sources: "Organizing Cluster Access Using kubeconfig Files", "User impersonation" and "client-go credential plugins" in
 Kubernetes' documentation. lightkube's own plugins know neither version v1, nor certificates, nor a time limit.
@@ -94,7 +94,7 @@ class Access:
             return httpx.Client(base_url=self.server, verify=tls, auth=self.auth_with(tls), proxy=self.proxy)
 
     def auth_with(self, tls: ssl.SSLContext) -> httpx.Auth:
-        """Returns the authentication of a request; *tls* gets each new certificate that a program prints."""
+        """Returns the authentication of requests; *tls* gets each new certificate of a program."""
         own = httpx.Auth()
         if self._plugin is None:
             with self._usable():
@@ -138,7 +138,7 @@ class Access:
 
 
 class _Asking(httpx.Auth):
-    """Says in each request who asks, whom they stand for, and what the server is called."""
+    """Adds credentials, impersonation and the server's name to each request."""
 
     def __init__(self, access: Access, own: httpx.Auth, plugin: _Plugin | None, tls: ssl.SSLContext) -> None:
         self._access, self._own, self._plugin, self._tls = access, own, plugin, tls
@@ -200,7 +200,7 @@ def _only(config: SingleConfig | None) -> SingleConfig:
 
 
 def confirm(access: Access, given: dict[str, str], say: Say) -> None:
-    """Asks a person to agree to a context that no setting names: it is often another one's.
+    """Asks a person to agree to a context that no setting names.
 
     Raises:
         UsageError: there is no terminal to ask at.
@@ -224,7 +224,7 @@ def confirm(access: Access, given: dict[str, str], say: Say) -> None:
 
 
 def _read(files: Sequence[Path]) -> dict[str, Any]:
-    """Returns *files* as one kubeconfig with absolute paths. The first of two equal names counts, whole."""
+    """Merges *files*, with absolute paths. The first of two equal names counts, whole."""
     merged: dict[str, Any] = {"current-context": "", **{kind: {} for kind in _KINDS}}
     for file in files:
         try:

@@ -156,7 +156,7 @@ class KubernetesBackend:
         return launch.plan
 
     def preview(self, plan: Plan, *, as_json: bool) -> str:
-        """Returns the objects of the launch of *plan*, as ``kubectl apply -f -`` takes them."""
+        """Returns the objects of the launch, as ``kubectl apply -f -`` takes them."""
         found = self._launches[plan.launch_id].objects
         if as_json:
             return json.dumps({"objects": found}, indent=2)
@@ -169,7 +169,7 @@ class KubernetesBackend:
         return head + yaml.safe_dump_all(found, sort_keys=False, width=1_000_000).rstrip("\n")
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
-        """Checks that a person agrees to the context, and that what *plan* names is there."""
+        """Checks that a person agrees to the context, and that named objects exist."""
         from oci_cluster.backends.kubernetes.access import confirm
         from oci_cluster.backends.kubernetes.checks import check_place
 
@@ -201,7 +201,7 @@ class KubernetesBackend:
         self._plans[cluster.handle] = plan
 
     def files(self, cluster: Cluster, plan: Plan) -> str:
-        """Returns the cluster dir where the launcher reaches it, else the directory of this checkout."""
+        """Returns the cluster dir where the launcher reaches it, else this checkout's directory."""
         return plan.url if is_stored(plan.work_dir) and not _is_told(plan) else str(cluster.directory)
 
     def started(self, cluster: Cluster, plan: Plan) -> str:
@@ -225,7 +225,7 @@ class KubernetesBackend:
     # --- State ---------------------------------------------------------------------------------------------
 
     def find(self, name: str = "") -> list[Cluster]:
-        """Returns the clusters of the namespace, and those that have ended and are kept here."""
+        """Returns the clusters of the namespace, and ended ones that are kept here."""
         service, place = self.service, clusters_dir(self._root)
         jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
         known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
@@ -237,7 +237,7 @@ class KubernetesBackend:
         return sorted(named, key=lambda cluster: cluster.age_key)
 
     def load(self, cluster: Cluster) -> Plan:
-        """Returns the plan as Job and Secret tell it; of a Job that is gone, as it was kept."""
+        """Returns the plan as Job and Secret tell it, or as it was kept."""
         _have_asked(self)
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
@@ -253,7 +253,7 @@ class KubernetesBackend:
         return replace(plan, work_dir=f"file://{cluster.directory.parent}") if _is_told(plan) else plan
 
     def states(self, clusters: Sequence[Cluster]) -> dict[str, list[NodeState]]:
-        """Returns the nodes' states, in two or three requests; what :meth:`find` has just seen is not asked again."""
+        """Returns the nodes' states; what :meth:`find` has just seen is not asked again."""
         if len(clusters) == 1:
             (cluster,) = clusters
             found = self._seen.look(cluster) if cluster.handle else None
@@ -270,7 +270,7 @@ class KubernetesBackend:
         }
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
-        """Returns a copier of the nodes' logs, from the cluster dir or else from the pods."""
+        """Returns a copier of the nodes' logs, from cluster dir or pods."""
         plan = self.load(cluster)
         has_own = SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False)
         if has_own and not _is_told(plan):
@@ -299,7 +299,7 @@ class KubernetesBackend:
     # --- End -----------------------------------------------------------------------------------------------
 
     def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
-        """Keeps how *cluster* has ended before its Job is removed; what fails is tried again next time."""
+        """Keeps how *cluster* has ended before its Job is removed; failures are tried again."""
         is_ours = bool(cluster.handle) and (cluster.directory / FILE).exists()
         if not is_ours or not states or any_running(states) or kept.read_states(cluster):
             return

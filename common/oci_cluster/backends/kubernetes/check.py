@@ -1,4 +1,4 @@
-"""Checks of ``check.sh`` where nodes are pods: the API, rights, the namespace, the Job, machines, Secrets."""
+"""Checks of ``check.sh`` on Kubernetes: the API, rights, the namespace, the Job, machines, Secrets."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _job(service: Service, job: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _refusal_of_pods(service: Service, job: dict[str, Any]) -> KubernetesError | None:
-    """Returns why the API would refuse a pod of *job*, whose Job it takes. Not all may ask that."""
+    """Returns why the API would refuse a pod of *job*. Not all may ask that."""
     try:
         service.create(service.path("pods"), requests.pod_of(job), dry_run=True)
     except KubernetesError as error:
@@ -237,7 +237,7 @@ def _registry_of(image: str) -> str:
 
 
 def _registries_in(secret: Object) -> list[str] | None:
-    """Returns the registries for which *secret* has a login; None: it is no Secret for images."""
+    """Returns the registries of *secret*'s logins; None: it is no Secret for images."""
     try:
         text = base64.b64decode(str((secret.get("data") or {})[".dockerconfigjson"]), validate=True)
         hosts = list(json.loads(text)["auths"])
@@ -379,7 +379,7 @@ def _room_of(node: Object, wanted: Mapping[str, Decimal]) -> int:
 
 
 def _image(service: Service, name: str) -> Iterator[Finding]:
-    """Yields whether a machine has the image already. Only a machine could tell whether it can be pulled."""
+    """Yields whether a machine has the image. Only a machine could tell whether it can be pulled."""
     there = 0
     for node in service.items("/api/v1/nodes"):
         images = (node.get("status") or {}).get("images") or []

@@ -1,4 +1,4 @@
-"""Look-ups of the claims, queues, priorities and quotas of a launch, for the launch and for ``check.sh``.
+"""Look-ups of a launch's claims, queues, priorities and quotas, also for ``check.sh``.
 
 Each raises KubernetesError where the API refused, or did not answer.
 """
@@ -31,7 +31,7 @@ CLASSES = {
 
 
 def check_place(service: Service, settings: Settings, count: int) -> None:
-    """Checks that the volumes, the queue and the priorities of a launch of *count* nodes are there.
+    """Checks that volumes, queue and priorities of a launch of *count* nodes exist.
 
     What the user may not look at is not checked here: Kubernetes itself refuses it then, or waits.
 
@@ -58,7 +58,7 @@ def check_place(service: Service, settings: Settings, count: int) -> None:
 
 
 def volume_problem(service: Service, volume: Settings, count: int) -> Finding | None:
-    """Looks up the claim, Secret or ConfigMap of a *volume*: without it pods wait for ever, silently."""
+    """Looks up the claim, Secret or ConfigMap of a *volume*: pods would wait silently."""
     if volume["claim"]:
         return _claim_problem(service, volume["claim"], count, _claim(service, volume))
     for source, key, kind in (("secret", "secretName", "Secret"), ("configMap", "name", "ConfigMap")):
@@ -148,7 +148,7 @@ def volume(service: Service, volume: Settings, count: int) -> Iterator[Finding]:
 
 
 def claim(service: Service, volume: Settings, count: int) -> Iterator[Finding]:
-    """Yields whether the claim of a *volume* can be mounted by all nodes, and gets storage."""
+    """Yields whether all nodes can mount a *volume*'s claim, and whether it gets storage."""
     name, found = volume["claim"], _claim(service, volume)
     if problem := _claim_problem(service, name, count, found):
         yield problem
@@ -171,7 +171,7 @@ def claim(service: Service, volume: Settings, count: int) -> Iterator[Finding]:
 
 
 def quota(service: Service, settings: Settings, wanted: Wanted, count: int) -> Iterator[Finding]:
-    """Yields whether *count* pods that request *wanted* fit into the quota of their team or namespace."""
+    """Yields whether *count* pods fit into the quota of their team or namespace."""
     of = _of_team(service, settings["queue"], wanted, count) if settings["queue"] else None
     yield from of or _of_namespace(service, wanted, count)
 

@@ -49,7 +49,7 @@ class Jobs:
         self._sleep = sleep
 
     def create(self, name: str, objects: Sequence[Object]) -> Object:
-        """Makes the Job *name*, the last of *objects*, and then the others, which it owns; returns the Job.
+        """Makes the last of *objects*, the Job, and then the others, which it owns.
 
         Raises:
             StoppedError: the launcher was told to stop.
@@ -73,7 +73,7 @@ class Jobs:
         return made
 
     def _refuse_second(self, made: Object) -> None:
-        """Raises UsageError where an older Job than the one just *made* has its cluster's name, and has not ended.
+        """Raises UsageError where an older Job than *made* has its name, and runs.
 
         Nobody had seen either of them when both names were looked up. Of two that were made in one second, the smaller
         launch id counts as the older. The other one may not have seen it, and go on: who sees that refuses itself.
@@ -95,7 +95,7 @@ class Jobs:
             self._sleep(0.5)
 
     def _in_its_queue(self, job: Object) -> Object:
-        """Returns *job* with the queue that the namespace has for Jobs that name none, where there is one.
+        """Adds the queue that the namespace has for Jobs that name none.
 
         Only then is it elastic, too: Kueue would hold the pods of an elastic Job back that it does not count.
         """
@@ -144,12 +144,12 @@ class Jobs:
             raise StoppedError("stopped before all nodes were started")
 
     def end_all(self, job: str, annotations: Mapping[str, str]) -> None:
-        """Ends all pods of *job* by a deadline: Kubernetes makes no more of them then."""
+        """Ends all pods of *job* by a deadline: Kubernetes makes no more then."""
         change = {"metadata": {"annotations": dict(annotations)}, "spec": {"activeDeadlineSeconds": 1}}
         self._service.patch(self._service.path("jobs", job), change)
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
-        """Ends *nodes*: all by the Job's deadline, the last ones by its size, others pod by pod."""
+        """Ends *nodes*: all by a deadline, the last by the Job's size, others by pod."""
         waiting = {state.node for state in self._seen.look(cluster) or [] if state.is_waiting}
         # Also one that Kubernetes itself is just ending, as main has succeeded.
         pods = self._seen.newest(cluster).items()
@@ -179,7 +179,7 @@ class Jobs:
             self._delete_pods(cluster, wanted, grace_s=0)
 
     def _with_main_counted(self, cluster: Cluster) -> list[NodeState]:
-        """Returns the nodes' states once the Job has counted the end of a main that has ended.
+        """Returns the nodes' states once the Job has counted the end of main.
 
         A Job whose time is over deletes each pod that it has not seen to end. Then nobody would know how main did.
         """
@@ -200,7 +200,7 @@ class Jobs:
                 self._service.delete(self._service.path("pods", states.name_of(pod)), grace_s=grace_s)
 
     def _left(self, kind: str, cluster: Cluster, name: str) -> list[Object]:
-        """Returns the objects of a *kind* that are left; none where the user may not see them."""
+        """Returns the objects of a *kind* that are left, where the user may see them."""
         service, chosen = self._service, f"{requests.LAUNCH}={cluster.launch_id}"
         try:
             if kind == "secrets":  # one by one: who may list them reads the keys of all launches at once
@@ -217,7 +217,7 @@ class Jobs:
         return [item for item in found if states.name_of(item) in {name, f"{name}-main"}]
 
     def remove(self, cluster: Cluster, name: str) -> None:
-        """Removes the Job *name* of *cluster*, and returns when nothing that it owns is left.
+        """Removes the Job *name*, and returns when nothing that it owns is left.
 
         Raises:
             BackendError: something was left for a minute and the nodes' grace.
@@ -249,19 +249,19 @@ class Jobs:
 
 
 def _ended(nodes: Collection[str], unstarted: Collection[str] = ()) -> dict[str, str]:
-    """Returns the annotations of nodes that were ended on purpose, and of those among them that had not started."""
+    """Returns annotations: the nodes ended on purpose, and those that had not started."""
     return {requests.ENDED: " ".join(sorted(nodes)), requests.UNSTARTED: " ".join(sorted(unstarted))}
 
 
 def node_ports(service: Service, name: str) -> str:
-    """Returns the ports of every machine that lead to main of the Job *name*, in words; empty without any."""
+    """Returns the ports of every machine that lead to main, in words."""
     found = service.find(service.path("services", f"{name}-main")) or {}
     pairs = [(port.get("port"), port.get("nodePort")) for port in (found.get("spec") or {}).get("ports") or []]
     return ", ".join(f"port {port} of main is {number} of every machine" for port, number in pairs)
 
 
 def _size_without(places: Sequence[NodeState], nodes: Collection[str]) -> int | None:
-    """Returns the Job's size without *nodes*, where these are its last ones that run; else None."""
+    """Returns the Job's size without *nodes*, if these are its last; else None."""
     keep = [number for number, state in enumerate(places) if state.is_running and state.node not in nodes]
     size = max(keep, default=-1) + 1
     dropped = {state.node for state in places[size:]}

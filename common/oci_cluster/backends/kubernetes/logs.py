@@ -1,4 +1,4 @@
-"""Copies of the nodes' logs, from their pods to files of this machine, as they are printed."""
+"""Copies of the nodes' logs, from their pods to files of this machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LONGEST = 1 << 20
 
 
 class _Reader:
-    """Copies the log of one pod with its times: each line once, whatever becomes of the connection."""
+    """Copies the log of one pod with its times: each line once."""
 
     def __init__(self, service: Service, pod: Object, log: StampedLog, told: Told, *, follow: bool) -> None:
         self._service = service
@@ -129,7 +129,7 @@ class _Reader:
 
 
 def _beginning_gone(began: str, moment: str, line: bytes) -> str:
-    """Returns a note on the beginning of a log that is gone; *line* is the first that is there, of *moment*.
+    """Returns a note where lines before *line*, the first of a log, are gone.
 
     An agent's first words tell its node; where they come seconds after its container *began*, they are not gone.
     """
@@ -146,7 +146,7 @@ def _beginning_gone(began: str, moment: str, line: bytes) -> str:
 
 
 class PodLogs:
-    """The logs of a cluster's nodes, copied from their pods to a directory of this machine."""
+    """The nodes' logs, copied from their pods to a directory of this machine."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class PodLogs:
                     raise reader.error
 
     def _log_of(self, node: str) -> StampedLog:
-        """Returns the file of *node*; one that is not followed is copied from its beginning."""
+        """Returns the file of *node*; without following it begins anew."""
         if node not in self._logs:
             if not self._follow:
                 for path in (self.directory / f"{node}.log", times_file(self.directory, node)):

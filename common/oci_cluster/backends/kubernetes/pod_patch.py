@@ -47,7 +47,7 @@ def read_patch(path: Path) -> Object:
 
 
 def with_patch(template: Object, patch: Object) -> Object:
-    """Returns *template* with *patch* merged into it: null removes, lists of named items are merged by name."""
+    """Merges *patch* into *template*: null removes, lists of named items are merged by name."""
     merged = _merged(template, patch, "")
     assert isinstance(merged, dict)  # noqa: S101 - both are
     return merged

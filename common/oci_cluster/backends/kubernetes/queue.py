@@ -84,9 +84,10 @@ _EVICTED = {
 
 
 def waiting_line(job: Object | None, workload: Object | None, pending_workloads: Sequence[Object], now: float) -> str:
-    """Returns why a cluster waits: ``queued 12 min, 3rd of 7 in team-a: 8 more nvidia.com/gpu needed in flavor a10``.
+    """Returns why a cluster waits, with its place, in a line.
 
-    Of the *job* only the age counts, where Kueue has made no *workload* of it yet.
+    Such as ``queued 12 min, 3rd of 7 in team-a: 8 more nvidia.com/gpu needed in flavor a10``. Of the *job* only the age
+    counts, where Kueue has made no *workload* of it yet.
     """
     place = place_of(workload, pending_workloads) if workload else ""
     since = _since(workload, now) if workload else f"queued {_age(job or {}, now)}"
@@ -94,7 +95,7 @@ def waiting_line(job: Object | None, workload: Object | None, pending_workloads:
 
 
 def why(job: Object | None, workload: Object | None, now: float) -> str:
-    """Returns the reason why a cluster waits; where there is no *workload*, Kueue's own log alone tells."""
+    """Returns why a cluster waits; without a *workload*, Kueue's own log alone tells."""
     if workload:
         return is_impossible(workload) or reason_of(workload)
     waited_s = seconds_since(_meta(job or {}, "creationTimestamp"), now)
@@ -106,7 +107,7 @@ def why(job: Object | None, workload: Object | None, now: float) -> str:
 
 
 def is_impossible(workload: Object | None) -> str:
-    """Returns why a cluster can never start, with the next step; empty where it can."""
+    """Returns why a cluster can never start, with the next step, if so."""
     if ((workload or {}).get("spec") or {}).get("active") is False:
         told = printable(condition(workload or {}, "Evicted").get("message") or "")
         return f"Kueue has deactivated it{told and f': {told}'}; ask your administrator, and launch it again"
@@ -146,13 +147,13 @@ def preemptions(workload: Object | None) -> tuple[int, str, str]:
 
 
 def was_just_preempted(workload: Object | None) -> bool:
-    """Returns whether a preemption is why a cluster waits: its line tells of that then."""
+    """Returns whether a preemption is why a cluster waits, as its line tells then."""
     evicted = condition(workload or {}, "Evicted")
     return evicted.get("status") == "True" and evicted.get("reason") == "Preempted"
 
 
 def place_of(workload: Object, pending_workloads: Sequence[Object]) -> str:
-    """Returns a cluster's place in its queue, such as ``3rd of 7 in team-a``; empty: not known."""
+    """Returns a cluster's place in its queue, such as ``3rd of 7 in team-a``."""
     found = position(workload, pending_workloads)
     if found is None:
         return ""
@@ -162,7 +163,7 @@ def place_of(workload: Object, pending_workloads: Sequence[Object]) -> str:
 
 
 def position(workload: Object, pending_workloads: Sequence[Object]) -> tuple[int, int, int] | None:
-    """Returns a cluster's place in its queue, how many wait there, and its place in all the team."""
+    """Returns a cluster's place, how many wait there, and its place in the team."""
     queue = _queue_of(workload)
     others = [one for one in pending_workloads if (_meta(one, "namespace"), one.get("localQueueName")) == queue]
     for one in others:
@@ -188,7 +189,7 @@ def state_of(workload: Object) -> str:
 
 
 def size_of(workload: Object) -> tuple[int, dict[str, str]]:
-    """Returns a cluster's nodes, and what all of them request; limits count where nothing is requested."""
+    """Returns a cluster's nodes and all their requests, or else limits."""
     count, total = 0, dict[str, Decimal]()
     for one in (workload.get("spec") or {}).get("podSets") or []:
         nodes = one["count"] if isinstance(one.get("count"), int) else 1
@@ -219,7 +220,7 @@ def spell(seconds: float) -> str:
 
 
 def seconds_since(told: str, now: float) -> float | None:
-    """Returns the seconds from a time of the API to *now*; None: it is no time."""
+    """Returns the seconds from a time of the API to *now*, or None."""
     try:
         return max(0.0, now - parse_time(told))
     except ValueError:
@@ -258,7 +259,7 @@ def _told(said: str, sentences: Sequence[tuple[str, str]]) -> str:
 
 
 def _flavors(said: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Returns by flavor why a cluster never fits, and what is missing in the other flavors."""
+    """Returns by flavor why a cluster never fits, and what others lack."""
     never: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
     for found in _TOO_LARGE.finditer(said):
@@ -293,7 +294,7 @@ def _ordinal(number: int) -> str:
 
 
 def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
-    """Returns the rows of ``queue.sh --json``, of *team* or of all, and notes on what was not seen.
+    """Returns the rows of ``queue.sh --json``, and notes on what was not seen.
 
     They are of all the Kubernetes, or of the user's own namespace where it may see no other.
     """
@@ -330,7 +331,7 @@ def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
 
 
 def pending_workloads(service: Service, namespace: str, local_queue: str) -> list[Object]:
-    """Returns what waits in a queue, in its order, as Kueue's visibility API has it."""
+    """Returns what waits in a queue, in order, from Kueue's visibility API."""
     path = f"{_VISIBILITY}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
     return list(service.glance(path).get("items") or [])
 
@@ -360,7 +361,7 @@ def counts(local_queues: Iterable[Object], workloads: Iterable[Object]) -> dict[
 
 
 def _jobs(service: Service, scope: str) -> dict[str, Object]:
-    """Returns the Jobs with a queue by their ids; none where the user may not see them."""
+    """Returns the Jobs with a queue by their ids, if the user may see them."""
     try:
         return {uid_of(job): job for job in service.items(f"/apis/batch/v1{scope}/jobs", labelSelector=QUEUE)}
     except KubernetesError as error:
@@ -378,7 +379,7 @@ def _as_workload(job: Object) -> Object:
 
 
 def _row(workload: Object, job: Object, pending: Sequence[Object] | None, now: float) -> Object:
-    """Returns a row of ``queue.sh --json``; *pending* is None where Kueue has not made the *workload*."""
+    """Returns a row; *pending* is None where Kueue has not made the *workload*."""
     about, spec, told = workload["metadata"], workload.get("spec") or {}, annotations_of(job)
     owners = about.get("ownerReferences") or [{}]
     state, since, seen = state_of(workload), since_of(workload), None if pending is None else workload

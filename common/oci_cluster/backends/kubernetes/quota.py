@@ -56,7 +56,7 @@ class Out:
 
 
 def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, str], out: Out) -> int:
-    """Runs ``quota`` or ``queue`` with *words* and *options* that are checked; returns the exit code."""
+    """Runs ``quota`` or ``queue`` with *words* and *options* that are checked."""
     action = words[0] if verb == "quota" else verb
     # What is wrong with it, is so without any Kubernetes.
     table = read_table(Path(words[1])) if action == "apply" else {}
@@ -102,7 +102,7 @@ def _has_kueue(service: Service) -> bool:
 
 
 def _may_not(error: KubernetesError) -> str:
-    """Returns the right that the user lacks, such as ``list jobs.batch``; empty for another *error*."""
+    """Returns the right that the user lacks, such as ``list jobs.batch``, if any."""
     found = _VERB.search(str(error)) if error.code == _FORBIDDEN else None
     return f"{found['verb']} {found['resource']}.{found['group']}".rstrip(".") if found else ""
 
@@ -178,7 +178,7 @@ def _tried(service: Service, bodies: Sequence[Object], *, force: bool) -> list[t
 
 
 def _advice(body: Object, error: KubernetesError) -> str:
-    """Returns the next step where another manager has a field, or where it can be set only once."""
+    """Returns the next step for a field of another manager, or an immutable one."""
     if error.code == _CONFLICT:
         return "; --force takes over what is named"
     if "immutable" not in str(error) and "may not be changed" not in str(error):
@@ -194,7 +194,7 @@ def _differences(now: Object, then: Object) -> list[str]:
 
 
 def _lines(item: Object) -> Iterator[str]:
-    """Yields a line for each field of *item* that somebody has wished, with its place."""
+    """Yields a line for each field of *item* that somebody has wished."""
     kept = {name: item[name] for name in item if name not in {"apiVersion", "kind", "metadata", "status"}}
     about = {name: item["metadata"].get(name) or {} for name in ("labels", "annotations")}
     yield from _leaves({"metadata": about, **kept}, "")
@@ -213,7 +213,7 @@ def _leaves(value: Any, place: str) -> Iterator[str]:
 
 
 def _surplus(service: Service, table: str, bodies: Sequence[Object], *, with_kueue: bool) -> list[Object]:
-    """Returns what has the label of *table* and is not in it, in the order of removal; no namespace."""
+    """Returns what has the *table*'s label and is not in it; no namespace."""
     wanted = {_path_of(body) for body in bodies}
     found = []
     for kind, path in reversed(PATHS.items()):
@@ -275,7 +275,7 @@ def _cluster_queues(service: Service) -> list[Object]:
 
 
 def _counts(service: Service) -> dict[str, tuple[int, int]]:
-    """Returns how many clusters of each team run and wait; Kueue's own figure is late for a held team."""
+    """Returns running and waiting clusters by team; Kueue's own figure is late."""
     return queue.counts(*(service.items(f"{KUEUE}/{kind}") for kind in ("localqueues", "workloads")))
 
 

@@ -63,7 +63,7 @@ _LONGEST_NAME = 40
 
 
 def object_name(name: str, launch_id: str) -> str:
-    """Returns the name of a cluster's objects: its own, as Kubernetes takes names, and the launch id."""
+    """Returns the name of a cluster's objects, as Kubernetes takes names, with the launch id."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
     # The name of a Service begins with a letter.
     return f"{slug}-{launch_id}" if slug[:1].isalpha() else f"c{slug}-{launch_id}"
@@ -264,7 +264,7 @@ _NO_YAML = re.compile("[^ -~\U00010000-\U0010ffff]")
 
 
 def _as_yaml(value: Any, **_: Any) -> str:
-    """Returns *value* as JSON that is YAML, too: that has no surrogates, as JSON's escapes are."""
+    """Returns JSON that is YAML, too: without surrogates, as JSON's escapes are."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

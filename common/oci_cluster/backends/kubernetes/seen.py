@@ -1,4 +1,4 @@
-"""Cache of Jobs and pods, and of the cluster dir that they tell: the API is asked no more often than needed."""
+"""Cache of Jobs and pods, and of the cluster dir that they tell."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Seen:
         return found
 
     def note_all(self, jobs: Sequence[Object]) -> None:
-        """Looks at the pods of all *jobs*, and at why they wait in their queues, in one list each."""
+        """Lists the pods of all *jobs*, and why these wait in their queues."""
         service = self._service
         pods = service.items(service.path("pods"), labelSelector=LAUNCH) if jobs else []
         by_launch: dict[str, list[Object]] = {}
@@ -157,7 +157,7 @@ class Seen:
         known.pods = states.owned_by(pods, known.job)
 
     def _explained(self, job: Object, view: states.JobView) -> states.JobView:
-        """Returns *view* with the reason why a Job has no pods: its quota, or who refuses them."""
+        """Adds the reason why a Job has no pods: its quota, or a refusal."""
         known = self._known[states.name_of(job)]
         if known.pods or view.is_finished or not view.size:
             known.empty_since = inf
@@ -172,7 +172,7 @@ class Seen:
         return replace(view, trouble=trouble, refused=f"{trouble}; {way}" if way else "")
 
     def _refusal(self, job: str) -> tuple[str, int]:
-        """Returns the last event of *job*'s pods that could not be made, and their number."""
+        """Returns the last event of *job*'s refused pods, and their number."""
         service = self._service
         with contextlib.suppress(KubernetesError):  # who may not read events is told less
             chosen = f"involvedObject.kind=Job,involvedObject.name={job}"
@@ -184,7 +184,10 @@ class Seen:
         return "", 0
 
     def _why_queued(self, job: Object) -> tuple[State, str]:
-        """Returns the state and the reason of a suspended *job*: FAILED never starts, CANCELED does not come back."""
+        """Returns state and reason of a suspended *job*.
+
+        FAILED never starts, CANCELED does not come back.
+        """
         name, uid = states.labels_of(job).get(QUEUE, ""), states.uid_of(job)
         if not name:
             return State.ACCEPTED, "its Job is suspended"
@@ -203,7 +206,7 @@ class Seen:
         return told
 
     def _pending(self, queue_name: str) -> list[Object]:
-        """Returns what waits in a queue; after a failure it is not asked again at once."""
+        """Returns what waits in a queue; pauses after a failure."""
         if self._clock() < self._places_at:
             return []
         try:
@@ -275,7 +278,7 @@ class Seen:
 
 
 def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]) -> tuple[State, str]:
-    """Returns the state of a queued *job* and the reason, as *workload* and those *pending* tell."""
+    """Returns state and reason of a queued *job*, out of *workload* and *pending*."""
     if workload is None and seconds_since(states.JobView.of(job).created) < queue.UNSEEN_S:
         return State.QUEUED, ""
     if why := queue.is_impossible(workload):
@@ -305,7 +308,7 @@ _here = threading.local()
 
 
 def told_of(line: bytes) -> tuple[str, bytes] | None:
-    """Returns name and content of the file that a *line* of main's log tells, or None."""
+    """Returns name and content of the file in a *line* of main's log."""
     if b" told " not in line and not line.startswith(b"told "):
         return None
     found = _TOLD.search(line)
@@ -326,7 +329,7 @@ def last_words(message: str, node: str) -> dict[str, bytes]:
 
 
 def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Returns all files that pods, *lines* of main's log, and launchers tell of a cluster."""
+    """Returns all files that pods, main's log and launchers tell of a cluster."""
     view = states.JobView.of(job)
     found = dict(lines)
     for pod in sorted(pods, key=states.created_of):
@@ -362,7 +365,7 @@ class PodFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships 
         self._teller: KubernetesBackend = teller or _here.teller
 
     def _files(self, path: str) -> tuple[dict[str, bytes], str]:
-        """Returns the files of the cluster dir of *path*, and the name of the one that it names."""
+        """Returns the files of *path*'s cluster dir, and the name in it."""
         _namespace, job, _cluster_id, *rest = [*str(self._strip_protocol(path)).split("/"), "", "", ""]
         return self._teller.told(job), "/".join(part for part in rest if part)
 
@@ -391,7 +394,7 @@ class PodFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships 
         return files[name][start:end]
 
     def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
-        """Asks the nodes to stop, where *path* is that file; they read no other of a launcher."""
+        """Asks the nodes to stop; they read no other file of a launcher."""
         _namespace, job, _cluster_id, name = self._strip_protocol(path).split("/", 3)
         if name != STOP:
             raise PermissionError(f"{name} cannot be written: nodes read nothing but {STOP} of a launcher")

@@ -1,4 +1,4 @@
-"""Requests to the API of a Kubernetes: what is repeated, and what refusals mean to a person.
+"""Requests to the API of a Kubernetes, their repeats, and what refusals mean.
 
 Objects are what the API has them as: dictionaries. Paths are those of its documentation. Methods that ask raise
 KubernetesError where the API refused, or did not answer.
@@ -92,7 +92,7 @@ class Service:
         )
 
     def path(self, kind: str, name: str = "", *, sub: str = "") -> str:
-        """Returns the path of the list *kind* in the namespace, such as ``jobs``, or of one object in it."""
+        """Returns the path of the list *kind*, such as ``jobs``, or of one object."""
         return "/".join(part for part in (f"{_GROUPS[kind]}/namespaces/{self.namespace}/{kind}", name, sub) if part)
 
     # --- Requests ------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Service:
             return there
 
     def patch(self, path: str, body: Any, *, kind: str = "merge", manager: str = "") -> Object:
-        """Changes the object at *path* by *body*, a ``merge`` or ``json`` patch; *manager* has the fields then."""
+        """Changes the object at *path* by *body*, a ``merge`` or ``json`` patch."""
         content_type = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}[kind]
         query = {"fieldManager": manager} if manager else {}
         return self._ask("PATCH", path, body=body, content_type=content_type, query=query)
@@ -182,7 +182,7 @@ class Service:
         return bool((answer.get("status") or {}).get("allowed"))
 
     def text(self, path: str, **query: Any) -> bytes:
-        """Returns a log at *path*. It is asked for once: a machine that is away has none."""
+        """Returns a log at *path*, asked for once: a machine may be away."""
         return self._single(path, query=query).content
 
     def _single(self, path: str, **more: Any) -> httpx.Response:
@@ -193,7 +193,7 @@ class Service:
 
     @contextlib.contextmanager
     def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:
-        """Opens a log that is followed, without repeats; fails where nothing comes for *read_s* seconds."""
+        """Opens a log that is followed, without repeats, for *read_s* of silence."""
         timeout = httpx.Timeout(_CONNECT_S, read=read_s)
         with (
             as_kubernetes_error("GET", path),

@@ -71,7 +71,7 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
 
 
 def is_stored(work_dir: str) -> bool:
-    """Returns whether the launcher reaches *work_dir*: it is no volume of the pods, and not main's memory."""
+    """Returns whether the launcher reaches *work_dir*: no volume, and not main's memory."""
     return bool(work_dir) and not work_dir.startswith(("file://", "main://"))
 
 
@@ -148,7 +148,7 @@ def _problems_of_work_dir(work_dir: str, found: Mapping[str, Any]) -> list[str]:
 
 
 def matching(pattern: str | re.Pattern[str], what: str) -> Callable[[str], str]:
-    """Returns a parser of words that *pattern* matches; else it says that one is not *what*."""
+    """Returns a parser of words that *pattern* matches; *what* is for its error."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -217,7 +217,7 @@ def toleration(text: str) -> dict[str, str]:
 
 
 def _volume(word: str) -> dict[str, Any]:
-    """Returns a volume's ``name``, ``claim``, how it is mounted, and its ``source`` in Kubernetes' words."""
+    """Returns a volume, its ``source`` in Kubernetes' words."""
     name, _, source = word.partition("=")
     kind, _, what = source.partition(":")
     is_read_only = kind == "pvc" and what.endswith(":ro")

@@ -1,4 +1,4 @@
-"""Jobs and pods, as the API has them, as clusters, plans and states of nodes. Nobody is asked here.
+"""Jobs and pods of the API as clusters, plans and states. Nobody is asked here.
 
 Whoever may write in the namespace can write labels and annotations: none of them is a name before it has been checked.
 """
@@ -82,7 +82,7 @@ def condition(item: Object, kind: str) -> Mapping[str, Any]:
 
 
 def owned_by(pods: Sequence[Object], job: Object) -> list[Object]:
-    """Returns the *pods* that the Job controller has made for *job*: anybody may copy a label."""
+    """Returns the *pods* that *job*'s controller has made: anybody may copy a label."""
     uid = uid_of(job)
     return [
         pod
@@ -132,7 +132,7 @@ def node_of(index: int, environment: Mapping[str, str]) -> Node:
 
 
 def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
-    """Returns the cluster that *job* is, or None. Name and launch id become names of files."""
+    """Returns *job*'s cluster, or None. Name and launch id become names of files."""
     told, launch_id = annotations_of(job), launch_of(job)
     name, created = told.get(requests.NAME, ""), told.get(requests.CREATED, "")
     try:
@@ -249,7 +249,7 @@ class JobView:
 
 
 def _stop_code(text: str) -> int | None:
-    """Returns the exit code in the file `stop`; None without one. What is no code is a stop all the same."""
+    """Returns the exit code in the file `stop`. What is no code is a stop, too."""
     if not text:
         return None
     with contextlib.suppress(ValueError, TypeError, AttributeError):
@@ -271,7 +271,7 @@ def indexes(text: Any) -> frozenset[int]:
 
 
 def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
-    """Returns the states of all nodes of a Job by index, then of those that ended with their places."""
+    """Returns all nodes' states by index, then of those that ended with their places."""
     by_index: dict[int, Object] = {}
     for one in sorted(pods, key=created_of):
         if (place := index_of(one)) is not None:
@@ -290,7 +290,7 @@ def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
 
 
 def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
-    """Returns whether *pod* was taken away from a worker, and the next one never began."""
+    """Returns whether a worker's *pod* was taken away, and no next one began."""
     is_over = view.is_finished and {0} <= view.completed and index not in view.failed
     return index > 0 and is_disrupted(pod) and bool(termination_of(pod)) and (node in view.unstarted or is_over)
 
@@ -398,7 +398,7 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
 
 
 def _taken(pod: Object, there: NodeState, view: JobView) -> NodeState | None:
-    """Returns the state of a node whose *pod* was taken away; None: it ended by itself."""
+    """Returns the state of a node whose *pod* was taken away, if it was."""
     if view.is_suspended and not is_interruptible(view.environment):
         why = "its Job was suspended, as by a preemption, and it runs once (INTERRUPTIBLE=0)"
         return replace(there, state=State.FAILED, is_lost=True, details=why, cause=why)
@@ -410,7 +410,7 @@ def _taken(pod: Object, there: NodeState, view: JobView) -> NodeState | None:
 
 
 def _beside(pod: Object) -> str:
-    """Returns the containers, such as a mesh's sidecar, that run on and hold the machine."""
+    """Returns the containers, such as a mesh's sidecar, that hold the machine."""
     told = (pod.get("status") or {}).get("containerStatuses") or []
     others = [one for one in told if one.get("name") != "node" and "running" in (one.get("state") or {})]
     names = ", ".join(printable(one.get("name") or "?") for one in others)
@@ -483,5 +483,5 @@ _WAYS_OUT = (
 
 
 def way_out(message: str) -> str:
-    """Returns the next step where pods were refused with *message*; empty: they may be taken later."""
+    """Returns the next step where pods were refused with *message*, unless waiting helps."""
     return next((way for pattern, way in _WAYS_OUT if re.search(pattern, message)), "")

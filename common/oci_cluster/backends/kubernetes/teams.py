@@ -132,7 +132,7 @@ def read_table(path: Path) -> Object:
 
 
 class _Reader:
-    """Reads nodes, and notes each complaint with its line; after one, its result is of no use."""
+    """Reads nodes, and notes each complaint; after one, its result is of no use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -265,7 +265,7 @@ def objects(table: Object, *, with_kueue: bool) -> list[Object]:
 
 
 def _quota(resource: str, row: Object, cohort: str) -> Object:
-    """Returns the quota of a resource in a flavor: 0 where the flavor lacks it."""
+    """Returns a resource's quota in a flavor: 0 where it lacks it."""
     found = {"name": resource, "nominalQuota": row["amounts"].get(resource, "0")}
     for word, field in (("borrow", "borrowingLimit"), ("lend", "lendingLimit")):
         limit = row[word]

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them: ``500m`` ``8`` ``64Gi``; and what teams have, use, borrow and lend of them.
+"""Amounts as Kubernetes writes them, and what teams use, borrow and lend.
 
 The latter is out of the status of Kueue's ClusterQueues. Nothing is asked here.
 """
@@ -110,7 +110,7 @@ def _amount(value: object) -> Decimal:
 
 
 def state_of(queue: Object) -> str:
-    """Returns the state of a team's queue: ``open``, ``held``, ``held, drained``, or why it admits nothing."""
+    """Returns a queue's state: ``open``, ``held``, ``held, drained``, or why it admits nothing."""
     policy = (queue.get("spec") or {}).get("stopPolicy") or "None"
     if policy != "None":
         return {"Hold": "held", "HoldAndDrain": "held, drained"}.get(policy, printable(policy))
@@ -122,7 +122,7 @@ def state_of(queue: Object) -> str:
 
 
 def described(queues: Sequence[Object], counts: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:
-    """Returns what ``quota.sh show --json`` prints; *counts* has the clusters of each team that run, and wait."""
+    """Returns what ``quota.sh show --json`` prints; *counts*: clusters that run, and wait."""
     teams: dict[str, dict[str, Any]] = {}
     for queue in queues:
         name, (running, waiting) = queue["metadata"]["name"], counts.get(queue["metadata"]["name"], (0, 0))
@@ -141,7 +141,7 @@ BELOW = frozenset({"STATE", "RUNNING", "WAITING"})
 
 
 def rows(teams: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Returns the table of *teams* under :data:`HEAD`; a team's own words stand in its first row only."""
+    """Returns the table of *teams*; a team's own words stand in its first row."""
     found = []
     for team in teams:
         own = [printable(team["team"]), team["state"], str(team["running"]), str(team["waiting"])]

@@ -49,7 +49,7 @@ _SEND_BUFFER, _MOST_SENT = 192 << 10, 16 << 10
 
 
 class PodWay:
-    """A way to a port of a node, whose pod may be another one at each connection."""
+    """A way to a port of a node, whose pod may change."""
 
     address = ""
 
@@ -120,7 +120,7 @@ class PortLine:
         self._ended_at = 0.0
 
     def refusal(self, timeout_s: float) -> str:
-        """Returns why the port refuses the connection; empty where bytes come, or nothing for so long."""
+        """Returns why the port refuses; empty where bytes come, or nothing."""
         try:
             self._pending.append(self._next(timeout_s))
         except TimeoutError:
@@ -184,7 +184,7 @@ class PortLine:
 
 
 def open_line(access: Access, path: str, port: int, is_answered: threading.Event) -> PortLine:
-    """Returns a line to *port* of the pod at *path*; bytes set *is_answered*, a refusal clears it.
+    """Returns a line to *port*; bytes set *is_answered*, a refusal clears it.
 
     Raises:
         KubernetesError: the API refused, or did not answer.
