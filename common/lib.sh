@@ -16,21 +16,22 @@ die() {
 # usage: the script's header comment is its help; there is no other.
 usage() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
 
-# version: the release and build of this project's wheel; of a checkout the release, or the commit.
+# version: the release and build of this project's wheel; of a checkout the release and the commit.
 version() {
-  local wheel vendor
-  vendor="$(dirname "${BASH_SOURCE[0]}")/../vendor"
-  for wheel in "${vendor}"/oci_cluster-*.whl; do
+  local here wheel release
+  here="$(dirname "${BASH_SOURCE[0]}")"
+  for wheel in "${here}"/../vendor/oci_cluster-*.whl; do
     [[ -e "${wheel}" ]] || break
     wheel="${wheel##*/oci_cluster-}"
     printf '%s\n' "${wheel%-py3-none-any.whl}"
     return
   done
-  if [[ -f "${vendor}/requirements.txt" ]]; then # nothing is fetched yet
-    sed -n 's/^oci-cluster *[=@]* *\([^ ]*\).*/\1/p' "${vendor}/requirements.txt"
+  if [[ -f "${here}/../vendor/requirements.txt" ]]; then # nothing is fetched yet
+    sed -n 's/^oci-cluster *[=@]* *\([^ ]*\).*/\1/p' "${here}/../vendor/requirements.txt"
     return
   fi
-  git -C "$(dirname "${BASH_SOURCE[0]}")" describe --tags --always --dirty 2>/dev/null || printf 'unknown: no git here\n'
+  release="$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "${here}/oci_cluster/__init__.py")"
+  printf '%s (%s)\n' "${release}" "$(git -C "${here}" describe --tags --always --dirty 2>/dev/null || echo 'no git here')"
 }
 
 # usage_error TEXT...: wrong command line; exit 2, the code of wrong usage.

@@ -93,9 +93,9 @@ remove"
   assert_stderr "launch: error: unknown framework 'dusk'; this checkout has: dask"
 }
 
-@test "launch: --version names the release or the commit" {
+@test "launch: --version names the release and the commit" {
   run -0 --separate-stderr "${ROOT}/scripts/launch.sh" --version
-  assert_output --regexp '^(v?[0-9a-f]|unknown)'
+  assert_output --regexp '^0\.[0-9.]+ \((v?[0-9a-f].*|no git here)\)$'
   run -0 --separate-stderr launch dask 3 --dry-run -- --version
-  refute_output --regexp '^unknown'
+  refute_output --regexp 'no git here'
 }
