@@ -60,7 +60,7 @@ class Session:
 
 
 class Sessions:
-    """Sessions of one way; no other way has this *name*, and *bastion* is an OCID."""
+    """Sessions of one way; *name* is no other way's, and *bastion* an OCID."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Sessions:
         self.allowed_from = [str(cidr) for cidr in found.client_cidr_block_allow_list or []]
 
     def _call(self, what: str, operation: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the service; once more after a 401, as the token's file may be new."""
+        """Call the service; once more after a 401, as tokens are renewed in files."""
 
         def call() -> Any:
             return self._service.call(what, getattr(self._service.bastion, operation), *args, **kwargs)

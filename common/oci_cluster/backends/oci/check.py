@@ -61,7 +61,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
 
 
 def of_settings(checked: Checked, say: Say) -> Iterator[Finding]:
-    """Yield what is known of image, machines and code; *say* is told of the code."""
+    """Yield what is known of image, machines and code, without asking anybody."""
     plan = checked.plan
     if plan is None:
         yield from (unknown(item, _UNSEEN) for item in _ITEMS)

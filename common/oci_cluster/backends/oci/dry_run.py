@@ -235,7 +235,7 @@ class _Script:
         return {**body, "freeformTags": {**given, **{name: text for name, text in tags.items() if name in given}}}
 
     def _texts(self, body: JSON, prefix: str) -> dict[str, str]:
-        """Return the fields that are given as files: the key must not be a word."""
+        """Return the fields given as files: the key must not be a word."""
         return {
             f"{prefix}{_option(name)}.json": self._set.in_text(json.dumps(value, indent=2))
             for name, value in body.items()

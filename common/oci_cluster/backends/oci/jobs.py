@@ -208,7 +208,7 @@ class Jobs:
         return job
 
     def create_runs(self, job: str, bodies: Mapping[str, JSON], launch_id: str, *, incarnation: int = 0) -> None:
-        """Create a run for each node in *bodies*, the first alone; a failure ends the rest.
+        """Create a run for each node in *bodies*; a failure ends the rest.
 
         Two runs of the same node differ by *incarnation*.
         """

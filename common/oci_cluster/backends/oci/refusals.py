@@ -31,7 +31,7 @@ class ServiceError(ClusterError):
 def refused(
     what: str, status: int, code: str, message: str, request: object, *, operation: str = "", was_known: bool = False
 ) -> ServiceError:
-    """Return the error of a service that has refused to do *what*: its words, and what to do.
+    """Return the error of a service that has refused to do *what*.
 
     *operation* is the SDK's method, by which policies differ; *was_known*: the same identity has been taken before.
     """

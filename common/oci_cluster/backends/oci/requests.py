@@ -173,7 +173,7 @@ def job_runs(plan: Plan, settings: Mapping[str, Any], root: Path) -> dict[str, J
 
 
 def job_run(plan: Plan, settings: Mapping[str, Any], node: Node, root: Path) -> JSON:
-    """Return the body of the Job Run of *node*, with a machine unlike the Job's."""
+    """Return the body of a Job Run, with a machine unlike the Job's."""
     machines, given = settings.get("machines", {}), settings["tags_given"]
     machine = machines.get(node.role)
     return _render(

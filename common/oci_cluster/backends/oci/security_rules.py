@@ -90,7 +90,7 @@ def _without_covered(rules: Sequence[JSON]) -> list[JSON]:
 
 
 def allows(given: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether the rule *given* lets through all that *wanted*, a rule of ours, does.
+    """Return whether the rule *given* lets all through that our rule *wanted* does.
 
     One that is stateless does not count: its answers would need a rule, too.
     """

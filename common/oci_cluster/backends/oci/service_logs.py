@@ -49,7 +49,7 @@ _MAX_HELD = 20_000
 
 
 class ServiceLogs:
-    """Copies the logs of a Job's runs from OCI Logging to *directory*, which has none yet.
+    """Copies logs of a Job's runs from OCI Logging to an empty *directory*.
 
     With *follow*, :meth:`fetch` is called again and again, so a line may wait for earlier ones.
     """
@@ -366,7 +366,7 @@ def _written(ms: int) -> str:
 
 
 def _line(found: Mapping[str, Any], runs: Sequence[str]) -> Line | None:
-    """Return a result of a search as a line of one of *runs*, or None."""
+    """Return a result of a search as a line of *runs*, or None."""
     content = found.get("logContent") or {}
     source = str(content.get("source") or "")
     run = runs[0] if len(runs) == 1 else next((run for run in runs if source.endswith(run)), None)

@@ -90,9 +90,10 @@ def cluster_of(job: Any, clusters_dir: Path) -> Cluster:
 
 
 def users_of_code(jobs: Sequence[Any], digest: str, removed: str) -> list[str]:
-    """Return the clusters of *jobs* that may use the archive of *digest*, less the Job *removed*.
+    """Return the clusters of *jobs* that may use an archive of code.
 
-    A Job that has ended counts: somebody may start a run of it. So does one without the tag, of an older launcher.
+    A Job that has ended counts: somebody may start a run of it. So does one without the tag, of an older launcher. The
+    Job *removed* does not.
     """
     others = [job for job in jobs if job.id != removed]
     return [job.freeform_tags[TAG_NAME] for job in others if job.freeform_tags.get(TAG_CODE, digest) == digest]
@@ -221,7 +222,7 @@ def _state_of(name: str, run: Any) -> NodeState:
 
 
 def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeState]:
-    """Return the nodes of *plan*, which share one *run*: their files tell how each ended.
+    """Return the nodes of *plan* that share *run*: their files tell their ends.
 
     Of a run that has failed, a list does not tell the groups.
     """

@@ -86,10 +86,10 @@ class Asker:
 
 
 def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -> SshWay:
-    """Return an open way to *port* of *node*, through a bastion or a host of the user's.
+    """Return an open way to *port* of *node*.
 
     Raises:
-        SettingsError: neither is named, or there is no ssh on this machine.
+        SettingsError: no bastion or host is named, or there is no ssh on this machine.
         ClusterError: there is no way; says why, and the next step.
     """
     chosen = way_settings(asker.given)
