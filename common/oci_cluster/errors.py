@@ -21,6 +21,31 @@ class ExitCode(IntEnum):
     STOPPED = 143
 
 
+class Problem(str):
+    """A sentence that says what is wrong with a setting; its parts are fields, so that nobody has to cut it.
+
+    Attributes:
+        setting: The name of the setting; empty where it is about none, or several.
+        text: The sentence without the next step; where it is about a setting, it begins with the name.
+        next_step: What fixes it; empty where nothing in particular does.
+    """
+
+    __slots__ = ("next_step", "setting", "text")
+    setting: str
+    text: str
+    next_step: str
+
+    def __new__(cls, setting: str, text: str, next_step: str = "") -> Problem:
+        """Make the sentence of its parts."""
+        made = super().__new__(cls, f"{text}; {next_step}" if next_step else text)
+        made.setting, made.text, made.next_step = setting, text, next_step
+        return made
+
+    def called(self, name: str) -> Problem:
+        """Return the problem with *name*, the option that gave the value, in the place of the setting."""
+        return Problem(self.setting, name + self.text.removeprefix(self.setting), self.next_step)
+
+
 class ClusterError(Exception):
     """An expected failure: its text names the value, the limit and the next step.
 
@@ -46,6 +71,9 @@ class ClusterError(Exception):
         return self._parts()[1]
 
     def _parts(self) -> tuple[str, str]:
+        message = self.args[0]
+        if isinstance(message, Problem):
+            return message.text, message.next_step
         before, _, after = str(self).rpartition("; ")
         return (before, after) if before else (after, "")
 
@@ -113,10 +141,10 @@ class SettingsError(ClusterError):
     """A setting, or a file that configures a node, is missing or wrong."""
 
     exit_code = ExitCode.SETTINGS
-    _problems: tuple[str, ...] = ()
+    _problems: tuple[Problem, ...] = ()
 
     @classmethod
-    def of(cls, problems: Sequence[str], explained: str = "config.env.example explains each") -> SettingsError:
+    def of(cls, problems: Sequence[Problem], explained: str = "config.env.example explains each") -> SettingsError:
         """Return the error that names all *problems*; *explained* says where a person reads about them, if anywhere."""
         told = "; ".join(problems)
         error = cls(f"bad settings: {told} ({explained})" if explained else told)
@@ -124,9 +152,9 @@ class SettingsError(ClusterError):
         return error
 
     @property
-    def problems(self) -> tuple[str, ...]:
-        """Each thing that is wrong; most begin with the setting's name."""
-        return self._problems or (str(self),)
+    def problems(self) -> tuple[Problem, ...]:
+        """Each thing that is wrong."""
+        return self._problems or (Problem("", self.reason, self.next_step),)
 
 
 class StoppedError(ClusterError):

@@ -83,7 +83,7 @@ assert_nothing_run() {
   run -2 --separate-stderr launch dask 101
   assert_regex "${stderr}" 100
   IMAGE="" run -78 --separate-stderr launch dask 2
-  assert_regex "${stderr}" '^launch.sh: error: there is no image for dask'
+  assert_regex "${stderr}" '^launch.sh: error: IMAGE is not set, and no image of dask was built from here; make build-dask'
   assert_nothing_run
 }
 

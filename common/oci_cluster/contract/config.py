@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oci_cluster.contract.settings_table import SETTINGS
-from oci_cluster.errors import SettingsError
+from oci_cluster.contract.values import WrongValueError
+from oci_cluster.errors import Problem, SettingsError
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ class SettingsReader:
     def __init__(self, *sources: Mapping[str, str]) -> None:
         """Look in *sources* in order, in each under a setting's name and its aliases."""
         self.sources = list(sources)
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
 
     def text(self, name: str, default: str = "") -> str:
         """Return the setting as it stands; an empty value counts as not given."""
@@ -132,14 +133,20 @@ class SettingsReader:
         if not text and default is not None:
             return default
         try:
-            if not text:
-                raise ValueError("is not set")
-            return parse(text)
+            if text:
+                return parse(text)
+            self.complain(name, f"{name} is not set")
+        except WrongValueError as error:
+            self.complain(name, f"{name}: {error.text}", error.next_step)
         except ValueError as error:
-            problem = f"{name}: {error}" if text else f"{name} {error}"
-            if problem not in self.problems:  # others may depend on it, and have read it, too
-                self.problems.append(problem)
-            return default  # type: ignore[return-value]
+            self.complain(name, f"{name}: {error}")
+        return default  # type: ignore[return-value]
+
+    def complain(self, setting: str, text: str, next_step: str = "") -> None:
+        """Note that something is wrong with *setting*, with the name of which *text* begins."""
+        problem = Problem(setting, text, next_step)
+        if problem not in self.problems:  # others may depend on it, and have read it, too
+            self.problems.append(problem)
 
     def setting(self, name: str, default: Any = None) -> Any:
         """Return the setting *name* of the table, parsed; *default*, a value, replaces its row's."""

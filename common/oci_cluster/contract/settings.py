@@ -186,7 +186,9 @@ def _entry_point(read: SettingsReader, session: str, root: Path, *, needs_one: b
         return "" if own else entry_point
     script = session_dir(session, root) / "start.sh"
     if not script.is_file():
-        read.problems.append(f"SESSION: there is no {script}; an image that is older than this kind is built anew")
+        read.complain(
+            "SESSION", f"SESSION: there is no {script}", "an image that is older than this kind is built anew"
+        )
     return str(script)
 
 
@@ -194,14 +196,17 @@ def _profile_cmd(read: SettingsReader, node: str, *, entry_on_all: bool) -> tupl
     """Return the words before the entry point's command on this *node*, if any."""
     words, nodes = tuple(read.setting("PROFILE_CMD") or ()), read.setting("PROFILE_NODES") or []
     if words and not entry_on_all and nodes not in (["MAIN"], ["ALL"]):
-        read.problems.append(f"PROFILE_NODES: {' '.join(nodes)}: MAIN alone runs the entry point (ENTRY_ON=main)")
+        read.complain(
+            "PROFILE_NODES", f"PROFILE_NODES: {' '.join(nodes)}: MAIN alone runs the entry point (ENTRY_ON=main)"
+        )
     return words if nodes == ["ALL"] or node in nodes else ()
 
 
 def _vault_secrets(read: SettingsReader) -> dict[str, str]:
     found = dict(read.setting("VAULT_SECRETS") or {})
     if ours := sorted(set(found) & set(SETTINGS)):
-        read.problems.append(f"VAULT_SECRETS: {', '.join(ours)}: a node reads its settings before it asks for secrets")
+        told = f"VAULT_SECRETS: {', '.join(ours)}: a node reads its settings before it asks for secrets"
+        read.complain("VAULT_SECRETS", told)
     return found
 
 
@@ -215,34 +220,37 @@ def _add_framework(read: SettingsReader, root: Path) -> Path:
 def _checked(read: SettingsReader, settings: NodeSettings) -> NodeSettings:
     """Return *settings*; raise what is wrong, also with values that do not fit together."""
     if not read.problems and settings.min_workers > settings.worker_count:
-        read.problems.append(
+        read.complain(
+            "MIN_WORKERS",
             f"MIN_WORKERS (MIN_NODES less main): {settings.min_workers} is more than"
-            f" WORKER_COUNT ({settings.worker_count})"
+            f" WORKER_COUNT ({settings.worker_count})",
         )
     if not read.problems and settings.heartbeat_timeout_s <= 2 * settings.heartbeat_interval_s:
-        read.problems.append(
+        read.complain(
+            "HEARTBEAT_TIMEOUT",
             f"HEARTBEAT_TIMEOUT: {settings.heartbeat_timeout_s:g} s must be more than twice HEARTBEAT_INTERVAL"
-            f" ({settings.heartbeat_interval_s:g} s), else one late heartbeat ends the cluster"
+            f" ({settings.heartbeat_interval_s:g} s), else one late heartbeat ends the cluster",
         )
     if not read.problems and is_at_main(settings.work_dir):
-        read.problems += _wrong_at_main(settings)
+        _check_at_main(read, settings)
     read.check()
     return settings
 
 
-def _wrong_at_main(settings: NodeSettings) -> list[str]:
-    problems = []
+def _check_at_main(read: SettingsReader, settings: NodeSettings) -> None:
     try:
         parse_place(settings.work_dir)
     except ValueError as error:
-        problems.append(f"WORK_DIR: {error}")
+        read.complain("WORK_DIR", f"WORK_DIR: {error}")
     if not settings.launch_key:
-        problems.append("LAUNCH_KEY is not set: with it alone the nodes and main of WORK_DIR main:// know each other")
+        why = "with it alone the nodes and main of WORK_DIR main:// know each other"
+        read.complain("LAUNCH_KEY", f"LAUNCH_KEY is not set: {why}")
     if settings.node_logs:
-        problems.append("NODE_LOGS: 1 does not go with WORK_DIR main://, where logs would fill main's memory; set 0")
+        why = "NODE_LOGS: 1 does not go with WORK_DIR main://, where logs would fill main's memory"
+        read.complain("NODE_LOGS", why, "set 0")
     if is_at_main(settings.code_uri):
-        problems.append("CODE_URI: code cannot be in the memory of main; use an image with the code, git+ or storage")
-    return problems
+        way_out = "use an image with the code, git+ or storage"
+        read.complain("CODE_URI", "CODE_URI: code cannot be in the memory of main", way_out)
 
 
 def _default_code_dir(read: SettingsReader, mode: str, rank: int) -> Path:

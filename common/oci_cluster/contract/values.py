@@ -24,6 +24,15 @@ _PLACE = re.compile(
 )
 
 
+class WrongValueError(ValueError):
+    """A value that a parser refuses, with what to write instead."""
+
+    def __init__(self, text: str, next_step: str) -> None:
+        """Keep what is wrong, and the *next_step*."""
+        super().__init__(f"{text}; {next_step}")
+        self.text, self.next_step = text, next_step
+
+
 def _matching(pattern: str, what: str) -> Callable[[str], str]:
     """Return a parser of texts that *pattern* matches; any other "is *what*"."""
 
@@ -85,7 +94,9 @@ def parse_duration(text: str) -> float:
     """Return the seconds that *text* names: ``90``, ``90s``, ``1.5m``, ``2h`` or ``1d``."""
     match = _DURATION.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"'{text}' is not a duration; write seconds, or a number with s, m, h or d, such as 90s or 2h")
+        raise WrongValueError(
+            f"'{text}' is not a duration", "write seconds, or a number with s, m, h or d, such as 90s or 2h"
+        )
     return float(match[1]) * _UNIT_S[match[2]]
 
 
@@ -136,7 +147,9 @@ def parse_module(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", text):
         raise ValueError(f"'{text}' is not the name of a module, such as package.train")
     if text.endswith(".py"):
-        raise ValueError(f"'{text}' is a file's name; a module is named without .py: {text.removesuffix('.py')}")
+        raise WrongValueError(
+            f"'{text}' is a file's name", f"a module is named without .py: {text.removesuffix('.py')}"
+        )
     return text
 
 
@@ -221,7 +234,7 @@ def parse_named_args(text: str) -> list[str]:
 
 def _plain(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError(f"{json.dumps(value)} is not a string or a number; quote it")
+        raise WrongValueError(f"{json.dumps(value)} is not a string or a number", "quote it")
     text = str(value)
     if "\0" in text:
         raise ValueError(f"{text!r} holds a NUL character")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.errors import SettingsError
+from oci_cluster.errors import Problem, SettingsError
 from oci_cluster.system.files import write_whole
 
 # As any file of a checkout: the process's mask holds.
@@ -43,7 +43,13 @@ def of_built(framework: str, root: Path) -> dict[str, str]:
     """Return the record of *framework*'s image."""
     if record := read(framework, root):
         return record
-    raise SettingsError(f"no image of {framework} has been built here; make build-{framework}")
+    raise SettingsError(no_image(framework, "built"))
+
+
+def no_image(framework: str, done: str) -> Problem:
+    """Return that no image is named, and that none of *framework* has been *done* here: ``built`` or ``pushed``."""
+    make = f"make build-{framework}" if done == "built" else f"make push-{framework} REGISTRY=<registry>"
+    return Problem("IMAGE", f"IMAGE is not set, and no image of {framework} was {done} from here", make)
 
 
 def platform_of(record: Mapping[str, str]) -> str:

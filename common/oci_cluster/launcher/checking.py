@@ -14,9 +14,9 @@ from oci_cluster.backends import check_of
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults
-from oci_cluster.contract.settings_table import FLAGS, SETTINGS
+from oci_cluster.contract.settings_table import SETTINGS
 from oci_cluster.contract.values import parse_count
-from oci_cluster.errors import ClusterError, ExitCode, SettingsError, UsageError
+from oci_cluster.errors import ClusterError, ExitCode, Problem, SettingsError, UsageError
 from oci_cluster.launcher.command_line import CommandLine, usage
 from oci_cluster.launcher.launch import request_of
 from oci_cluster.launcher.opening import backend_named, equip, given_settings, open_named, use_own_environment
@@ -35,7 +35,6 @@ _ITEMS = {
     "ports": re.compile(r"[A-Z_]+_PORTS?|EXPOSE|PUBLISH"),
     "entry point": re.compile("ENTRY_POINT|ENTRY_MODULE|CODE_DIR|OUTPUT_FOLDERS|ARGS"),
 }
-_OF_FLAG = {flag: setting for setting, flag in FLAGS.items()}
 # A command of oci-cli with all rules of a security list in it fits.
 _LONGEST_LINE = 20_000
 
@@ -51,7 +50,7 @@ def check(line: CommandLine) -> int:
     asked = replace(line, words=[*line.words, *_defaults(PROJECT_ROOT)[len(line.words) :]])
     framework, workers = asked.words[0].rstrip("/"), _count(asked.words[1])
     given = settings_given(request_of(asked, backend), os.environ, PROJECT_ROOT)
-    problems: list[str] = []
+    problems: list[Problem] = []
     plan = _plan(asked, problems)
     use_own_environment()
     equip(backend)
@@ -100,7 +99,7 @@ def _count(text: str) -> int:
 # --- What nobody needs to be asked for ------------------------------------------------------------------------------
 
 
-def _plan(line: CommandLine, problems: list[str]) -> Plan | None:
+def _plan(line: CommandLine, problems: list[Problem]) -> Plan | None:
     """Return the launch that *line* describes; what is wrong with settings is added to *problems*.
 
     None where settings are so wrong that there is none.
@@ -119,13 +118,14 @@ def _plan(line: CommandLine, problems: list[str]) -> Plan | None:
     except UsageError as error:
         if found is None:  # the command line itself is wrong, not what this backend makes of it
             raise
-        problems.append(str(error))
+        problems.append(Problem("", error.reason, error.next_step))
     except SettingsError as error:
-        problems += [text for text in error.problems if text not in problems]
+        known = {problem.setting for problem in problems} - {""}
+        problems += [problem for problem in error.problems if problem.setting not in known]
     return found
 
 
-def _offline(checked: Checked, problems: Sequence[str]) -> Iterator[Finding]:
+def _offline(checked: Checked, problems: Sequence[Problem]) -> Iterator[Finding]:
     """Yield what is known of the settings, of the ports and of what is to be run; *problems* are the launch's own."""
     found: dict[str, list[Finding]] = {"settings": [], "ports": [], "entry point": []}
     for problem in problems:
@@ -144,24 +144,19 @@ def _offline(checked: Checked, problems: Sequence[str]) -> Iterator[Finding]:
         yield from ones or [fine(item, right[item]) if plan else unknown(item, right[item])]
 
 
-def _setting_of(problem: str) -> str:
-    """Return the setting that *problem* is about, in which an option may stand for it."""
-    words = problem.removeprefix("config.env: ").removeprefix("--env ").replace(":", " ")
-    name = words.partition(" ")[0].strip("'")
-    return _OF_FLAG.get(name, name)
+def _item_of(problem: Problem) -> str:
+    return next((item for item, names in _ITEMS.items() if names.fullmatch(problem.setting)), "settings")
 
 
-def _item_of(problem: str) -> str:
-    return next((item for item, names in _ITEMS.items() if names.fullmatch(_setting_of(problem))), "settings")
-
-
-def _wrong(item: str, problem: str) -> Finding:
-    """Return that *problem* is there; the launch's own next step mends it, else what ``config.env.example`` says."""
-    said, name = SettingsError(problem), _setting_of(problem)
-    row = SETTINGS.get(name)
-    like = f", such as {name}={row.example}" if row and row.example else ""
-    known = f"set {name} in config.env{like}" if row else "config.env.example explains each setting"
-    return fails(item, said.reason, said.next_step or known)
+def _wrong(item: str, problem: Problem) -> Finding:
+    """Return that *problem* is there; the launch's own next step fixes it, else what is known of the setting."""
+    row = SETTINGS.get(problem.setting)
+    like = f", such as {row.name}={row.example}" if row and row.example else ""
+    known = "config.env.example explains each setting"
+    if row:
+        is_typed = row.flag and problem.text.startswith(row.flag)
+        known = f"give another value: {row.flag}" if is_typed else f"set {row.name} in config.env{like}"
+    return fails(item, problem.text, problem.next_step or known)
 
 
 def _ports(plan: Plan, root: Path) -> dict[str, str]:

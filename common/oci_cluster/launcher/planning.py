@@ -25,7 +25,7 @@ from oci_cluster.contract.names import rank_of
 from oci_cluster.contract.settings import checked, min_workers_of
 from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, PASSED_ON
 from oci_cluster.contract.values import parse_bounds, parse_count, parse_name
-from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.errors import Problem, SettingsError, UsageError
 from oci_cluster.launcher.setting_checks import SettingChecks, taken_ports
 from oci_cluster.launcher.user_code import check_outputs, find_code, find_folder, find_interpreter
 from oci_cluster.system.console import Say
@@ -66,7 +66,7 @@ def make_plan(
     cwd: Path,
     max_workers: int,
     say: Say = lambda _: None,
-    problems: list[str] | None = None,
+    problems: list[Problem] | None = None,
 ) -> Plan:
     """Return the cluster that *request* describes.
 
@@ -149,15 +149,15 @@ def _added(typed: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in typed.items() if name not in {"MIN_WORKERS", "MIN_NODES"}}
 
 
-def _limits(environment: Mapping[str, str], folder: Path, problems: list[str] | None) -> Limits:
+def _limits(environment: Mapping[str, str], folder: Path, problems: list[Problem] | None) -> Limits:
     """Return the limits that *environment* sets; with *problems*, wrong ones go there, and count as not given."""
     try:
         return limits_of(environment, folder)
     except SettingsError as error:
         if problems is None:
             raise
-        problems += (text for text in error.problems if text not in problems)
-        wrong = {text.replace(":", " ").partition(" ")[0] for text in error.problems}
+        known, wrong = ({problem.setting for problem in found} for found in (problems, error.problems))
+        problems += (problem for problem in error.problems if problem.setting not in known)
         return limits_of({name: text for name, text in environment.items() if name not in wrong}, folder)
 
 
@@ -214,7 +214,7 @@ def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:
     return {name: read.text(name) for name in names}
 
 
-def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: str, say: Say) -> list[str]:
+def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: str, say: Say) -> list[Problem]:
     """Return what is wrong with settings beyond their form; what may be a mistake is said."""
     _, typed, environ, config = given.sources
     checks = SettingChecks(folder, backend, typed, given)
@@ -245,7 +245,8 @@ def _worker_counts(
     with contextlib.suppress(ValueError):  # what is wrong with its form is noted where it is passed on
         bounds = parse_bounds(text) if text else None
     if bounds and bounds[1] > maximum:
-        read.problems.append(f"ADAPT: {bounds[1]} is more than the {maximum} workers that {request.backend} takes")
+        told = f"ADAPT: {bounds[1]} is more than the {maximum} workers that {request.backend} takes"
+        read.complain("ADAPT", told)
     try:
         workers = _workers(request.workers, request.backend, maximum)
     except ValueError as error:
@@ -259,7 +260,7 @@ def _servers(read: SettingsReader, folder: Path, workers: int) -> int:
     """Return how many parameter servers there are; they serve workers."""
     servers: int = read.setting("PS_COUNT")
     if servers and not workers and "PS_COUNT" not in framework_words(folder, "UNUSED_SETTINGS"):
-        read.problems.append(f"PS_COUNT: {servers} would serve no workers; launch 1 worker or more")
+        read.complain("PS_COUNT", f"PS_COUNT: {servers} would serve no workers", "launch 1 worker or more")
     return servers
 
 
@@ -278,13 +279,13 @@ def _passed_on(
     if bounds and minimum > bounds[0]:
         # As few as main may wish for must not be too few, unless somebody wants that to be the end.
         if is_given:
-            read.problems.append(
-                f"MIN_WORKERS (MIN_NODES less main): {minimum} is more than the least that ADAPT allows, {bounds[0]}"
-            )
+            told = f"{minimum} is more than the least that ADAPT allows, {bounds[0]}"
+            read.complain("MIN_WORKERS", f"MIN_WORKERS (MIN_NODES less main): {told}")
         has_minimum, minimum = True, bounds[0]
     fewest = {"MIN_WORKERS": str(minimum)} if has_minimum else {}
     if not read.problems and minimum > workers:
-        read.problems.append(f"MIN_WORKERS (MIN_NODES less main): {minimum} is more than the {workers} of this launch")
+        told = f"{minimum} is more than the {workers} of this launch"
+        read.complain("MIN_WORKERS", f"MIN_WORKERS (MIN_NODES less main): {told}")
     # In a config.env that several frameworks share, it may be for another one.
     given_to_all = {name: text for name, text in checked(read, PASSED_ON).items() if bounds or name != "ADAPT"}
     return {**declared, **fewest, **given_to_all}
@@ -350,22 +351,16 @@ def _cluster_name(text: str) -> str:
     return parse_name(text)
 
 
-def _complain(found: Sequence[str], request: Request, problems: list[str] | None) -> None:
-    """Raise for what was *found* wrong, or add it to *problems*; name the option in a UsageError where one gave it."""
-    said = _told(found, request)
+def _complain(found: Sequence[Problem], request: Request, problems: list[Problem] | None) -> None:
+    """Raise for what was *found* wrong, or add it to *problems*; an option that gave the value stands for its setting.
+
+    What an option gave is wrong with the command line: that is a UsageError.
+    """
+    flags = {name: FLAGS[name] for name in request.settings if name in FLAGS}
+    said = [one.called(flags[one.setting]) if one.setting in flags else one for one in found]
     if problems is not None:
         problems += said
-    elif any(text.startswith("--") for text in said):
+    elif any(one.setting in flags or one.startswith("--env ") for one in said):
         raise UsageError("; ".join(said))
     elif said:
         raise SettingsError.of(said)
-
-
-def _told(problems: Sequence[str], request: Request) -> list[str]:
-    """Return *problems*, each with the option in the place of the setting, where an option gave the value."""
-    said = []
-    for problem in problems:
-        name = problem.replace(":", " ").partition(" ")[0]
-        flag = FLAGS.get(name) if name in request.settings else None
-        said.append(problem.replace(name, flag, 1) if flag else problem)
-    return said

@@ -6,12 +6,13 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from oci_cluster.contract.config import SettingsReader, framework_defaults, framework_words
 from oci_cluster.contract.settings_table import DECIDED, SETTINGS, Receiver, Setting
 from oci_cluster.contract.values import parse_count, parse_duration
+from oci_cluster.errors import Problem
 
 # How alike two names are that one person means: MAX_RESTART and MAX_RESTARTS have 0.96, MAX_NODES and MIN_NODES 0.78.
 _ALIKE = 0.9
@@ -47,10 +48,7 @@ _FORMS = {
 
 
 def check_form(form: str, text: str) -> None:
-    """Raise ValueError where *text* has not the *form* of ``SETTING_VALUES``: words and names of forms, | between.
-
-    ``auto|POSITIVE`` takes ``auto`` and 1 or more.
-    """
+    """Raise ValueError where *text* has not the *form* of ``SETTING_VALUES``, such as ``auto|POSITIVE``."""
     words = form.split("|")
     if text in words and text not in _FORMS:
         return
@@ -60,7 +58,9 @@ def check_form(form: str, text: str) -> None:
         for word in named:
             _FORMS[word](text)
     except ValueError as error:
-        raise ValueError(f"{error}, nor {' nor '.join(literal)}" if literal else str(error)) from error
+        if not literal:
+            raise
+        raise ValueError(f"{error}, nor {' nor '.join(literal)}") from error
     if not named:
         raise ValueError(f"'{text}' is not one of {', '.join(literal)}")
 
@@ -83,22 +83,20 @@ class SettingChecks:
         folders = (path.parent for path in sorted(self.folder.parent.glob("*/start-master.sh")))
         return {folder.name: list(framework_defaults(folder)) for folder in folders}
 
-    def problems(self, config: Mapping[str, str]) -> list[str]:
-        """Return what is wrong, in words; each begins with the setting, or with ``--env`` and the setting.
-
-        Args:
-            config: What ``config.env`` sets.
-        """
+    def problems(self, config: Mapping[str, str]) -> list[Problem]:
+        """Return what is wrong with the settings, those of ``config.env`` among them."""
         return [
-            *(f"--env {problem}" for problem in [*self._misspelt(self.typed), *self._others_settings()]),
-            *(f"config.env: {problem}" for problem in self._misspelt(config)),
+            *self._misspelt(self.typed, "--env "),
+            *self._others_settings(),
+            *self._misspelt(config, "config.env: "),
             *self._unused(),
             *self._forms(),
         ]
 
-    def _misspelt(self, names: Collection[str]) -> Iterable[str]:
+    def _misspelt(self, names: Collection[str], where: str) -> Iterable[Problem]:
         for name, meant in self.nearly_settings(names).items():
-            yield f"{name} is not a setting; did you mean {meant}? If {name} is your script's own, give {meant} too"
+            advice = f"did you mean {meant}? If {name} is your script's own, give {meant} too"
+            yield Problem(name, f"{where}{name} is not a setting", advice)
 
     def nearly_settings(self, names: Collection[str]) -> dict[str, str]:
         """Return those of *names* that are nearly a setting of this launch; not where that is among *names* too."""
@@ -117,41 +115,43 @@ class SettingChecks:
             return self.backend in row.backend_defaults
         return row.receiver is not Receiver.IMAGES and (row.name not in DECIDED)
 
-    def _others_settings(self) -> Iterable[str]:
+    def _others_settings(self) -> Iterable[Problem]:
         """Yield what is a setting of another framework or backend alone."""
         for name in self.typed:
             row = SETTINGS.get(name)
             backends = sorted(row.backend_defaults) if row and row.receiver is Receiver.BACKEND else []
             if backends and self.backend not in backends:
                 where = " and ".join(backends)
-                yield f"{name} is a setting of the backend {where}; {self.backend} does not use it: leave it out"
+                told = f"--env {name} is a setting of the backend {where}"
+                yield Problem(name, told, f"{self.backend} does not use it: leave it out")
             owners = [framework for framework, declared in self._declared.items() if name in declared]
             if owners and row is None and self.folder.name not in owners and not _ANYBODYS.fullmatch(name):
                 owner = " and ".join(owners)
-                yield f"{name} is a setting of {owner}; {self.folder.name} does not use it: leave it out"
+                told = f"--env {name} is a setting of {owner}"
+                yield Problem(name, told, f"{self.folder.name} does not use it: leave it out")
 
-    def _unused(self) -> Iterable[str]:
+    def _unused(self) -> Iterable[Problem]:
         for name in framework_words(self.folder, "UNUSED_SETTINGS"):
             # A config.env that several frameworks share may say it for those that can.
             sources = self.given.sources[:2] if name in {"ADAPT", "MAX_RESTARTS"} else self.given.sources
             read = SettingsReader(*sources)
             default = SettingsReader().setting(name)
             if read.text(name) and read.setting(name) != default and not read.problems:
-                yield f"{name} is not for {self.folder.name}, which {_WHY_UNUSED[name]}; leave it out"
+                told = f"{name} is not for {self.folder.name}, which {_WHY_UNUSED[name]}"
+                yield Problem(name, told, "leave it out")
 
-    def _forms(self) -> Iterable[str]:
+    def _forms(self) -> Iterable[Problem]:
         """Yield which of the framework's own settings have values that it cannot use."""
         for word in framework_words(self.folder, "SETTING_VALUES"):
             name, _, form = word.partition("=")
             if text := self.given.text(name):
-                try:
-                    check_form(form, text)
-                except ValueError as error:
-                    yield f"{name}: {error}"
+                read = SettingsReader({name: text})
+                read.value(name, partial(check_form, form))
+                yield from read.problems
 
 
-def taken_ports(read: SettingsReader, *declared: Iterable[str]) -> list[str]:
-    """Return a complaint where ``EXPOSE`` names ports that are those of settings *declared* by framework or backend."""
+def taken_ports(read: SettingsReader, *declared: Iterable[str]) -> list[Problem]:
+    """Return the problem where ``EXPOSE`` names ports that are those of settings *declared* by framework or backend."""
     wanted = SettingsReader(*read.sources).setting("EXPOSE") or ()  # what is wrong with it is told by who hands it on
     taken: dict[int, str] = {}
     for name in (name for names in declared for name in names if name.endswith(("_PORT", "_PORTS"))):
@@ -159,7 +159,8 @@ def taken_ports(read: SettingsReader, *declared: Iterable[str]) -> list[str]:
         if first.isdecimal() and (last or first).isdecimal():
             span = range(int(first), int(last or first) + 1)
             taken |= {port: f"{port} is {name} ({read.text(name)})" for port in wanted if port in span}
-    told = "; ".join(taken.values())
-    return (
-        [f"EXPOSE: {told}: leave it out, which is reached as it is, or give your server another port"] if told else []
+    told, advice = (
+        ", ".join(taken.values()),
+        "leave it out, which is reached as it is, or give your server another port",
     )
+    return [Problem("EXPOSE", f"EXPOSE: {told}", advice)] if told else []

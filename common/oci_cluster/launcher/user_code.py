@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.settings_table import FLAGS
-from oci_cluster.contract.values import parse_module
+from oci_cluster.contract.values import WrongValueError, parse_module
 from oci_cluster.system.text import printable
 
 # The longest that a Python may take to start, from a slow network drive.
@@ -54,24 +54,23 @@ def find_code(
     """
     code, (module, entry) = read.text("CODE_DIR"), _asked_for(read)
     if code and not (cwd / code).is_dir():
-        read.problems.append(f"CODE_DIR: '{code}' is not a directory")
+        read.complain("CODE_DIR", f"CODE_DIR: '{code}' is not a directory")
     if not ephemeral:
         for name, what in (("ENTRY_MODULE", module), ("ENTRY_POINT", entry)):
             if read.sources[0].get(name):  # typed, not standing in some file
-                read.problems.append(
-                    f"{name} '{what}' would not be run: with --keep a cluster runs no script; leave it out"
-                )
+                told = f"{name} '{what}' would not be run: with --keep a cluster runs no script"
+                read.complain(name, told, "leave it out")
         return (cwd / code).resolve(), {"ENTRY_POINT": ""}  # what its workers import is where its user is
     if module:
         return _find_module(read, (cwd / code).resolve(), module, is_elsewhere=is_elsewhere)
     if not entry:
         example = folder / "example"
         if code:
-            read.problems.append(
-                f"CODE_DIR '{code}' has no entry point: say with --entry which file in it is to be run"
-            )
+            told = f"CODE_DIR '{code}' has no entry point: say with --entry which file in it is to be run"
+            read.complain("CODE_DIR", told)
         elif not (example / "train.py").is_file():
-            read.problems.append(f"ENTRY_POINT is not set, {folder.name} has no example; give your script: --entry")
+            told = f"ENTRY_POINT is not set, {folder.name} has no example"
+            read.complain("ENTRY_POINT", told, "give your script: --entry")
         return example, {"ENTRY_POINT": "train.py"}
     if is_elsewhere and not any((cwd / place / entry).exists() for place in ("", code)):
         code_dir, entry_point = (cwd / code).resolve(), _entry_elsewhere(read, entry)
@@ -90,7 +89,7 @@ def find_folder(read: SettingsReader, folder: Path, cwd: Path) -> Path:
     """
     if code := read.text("CODE_DIR"):
         if not (cwd / code).is_dir():
-            read.problems.append(f"CODE_DIR: '{code}' is not a directory")
+            read.complain("CODE_DIR", f"CODE_DIR: '{code}' is not a directory")
         return (cwd / code).resolve()
     example = folder / "example"
     return example if cwd.resolve() == folder.parent.resolve() and example.is_dir() else cwd.resolve()
@@ -101,10 +100,8 @@ def check_outputs(read: SettingsReader, code_dir: Path) -> None:
     for folder in SettingsReader(*read.sources).setting("OUTPUT_FOLDERS", []):  # bad ones are noted elsewhere
         path = code_dir / folder
         if path.is_dir() and any(not inside.name.startswith(".") for inside in path.iterdir()):
-            read.problems.append(
-                f"OUTPUT_FOLDERS: '{path}' has files, which the nodes would not see there; "
-                "move them to another folder, or name another"
-            )
+            told = f"OUTPUT_FOLDERS: '{path}' has files, which the nodes would not see there"
+            read.complain("OUTPUT_FOLDERS", told, "move them to another folder, or name another")
 
 
 def _asked_for(read: SettingsReader) -> tuple[str, str]:
@@ -113,10 +110,8 @@ def _asked_for(read: SettingsReader) -> tuple[str, str]:
         here = SettingsReader(source)
         module, entry = here.text("ENTRY_MODULE"), here.text("ENTRY_POINT")
         if module and entry:
-            read.problems.append(
-                f"ENTRY_MODULE '{module}' and {FLAGS['ENTRY_POINT']} '{entry}':"
-                " only one of them can be run; leave one out"
-            )
+            told = f"ENTRY_MODULE '{module}' and {FLAGS['ENTRY_POINT']} '{entry}': only one of them can be run"
+            read.complain("ENTRY_MODULE", told, "leave one out")
         if module or entry:
             return module, entry
     return "", ""
@@ -127,7 +122,8 @@ def _entry_elsewhere(read: SettingsReader, entry: str) -> str:
     path = PurePosixPath(entry)
     path = path.relative_to("/code") if path.is_relative_to("/code") else path
     if path.is_absolute() or ".." in path.parts:
-        read.problems.append(f"ENTRY_POINT: '{entry}' is not in the code of CODE_URI; give its path in there: train.py")
+        told = f"ENTRY_POINT: '{entry}' is not in the code of CODE_URI"
+        read.complain("ENTRY_POINT", told, "give its path in there: train.py")
     return str(path)
 
 
@@ -137,20 +133,20 @@ def _find_module(
     path = code_dir.joinpath(*module.split("."))
     try:
         parse_module(module)
+    except WrongValueError as error:
+        read.complain("ENTRY_MODULE", f"ENTRY_MODULE: {error.text}", error.next_step)
     except ValueError as error:
-        read.problems.append(f"ENTRY_MODULE: {error}")
+        read.complain("ENTRY_MODULE", f"ENTRY_MODULE: {error}")
     else:
         if is_elsewhere:
             return code_dir, {"ENTRY_MODULE": module}
         is_file = path.with_name(f"{path.name}.py").is_file()
         if path.is_dir() and not is_file and not (path / "__main__.py").is_file():
-            read.problems.append(
-                f"ENTRY_MODULE: '{module}' is a package without __main__.py; name a module in it: {module}.NAME"
-            )
+            told = f"ENTRY_MODULE: '{module}' is a package without __main__.py"
+            read.complain("ENTRY_MODULE", told, f"name a module in it: {module}.NAME")
         elif not is_file and not path.is_dir():
-            read.problems.append(
-                f"ENTRY_MODULE: there is no module '{module}' in '{code_dir}'; its root is named with --code DIR"
-            )
+            told = f"ENTRY_MODULE: there is no module '{module}' in '{code_dir}'"
+            read.complain("ENTRY_MODULE", told, "its root is named with --code DIR")
     return code_dir, {"ENTRY_MODULE": module}
 
 
@@ -161,30 +157,34 @@ def _find_entry_point(read: SettingsReader, code: str, entry: str, cwd: Path) ->
         if path.is_file():
             directory = (cwd / code).resolve() if code else path.resolve().parent
             if path.resolve().is_relative_to(directory):
-                if problem := _why_not_run(path):
-                    read.problems.append(f"ENTRY_POINT: {problem}")
-                elif path.suffix == ".ipynb" and (read.text("ARGS") or read.text("NAMED_ARGS")):
-                    read.problems.append("ARGS: a notebook takes no arguments; give it variables: --env NAME=VALUE")
+                _check_can_run(read, path)
+                if path.suffix == ".ipynb" and (read.text("ARGS") or read.text("NAMED_ARGS")):
+                    advice = "give it variables: --env NAME=VALUE"
+                    read.complain("ARGS", "ARGS: a notebook takes no arguments", advice)
                 return directory, str(path.resolve().relative_to(directory))
         elif path.is_dir():
-            read.problems.append(f"ENTRY_POINT: '{entry}' is a folder; name the script: --code {entry} --entry FILE")
+            advice = f"name the script: --code {entry} --entry FILE"
+            read.complain("ENTRY_POINT", f"ENTRY_POINT: '{entry}' is a folder", advice)
             return cwd, entry
     where = f" or '{code}'" if code else ""
-    read.problems.append(f"ENTRY_POINT: there is no file '{entry}' in '{cwd}'{where}; give the path of your script")
+    told = f"ENTRY_POINT: there is no file '{entry}' in '{cwd}'{where}"
+    read.complain("ENTRY_POINT", told, "give the path of your script")
     return cwd, entry
 
 
-def _why_not_run(path: Path) -> str:
-    """Return why start scripts could not run the entry point *path*; empty if they can."""
+def _check_can_run(read: SettingsReader, path: Path) -> None:
+    """Note why start scripts could not run the entry point *path*."""
     if path.suffix.lower() == ".py" or path.suffix == ".ipynb":
-        return ""
+        return
     if not os.access(path, os.X_OK):
-        return f"'{path.name}' is not executable; allow it: chmod +x {path.name}"
+        advice = f"allow it: chmod +x {path.name}"
+        read.complain("ENTRY_POINT", f"ENTRY_POINT: '{path.name}' is not executable", advice)
+        return
     first = b""
     if os.access(path, os.R_OK):  # a program may be run by who may not read it
         with path.open("rb") as file:
             first = file.readline(_LONGEST_SHEBANG)
     if first.startswith(b"#!") and first.endswith(b"\r\n"):
         convert = f"sed -i 's/\\r$//' {path.name}"
-        return f"'{path.name}' has Windows line ends (CRLF), and cannot be run; convert it: {convert}"
-    return ""
+        told = f"ENTRY_POINT: '{path.name}' has Windows line ends (CRLF), and cannot be run"
+        read.complain("ENTRY_POINT", told, f"convert it: {convert}")

@@ -80,9 +80,8 @@ def write_unbegun(environ: Mapping[str, str], error: BaseException) -> None:
     read = SettingsReader(environ)
     path, launch_id, launch_key = map(read.setting, ("TERMINATION_LOG", "LAUNCH_ID", "LAUNCH_KEY"))
     mode, rank = role_and_rank(read)
-    if not path or {"LAUNCH_ID", "MODE", "NODE_RANK", "JOB_COMPLETION_INDEX"} & {
-        problem.replace(":", " ").split(" ")[0] for problem in read.problems
-    }:
+    wrong = {problem.setting for problem in read.problems}
+    if not path or wrong & {"LAUNCH_ID", "MODE", "NODE_RANK", "JOB_COMPLETION_INDEX"}:
         return  # nobody could tell of which launch, or node, it is
     # No file of it is opened: it signs.
     cluster_dir = ClusterDir("file:///", launch_id, launch_key)

@@ -54,8 +54,7 @@ def _image(plan: Plan, root: Path, engine: Engine) -> Iterator[Finding]:
     try:
         image, user = commands.image_of(plan, root, engine)
     except ClusterError as error:
-        get = f"{engine.program} pull {plan.settings['IMAGE'].replace('{framework}', plan.framework)}"
-        yield fails("image", error.reason, get if plan.settings["IMAGE"] else f"make build-{plan.framework}")
+        yield refused("image", error)
         yield unknown("code", "who reads it is the user of the image, which is not there")
         return
     yield fine("image", f"{image} is there; its user is {user or 'root'}")

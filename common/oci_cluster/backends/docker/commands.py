@@ -17,7 +17,7 @@ from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, check_packages
 from oci_cluster.contract.cluster import Node, Plan, clusters_dir, limits_of
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.values import parse_count, parse_switch
-from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.errors import Problem, SettingsError, UsageError
 from oci_cluster.images import records as image_records
 from oci_cluster.system.engine import PROTOCOL, Engine
 from oci_cluster.system.secret_values import without_secrets
@@ -216,18 +216,17 @@ def image_of(plan: Plan, root: Path, engine: Engine) -> tuple[str, str]:
     image = plan.settings["IMAGE"].replace("{framework}", framework)
     if image:
         if not _IMAGE.fullmatch(image):
-            raise SettingsError(f"IMAGE: '{image}' is not an image such as localhost/oci-cluster/{framework}:1")
-        advice = f"get it: {engine.program} pull {image}"
+            text = f"IMAGE: '{image}' is not an image such as localhost/oci-cluster/{framework}:1"
+            raise SettingsError(Problem("IMAGE", text))
+        advice = f"{engine.program} pull {image}"
     else:
         record = image_records.read(framework, root)
         if record is None or not re.fullmatch(r"sha256:[0-9a-f]{64}", record["id"]):
-            raise SettingsError(
-                f"there is no image for {framework}; build one: make build-{framework}, or name one: IMAGE"
-            )
-        image, advice = record["id"], f"build it again: make build-{framework}"
+            raise SettingsError(image_records.no_image(framework, "built"))
+        image, advice = record["id"], f"make build-{framework}"
     user = engine.image_user(image)
     if user is None:
-        raise SettingsError(f"the engine '{engine.program}' has no image {image}; {advice}")
+        raise SettingsError(Problem("IMAGE", f"the engine '{engine.program}' has no image {image}", advice))
     return image, user
 
 

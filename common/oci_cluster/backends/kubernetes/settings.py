@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.lives import is_interruptible
-from oci_cluster.contract.values import parse_count, parse_duration, parse_switch
+from oci_cluster.contract.values import WrongValueError, parse_count, parse_duration, parse_switch
 from oci_cluster.errors import SettingsError
-from oci_cluster.images.records import pushed_image
+from oci_cluster.images.records import no_image, pushed_image
 from oci_cluster.system.secret_values import PLAIN, secret_in
 
 T = TypeVar("T")
@@ -56,9 +56,9 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
     read = SettingsReader({**plan.settings, "IMAGE": image})
     found = _read(read)
     if not image:
-        at = read.problems.index("IMAGE is not set")
-        read.problems[at] += f", and none was pushed from here: make push-{plan.framework} REGISTRY=<registry>"
-    read.problems += _problems(plan, found)
+        none = no_image(plan.framework, "pushed")
+        read.problems = [none if problem.setting == "IMAGE" else problem for problem in read.problems]
+    _check(read, plan, found)
     if read.problems:
         raise SettingsError.of(read.problems)
     ttl_s = plan.limits.ttl_s
@@ -107,41 +107,42 @@ def _read(read: SettingsReader) -> dict[str, Any]:
     }
 
 
-def _problems(plan: Plan, found: Mapping[str, Any]) -> list[str]:
-    problems = []
+def _check(read: SettingsReader, plan: Plan, found: Mapping[str, Any]) -> None:
+    """Note what does not go together."""
     named = [volume["name"] for volume in found["volumes"] or []]
     if len(set(named)) < len(named):
-        problems.append("VOLUMES: two of them have one name; give each its own")
-    problems += _problems_of_work_dir(plan.work_dir, found)
+        read.complain("VOLUMES", "VOLUMES: two of them have one name", "give each its own")
+    _check_work_dir(read, plan.work_dir, found)
     if found["expose_service"] and not plan.limits.exposed:
-        problems.append("EXPOSE_SERVICE is for ports of EXPOSE; name them, too: EXPOSE='6006'")
+        read.complain("EXPOSE_SERVICE", "EXPOSE_SERVICE is for ports of EXPOSE", "name them, too: EXPOSE='6006'")
     if found["priority"] and not found["queue"]:
-        problems.append("PRIORITY is one of a queue; name the queue, too: --queue")
+        read.complain("PRIORITY", "PRIORITY is one of a queue", "name the queue, too: --queue")
     if found["cpus"] and found["cpu_limit"] and float(found["cpu_limit"]) < float(found["cpus"]):
-        problems.append(f"CPU_LIMIT: '{found['cpu_limit']}' is less than CPUS, which is {found['cpus']}")
+        told = f"CPU_LIMIT: '{found['cpu_limit']}' is less than CPUS, which is {found['cpus']}"
+        read.complain("CPU_LIMIT", told)
     patch = found["patch"]
     if patch and not Path(patch).expanduser().is_file():
-        problems.append(f"POD_PATCH: there is no file '{patch}'")
+        read.complain("POD_PATCH", f"POD_PATCH: there is no file '{patch}'")
     own = {"LAUNCH_KEY", *plan.settings}
     for name, text in plan.environment.items():
         if name not in {*own, *plan.plain} and (secret := secret_in(name, text)):
-            problems.append(
+            read.complain(
+                "",
                 f"{secret} looks like a secret, and all who may look at Jobs would see it: put it into a Secret "
-                "(kubectl create secret generic mine --from-env-file=mine.env) and name that: ENV_SECRETS=mine; "
-                f"{PLAIN}"
+                "(kubectl create secret generic mine --from-env-file=mine.env) and name that: ENV_SECRETS=mine",
+                PLAIN,
             )
-    return problems
 
 
-def _problems_of_work_dir(work_dir: str, found: Mapping[str, Any]) -> list[str]:
+def _check_work_dir(read: SettingsReader, work_dir: str, found: Mapping[str, Any]) -> None:
     if work_dir.startswith("main://"):
-        return ["WORK_DIR: main:// is chosen by itself, where there is no WORK_DIR; leave it out"]
+        read.complain("WORK_DIR", "WORK_DIR: main:// is chosen by itself, where there is no WORK_DIR", "leave it out")
     path = PurePosixPath(work_dir.removeprefix("file://"))
     shared = [MOUNTS / volume["name"] for volume in found["volumes"] or [] if volume["is_shared"]]
     if not work_dir.startswith("file://") or any(path.is_relative_to(mount) for mount in shared):
-        return []
+        return
     way_out = "give one, such as VOLUMES='work=pvc:<claim>' and WORK_DIR=file:///mnt/work; or leave WORK_DIR out"
-    return [f"WORK_DIR: '{work_dir}' is on no volume that all nodes share: {way_out}"]
+    read.complain("WORK_DIR", f"WORK_DIR: '{work_dir}' is on no volume that all nodes share: {way_out}")
 
 
 # --- Values ---------------------------------------------------------------------------------------------------------
@@ -200,9 +201,9 @@ def _pairs(text: str, value: re.Pattern[str] = LABEL, what: str = "a label", *, 
     for word in re.split(r",\s*", text.strip()):
         key, equals, content = word.partition("=")
         if not equals or not KEY.fullmatch(key) or not value.fullmatch(content):
-            raise ValueError(f"'{word}' is not {what}; write key=value, and a comma between two")
+            raise WrongValueError(f"'{word}' is not {what}", "write key=value, and a comma between two")
         if not ours and _OWN_KEY.fullmatch(key):
-            raise ValueError(f"'{key}' is one that the launch itself sets; leave it out")
+            raise WrongValueError(f"'{key}' is one that the launch itself sets", "leave it out")
         found[key] = content
     return found
 

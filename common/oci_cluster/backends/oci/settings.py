@@ -18,9 +18,9 @@ from oci_cluster.backends.oci.shapes import FLEXIBLE, is_flexible
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.names import ROLES
-from oci_cluster.contract.values import parse_bounds, parse_count, parse_duration, parse_switch
-from oci_cluster.errors import SettingsError
-from oci_cluster.images.records import pushed_image
+from oci_cluster.contract.values import WrongValueError, parse_bounds, parse_count, parse_duration, parse_switch
+from oci_cluster.errors import Problem, SettingsError
+from oci_cluster.images.records import no_image, pushed_image
 from oci_cluster.system.secret_values import PLAIN, secret_in
 
 STYLES = ("runs", "multinode")
@@ -73,15 +73,15 @@ def settings_of(plan: Plan, root: Path) -> dict[str, Any]:
     return found
 
 
-def read_settings(plan: Plan, root: Path) -> tuple[dict[str, Any], list[str]]:
+def read_settings(plan: Plan, root: Path) -> tuple[dict[str, Any], list[Problem]]:
     """Return the settings, and what is wrong; those are of no use."""
     # One setting for the images of all frameworks.
     image_name = pushed_image(plan.settings["IMAGE"].replace("{framework}", plan.framework), plan.framework, root)
     read = SettingsReader({**plan.settings, "IMAGE": image_name})
     found = _read_settings(read, plan.limits.ttl_s)
     if not image_name:
-        at = read.problems.index("IMAGE is not set")
-        read.problems[at] += f", and none was pushed from here: make push-{plan.framework} REGISTRY=<registry>"
+        none = no_image(plan.framework, "pushed")
+        read.problems = [none if problem.setting == "IMAGE" else problem for problem in read.problems]
     return found, [*read.problems, *_problems(plan, found, read.problems)]
 
 
@@ -156,51 +156,55 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
 # --- What does not go together --------------------------------------------------------------------------------------
 
 
-def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[str]) -> list[str]:
-    is_wrong = any(text.startswith("SUBNET_OCID") for text in read)
+def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[Problem]) -> list[Problem]:
+    is_wrong = any(problem.setting == "SUBNET_OCID" for problem in read)
     adapt = plan.environment.get("ADAPT", "")
     most = max(len(plan.nodes), 1 + parse_bounds(adapt)[1] if adapt else 0)
     problems = [] if is_wrong else _network_problems(found, most)
     own = OWN_TAGS.get(found["style"], 0)
     if (count := len(found["tags_given"]["freeform"])) + own > _MOST_FREEFORM_TAGS:
-        problems.append(
+        told = (
             f"FREEFORM_TAGS: {count} tags and the {own} that a cluster is found by are more than the"
             f" {_MOST_FREEFORM_TAGS} that OCI allows: keep {_MOST_FREEFORM_TAGS - own}, and give others as DEFINED_TAGS"
         )
+        problems.append(Problem("FREEFORM_TAGS", told))
     if adapt and found["style"] == "multinode":
-        problems.append(
-            f"ADAPT={adapt} needs OCI_JOB_STYLE=runs: with multinode the service starts all nodes, and none is added"
-        )
+        why = "with multinode the service starts all nodes, and none is added"
+        problems.append(Problem("ADAPT", f"ADAPT={adapt} needs OCI_JOB_STYLE=runs: {why}"))
     if found["log"] and not found["log_group"]:
-        problems.append("LOG_OCID is set without LOG_GROUP_OCID, the group that it is in")
+        problems.append(Problem("LOG_OCID", "LOG_OCID is set without LOG_GROUP_OCID, the group that it is in"))
+    place = "oci://<bucket>@<namespace>/<folder>"
     if not plan.work_dir:
-        problems.append("WORK_DIR is not set; make a bucket and set oci://<bucket>@<namespace>/<folder>")
+        problems.append(Problem("WORK_DIR", "WORK_DIR is not set", f"make a bucket and set {place}"))
     elif plan.work_dir.startswith(("memory:", "file:")) and not found["mounts"]:
-        problems.append(f"WORK_DIR: nodes on OCI cannot reach {plan.work_dir}; set oci://<bucket>@<namespace>/<folder>")
+        problems.append(Problem("WORK_DIR", f"WORK_DIR: nodes on OCI cannot reach {plan.work_dir}", f"set {place}"))
     tags = {name: plan.settings.get(name, "") for name in ("DESCRIPTION", "FREEFORM_TAGS", "DEFINED_TAGS")}
     sent = {**plan.environment, **tags, "CODE_URI": plan.code_uri}
     if secret := sorted(filter(None, (secret_in(name, text) for name, text in sent.items() if name not in plan.plain))):
         way_out = "put the secret into OCI Vault, and name it: VAULT_SECRETS='NAME=<its OCID>'"
-        problems.append(f"everybody who may read the Job would see {', '.join(secret)}; {way_out}; {PLAIN}")
+        told = f"everybody who may read the Job would see {', '.join(secret)}"
+        problems.append(Problem("", told, f"{way_out}; {PLAIN}"))
     return problems
 
 
-def _network_problems(found: Mapping[str, Any], nodes: int) -> list[str]:
+def _network_problems(found: Mapping[str, Any], nodes: int) -> list[Problem]:
     if found["subnet"]:
         return []
     problems = []
     # Without one the service gives each run a network of its own (managed egress), which has a way out and none in.
     if found["style"] == "runs" and nodes > 1:
         problems.append(
-            f"SUBNET_OCID is not set, and without a subnet the {nodes} nodes cannot reach each other: "
-            "set it to a regional private subnet (docs/oci.md), or OCI_JOB_STYLE=multinode, "
-            "whose nodes share a network of the service"
+            Problem(
+                "SUBNET_OCID",
+                f"SUBNET_OCID is not set, and without a subnet the {nodes} nodes cannot reach each other: "
+                "set it to a regional private subnet (docs/oci.md), or OCI_JOB_STYLE=multinode, "
+                "whose nodes share a network of the service",
+            )
         )
     if names := [mount["destinationDirectoryName"] for mount in found["mounts"] if "exportId" in mount]:
-        problems.append(
-            f"STORAGE_MOUNTS: {', '.join(names)} is reached in a subnet alone, as every file system is: "
-            f"set SUBNET_OCID; it needs the policy '{MOUNT_POLICIES['FILE_STORAGE']}', too"
-        )
+        told = f"STORAGE_MOUNTS: {', '.join(names)} is reached in a subnet alone, as every file system is"
+        way_out = f"it needs the policy '{MOUNT_POLICIES['FILE_STORAGE']}', too"
+        problems.append(Problem("STORAGE_MOUNTS", f"{told}: set SUBNET_OCID", way_out))
     return problems
 
 
@@ -219,14 +223,17 @@ def _machine(read: SettingsReader, prefix: str, every: Mapping[str, Any]) -> dic
         if is_flexible(shape):
             machine[key] = size if size >= 0 else every.get(key) or default
             if size == 0:
-                read.problems.append(
-                    f"{prefix}{what}: 0 is not possible for {shape}, whose size is chosen, as its name ends in "
-                    f"{FLEXIBLE}; say how much, or leave it out for {every.get(key) or default}"
+                read.complain(
+                    f"{prefix}{what}",
+                    f"{prefix}{what}: 0 is not possible for {shape}, whose size is chosen, "
+                    f"as its name ends in {FLEXIBLE}",
+                    f"say how much, or leave it out for {every.get(key) or default}",
                 )
         elif size > 0:
-            read.problems.append(
-                f"{prefix}{what}: {shape} has a size of its own; leave {prefix}{what} out, "
-                f"or choose a flexible {name}, whose name ends in {FLEXIBLE}"
+            read.complain(
+                f"{prefix}{what}",
+                f"{prefix}{what}: {shape} has a size of its own",
+                f"leave {prefix}{what} out, or choose a flexible {name}, whose name ends in {FLEXIBLE}",
             )
     return machine
 
@@ -282,9 +289,8 @@ def _mounts(text: str) -> list[dict[str, str]]:
     mounts: list[dict[str, str]] = []
     words = text.split()
     if len(words) > _MOST_MOUNTS:
-        raise ValueError(
-            f"{len(words)} mounts are more than {_MOST_MOUNTS}, which is all that OCI allows; leave {words[-1]} out"
-        )
+        told = f"{len(words)} mounts are more than {_MOST_MOUNTS}, which is all that OCI allows"
+        raise WrongValueError(told, f"leave {words[-1]} out")
     for word in words:
         name, _, what = word.partition("=")
         fss = re.fullmatch(r"fss:(?P<mountTargetId>ocid1\.[^:]+):(?P<exportId>ocid1\.[^:]+)", what)
@@ -294,7 +300,9 @@ def _mounts(text: str) -> list[dict[str, str]]:
                 f"'{word}' is neither <name>=oci://<bucket>@<namespace>/<prefix> nor <name>=fss:<target>:<export>"
             )
         if name in [mount["destinationDirectoryName"] for mount in mounts]:
-            raise ValueError(f"'{word}' is the second one called {name}; each needs a name of its own below /mnt")
+            raise WrongValueError(
+                f"'{word}' is the second one called {name}", "each needs a name of its own below /mnt"
+            )
         parts = ("mountTargetId", "exportId") if fss else ("namespace", "bucket", "prefix")
         place = {part: found[part] for part in parts if found[part]}
         place |= {"destinationDirectoryName": name, "destinationPath": "/mnt"}
@@ -307,9 +315,9 @@ def _freeform_tags(text: str) -> dict[str, str]:
     tags = _pairs(text, "team=vision")
     for key, value in tags.items():
         if not isinstance(value, str):
-            raise ValueError(f"the value of {key} is no text; quote it")
+            raise WrongValueError(f"the value of {key} is no text", "quote it")
         if _OWN_TAG.fullmatch(key):
-            raise ValueError(f"{key} is a tag of ours, by which a cluster is found; choose another name")
+            raise WrongValueError(f"{key} is a tag of ours, by which a cluster is found", "choose another name")
         _check_tag(key, value)
     return tags
 
@@ -353,7 +361,7 @@ def _pairs(text: str, form: str) -> dict[str, Any]:
 
 def _check_tag(key: str, value: str) -> None:
     if len(key) > _LONGEST_TAG_KEY or len(value) > _LONGEST_TAG:
-        raise ValueError(
-            f"{key[:_LONGEST_TAG_KEY]} has {len(key)} characters and a value of {len(value)}; OCI allows "
-            f"{_LONGEST_TAG_KEY} and {_LONGEST_TAG}"
+        raise WrongValueError(
+            f"{key[:_LONGEST_TAG_KEY]} has {len(key)} characters and a value of {len(value)}",
+            f"OCI allows {_LONGEST_TAG_KEY} and {_LONGEST_TAG}",
         )

@@ -71,7 +71,7 @@ def test_an_image_that_is_not_there_can_be_had(look: Look, launcher: Launcher) -
     assert found["image"][0].mend == f"{launcher.fake.program} pull plain:2"
     assert only(found["code"])[0] == "unknown"
     verdict, text, mend = only(look(IMAGE="")["image"])
-    assert (verdict, text) == ("fails", "there is no image for plain")
+    assert (verdict, text) == ("fails", "IMAGE is not set, and no image of plain was built from here")
     assert mend == "make build-plain"
 
 

@@ -126,7 +126,7 @@ def test_podman_has_another_word_for_gpus(launcher: Launcher) -> None:
         ("GPUS", "all; x", "GPUS: 'all; x' is not what --gpus takes"),
         ("PUBLISH", "8787:0", "PUBLISH: .*1"),
         ("IMAGE", "--privileged", "IMAGE: '--privileged' is not an image"),
-        ("IMAGE", "other:1", "has no image other:1; get it: .* pull other:1"),
+        ("IMAGE", "other:1", "has no image other:1; .* pull other:1"),
     ],
 )
 def test_a_wrong_setting_is_named(launcher: Launcher, name: str, text: str, told: str) -> None:
@@ -154,7 +154,9 @@ def test_what_cannot_be_given_to_a_node_is_refused(launcher: Launcher) -> None:
 
 def test_without_an_image_the_last_one_that_was_built_is_run(launcher: Launcher) -> None:
     """By its id; where there is none, it is said how to build it."""
-    with pytest.raises(SettingsError, match="no image for plain; build one: make build-plain"):
+    with pytest.raises(
+        SettingsError, match="IMAGE is not set, and no image of plain was built from here; make build-plain"
+    ):
         launcher.launch(1, IMAGE="")
 
     def record(image_id: str) -> None:
@@ -167,13 +169,15 @@ def test_without_an_image_the_last_one_that_was_built_is_run(launcher: Launcher)
         image_records.write("plain", launcher.root, found)
 
     record("plain:1")  # a name, which may be another image by now
-    with pytest.raises(SettingsError, match="no image for plain; build one: make build-plain"):
+    with pytest.raises(
+        SettingsError, match="IMAGE is not set, and no image of plain was built from here; make build-plain"
+    ):
         launcher.launch(1, IMAGE="")
     record("sha256:" + "1" * 64)
     launcher.launch(1, IMAGE="")
     assert launcher.words("run")[0][-1] == "sha256:" + "1" * 64
     record("sha256:" + "2" * 64)
-    with pytest.raises(SettingsError, match=r"has no image sha256:2+; build it again: make build-plain"):
+    with pytest.raises(SettingsError, match=r"has no image sha256:2+; make build-plain"):
         launcher.launch(1, IMAGE="", CLUSTER_NAME="other")
 
 

@@ -264,7 +264,7 @@ def test_all_that_settings_ask_for(place: KubernetesPlace) -> None:
         ({"WORK_DIR": "file:///mnt/data", "VOLUMES": "data=pvc:x:ro"}, "is on no volume that all nodes share"),
         ({"WORK_DIR": "main://x:1"}, "WORK_DIR: main:// is chosen by itself"),
         ({"POD_PATCH": "/nowhere.yaml"}, "POD_PATCH: there is no file '/nowhere.yaml'"),
-        ({"IMAGE": ""}, "IMAGE is not set, and none was pushed from here: make push-plain"),
+        ({"IMAGE": ""}, "IMAGE is not set, and no image of plain was pushed from here; make push-plain"),
         ({"NAMESPACE": "Team A"}, "NAMESPACE: 'Team A' is not the name of a namespace"),
     ],
 )

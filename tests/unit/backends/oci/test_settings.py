@@ -218,7 +218,10 @@ def test_two_mounts_of_one_name_are_refused(checkout: Checkout) -> None:
         ),
         ("COMPARTMENT_OCID", "", "COMPARTMENT_OCID is not set"),
         ("PROJECT_OCID", "", "PROJECT_OCID is not set"),
-        ("IMAGE", "", "IMAGE is not set, and none was pushed from here: make push-plain REGISTRY=<registry>"),
+        (
+            *("IMAGE", ""),
+            "IMAGE is not set, and no image of plain was pushed from here; make push-plain REGISTRY=<registry>",
+        ),
         *(
             ("IMAGE", text, f"IMAGE: '{text}' is not an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
             for text in ("dask:1", "a.b/c/dask", "a.b/c/dask:", "a.b/c/Dask:1", f"a/b@{DIGEST}", "a/b:1@sha256:12")
