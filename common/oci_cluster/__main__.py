@@ -114,11 +114,11 @@ def _for_people(verb: str) -> Callable[[Words], int]:
 
 def _of_kubernetes(verb: str) -> Callable[[Words], int]:
     def run(words: Words) -> int:
-        from oci_cluster.launcher import administration, cli, opening
+        from oci_cluster.launcher import cli, command_line, opening
 
-        line = administration.read_words(verb, words)
+        line = command_line.read(verb, words)
         cli.heed_signals()
-        opening.equip(administration.BACKEND)
+        opening.equip(command_line.ONE_BACKEND[verb])
         from oci_cluster.backends.kubernetes import quota
         from oci_cluster.system.screen import screen_of
 
@@ -130,11 +130,11 @@ def _of_kubernetes(verb: str) -> Callable[[Words], int]:
 
 def _setup(words: Words) -> int:
     from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.launcher import administration, cli, opening
+    from oci_cluster.launcher import cli, command_line, opening
 
-    line = administration.read_setup(words)
+    line = command_line.read("setup", words)
     cli.heed_signals()
-    opening.equip(administration.TENANCY_BACKEND)
+    opening.equip(command_line.ONE_BACKEND["setup"])
     from oci_cluster.backends.oci import setup
 
     say, given = say_to_stderr(program()), opening.given_settings()
@@ -143,16 +143,16 @@ def _setup(words: Words) -> int:
 
 def _from_ads(words: Words) -> int:
     from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.launcher import administration, cli, opening
+    from oci_cluster.launcher import cli, command_line, opening
 
-    line = administration.read_from_ads(words)
+    line = command_line.read("from-ads", words)
     cli.heed_signals()
     opening.use_own_environment()  # it has what reads YAML
     from oci_cluster.moving import from_ads
 
     asked = from_ads.Asked(
         yaml=Path(line.words[0]).expanduser(),
-        backend=line.value("--backend", administration.TENANCY_BACKEND),
+        backend=line.value("--backend", "oci"),
         code=line.value("--code"),
         output=Path(line.value("--output")).expanduser() if line.has("--output") else None,
         merge=line.has("--merge"),
@@ -164,20 +164,20 @@ def _from_ads(words: Words) -> int:
 
 def _new(words: Words) -> int:
     from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.launcher import administration
+    from oci_cluster.launcher import command_line
     from oci_cluster.project import making
 
-    line = administration.read_new(words)
+    line = command_line.read("new", words)
     say = say_to_stderr(program())
     return making.run(line.words, line.given, checkout=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
 
 
 def _update(words: Words) -> int:
     from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.launcher import administration
+    from oci_cluster.launcher import command_line
     from oci_cluster.project import updating
 
-    line = administration.read_update(words)
+    line = command_line.read("update", words)
     say = say_to_stderr(program())
     return updating.run(line.words, line.given, root=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
 

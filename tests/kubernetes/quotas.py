@@ -18,7 +18,7 @@ from kube.cluster import Cluster
 from kube.identity import new_name
 
 from oci_cluster.backends.kubernetes import quota
-from oci_cluster.launcher.administration import read_words
+from oci_cluster.launcher.command_line import read
 
 API = "apis/kueue.x-k8s.io/v1beta2"
 # Of each worker alone: others give it to the nodes, and take it away, at the same time.
@@ -39,7 +39,7 @@ class Ran:
 
 def run(kubeconfig: Path, *words: str) -> Ran:
     """Run ``quota show``, say, as the user of *kubeconfig*."""
-    line = read_words(words[0], words[1:])
+    line = read(words[0], words[1:])
     shown: list[str] = []
     said: list[str] = []
     given = {"KUBECONFIG": str(kubeconfig)}

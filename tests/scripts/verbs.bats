@@ -103,7 +103,7 @@ empty_name="expected a cluster's name, got an empty word"
   assert_refused 2 "new.sh: error: unknown framework 'spark'; ${PROJECT} has: dask; name a version that has it: --from" "${PROJECT}/scripts/new.sh" spark "${mine}"
   assert [ ! -e "${mine}" ]
   assert_usage_error "expected a version, got an empty word" update.sh ""
-  assert_usage_error "expected SOURCE [REF], got 0 words" update.sh
+  assert_usage_error "expected SOURCE [REF], got 0 of them" update.sh
   assert_refused 78 "update.sh: error: ${PROJECT} has no vendor/oci_cluster-*.whl" "${PROJECT}/scripts/update.sh" /
   assert_usage_error "'spark' is no framework of this project" smoke.sh spark
   assert_usage_error "unknown option '--force'" smoke.sh --force

@@ -16,27 +16,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.api.messages import Messages
 from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked, line_of
-from oci_cluster.api.running import Bell, Running
+from oci_cluster.api.running import Bell, Messages, Running
 from oci_cluster.api.table import LiveTable, table_html
 from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError, UsageError
-from oci_cluster.launcher.connecting import Connected
+from oci_cluster.launcher.connecting import Connected, parse_port
 from oci_cluster.launcher.follow import Follower
 from oci_cluster.launcher.launch import guarded, placed
 from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.logs import Output, Shown, view_logs
 from oci_cluster.launcher.planning import make_plan
-from oci_cluster.launcher.ports import parse_port
 from oci_cluster.launcher.report import FAILED, GONE, outputs_of, overview, tell
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from oci_cluster.api.dask import DaskCluster
-    from oci_cluster.api.options import Options, PlaceOptions
+    from oci_cluster.api.request import Options, PlaceOptions
     from oci_cluster.backends.base import Backend
     from oci_cluster.contract.cluster import Cluster as Launched
 
@@ -56,7 +54,7 @@ class Cluster:
         """Note what is to be launched; nothing happens yet.
 
         *framework* is a folder of the project: ``dask``, ``pytorch``, or your own. *workers* are beside main;
-        0: main alone, which computes. :class:`oci_cluster.api.options.Options` has each of *options*.
+        0: main alone, which computes. :class:`oci_cluster.api.request.Options` has each of *options*.
         """
         self.framework = framework
         self._auth, self._keep = options.get("auth"), options.get("keep", False)

@@ -1,23 +1,57 @@
-"""What the words of ``Cluster(...)`` are to the launcher: the command line that ``launch.sh`` would be given."""
+"""The words of ``Cluster(...)``, and the command line of ``launch.sh`` that they stand for."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from oci_cluster.api.options import Options
+from oci_cluster.api.auth import Auth
 from oci_cluster.api.place import Place, missing_here
 from oci_cluster.contract.config import framework_defaults, framework_dir, framework_words, read_settings_file
 from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher.command_line import CommandLine, parse
+from oci_cluster.launcher.command_line import CommandLine
 from oci_cluster.launcher.launch import request_of
 from oci_cluster.launcher.planning import Request
-from oci_cluster.launcher.variables import ARGUMENTS
+from oci_cluster.launcher.user_code import ARGUMENTS
 from oci_cluster.system.console import Say
+
+
+class PlaceOptions(TypedDict, total=False):
+    """Where a cluster is, and who asks."""
+
+    backend: str  # local, docker, oci or kubernetes; without, the setting BACKEND, else local
+    settings: Mapping[str, object]  # as config.env has them; they win over it and over the environment
+    auth: Auth | None  # who asks; without, whom the environment and config.env name
+    project: str | Path | None  # the checkout; without, OCI_CLUSTER_PROJECT, else the one around, else the package's
+    say: Say | None  # is told of progress, line by line; without, the logger oci_cluster, else stderr
+
+
+class Options(PlaceOptions, total=False):
+    """What is launched, besides framework and workers."""
+
+    entry: str | Path  # your script or notebook; with it the cluster ends
+    module: str  # instead of entry: the module that is run as `python -m`
+    arguments: Sequence[object]  # the script's
+    code: str | Path  # folder of the code; without, that of entry
+    outputs: Sequence[str]  # folders of the code that the script writes to
+    # On local: the nodes' interpreter. Without, this program's, where it has the framework's packages, else the
+    # framework's own environment, to which packages adds what pip names so.
+    python: str | Path
+    packages: Sequence[str]
+    env: Mapping[str, object]  # variables of every node
+    env_plain: Mapping[str, object]  # those that are no secrets, whatever they look like; ARGS: the arguments are none
+    name: str  # the cluster's; without, one is made from the framework's
+    ps: int  # parameter servers
+    ttl: str  # the longest life, such as 2h
+    keep: bool  # the cluster goes on when this process, or a `with`, has ended
+    queue: str  # Kueue's, on kubernetes
+    priority: str  # a WorkloadPriorityClass, on kubernetes
+    wait_for_quota: str  # how long to wait in the queue
+
 
 # Options of launch.sh that have the same name, and one value.
 _PLAIN = ("entry", "module", "code", "python", "name", "ps", "ttl", "queue", "priority", "wait_for_quota")
@@ -38,12 +72,14 @@ def line_of(framework: str, workers: int, options: Options) -> CommandLine:
     pairs += [("--env", f"{name}={text}") for name, text in dict(given.get("env") or {}).items()]
     for name, text in dict(given.get("env_plain") or {}).items():
         pairs.append(("--env-plain", name if name == ARGUMENTS else f"{name}={text}"))
-    words = [framework, str(workers), *(f"{flag}={value}" for flag, value in pairs if value)]
+    line = CommandLine([framework, str(workers)], typed=[(flag, str(value)) for flag, value in pairs if value])
+    for flag, text in line.typed:
+        line.given.setdefault(flag, []).append(text)
     if not (given.get("entry") or given.get("module")):
-        words.append("--keep")
+        line.given["--keep"] = []
     if (arguments := given.get("arguments")) is not None:
-        words += ["--", *map(str, arguments)]
-    return parse("launch", words)
+        line.rest = [*map(str, arguments)]
+    return line
 
 
 def asked(line: CommandLine, settings: Mapping[str, str], place: Place, say: Say) -> Request:

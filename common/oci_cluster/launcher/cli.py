@@ -12,12 +12,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from oci_cluster.backends import open_backend
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import ClusterError, LostPlanError
-from oci_cluster.launcher.command_line import CommandLine, check_words, parse
+from oci_cluster.launcher.command_line import CommandLine, read
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.opening import chosen, given_settings, opened
 from oci_cluster.system.console import Say, is_terminal, program, say_to_stderr
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 # Modules are imported by the verb that needs them: `stop` must not pay for what `launch` does.
 # ruff: noqa: PLC0415
+_ELSEWHERE = {
+    "launch": ("launch", "launch"),
+    "session": ("session", "run_session"),
+    "connect": ("connecting", "connect"),
+    "check": ("checking", "check"),
+}
 
 
 def run(verb: str, words: Sequence[str]) -> int:
@@ -37,22 +44,15 @@ def run(verb: str, words: Sequence[str]) -> int:
     Raises:
         ClusterError: what is said to the person.
     """
-    line = parse(verb, words)
-    check_words(verb, line)
+    line = read(verb, words)
     heed_signals()
     if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb in {"launch", "session", "check"}:
         _end_with(int(shell))
-    verbs = {
-        "launch": _launch,
-        "session": _session,
-        "status": _status,
-        "list": _list,
-        "logs": _logs,
-        "stop": _stop,
-        "scale": _scale,
-        "connect": _connect,
-        "check": _check,
-    }
+    if verb in _ELSEWHERE:
+        module, function = _ELSEWHERE[verb]
+        code: int = getattr(import_module(f"oci_cluster.launcher.{module}"), function)(line)
+        return code
+    verbs = {"status": _status, "list": _list, "logs": _logs, "stop": _stop, "scale": _scale}
     return verbs[verb](line)
 
 
@@ -68,12 +68,6 @@ def _end_with(shell: int) -> None:
     die_with_parent(signal.SIGTERM)
     if os.getppid() != shell:  # that was just now
         raise KeyboardInterrupt
-
-
-def _launch(line: CommandLine) -> int:
-    from oci_cluster.launcher.launch import launch
-
-    return launch(line)
 
 
 def _status(line: CommandLine) -> int:
@@ -157,24 +151,6 @@ def _scale(line: CommandLine) -> int:
     finally:
         backend.close()
     return 0
-
-
-def _session(line: CommandLine) -> int:
-    from oci_cluster.launcher.session import run_session
-
-    return run_session(line)
-
-
-def _check(line: CommandLine) -> int:
-    from oci_cluster.launcher.checking import check
-
-    return check(line)
-
-
-def _connect(line: CommandLine) -> int:
-    from oci_cluster.launcher.connecting import connect
-
-    return connect(line)
 
 
 def end_orphan(backend_name: str, cluster_id: str, own: str = "", reason: str = "") -> None:

@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
+from oci_cluster.backends import known_backends
+from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.values import parse_count, parse_duration
 from oci_cluster.errors import UsageError
+from oci_cluster.launcher.headers import read_header
 from oci_cluster.system.console import program
 
 T = TypeVar("T")
 
-# Options that nearly every verb takes, and those of each verb; a name that ends with = takes a value.
-_EVERY = ("--backend=",)
-NO_BACKEND = frozenset({"update"})
-"""Verbs that are the same wherever clusters run."""
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "launch": (
-        *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with="),
-        *("--env=", "--env-plain=", "--env-file="),
-        *("--name=", "--ps=", "--ttl=", "--keep", "--detach", "--wait", "--dry-run", "--json"),
-        *("--queue=", "--priority=", "--wait-for-quota="),
-    ),
-    "check": (
-        *("--entry=", "--module=", "--code=", "--outputs=", "--python=", "--with="),
-        *("--env=", "--env-plain=", "--env-file="),
-        *("--name=", "--ps=", "--ttl=", "--keep", "--queue=", "--priority=", "--wait-for-quota=", "--json"),
-        "--live",
-    ),
-    "session": (
-        *("--framework=", "--workers=", "--in=", "--idle=", "--key=", "--open"),
-        *("--code=", "--python=", "--with=", "--env=", "--env-plain=", "--env-file=", "--name=", "--ttl="),
-        *("--detach", "--dry-run", "--json", "--queue=", "--priority=", "--wait-for-quota="),
-    ),
-    "status": ("--json",),
-    "list": ("--all", "--json"),
-    "logs": ("-f", "--follow", "--node=", "--tail="),
-    "stop": ("--delete", "--ended", "--older-than="),
-    "scale": (),
-    "connect": ("--port=", "--node=", "--open", "--python", "--check"),
-    "quota": ("--dry-run", "--prune", "--force", "--drain", "--json"),
-    "queue": ("--json",),
-    "setup": ("--apply", "--print", "--tfvars"),
-    "from-ads": ("--code=", "--output=", "--merge", "--force", "--dry-run"),
-    "new": ("--code=", "--entry=", "--from=", "--dry-run"),
-    "update": ("--dry-run",),
-}
-
-
 # Verbs that take what a launch takes: the words, and behind -- the entry point's arguments.
 _OF_A_LAUNCH = ("launch", "check")
-_A_NAME = "a cluster's name"
+# The words that a verb takes, with their least and their largest number.
+_COUNTS = {
+    "launch": ("<framework> <workers>", 2, 2),
+    "scale": ("NAME WORKERS", 2, 2),
+    "session": ("KIND [NAME]", 1, 2),
+    "update": ("SOURCE [REF]", 1, 2),
+}
+# What the first word is, where it is no cluster's name.
+_FIRST_WORD = {"check": "a framework", "setup": "a framework", "queue": "a name", "update": "a version"}
+# Verbs of one backend alone.
+ONE_BACKEND = {"quota": "kubernetes", "queue": "kubernetes", "setup": "oci"}
+# The words of quota.sh, what each is followed by, and the options that are its alone.
+_QUOTA = {"show": "", "apply": "teams.yaml", "hold": "TEAM", "resume": "TEAM"}
+_OF_QUOTA = {"--dry-run": "apply", "--prune": "apply", "--force": "apply", "--drain": "hold", "--json": "show"}
 
 
 @dataclass
@@ -96,14 +76,27 @@ class CommandLine:
             raise usage(f"{name}: {error}") from error
 
 
-def parse(verb: str, words: Sequence[str]) -> CommandLine:
-    """Return what *words* say to *verb*.
+def options_of(verb: str) -> dict[str, bool]:
+    """Return the options that the header of the script *verb* names, each with whether it takes a value."""
+    options = read_header(PROJECT_ROOT / "scripts" / f"{verb}.sh").options
+    found = {name: one.value is not None for name, one in options.items() if name not in {"--version", "--help"}}
+    return {**found, **({"-f": False} if "--follow" in found else {})}
 
-    Raises:
-        UsageError: an option is not known, or lacks its value.
-    """
-    every = () if verb in NO_BACKEND else _EVERY
-    known = {name.rstrip("="): name.endswith("=") for name in (*every, *OPTIONS[verb])}
+
+def read(verb: str, words: Sequence[str]) -> CommandLine:
+    """Return what *words* say to *verb*, checked as far as words alone tell; raise UsageError where they are wrong."""
+    line = parse(verb, words)
+    if (backend := ONE_BACKEND.get(verb)) and line.value("--backend", backend) != backend:
+        what = "a tenancy is" if verb == "setup" else "teams and queues are"
+        raise usage(f"{what} of the backend {backend} alone, got --backend {line.value('--backend')}")
+    checks = {"quota": _check_quota, "from-ads": _check_from_ads, "new": _check_new}
+    checks.get(verb, partial(_check_words, verb))(line)
+    return line
+
+
+def parse(verb: str, words: Sequence[str]) -> CommandLine:
+    """Return what *words* say to *verb*; raise UsageError where an option is not known, or lacks its value."""
+    known = options_of(verb)
     line = CommandLine()
     left = list(words)
     while left:
@@ -133,33 +126,73 @@ def parse(verb: str, words: Sequence[str]) -> CommandLine:
     return line
 
 
-def check_words(verb: str, line: CommandLine) -> None:
-    """Check how many words there are, and which.
-
-    Raises:
-        UsageError: too many, too few, or an empty name.
-    """
-    wanted = {"launch": "<framework> <workers>", "scale": "NAME WORKERS"}
-    names = line.words if verb == "stop" else line.words[:1]
-    if verb != "launch" and "" in names:  # "$CLUSTER" that is not set: it must not mean the only cluster
-        raise usage(f"expected {'a framework' if verb == 'check' else _A_NAME}, got an empty word")
+def _check_words(verb: str, line: CommandLine) -> None:
+    """Check how many words there are, and which."""
+    names = line.words if verb in {"stop", "setup", "queue", "update"} else line.words[:1]
+    if verb != "launch" and "" in names:  # "$CLUSTER" that is not set: it must not mean the only cluster, or all
+        first = _FIRST_WORD.get(verb, "a cluster's name")
+        raise usage(f"expected {first}, got an empty word")
     if verb in _OF_A_LAUNCH and len(line.words) > 2:
         advice = "a script is given with --entry FILE, its arguments behind --"
         raise usage(f"unexpected '{line.words[2]}' after {' '.join(line.words[:2])}; {advice}")
-    if verb in wanted and len(line.words) != 2:
-        raise usage(f"expected {wanted[verb]}, got {len(line.words)} of them")
+    wanted, least, most = _COUNTS.get(verb, ("", 0, len(line.words)))
+    if not least <= len(line.words) <= most:
+        raise usage(f"expected {wanted}, got {len(line.words)} of them")
+    if verb in {"status", "list", "logs", "connect", "queue"} and len(line.words) > 1:
+        what = "team" if verb == "queue" else "name"
+        raise usage(f"one {what} at a time, got '{line.words[0]}' and '{line.words[1]}'")
+    if verb == "list" and line.words:
+        raise usage(f"unexpected '{line.words[0]}'")
+    _check_options(verb, line)
+
+
+def _check_options(verb: str, line: CommandLine) -> None:
+    """Check which options go together, and with which words."""
     if verb == "stop" and line.words and line.has("--ended", "--older-than"):
         raise usage(f"name clusters, or choose them with --ended and --older-than; got '{line.words[0]}' too")
-    if verb == "session" and not 1 <= len(line.words) <= 2:
-        raise usage(f"expected KIND [NAME], got {len(line.words)} of them")
     if verb == "session" and len(line.words) == 2 and line.has("--name"):
         raise usage(f"the name is given twice: '{line.words[1]}' and --name {line.value('--name')}")
     if verb == "launch" and line.has("--wait") and not line.has("--detach"):
         raise usage("--wait belongs to --detach; without these, launch.sh follows the cluster to its end")
-    if verb not in {*wanted, "check", "stop", "session"} and len(line.words) > 1:
-        raise usage(f"one name at a time, got '{line.words[0]}' and '{line.words[1]}'")
-    if verb == "list" and line.words:
-        raise usage(f"unexpected '{line.words[0]}'")
+    modes = [name for name in ("--apply", "--print", "--tfvars") if line.has(name)]
+    if len(modes) > 1:
+        raise usage(f"one of --apply, --print and --tfvars, got {' and '.join(modes)}")
+
+
+def _check_quota(line: CommandLine) -> None:
+    if "" in line.words:  # "$TEAM" that is not set: it must not mean all
+        raise usage("expected a name, got an empty word")
+    action, *more = line.words or [""]
+    if action not in _QUOTA:
+        listed = ", ".join(f"{word} {what}".strip() for word, what in _QUOTA.items())
+        raise usage(f"expected one of: {listed}; got '{action}'")
+    if len(more) != bool(_QUOTA[action]):
+        raise usage(f"expected {f'{action} {_QUOTA[action]}'.strip()}, got {' '.join(line.words)}")
+    for option, its_action in _OF_QUOTA.items():
+        if line.has(option) and action != its_action:
+            raise usage(f"{option} belongs to {its_action}, not to {action}")
+
+
+def _check_from_ads(line: CommandLine) -> None:
+    if len(line.words) != 1 or not line.words[0]:
+        raise usage(f"expected one file, the YAML of ads opctl run; got {len([w for w in line.words if w])} of them")
+    if line.has("--merge") and line.has("--force"):
+        raise usage("one of --merge, which keeps what config.env has, and --force, which does not; got both")
+    check_backend(line.value("--backend", "oci"))
+
+
+def _check_new(line: CommandLine) -> None:
+    if len(line.words) < 2 or "" in line.words:
+        raise usage(f"expected <framework...> <dir>, got {' '.join(map(repr, line.words)) or 'nothing'}")
+    check_backend(line.value("--backend", "local"))
+    if line.has("--code") and not line.has("--entry"):
+        raise usage(f"--code {line.value('--code')} needs the script in it that is run: --entry FILE")
+
+
+def check_backend(name: str) -> None:
+    """Raise UsageError where there is no backend called *name*."""
+    if name not in (known := known_backends()):
+        raise usage(f"unknown backend '{name}'; there is: {' '.join(known)}")
 
 
 def usage(text: str) -> UsageError:

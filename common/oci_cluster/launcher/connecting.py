@@ -1,23 +1,27 @@
-"""The verb ``connect``: ports of a cluster's nodes on this machine, for as long as somebody wants them."""
+"""The verb ``connect``: ports of a cluster's nodes, made reachable on this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import html
+import re
 import shlex
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import PROJECT_ROOT, framework_dir
 from oci_cluster.contract.names import READY
 from oci_cluster.contract.session import TOKEN_FILE, session_token
+from oci_cluster.contract.values import parse_count
 from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher import kinds
 from oci_cluster.launcher.client_files import Gate, client_port, write_client_files
@@ -25,16 +29,129 @@ from oci_cluster.launcher.command_line import CommandLine
 from oci_cluster.launcher.forward import Connections, LooksAgain, check_reachable, never, patiently
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.opening import chosen
-from oci_cluster.launcher.ports import Port, known_ports, parse_port, url_here
 from oci_cluster.launcher.report import facts_of
-from oci_cluster.launcher.ssh_config import write_ssh_config
 from oci_cluster.system.console import Say, program, say_to_stderr
-from oci_cluster.system.files import write_whole
+from oci_cluster.system.files import not_writable, write_whole
 from oci_cluster.system.listeners import is_of_this_user
 from oci_cluster.system.process import Signals, die_with_parent
 
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a node that is to be reached."""
+
+    number: int
+    local: int | None = None
+    """The port of this machine that was asked for."""
+    name: str = ""
+    """What the cluster calls it."""
+
+
+def known_ports(settings: Mapping[str, int], session: Port | None) -> dict[str, int]:
+    """Return the ports of main by the names that a person may use: those of the framework's ``*_PORT`` settings.
+
+    Args:
+        settings: The framework's ports, by setting.
+        session: That of the session that main runs.
+    """
+    named = {setting.removesuffix("_PORT").lower().replace("_", "-"): port for setting, port in settings.items()}
+    return {**named, **({session.name: session.number} if session else {})}
+
+
+def parse_port(text: str, known: Mapping[str, int]) -> Port:
+    """Return the port that *text* names: a name, a number, or ``HERE:THERE``, where HERE is a port of this machine.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    here, colon, there = text.rpartition(":")
+    try:
+        local = parse_count(here, minimum=1, maximum=65535) if colon else None
+        if there in known:
+            return Port(known[there], local, there)
+        number = parse_count(there, minimum=1, maximum=65535)
+    except ValueError as error:
+        names = ", ".join(sorted(known)) or "none"
+        raise UsageError(
+            f"--port {text}: {error}; a port is a name of this cluster ({names}), a number, or 8888:6006, yours first"
+        ) from error
+    return Port(number, local, next((name for name, port in known.items() if port == number), ""))
+
+
+def url_here(host: str, port: int, number: int, facts: Mapping[str, str]) -> str:
+    """Return the URL under which port *number* of main answers on *port* of *host*.
+
+    Args:
+        host: Of this machine.
+        port: There.
+        number: The port that the node itself has.
+        facts: What main says of itself when it is ready: a URL there has the scheme and the path of its port.
+    """
+    for told in facts.values():
+        try:
+            parts = urlsplit(told)
+            is_it = parts.port == number and bool(parts.scheme)
+        except ValueError:  # no URL
+            continue
+        if is_it:
+            return parts._replace(netloc=f"{host}:{port}").geturl()
+    return f"http://{host}:{port}/"
+
+
+# As ssh-keygen writes it. What main tells is data from outside.
+_HOST_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}")
+_USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\$?")
+
+
+def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str, str]) -> Path:
+    """Write a configuration for ``ssh -F``, in which the session is called as the cluster is; return the file.
+
+    Args:
+        cluster: Its directory gets the file, and beside it the one key that the host may have.
+        host: Under which this machine reaches the session.
+        port: Likewise.
+        facts: What main says of itself.
+
+    Raises:
+        BackendError: main has not told its host's key, or has told none that is one.
+    """
+    key, user = facts.get("ssh_host_key", ""), facts.get("ssh_user", "")
+    if not _HOST_KEY.fullmatch(key) or not _USER.fullmatch(user):
+        raise BackendError(
+            f"{cluster.name} has not told the key of its host, by which ssh knows it: wait until it is ready; "
+            f"scripts/status.sh {cluster.name} shows ssh_host_key then"
+        )
+    directory = cluster.directory / "ssh"
+    config = {
+        "HostName": host,
+        "Port": str(port),
+        "User": user,
+        "HostKeyAlias": cluster.name,
+        "HostKeyAlgorithms": "ssh-ed25519",
+        "UserKnownHostsFile": f'"{_escaped(directory / "known_hosts")}"',
+        "GlobalKnownHostsFile": "none",
+        "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",
+    }
+    lines = [f"Host {cluster.name}", *(f"  {name} {value}" for name, value in config.items())]
+    # What else ssh is told is the user's own.
+    lines += ["Host *", "  Include ~/.ssh/config", ""]
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(directory / "known_hosts", f"{cluster.name} {key}\n")
+        write_whole(directory / "config", "\n".join(lines))
+    except OSError as error:
+        raise not_writable(directory, error) from error
+    return directory / "config"
+
+
+def _escaped(path: Path) -> str:
+    """Return *path* as a quoted word of a configuration: a percent sign begins a name of ssh's own there."""
+    return str(path).replace("%", "%%")
+
 
 # Seconds between two looks whether the cluster still runs: elsewhere each is a request.
 _LOOK_S = 15.0

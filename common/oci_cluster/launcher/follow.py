@@ -9,24 +9,184 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oci_cluster.backends.base import Backend, LogCopy
-from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code, was_main_silent
+from oci_cluster.contract.cluster import Cluster, Limits, NodeState, Plan, any_running, cluster_code, was_main_silent
 from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.lives import read_stop
-from oci_cluster.contract.names import READY, STOP
+from oci_cluster.contract.lives import Life, is_interruptible, read_life, read_stop
+from oci_cluster.contract.names import READY, STOP, config_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.repeats import poll_delays
+from oci_cluster.contract.silence import Silence
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.adapting import Adapting
-from oci_cluster.launcher.followed_life import FollowedLife
-from oci_cluster.launcher.gone_nodes import GoneNodes
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import Fetches, MergedLogs
 from oci_cluster.launcher.provisioning import Provisioning, names_of
 from oci_cluster.launcher.report import facts_of, has_left, outputs_of, why_killed, why_silent, why_unstarted
-from oci_cluster.launcher.silent_nodes import SilentNodes
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Interrupts, describe
 from oci_cluster.system.text import now
+
+
+class FollowedLife:
+    """The life that main has begun last; None where a launch has but one."""
+
+    def __init__(self, cluster_dir: ClusterDir, environment: Mapping[str, str]) -> None:
+        """Look into *cluster_dir*; the nodes have this *environment*."""
+        self._cluster_dir = cluster_dir
+        self._is_interruptible = is_interruptible(environment)
+        self._life: Life | None = None
+        # How many have been seen: where nobody keeps what was before, main begins to count anew.
+        self._seen = 0
+
+    def begun(self) -> int:
+        """Return the number of the life that has begun since the last look; 0 where none has, or it is the first."""
+        if not self._is_interruptible:
+            return 0
+        before, self._life = self._life, read_life(self._cluster_dir) or self._life
+        if self._life is None or (before is not None and before.id == self._life.id):
+            return 0
+        self.enter(self._cluster_dir)
+        self._seen += 1
+        number = max(self._life.number, self._seen)
+        return number if number > 1 else 0
+
+    def enter(self, cluster_dir: ClusterDir) -> ClusterDir:
+        """Have only files of this life count in *cluster_dir*, and return it."""
+        if self._life is not None:
+            cluster_dir.enter_life(self._life.id)
+        return cluster_dir
+
+    def has_arrived(self, node: str, listing: Mapping[str, str]) -> bool:
+        """Return whether *node* has come, as the cluster dir's *listing* shows: its files may be of an earlier life."""
+        if self._life is None or not self._life.tells_arrivals:
+            return config_file(node) in listing
+        return node in self._life.answers
+
+
+class GoneNodes:
+    """The nodes of one cluster, as its launcher sees them go.
+
+    Main sees a node that was told to end, and which may live again, as after an eviction. Only the backend knows that
+    this one will not.
+    """
+
+    def __init__(self, limits: Limits, *, say: Say, clock: Callable[[], float]) -> None:
+        """Watch a cluster of *limits*; *clock* tells monotonic seconds."""
+        self._limits = limits
+        self._say = say
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def why_hopeless(self, nodes: Sequence[NodeState]) -> str:
+        """Say once of each of *nodes* that it is gone; return why the cluster cannot go on, empty where it may.
+
+        What main can end by itself it has ended after ``GRACE_PERIOD``.
+        """
+        gone = [node for node in nodes if node.is_lost and node.is_final]
+        is_main_there = any(node.node == "MAIN" and node.is_running for node in nodes)
+        if not gone or not is_main_there:
+            return ""
+        for node in gone:
+            if node.node not in self._since:
+                self._since[node.node] = self._clock()
+                self._say(f"{node.node} is lost, and no other node takes its place: {node.details}")
+        names = {node.node for node in gone}
+        left = sum(node.node.startswith("WORKER") and node.node not in names for node in nodes)
+        is_needed = any(not name.startswith("WORKER") for name in names)  # parameter servers
+        if left >= self._limits.min_workers and not is_needed:
+            return ""
+        if self._clock() - min(self._since[name] for name in names) < self._limits.grace_period_s:
+            return ""
+        return f"{gone[0].node} lost: {gone[0].details}; MIN_WORKERS is {self._limits.min_workers}"
+
+
+# How a node ends that has waited in vain for main, or has given it up.
+_GAVE_MAIN_UP = {int(ExitCode.TIMED_OUT), int(ExitCode.LOST)}
+
+
+class SilentNodes:
+    """The nodes of one cluster: each that is still there when the cluster is over has to show that it lives."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        cluster: Cluster,
+        plan: Plan,
+        cluster_dir: ClusterDir,
+        *,
+        say: Say,
+        clock: Callable[[], float],
+    ) -> None:
+        """Watch *cluster*; see :class:`~oci_cluster.launcher.follow.Follower` for the arguments."""
+        self._backend = backend
+        self._cluster = cluster
+        self._plan = plan
+        self._cluster_dir = cluster_dir
+        self._say = say
+        self._clock = clock
+        self._watched: dict[str, Silence] = {}
+        self._told: dict[str, float] = {}
+        # A node that ends its start script shows nothing meanwhile.
+        self._patience_s = plan.limits.grace_period_s + backend.end_margin_s
+
+    def end(self, nodes: Sequence[NodeState]) -> None:
+        """End those of *nodes* that have been silent since the cluster was over, for as long as a lost node is.
+
+        They are told to end, and those that do not are killed. A node whose storage does not answer this process
+        either is not ended: nothing is known of it then.
+        """
+        # Who has not started cannot show anything.
+        running = [state.node for state in nodes if state.is_running and not state.is_waiting]
+        if not self._is_over(nodes, running):
+            return
+        for node in running:
+            if node in self._told:
+                self._kill(node)
+            elif (silent_s := self._silence_of(node)) > self._plan.limits.heartbeat_timeout_s + self._patience_s:
+                self._tell(node, silent_s)
+
+    def _is_over(self, nodes: Sequence[NodeState], running: Sequence[str]) -> bool:
+        """Return whether nothing that runs can change the outcome: main has ended, or others have given it up."""
+        if any(state.node == "MAIN" and not state.is_running for state in nodes):
+            return True
+        if any(state.exit_code in _GAVE_MAIN_UP for state in nodes):
+            return True
+        try:
+            return len(running) == 1 < len(nodes) and self._cluster_dir.is_there(STOP)
+        except ClusterError:
+            return False
+
+    def _silence_of(self, node: str) -> float:
+        watch = self._watched.setdefault(node, Silence(self._clock()))
+        try:
+            heartbeat, answered = self._cluster_dir.read(heartbeat_file(node)), True
+        except ClusterError:
+            heartbeat, answered = None, False
+        return watch.observe(heartbeat, self._clock(), answered=answered)
+
+    def _tell(self, node: str, silent_s: float) -> None:
+        self._say(f"{node} has shown no sign of life for {silent_s:.0f} s; ending it")
+        try:
+            if node == "MAIN":
+                reason = f"main lost: no heartbeat for {silent_s:.0f} s"
+                request_stop(self._backend, self._cluster, self._plan, reason, ExitCode.LOST)
+            self._backend.end(self._cluster, [node])
+        except ClusterError as error:
+            self._say(f"{node} could not be ended: {error}; trying again")
+            return
+        self._told[node] = self._clock()
+
+    def _kill(self, node: str) -> None:
+        # The backend has a deadline of its own, after which it kills, and tells how the node ended.
+        if self._clock() - self._told[node] < 2 * self._patience_s + self._backend.end_timeout_s:
+            return
+        self._say(f"{node} has not ended; killing it")
+        try:
+            self._backend.end(self._cluster, [node], at_once=True)
+        except ClusterError as error:
+            self._say(f"{node} could not be killed: {error}; trying again")
+        self._told[node] = self._clock()
+
 
 # How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
 _LAST_LOOKS = 8

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.settings_table import FLAGS
 from oci_cluster.errors import ExitCode, StoppedError
-from oci_cluster.launcher.command_line import OPTIONS, CommandLine
+from oci_cluster.launcher.command_line import CommandLine
 from oci_cluster.launcher.hints import hints
 from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.opening import continue_in, equip, open_named
-from oci_cluster.launcher.packages import packages_of
 from oci_cluster.launcher.planning import Request, make_plan
-from oci_cluster.launcher.variables import plain_names, variables_of
+from oci_cluster.launcher.user_code import packages_of, plain_names, variables_of
 from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr
 from oci_cluster.system.python_env import ensure_tools
 from oci_cluster.system.redaction import redact
@@ -44,8 +43,8 @@ Attend: TypeAlias = "Callable[[Cluster, Plan], AbstractContextManager[Callable[[
 # Modules are imported when they are needed: a dry run must not pay for what follows a cluster.
 # ruff: noqa: PLC0415
 
-# Options of `launch` that give a setting.
-_SETTINGS = {flag: setting for setting, flag in FLAGS.items() if f"{flag}=" in OPTIONS["launch"]}
+# Options whose value is a setting of the launch: --keep has none, and which backend it is has been seen to.
+SETTINGS = {flag: setting for setting, flag in FLAGS.items() if flag not in {"--keep", "--backend"}}
 
 
 def request_of(line: CommandLine, backend: str) -> Request:
@@ -54,7 +53,7 @@ def request_of(line: CommandLine, backend: str) -> Request:
     Raises:
         UsageError: an option cannot be used.
     """
-    settings = {setting: line.value(option) for option, setting in _SETTINGS.items() if line.has(option)}
+    settings = {setting: line.value(option) for option, setting in SETTINGS.items() if line.has(option)}
     if line.has("--keep"):
         settings["EPHEMERAL"] = "0"
     framework, workers = line.words

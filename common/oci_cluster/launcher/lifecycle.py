@@ -109,18 +109,17 @@ class Lifecycle:
     def _remove_in_time(self, cluster: Cluster) -> None:
         """Remove *cluster*; where the backend does not answer, which may be why the launch failed, try for a while."""
         deadline = self._clock() + _REMOVE_FOR_S
-        told = ""
-        for delay in poll_delays(5.0, first_s=0.5):
+        told, delays = "", poll_delays(5.0, first_s=0.5)
+        while True:
             try:
                 return self._backend.remove(cluster, self._say)
             except BackendError as problem:
-                if self._clock() + delay > deadline:
+                if self._clock() + (delay := next(delays)) > deadline:
                     raise
                 if str(problem) != told:
                     told = str(problem)
                     self._say(f"{told}; trying again")
                 self._sleep(delay)
-        raise AssertionError  # poll_delays never ends
 
     def _stop_command(self, *words: str) -> str:
         return stop_command(self._backend, *words)
@@ -155,14 +154,14 @@ class Lifecycle:
             UsageError: there is none.
         """
         deadline = self._clock() + (0 if self._backend.is_this_machine else _LISTED_S)
-        for delay in poll_delays(5.0, first_s=0.5):
+        delays = poll_delays(5.0, first_s=0.5)
+        while True:
             try:
                 return self.choose(cluster_id)
             except UsageError:
                 if self._clock() >= deadline:
                     raise
-            self._sleep(delay)
-        raise AssertionError  # poll_delays never ends
+            self._sleep(next(delays))
 
     def choose_all(self, *, ended: bool, older_than_s: float) -> list[Cluster]:
         """Return the clusters that run, or those that have *ended*; of these, those launched so long ago at least.
@@ -320,14 +319,13 @@ class Lifecycle:
 
     def _wait_for_end(self, cluster: Cluster, patience_s: float, nodes: Collection[str] | None = None) -> set[str]:
         """Wait until *nodes*, or all, of *cluster* have ended; return those that have not in time."""
-        deadline = self._clock() + patience_s
-        for delay in poll_delays(self._backend.poll_s, first_s=0.05):
+        deadline, delays = self._clock() + patience_s, poll_delays(self._backend.poll_s, first_s=0.05)
+        while True:
             running = {state.node for state in self.states(cluster) if state.is_running}
             left = running if nodes is None else running & set(nodes)
             if not left or self._clock() > deadline:
                 return left
-            self._sleep(delay)
-        raise AssertionError  # poll_delays never ends
+            self._sleep(next(delays))
 
 
 def _make_directory(cluster: Cluster, kept: Mapping[str, str]) -> None:

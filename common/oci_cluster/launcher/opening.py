@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oci_cluster.backends import known_backends, open_backend
+from oci_cluster.backends import open_backend
 from oci_cluster.contract import config
 from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.errors import BackendError
-from oci_cluster.launcher.command_line import CommandLine, usage
+from oci_cluster.launcher.command_line import CommandLine, check_backend
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import program, say_to_stderr
 from oci_cluster.system.interrupts import raise_lost
@@ -53,8 +53,7 @@ def backend_named(line: CommandLine, given: Mapping[str, str]) -> str:
         UsageError: there is none of that name.
     """
     name = line.value("--backend") if line.has("--backend") else given.get("BACKEND") or "local"
-    if name not in (known := known_backends()):
-        raise usage(f"unknown backend '{name}'; there is: {' '.join(known)}")
+    check_backend(name)
     return name
 
 

@@ -6,37 +6,39 @@ import contextlib
 import os
 import re
 import secrets
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oci_cluster.contract.cluster import Cluster, Plan
+from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir, read_config
 from oci_cluster.contract.session import TOKEN_FILE, verifier_of
-from oci_cluster.contract.settings_table import FLAGS
-from oci_cluster.errors import UsageError
-from oci_cluster.launcher.beside import variables_beside
-from oci_cluster.launcher.command_line import OPTIONS, CommandLine
+from oci_cluster.errors import ClusterError, UsageError
+from oci_cluster.launcher.command_line import CommandLine
+from oci_cluster.launcher.connecting import Connected, Port, open_in_browser
 from oci_cluster.launcher.kinds import SETTING, Kind, read_kind
-from oci_cluster.launcher.launch import launch
-from oci_cluster.launcher.opening import open_named
-from oci_cluster.launcher.packages import packages_of
+from oci_cluster.launcher.launch import SETTINGS, launch
+from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.opening import open_named, opened
 from oci_cluster.launcher.planning import Request, make_plan
+from oci_cluster.launcher.report import outputs_of
 from oci_cluster.launcher.session_policy import check_policy
-from oci_cluster.launcher.variables import plain_names, variables_of
-from oci_cluster.system.console import program, say_to_stderr
+from oci_cluster.launcher.user_code import packages_of, plain_names, variables_of
+from oci_cluster.system.console import Say, program, say_to_stderr
+from oci_cluster.system.files import write_whole
 
 if TYPE_CHECKING:
-    from oci_cluster.backends.base import Backend
+    from oci_cluster.backends.base import Backend, IsStopped
 
 # A day's work, and a long lunch: what nobody uses any more costs no longer.
 _LIMITS = {"TTL": "8h", "IDLE_LIMIT": "1h"}
 # Options that give a setting.
-_SETTINGS = {
-    **{flag: setting for setting, flag in FLAGS.items() if f"{flag}=" in OPTIONS["session"]},
-    "--idle": "IDLE_LIMIT",
-}
+_SETTINGS = {**SETTINGS, "--idle": "IDLE_LIMIT"}
 # A public key as ssh-keygen writes it: its kind, the key, and a comment that nobody needs.
 _PUBLIC_KEY = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{3,60} [A-Za-z0-9+/]{40,20000}={0,3})(?:[ \t].*)?")
 _PUBLIC_KEYS = "~/.ssh/id_*.pub"
@@ -146,8 +148,6 @@ class _Session:
     @contextlib.contextmanager
     def attend(self, cluster: Cluster, plan: Plan) -> Iterator[Callable[[], None]]:
         """Tell how the session is reached, when it is ready."""
-        from oci_cluster.launcher.session_door import Door  # noqa: PLC0415 - what only this needs
-
         say = say_to_stderr(program())
         say(f"a session of {self.kind.name}, which {self.limits}; Ctrl-C ends it")
         opens = self.line.has("--open")
@@ -193,3 +193,171 @@ def _public_key(path: Path) -> str:
             f"--key {path} holds no single public key as ssh-keygen writes it, such as 'ssh-ed25519 AAAA... me@here'"
         )
     return found[1]
+
+
+# How often it is asked whether the session's server answers.
+_LOOK_S = 0.2
+# What has the address with its token where stderr is no terminal: whoever reads a log must not get in.
+URL_FILE = "session-url"
+_PAGE = "session-url.html"
+
+
+class Door:
+    """The way to one session, beside who follows its cluster."""
+
+    def __init__(
+        self,
+        open_backend: Callable[[IsStopped], Backend],
+        kind: Kind,
+        cluster: Cluster,
+        plan: Plan,
+        *,
+        opens: bool,
+        say: Say,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            open_backend: Returns a backend of the door's own, for a thread of its own; told when waits must end.
+            kind: The session's.
+            cluster: What was launched.
+            plan: What it was launched with.
+            opens: Whether the browser opens the URL.
+            say: Shows a line.
+        """
+        self._open_backend = open_backend
+        self._kind, self._cluster, self._plan = kind, cluster, plan
+        self._opens = opens
+        self._say = say
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def ready(self) -> None:
+        """Begin to open it, in a thread: the cluster is ready. In another life once more."""
+        self.close()
+        self._is_over.clear()
+        self._thread = threading.Thread(target=self._keep_open, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close it."""
+        self._is_over.set()
+        if self._thread is not None:
+            self._thread.join()
+        for name in (URL_FILE, _PAGE):
+            (self._cluster.directory / name).unlink(missing_ok=True)
+
+    def _keep_open(self) -> None:
+        try:
+            with (
+                contextlib.closing(self._open_backend(self._is_over.is_set)) as backend,
+                self._connected(backend) as connected,
+            ):
+                port = Port(int(self._plan.environment["SESSION_PORT"]), name=self._kind.name)
+                deadline = time.monotonic() + self._plan.limits.timeout_s
+                how = connected.url(
+                    "MAIN",
+                    port,
+                    check=True,
+                    looks_again=lambda: time.monotonic() < deadline and not self._is_over.wait(_LOOK_S),
+                )
+                self._tell(how)
+                self._is_over.wait()
+        except ClusterError as error:
+            if not self._is_over.is_set():
+                self._say(f"{self._kind.name} cannot be reached: {error}; connect.sh {self._cluster.name} tries again")
+
+    @contextlib.contextmanager
+    def _connected(self, backend: Backend) -> Iterator[Connected]:
+        connected = Connected(backend, self._cluster, self._plan, self._say)
+        try:
+            yield connected
+        finally:
+            connected.close()
+
+    def _tell(self, how: str) -> None:
+        """Show *how* the session is reached: once; and where its token is in that, to a person, and never to a log."""
+        directory = self._cluster.directory
+        if "{token}" not in self._kind.url + self._kind.command:
+            self._say(f"{self._kind.name} answers: {how}")
+        elif sys.stderr.isatty():
+            self._say(f"{self._kind.name} answers:")
+            sys.stderr.write(f"\n  {how}\n\n")
+            sys.stderr.flush()
+        else:
+            write_whole(directory / URL_FILE, f"{how}\n")
+            self._say(f"{self._kind.name} answers; how to reach it is in {directory / URL_FILE}")
+        if self._opens:
+            open_in_browser(how, directory / _PAGE)
+
+
+def variables_beside(line: CommandLine, kind: Kind) -> dict[str, str]:
+    """Return what main of a session of *kind* is given of the cluster that *line* names with ``--in``.
+
+    TensorBoard shows what this machine can read: it is then a session of this machine, wherever the cluster is.
+
+    Raises:
+        UsageError: that cluster has not what the session needs, or it is out of reach.
+        ClusterError: what the backend says.
+    """
+    say = say_to_stderr(program())
+    backend = opened(line)
+    try:
+        lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
+        cluster = lifecycle.choose(line.value("--in"))
+        plan = backend.load(cluster)
+        if kind.beside == "dask":
+            return _client_of(backend, lifecycle, cluster, plan)
+        place = _outputs(cluster, plan, is_running=lifecycle.is_running(cluster))
+    finally:
+        backend.close()
+    say(f"showing {place}")
+    line.given["--backend"] = ["local"]
+    return {"IN_OUTPUTS": place}
+
+
+def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: Plan) -> dict[str, str]:
+    """Return what a Client() of Dask needs on another node to reach *cluster*."""
+    if not (backend.is_this_machine and backend.is_free_to_ask and _is_here(plan)):
+        raise UsageError(
+            f"--in {cluster.name}: nodes of another cluster do not reach a scheduler on {backend.name}; "
+            f"run the notebook on main instead: session.sh jupyter --workers N, or on your machine: "
+            f"connect.sh {cluster.name} --python"
+        )
+    if plan.framework != "dask" or "DASHBOARD_PORT" not in plan.limits.ports:
+        raise UsageError(
+            f"--in {cluster.name}: Client() connects to clusters of Dask, and this one is of {plan.framework}"
+        )
+    if not lifecycle.is_running(cluster):
+        raise UsageError(f"--in {cluster.name}: it has ended; list.sh shows the clusters that run")
+    connected = Connected(backend, cluster, plan, say_to_stderr(program()))
+    try:
+        host, port = connected.connections.reach("MAIN", plan.limits.ports["DASHBOARD_PORT"])
+        target = cluster.directory / "client"
+        target.mkdir(mode=0o700, exist_ok=True)
+        variables = connected.client(target)
+    finally:
+        connected.close()
+    return {**variables, "IN_DASHBOARD": f"{host}:{port}", "SESSION_ALONE": "1"}
+
+
+def _is_here(plan: Plan) -> bool:
+    """Return whether the nodes are processes of this machine, as those of the session are."""
+    return all(node.address.startswith("127.") for node in plan.nodes)
+
+
+def _outputs(cluster: Cluster, plan: Plan, *, is_running: bool) -> str:
+    """Return where this machine reads what *cluster* leaves."""
+    if place := outputs_of(cluster, plan):
+        return place
+    try:
+        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        here = cluster_dir.local_path
+        if here is not None and here.is_dir():  # nothing has been written, yet
+            return str(Path(plan.environment.get("OUTPUT_DIR") or here / "outputs"))
+        if here is None and is_running and "://" in plan.url and not plan.url.startswith("main:"):
+            return f"{plan.url}/outputs"
+    except ClusterError:  # this machine does not read its work dir
+        pass
+    why = "they come here when it has ended" if is_running else "it has left none"
+    raise UsageError(f"--in {cluster.name}: there are no outputs to show: {why}")

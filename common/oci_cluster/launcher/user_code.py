@@ -1,15 +1,20 @@
-"""What the user brings: the folder of the code, the entry point in it, an interpreter."""
+"""The user's own part of a launch: code and entry point, interpreter, packages, variables."""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from oci_cluster.contract.config import SettingsReader
-from oci_cluster.contract.settings_table import FLAGS
+from oci_cluster.contract.config import SettingsReader, read_settings_file
+from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS
 from oci_cluster.contract.values import WrongValueError, parse_module
+from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.system.env_file import entries_of
 from oci_cluster.system.text import printable
 
 # The longest that a Python may take to start, from a slow network drive.
@@ -188,3 +193,102 @@ def _check_can_run(read: SettingsReader, path: Path) -> None:
         convert = f"sed -i 's/\\r$//' {path.name}"
         told = f"ENTRY_POINT: '{path.name}' has Windows line ends (CRLF), and cannot be run"
         read.complain("ENTRY_POINT", told, f"convert it: {convert}")
+
+
+# A comma between two requirements: not one in brackets, nor one before the next part of a version.
+_BETWEEN = re.compile(r"\s*,(?![^\[]*\])(?!\s*[<>=!~])\s*")
+# A name, perhaps [extras], and then a version, a marker, or @ and a URL; the rest is pip's to judge.
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\]\s*)?([<>=!~;@].*)?")
+_FILE = re.compile(r".*\.(whl|zip|tar\.gz)")
+_LIST = re.compile(r"(?:(?:-r|--requirement)[\s=]*)(?P<named>\S.*)|(?P<bare>[^<>=@]*\.txt)")
+
+
+def packages_of(texts: Sequence[str], python: str) -> tuple[str, ...]:
+    """Return the requirements in *texts*, the values of ``--with``; *python* is the value of ``--python``.
+
+    A value may name a list of them: ``requirements.txt``, or as pip has it ``-r requirements.txt``.
+
+    Raises:
+        UsageError: one is none, or they are for an environment that is not ours.
+        SettingsError: a list cannot be used.
+    """
+    words = (word.strip() for text in texts for word in _BETWEEN.split(text))
+    packages = tuple(dict.fromkeys(package for word in words for package in _listed(word)))
+    for word in packages:
+        if not _REQUIREMENT.fullmatch(word) or _FILE.fullmatch(word):
+            raise UsageError(
+                f"--with '{word}' is not a package as pip names it, such as pandas or 'pandas>=2,<3'; "
+                "a folder of yours is given with --code"
+            )
+    if packages and python:
+        raise UsageError(
+            f"--with adds to the framework's own environment, not to --python {python}; "
+            f"install them there: python -m pip install {shlex.join(packages)}"
+        )
+    return packages
+
+
+def _listed(word: str) -> list[str]:
+    """Return the requirements in the file that *word* names; else itself."""
+    found = _LIST.fullmatch(word)
+    if found is None:
+        return [word]
+    path = Path(found["named"] or found["bare"]).expanduser()
+    entries = entries_of(path)
+    if option := next((entry for entry in entries if entry.startswith("-")), ""):
+        instead = f"set EXTRA_ENV={shlex.quote(str(path))} instead"
+        raise UsageError(f"--with {path}: '{option}' is an option of pip's, and no package; {instead}")
+    return entries
+
+
+ARGUMENTS = "ARGS"
+"""With ``--env-plain``: the entry point's arguments, which are no variable that a person sets."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def variables_of(typed: Iterable[tuple[str, str]], environ: Mapping[str, str], cwd: Path) -> list[str]:
+    """Return ``NAME=VALUE`` of each variable; of those that have one name, the last counts.
+
+    Args:
+        typed: Options and their values, in order; others than these are passed over.
+        environ: The launcher's environment: ``--env NAME`` takes the value that NAME has there.
+        cwd: Where relative paths start.
+
+    Raises:
+        UsageError: a variable is not set, or a file cannot be used; holds no value, which may be a secret.
+    """
+    pairs: list[str] = []
+    for option, text in typed:
+        if option == "--env" or (option == "--env-plain" and text != ARGUMENTS):
+            pairs.append(_with_value(text, environ))
+        elif option == "--env-file":
+            pairs += [f"{name}={value}" for name, value in _read_file(cwd / Path(text).expanduser()).items()]
+    return pairs
+
+
+def plain_names(typed: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the names of the variables that are no secrets, as the person says who has *typed* these options."""
+    return frozenset(text.partition("=")[0] for option, text in typed if option == "--env-plain")
+
+
+def _with_value(text: str, environ: Mapping[str, str]) -> str:
+    if not _NAME.fullmatch(text):  # NAME=VALUE; what is neither is refused where pairs are checked
+        return text
+    if text not in environ:
+        raise UsageError(
+            f"--env {text}: there is no {text} in your environment; set and export it, or write {text}=VALUE"
+        )
+    return f"{text}={environ[text]}"
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        values = read_settings_file(path)
+    except SettingsError as error:
+        raise UsageError(f"--env-file: {error}") from error
+    for name in values:
+        if name in DECIDED or name in FLAG_ONLY:
+            why = f"is not accepted; use {FLAGS[name]}" if name in FLAG_ONLY else "is decided by the launch itself"
+            advice = "" if name in FLAG_ONLY else "; leave it out"
+            raise UsageError(f"--env-file {path}: {name} {why}{advice}")
+    return values

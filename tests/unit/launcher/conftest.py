@@ -16,7 +16,7 @@ from unit.launcher.following import Run
 from unit.launcher.life import Life
 from unit.launcher.shown_logs import Logs
 
-from oci_cluster.launcher import cli, launch, opening
+from oci_cluster.launcher import cli, command_line, launch, opening
 from oci_cluster.launcher import planning as plan_module
 
 
@@ -42,7 +42,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
         monkeypatch.setattr(module, "PROJECT_ROOT", root)
     for module in (cli, opening):
         monkeypatch.setattr(module, "open_backend", found.open)
-    monkeypatch.setattr(opening, "known_backends", lambda: ["cloud", "local"])
+    monkeypatch.setattr(command_line, "known_backends", lambda: ["cloud", "local"])
     monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_, **__: None)
     monkeypatch.setattr(launch, "ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGCHLD)}

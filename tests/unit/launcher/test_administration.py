@@ -9,7 +9,7 @@ import pytest
 from oci_cluster import __main__ as door
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher import opening
-from oci_cluster.launcher.administration import read_setup, read_words
+from oci_cluster.launcher.command_line import read
 
 KNOWN = "show, apply teams.yaml, hold TEAM, resume TEAM"
 WRONG = [
@@ -36,7 +36,7 @@ def test_a_wrong_command_line_asks_nobody(
 ) -> None:
     monkeypatch.setattr(opening, "equip", lambda _: pytest.fail("nothing is installed for a wrong command line"))
     with pytest.raises(UsageError) as caught:
-        read_words(verb, words)
+        read(verb, words)
     assert str(caught.value) == f"{why} (oci_cluster --help tells more)"
     assert door.main([verb, *words]) == 2
     assert why in capsys.readouterr().err
@@ -54,9 +54,7 @@ def test_a_wrong_command_line_asks_nobody(
     ],
 )
 def test_what_is_right_is_taken(verb: str, words: list[str]) -> None:
-    assert read_words(verb, words).words == [
-        word for word in words if not word.startswith("--") and word != "kubernetes"
-    ]
+    assert read(verb, words).words == [word for word in words if not word.startswith("--") and word != "kubernetes"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def test_a_wrong_setup_asks_nobody(
 
 
 def test_setup_takes_frameworks() -> None:
-    assert read_setup(["dask", "ray", "--backend", "oci", "--apply"]).words == ["dask", "ray"]
+    assert read("setup", ["dask", "ray", "--backend", "oci", "--apply"]).words == ["dask", "ray"]
 
 
 def test_setup_is_what_the_door_opens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +107,7 @@ def test_what_is_needed_is_printed_to_who_has_no_identity(
         ("new", ["dask", "p", "--code", "src"], "--code src needs the script in it that is run: --entry FILE"),
         ("new", ["dask", "p", "--force"], "unknown option '--force'"),
         ("update", [""], "expected a version, got an empty word"),
-        ("update", ["a", "b", "c"], "expected SOURCE [REF], got 3 words"),
+        ("update", ["a", "b", "c"], "expected SOURCE [REF], got 3 of them"),
         ("update", ["a", "--backend", "oci"], "unknown option '--backend'"),
     ],
 )

@@ -10,10 +10,10 @@ from unit.fake_backend import LAUNCH
 from unit.launcher.door import Door
 
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher import beside
-from oci_cluster.launcher.beside import variables_beside
+from oci_cluster.launcher import session
 from oci_cluster.launcher.command_line import parse
 from oci_cluster.launcher.kinds import Kind
+from oci_cluster.launcher.session import variables_beside
 
 
 def kind(gives: str) -> Kind:
@@ -22,7 +22,7 @@ def kind(gives: str) -> Kind:
 
 @pytest.fixture
 def desk(door: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
-    monkeypatch.setattr(beside, "PROJECT_ROOT", door.root)
+    monkeypatch.setattr(session, "PROJECT_ROOT", door.root)
     door.run()
     return door
 

@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from unit.launcher.test_command_line import VERBS
 
-from oci_cluster.launcher.administration import read_setup, read_words
-from oci_cluster.launcher.command_line import OPTIONS, check_words, parse
+from oci_cluster.launcher.command_line import read
 from oci_cluster.launcher.headers import Header, Operand, read_header
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
@@ -117,14 +117,6 @@ def test_a_script_that_is_none_tells_nothing(tmp_path: Path) -> None:
     assert read_header(tmp_path / "binary.sh") == read_header(tmp_path / "none.sh") == Header((), {}, has_rest=False)
 
 
-@pytest.mark.parametrize("verb", OPTIONS)
-def test_the_help_of_a_verb_has_the_options_that_it_takes(verb: str) -> None:
-    """And says of the same ones that they take a value."""
-    told = {f"{one.name}{'=' if one.value else ''}" for one in read_header(SCRIPTS / f"{verb}.sh").options.values()}
-    every = {"--help", "--version", "--backend="}
-    assert told - every == {name for name in OPTIONS[verb] if name.startswith("--")}
-
-
 def examples(script: Path) -> list[list[str]]:
     """Return the words of the examples in a header, without what the shell does with them, and what is said of them."""
     part = script.read_text(encoding="utf-8").partition("\n# Examples:\n")[2].partition("\n#\n")[0]
@@ -132,15 +124,9 @@ def examples(script: Path) -> list[list[str]]:
     return [shlex.split(command.partition(script.name)[2]) for command in commands if script.name in command]
 
 
-@pytest.mark.parametrize("verb", OPTIONS)
+@pytest.mark.parametrize("verb", VERBS)
 def test_the_examples_in_the_help_of_a_verb_are_what_it_takes(verb: str) -> None:
     found = examples(SCRIPTS / f"{verb}.sh")
     assert found
     for words in found:
-        line = parse(verb, words)
-        if verb == "setup":
-            read_setup(words)
-        elif verb in {"queue", "quota"}:
-            read_words(verb, words)
-        elif verb in {"launch", "session", "status", "list", "logs", "stop", "scale", "connect"}:
-            check_words(verb, line)
+        read(verb, words)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import SettingsError, UsageError
-from oci_cluster.launcher.packages import packages_of
+from oci_cluster.launcher.user_code import packages_of
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher.ports import Port, known_ports, parse_port, url_here
+from oci_cluster.launcher.connecting import Port, known_ports, parse_port, url_here
 
 KNOWN = known_ports({"DASHBOARD_PORT": 8787, "TASK_QUEUE_PORT": 1234}, Port(8888, name="jupyter"))
 

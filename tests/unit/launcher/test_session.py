@@ -11,7 +11,7 @@ from unit.launcher.door import Door
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, NotPermittedError, UsageError
 from oci_cluster.launcher import session
-from oci_cluster.launcher.command_line import check_words, parse
+from oci_cluster.launcher.command_line import read
 from oci_cluster.launcher.kinds import read_kind
 
 BOOK = "SESSION_PORT=8888\nSESSION_URL='http://{host}:{port}/?t={token}'\nSESSION_IN=dask\nMINE=1\n"
@@ -37,8 +37,7 @@ def desk(door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Door:
 
 def planned(desk: Door, *words: str) -> Plan:
     """Return the plan of a command line; the kind is its first word."""
-    line = parse("session", words)
-    check_words("session", line)
+    line = read("session", words)
     asked = session._Session(line, read_kind(desk.root, line.words[0]))
     asked.check()
     return asked.plan(line, FakeBackend(desk.root))

@@ -19,7 +19,7 @@ from oci_cluster.backends.base import DirectWay
 from oci_cluster.contract.session import session_token
 from oci_cluster.launcher import connecting
 from oci_cluster.launcher.kinds import read_kind
-from oci_cluster.launcher.session_door import Door
+from oci_cluster.launcher.session import Door
 
 TOKEN = session_token(KEY, LAUNCH)
 

@@ -10,7 +10,7 @@ from unit.fake_backend import plan_of
 
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import BackendError
-from oci_cluster.launcher.ssh_config import write_ssh_config
+from oci_cluster.launcher.connecting import write_ssh_config
 
 KEY = "ssh-ed25519 " + "A" * 68
 

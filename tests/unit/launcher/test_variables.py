@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher.variables import plain_names, variables_of
+from oci_cluster.launcher.user_code import plain_names, variables_of
 
 
 def variables(*typed: tuple[str, str], environ: dict[str, str] | None = None, cwd: Path = Path()) -> list[str]:
