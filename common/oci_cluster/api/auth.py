@@ -1,4 +1,4 @@
-"""Who asks: objects for what oci-cli's variables and kubeconfigs say. None shows, logs or hands on a secret."""
+"""Identities for OCI and Kubernetes; none shows, logs or hands on a secret."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Oci(Auth):
 
 @dataclass(frozen=True)
 class ConfigProfile(_Oci):
-    """An API key, as a profile of OCI's configuration file has it; *region*, if not the profile's own."""
+    """An API key in a profile of OCI's configuration file, in *region*."""
 
     profile: str = "DEFAULT"
     file: str = "~/.oci/config"
@@ -48,7 +48,7 @@ class ConfigProfile(_Oci):
 
 @dataclass(frozen=True)
 class SessionToken(ConfigProfile):
-    """A session that ``oci session authenticate`` has made, in a profile of OCI's configuration file."""
+    """A session of ``oci session authenticate``, in a profile of OCI's configuration file."""
 
     _kind = "security_token"
 
@@ -106,7 +106,7 @@ class Token(Auth):
             )
 
     def settings(self) -> dict[str, str]:
-        """Return it in names that no environment and no ``config.env`` has; what is a secret goes nowhere else."""
+        """Return it in names that no environment and no ``config.env`` has."""
         if not self.token:
             raise NotPermittedError(f"you have logged out of {self.server}; make another Token(...)")
         own = {"kubernetes.server": self.server, "kubernetes.token": self.token, "kubernetes.ca": self._authority()}
@@ -121,5 +121,5 @@ class Token(Auth):
             raise SettingsError(f"ca='{self.ca}': {error.strerror}; name a PEM file, or give its text") from error
 
     def logout(self) -> None:
-        """Forget the token: nothing more is asked with this object. Clusters that run are followed to their end."""
+        """Forget the token; clusters that run are followed to their end."""
         self.token = ""

@@ -1,4 +1,4 @@
-"""Clusters and jobs as objects: launched, looked at, waited for and ended, by the code of the verbs."""
+"""Clusters and jobs as objects, by the code of the verbs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NODE = re.compile(r"(MAIN|(?:WORKER|PS)_\d+)\b")
 
 
 class Cluster:
-    """One cluster: with an entry point it ends with that; without one it stays until it is ended.
+    """A cluster: it ends with its entry point, or without one stays until ended.
 
     It is launched by :meth:`up`, or by ``with``, which also ends it. One that this process has launched ends with this
     process, whatever ends that, unless it is to be kept. Methods may be called by any thread.
@@ -73,9 +73,9 @@ class Cluster:
 
     @classmethod
     def find(cls, name: str = "", **options: Unpack[PlaceOptions]) -> Self:
-        """Return the cluster called *name*, whoever has launched it: the running one, else the latest.
+        """Return the cluster called *name*, whoever launched it, or the only one that runs.
 
-        Without a *name*, the only one that runs. This process does not end it, unless it is told to.
+        The running one comes before the latest. This process does not end it, unless it is told to.
         """
         found = cls("", 0, keep=True, **options)
         found._cluster = found._open()[1].choose(name)
@@ -83,7 +83,7 @@ class Cluster:
         return found
 
     def up(self) -> Self:
-        """Launch it, and return when its nodes have been started; on any failure nothing of it is left."""
+        """Launch it, and return when its nodes have started; a failure leaves nothing."""
         with self._lock:
             if self._cluster is not None:
                 raise UsageError(f"{self.name} has been launched already; make another {type(self).__name__}(...)")
@@ -113,10 +113,7 @@ class Cluster:
         return cluster
 
     def down(self, *, delete: bool = False) -> None:
-        """End it, and return when nothing of it runs; one that has ended, or was not launched, is as good.
-
-        With *delete* its logs and outputs are removed as well.
-        """
+        """End it, and return when nothing of it runs; with *delete* remove its files."""
         if self._dask is not None:
             self._dask.disconnect()
         if self._cluster is None:
@@ -144,12 +141,12 @@ class Cluster:
             self.down()
 
     def scale(self, workers: int | str) -> int:
-        """Have so many workers, or with ``+1`` and ``-1`` so many more or fewer; return how many there are then."""
+        """Have so many workers, or ``+1`` and ``-1``; return how many there are then."""
         with self._acting() as (_, lifecycle, cluster):
             return lifecycle.scale(cluster, str(workers))
 
     def wait_ready(self, timeout: float | None = None) -> Self:
-        """Return when all its nodes work together; raise what :meth:`wait` does where it has ended instead.
+        """Return when all its nodes work together; raise as :meth:`wait` where it has ended.
 
         TimedOutError says that it is not ready after *timeout* seconds, and goes on; its own limits hold without.
         """
@@ -169,10 +166,10 @@ class Cluster:
         return self
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return 0 when it has ended with success; raise TimedOutError where it goes on after *timeout* seconds.
+        """Return 0 when it has ended with success.
 
-        StoppedError says that it was ended on purpose; ClusterFailedError has another exit code, the reason, and the
-        node that failed.
+        TimedOutError says that it goes on after *timeout* seconds, StoppedError that it was ended on purpose;
+        ClusterFailedError has another exit code, the reason, and the node that failed.
         """
         cluster, running = self._launched(), self._running
         if running is None:
@@ -197,7 +194,7 @@ class Cluster:
             bell.wait(delay)
 
     def _watch(self, timeout: float | None, what: str) -> Bell:
-        """Return what a wait of at most *timeout* seconds waits with: it raises then that this cluster *what*."""
+        """Return what waits for *timeout* seconds at most, and then raises that it *what*."""
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
 
         def check() -> None:
@@ -230,17 +227,14 @@ class Cluster:
             return tell(backend, cluster, lifecycle.states(cluster))
 
     def logs(self, node: str = "", *, tail: int | None = None) -> str:
-        """Return what its nodes, or one *node*, have printed, in the order of time; of each the last *tail* lines."""
+        """Return what its nodes, or one *node*, have printed, or the *tail*."""
         out = io.StringIO()
         with self._acting() as (backend, _, _):
             self._view(backend, Shown(node, tail), out)
         return out.getvalue()
 
     def follow(self, node: str = "", *, out: Output | None = None) -> None:
-        """Print what its nodes, or one *node*, print, to its end; an interrupt ends this, and not the cluster.
-
-        It goes to *out*, without that to stdout.
-        """
+        """Print its logs to *out*, else stdout; an interrupt ends this alone."""
         self._launched()
         with contextlib.closing(self._place.open()) as backend:  # others must not wait until the cluster has ended
             self._view(backend, Shown(node, follow=True), out or sys.stdout)
@@ -251,13 +245,13 @@ class Cluster:
 
     @property
     def outputs(self) -> Path | str:
-        """Where its files are when it has ended: a folder of this machine, or a URL; empty where it left none."""
+        """The folder or URL of its files, when it has ended; or empty."""
         with self._acting() as (backend, _, cluster):
             found = outputs_of(cluster, backend.load(cluster))
         return Path(found) if found and "://" not in found else found
 
     def url(self, port: str | int = "dashboard", node: str = "MAIN") -> str:
-        """Make a port of a node reachable on this machine until the cluster is ended; return the URL under which it is.
+        """Make a port reachable here until the cluster is ended; return its URL.
 
         *port* is a name, a number, or ``HERE:THERE``, as ``connect.sh --port`` has it.
         """
@@ -265,12 +259,12 @@ class Cluster:
         return connected.url(node, parse_port(str(port), connected.known_ports()), check=True)
 
     def client_files(self, target: Path) -> dict[str, str]:
-        """Write to *target*, a private folder, what a program here needs to take part; return its variables."""
+        """Write client files to *target*, a private folder; return a program's variables."""
         return self._connect().client(target)
 
     @contextlib.contextmanager
     def client_environment(self) -> Iterator[dict[str, str]]:
-        """Let this process, and what it starts, take part until the block ends; yield the variables that say how."""
+        """Let this process take part until the block ends; yield the variables for that."""
         self.wait_ready()
         # Tells the framework's modules, where they are imported already, that variables have changed.
         module = self.project / self.framework / "client" / "imported.py"
@@ -305,7 +299,7 @@ class Cluster:
         return self.dask.get_client()
 
     def adapt(self, minimum: int, maximum: int, **options: Any) -> Any:
-        """Have Dask decide how many workers there are, 1 or more, as long as this process lives.
+        """Have Dask decide the number of workers, as long as this process lives.
 
         Other *options* are those of ``distributed.deploy.Adaptive``.
         """
@@ -344,7 +338,7 @@ class Cluster:
             yield (*self._open(), cluster)
 
     def _open(self) -> tuple[Backend, Lifecycle]:
-        """Return a backend of this object's own, and what acts there: the thread that follows it has another."""
+        """Return a backend of this object's own, and what acts there."""
         if self._auth is not None:
             self._auth.settings()  # raises where it has logged out
         if self._opened is None:
@@ -357,7 +351,7 @@ class Job(Cluster):
     """A script and the cluster that is made for it, and ends with it."""
 
     def __init__(self, framework: str, workers: int, **options: Unpack[Options]) -> None:
-        """Note what is to be run, see :class:`Cluster`; ``entry`` or ``module`` must be among *options*."""
+        """Note what is to be run; ``entry`` or ``module`` must be among *options*."""
         if not (options.get("entry") or options.get("module")):
             raise UsageError("a Job runs a script; name it: entry='train.py', or module='package.train'")
         super().__init__(framework, workers, **options)
@@ -377,7 +371,7 @@ def _failed(cluster: Launched, code: int, found: Mapping[str, Any]) -> ClusterFa
 
 
 def _change_environment(variables: Mapping[str, str | None], module: Path) -> None:
-    """Have *variables* in the environment, None: not there; then run a framework's *module*, where there is one."""
+    """Set *variables*, None: unset; then run a framework's *module*, if there is one."""
     for name, text in variables.items():
         os.environ.pop(name, None)
         if text is not None:

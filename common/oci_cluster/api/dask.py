@@ -1,4 +1,4 @@
-"""A Dask cluster as ``distributed`` knows clusters: for clients, adaptive scaling, its widgets and those of others.
+"""A Dask cluster as ``distributed`` knows clusters: for clients, adaptive scaling and widgets.
 
 Imported only where somebody asks for it: ``distributed`` need not be there.
 """
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class NodesAdaptive(Adaptive):  # type: ignore[misc] # likewise
-    """Dask's own decision, with the nodes of the highest ranks as those that may go."""
+    """Dask's own decision; nodes of the highest ranks may go."""
 
     async def workers_to_close(self, target: int) -> list[str]:
-        """Return the workers of the last nodes that Dask could do without, as far as all behind them may go, too."""
+        """Return the workers of the last nodes that Dask could do without."""
         spare = set(await super().workers_to_close(target))
         chosen: list[str] = []
         for node in sorted(self.cluster.nodes, key=_rank, reverse=True):
@@ -50,7 +50,7 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
     """The scheduler of a cluster of ours, and the means to change its workers."""
 
     def __init__(self, cluster: Cluster, address: str, security: Security, nodes: Collection[str]) -> None:
-        """Connect to *cluster*, which is ready, at the *address* of its scheduler; *nodes* are those of workers."""
+        """Connect to *cluster*, which is ready, at the *address* of its scheduler."""
         super().__init__(asynchronous=False, quiet=True, name=cluster.name)
         self._cluster, self.security, self.nodes = cluster, security, set(nodes)
         self._loop_runner.start()
@@ -131,7 +131,7 @@ def connected(cluster: Cluster) -> DaskCluster:
 
 
 def connection_of(cluster: Cluster) -> tuple[str, Security]:
-    """Return the address of the scheduler for this machine, and what it takes to talk to it."""
+    """Return the scheduler's address for this machine, and its security."""
     with tempfile.TemporaryDirectory(prefix="oci-cluster-client-") as target:
         files = sorted(Path(cluster.client_files(Path(target))["DASK_CONFIG"]).glob("*.yaml"))
         found = merge(*(yaml.safe_load(path.read_text()) for path in files))

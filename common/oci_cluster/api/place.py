@@ -1,4 +1,4 @@
-"""Where a cluster of the API is: which project, which backend, whose settings."""
+"""The place of a cluster of the API: project, backend, settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Place:
 
     @classmethod
     def of(cls, backend: str, project: str | Path | None, settings: Mapping[str, str], auth: Auth | None) -> Place:
-        """Return the place that these words name, or raise UsageError or SettingsError: what is wrong with them."""
+        """Return the place that these words name; raise UsageError or SettingsError."""
         root = find_project(project, Path.cwd(), os.environ)
         unpack(root, say_to_stderr(program()))
         check_same_contract(root)
@@ -71,9 +71,9 @@ class Place:
 
 
 def find_project(project: str | Path | None, cwd: Path, environ: Mapping[str, str]) -> Path:
-    """Return the checkout or project with frameworks, scripts and templates: the one that is named, else around *cwd*.
+    """Return the project that is named, else around *cwd*, else this package's own.
 
-    Else the one that this package is in, or was installed from. Raises SettingsError where there is none.
+    Raise SettingsError where there is none.
     """
     if named := str(project or environ.get("OCI_CLUSTER_PROJECT", "")):
         root = (cwd / Path(named).expanduser()).resolve()
@@ -97,7 +97,7 @@ def _is_checkout(path: Path) -> bool:
 
 
 def _installed_from() -> list[Path]:
-    """Return around what this package was installed from, as installers record it (PEP 610), a checkout may be."""
+    """Return where a checkout may be that this package was installed from (PEP 610)."""
     try:
         text = importlib.metadata.distribution("oci-cluster").read_text("direct_url.json") or "{}"
         url = urlsplit(str(json.loads(text).get("url", "")))
@@ -107,7 +107,7 @@ def _installed_from() -> list[Path]:
 
 
 def check_same_contract(root: Path) -> None:
-    """Raise SettingsError where this package is of another version than what the nodes of *root* run: its own."""
+    """Raise SettingsError where this package is of another version than *root*."""
     mine, theirs = _PACKAGE / "contract", root / "common" / "oci_cluster" / "contract"
     if mine == theirs:
         return
@@ -121,7 +121,7 @@ def check_same_contract(root: Path) -> None:
 
 
 def _packages_of(backend: str) -> list[str]:
-    """Return what *backend* imports beyond the package's dependencies: the extra of its name, as installed."""
+    """Return what *backend* imports besides: the extra of its name, as installed."""
     try:
         lines = importlib.metadata.requires("oci-cluster") or []
     except importlib.metadata.PackageNotFoundError:  # it runs in a checkout's own environment
@@ -131,7 +131,7 @@ def _packages_of(backend: str) -> list[str]:
 
 
 def missing_here(packages: Sequence[str]) -> list[str]:
-    """Return those of *packages* that this interpreter does not have; asks for distributions, not modules."""
+    """Return those distributions of *packages* that this interpreter does not have."""
     return [name for name in packages if next(iter(importlib.metadata.distributions(name=name)), None) is None]
 
 

@@ -21,7 +21,7 @@ from oci_cluster.system.console import Say
 
 
 class PlaceOptions(TypedDict, total=False):
-    """Where a cluster is, and who asks."""
+    """The place of a cluster, and who asks."""
 
     backend: str  # local, docker, oci or kubernetes; without, the setting BACKEND, else local
     settings: Mapping[str, object]  # as config.env has them; they win over it and over the environment
@@ -31,7 +31,7 @@ class PlaceOptions(TypedDict, total=False):
 
 
 class Options(PlaceOptions, total=False):
-    """What is launched, besides framework and workers."""
+    """A launch, besides framework and workers."""
 
     entry: str | Path  # your script or notebook; with it the cluster ends
     module: str  # instead of entry: the module that is run as `python -m`
@@ -60,7 +60,7 @@ _NOTEBOOK = ("nbconvert", "ipykernel")
 
 
 def line_of(framework: str, workers: int, options: Options) -> CommandLine:
-    """Return the words of ``launch.sh`` for *options*; raise TypeError where there is no such option."""
+    """Return the command line of ``launch.sh`` for *options*; raise TypeError for unknown ones."""
     if unknown := sorted({*options} - {*Options.__annotations__}):
         raise TypeError(f"Cluster and Job take no {', '.join(unknown)}; see help(oci_cluster.Cluster)")
     given: Mapping[str, Any] = options
@@ -83,7 +83,7 @@ def line_of(framework: str, workers: int, options: Options) -> CommandLine:
 
 
 def asked(line: CommandLine, settings: Mapping[str, str], place: Place, say: Say) -> Request:
-    """Return the launch that *line* and *settings* ask for at *place*; *say* is told what was chosen."""
+    """Return the launch that *line* and *settings* ask for at *place*."""
     framework = line.words[0]
     _check_settings(framework, settings, place)
     request = request_of(line, place.backend)
@@ -113,7 +113,7 @@ def _check_settings(framework: str, settings: Mapping[str, str], place: Place) -
 
 
 def _own_python(framework: str, entry: str, place: Place, say: Say) -> str:
-    """Return the interpreter that runs this program, where processes of this machine can have it; else nothing.
+    """Return this program's interpreter, where nodes of this machine can have it.
 
     A client and its cluster must have the same versions of Python and of the framework: so they have.
     """

@@ -1,4 +1,4 @@
-"""Clusters that this process has launched and follows, each in a thread of its own."""
+"""Clusters that this process follows, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Messages:
     """Says lines of progress, and keeps the last; passwords of URLs are hidden."""
 
     def __init__(self, say: Say | None, on_line: Callable[[str], object] = lambda _: None) -> None:
-        """Say them to *say*, without it to the logger, where one is set up, else to stderr; then call *on_line*."""
+        """Say them to *say*, else to the logger or stderr; then call *on_line*."""
         self._say, self._on_line = say, on_line
         self.last = ""
 
     def __call__(self, text: str) -> None:
-        """Say one line; where *say* fails, it and all that follow go where they go without it."""
+        """Say one line; after a failure of *say*, without it."""
         line = self.last = redact(text)
         if self._say is not None:
             try:
@@ -56,7 +56,7 @@ _LAST_S = 60.0
 
 
 class Bell:
-    """What a follower waits with; nobody stops it, as who wants the cluster's end asks the cluster."""
+    """Waits for a follower; nobody stops it."""
 
     def __init__(self, on_round: Callable[[], object] = lambda: None) -> None:
         """Call *on_round* before each wait."""
@@ -104,7 +104,7 @@ class Running:
                 raise
 
     def wait_until_over(self) -> None:
-        """Return when a cluster that has ended is known to have, and what it leaves has been brought."""
+        """Return when the end is known, and what the cluster leaves has been brought."""
         self._bell.ring()
         self.over.wait()
 
@@ -143,7 +143,7 @@ class Running:
         return conclude(follower, code, self._say)
 
     def end_at_exit(self) -> None:
-        """End the cluster of a program that ends: by its guard, as this interpreter can start no threads any more."""
+        """End the cluster of a program that ends, by its guard: threads cannot start."""
         self._say(f"ending {self._cluster.name}, which still runs; end clusters with down(), or keep them: keep=True")
         self._guard.end_cluster("its program has ended")
         self.over.wait(_LAST_S)
@@ -155,7 +155,7 @@ _lock = threading.Lock()
 
 @atexit.register
 def _end_the_forgotten() -> None:
-    """End what this process has launched and not ended; a fork of it has launched nothing."""
+    """End what this process, not a fork of it, has launched and not ended."""
     with _lock:
         forgotten = [running for running, pid in _followed.items() if pid == os.getpid()]
     for running in forgotten:

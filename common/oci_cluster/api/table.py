@@ -1,4 +1,4 @@
-"""A cluster's nodes as a small table for notebooks: plain HTML, in which all that comes from outside is escaped."""
+"""A cluster's nodes as a small table for notebooks: HTML, escaped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _row(tag: str, cells: Sequence[object]) -> str:
 
 
 def table_html(found: Mapping[str, Any], line: str = "") -> str:
-    """Return a table of what `status --json` tells of a cluster, and of the *line* that was said of it last."""
+    """Return a table of what `status --json` tells, and of the last *line*."""
     nodes = found["nodes"]
     head = f"{found['name']}: {found['framework'] or '?'} on {found['backend']}, {found['state']}"
     if found.get("exit_code"):
@@ -56,7 +56,7 @@ def _cells(node: Mapping[str, Any]) -> list[object]:
 
 
 class LiveTable:
-    """A table in the cell of a notebook that changes as the cluster does; elsewhere nothing."""
+    """A table in a notebook's cell that changes as the cluster does."""
 
     def __init__(self, name: str, framework: str, backend: str) -> None:
         """Show nothing yet of the cluster *name*."""
@@ -72,14 +72,14 @@ class LiveTable:
             self._html, self._handle = HTML, display(HTML("preparing"), display_id=True)
 
     def show(self, line: str) -> None:
-        """Show it, from any thread, with the *line* that was said last; what is shown already is not sent again."""
+        """Show it, from any thread, with the last *line*, where it has changed."""
         with self._lock:
             if self._handle is not None and (content := table_html(self._found, line)) != self._shown:
                 self._shown = content
                 self._handle.update(self._html(content))
 
     def look(self, backend: Backend, cluster: Cluster, line: str, *, is_soon: bool, is_last: bool) -> None:
-        """Show *cluster* as it is, from time to time; for the thread that follows it."""
+        """Show *cluster* as it is, from time to time, from the follower's thread."""
         if self._handle is None or (time.monotonic() < self._look_at and not is_last):
             return
         self._look_at = time.monotonic() + (_SOON_S if is_soon or backend.is_free_to_ask else _LATER_S)
@@ -89,7 +89,7 @@ class LiveTable:
 
 
 def is_notebook() -> bool:
-    """Return whether a kernel runs this program, as it does notebooks: a console of IPython is none."""
+    """Return whether a kernel runs this program, as it does notebooks."""
     python = sys.modules.get("IPython")
     shell = python.get_ipython() if python is not None else None
     return shell is not None and hasattr(shell, "kernel")

@@ -1,1 +1,1 @@
-"""From a command line to a cluster, and back to a person. Knows backends by their protocol only."""
+"""From a command line to a cluster, and back; backends only by their protocol."""

@@ -1,4 +1,4 @@
-"""A cluster that adapts: what main wishes for is done within ADAPT, one change at a time; slower after a refusal."""
+"""Adds and ends workers of a cluster as main wishes, within ADAPT."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Life = tuple[str, "str | int"]
 
 
 def followed(plan: Plan, backend: Backend) -> Plan:
-    """Return *plan* whose main is told that somebody follows it, where it adapts; and which workers *backend* ends."""
+    """Return *plan* with what an adapting main must know of its launcher and *backend*."""
     if not plan.environment.get("ADAPT"):
         return plan
     return replace(plan, environment={**plan.environment, "FOLLOWED": backend.ends_workers})
@@ -39,7 +39,7 @@ def followed(plan: Plan, backend: Backend) -> Plan:
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be done to a cluster at once."""
+    """Workers that a cluster is to get, and to lose, at once."""
 
     added: int = 0
     ended: tuple[str, ...] = ()
@@ -48,14 +48,9 @@ class Change:
 def change_of(
     wish: Mapping[str, Any], workers: Sequence[NodeState], ending: set[Life], bounds: tuple[int, int], *, ends: str
 ) -> Change:
-    """Return what brings a cluster to what main wishes for.
+    """Return what brings a cluster of *workers* to what main's *wish* says, within *bounds*.
 
-    Args:
-        wish: The fields of main's file.
-        workers: Those that run, or wait for a host.
-        ending: Those of them that have been told to end.
-        bounds: How many there may be.
-        ends: Which of them can be ended, see :attr:`Backend.ends_workers`.
+    *ending* have been told to end; *ends* is :attr:`Backend.ends_workers`.
     """
     idle = wish.get("idle")
     idle = [str(name) for name in idle] if isinstance(idle, list) else []
@@ -106,7 +101,7 @@ class Adapting:
         self._add_at = self._end_at = clock()
 
     def look(self, nodes: Sequence[NodeState]) -> None:
-        """Do what main wishes for, where *nodes* are not yet like that; to be called while the cluster is ready."""
+        """Do what main wishes; to be called while the cluster is ready."""
         if self._bounds is None or self._clock() < self._look_at:
             return
         self._look_at = self._clock() + (0.0 if self._cluster_dir.local_path is not None else _LOOK_S)
@@ -133,7 +128,7 @@ class Adapting:
             self._do(change, running)
 
     def _note_ended(self, workers: Mapping[Life, NodeState], ended: Sequence[Life]) -> None:
-        """Take note of which *workers* have *ended*: who ends by itself is no reason to start others at once."""
+        """Take note of *ended* workers, and add none at once in their place."""
         for life in ended:
             node = workers[life]
             if life not in self._told_at and node.exit_code not in _IN_ORDER:

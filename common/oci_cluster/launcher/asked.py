@@ -1,4 +1,4 @@
-"""What a work dir is asked in a process of its own, so that a disk that hangs holds up nothing else.
+"""Asks a work dir in a process of its own: a disk may hang.
 
 A thread is not enough: a process ends only when none of its threads waits for such a disk, and with it the script.
 """
@@ -26,7 +26,7 @@ LIMIT_S = 4.0
 
 
 class Asked:
-    """A question that is being asked. What it changes in memory is lost; its answer is what JSON can tell."""
+    """A question that is being asked; its answer is what JSON can tell."""
 
     def __init__(self, question: Callable[[], Any]) -> None:
         """Ask *question*, which alone waits for storage."""
@@ -51,11 +51,7 @@ class Asked:
             self._is_told = not body
 
     def answer(self, until: float) -> Any:
-        """Return the answer; wait for it *until* a moment of `time.monotonic`.
-
-        Raises:
-            StorageError: there is none, yet, or it is that storage does not answer.
-        """
+        """Return the answer, *until* a moment of `time.monotonic`; raise StorageError where none comes."""
         self.wait(until - time.monotonic())
         os.close(self._reader)
         os.kill(self._child, signal.SIGKILL)
@@ -74,12 +70,12 @@ class Asked:
 
 
 def may_hang(cluster: Cluster, plan: Plan) -> bool:
-    """Return whether the work dir of *cluster* may be on another disk than all that is kept of it here."""
+    """Return whether the work dir may be on another disk than kept files."""
     return plan.url.startswith("file:") and plan.url != f"file://{cluster.directory}"
 
 
 def _tell(question: Callable[[], Any], writer: int) -> None:
-    """Write the answer to *question*, and end this process; it holds no file of its parent's."""
+    """Write the answer to *question*, and end this process."""
     try:
         die_with_parent(signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -40,11 +40,7 @@ _LONGEST_LINE = 20_000
 
 
 def check(line: CommandLine) -> int:
-    """Look whether the launch that *line* describes can work, and show what was found; return the exit code.
-
-    Raises:
-        ClusterError: the command line is wrong, or ``config.env`` cannot be read.
-    """
+    """Show what would fail of the launch that *line* describes; return the exit code."""
     say = say_to_stderr(program())
     backend = backend_named(line, given_settings())
     asked = replace(line, words=[*line.words, *_defaults(PROJECT_ROOT)[len(line.words) :]])
@@ -72,7 +68,7 @@ def check(line: CommandLine) -> int:
 
 
 def _live(line: CommandLine, checked: Checked, report: Report, backend: str, say: Say) -> Iterator[Finding]:
-    """Yield what two nodes prove; they are not started where something is known to fail."""
+    """Yield what two nodes prove; none is started where something is known to fail."""
     from oci_cluster.launcher import live  # noqa: PLC0415 - where nodes are started
 
     if report.exit_code == ExitCode.FAILED:
@@ -82,7 +78,7 @@ def _live(line: CommandLine, checked: Checked, report: Report, backend: str, say
 
 
 def _defaults(root: Path) -> list[str]:
-    """Return the words of a command line that has none: the first framework of the checkout *root*, and its workers."""
+    """Return the first framework of *root*, and a number of workers."""
     frameworks = sorted(path.parent.name for path in root.glob("*/start-master.sh"))
     if not frameworks:
         raise UsageError(f"there is no framework in {root}; a framework is a folder with start-master.sh")
@@ -100,10 +96,7 @@ def _count(text: str) -> int:
 
 
 def _plan(line: CommandLine, problems: list[Problem]) -> Plan | None:
-    """Return the launch that *line* describes; what is wrong with settings is added to *problems*.
-
-    None where settings are so wrong that there is none.
-    """
+    """Return the launch, or None; add what is wrong with settings to *problems*."""
     found, said = None, say_to_stderr(program())
     try:
         backend = open_named(line)
@@ -126,7 +119,7 @@ def _plan(line: CommandLine, problems: list[Problem]) -> Plan | None:
 
 
 def _offline(checked: Checked, problems: Sequence[Problem]) -> Iterator[Finding]:
-    """Yield what is known of the settings, of the ports and of what is to be run; *problems* are the launch's own."""
+    """Yield what is known of settings, ports and entry point."""
     found: dict[str, list[Finding]] = {"settings": [], "ports": [], "entry point": []}
     for problem in problems:
         item = _item_of(problem)
@@ -149,7 +142,7 @@ def _item_of(problem: Problem) -> str:
 
 
 def _wrong(item: str, problem: Problem) -> Finding:
-    """Return that *problem* is there; the launch's own next step fixes it, else what is known of the setting."""
+    """Return *problem* as a finding, with its next step, or the setting's example."""
     row = SETTINGS.get(problem.setting)
     like = f", such as {row.name}={row.example}" if row and row.example else ""
     known = "config.env.example explains each setting"
@@ -169,7 +162,7 @@ def _ports(plan: Plan, root: Path) -> dict[str, str]:
 
 
 def _same_ports(ports: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield which ranges of *ports* are none, and which settings mean one and the same port of main."""
+    """Yield wrong ranges among *ports*, and settings that mean the same port of main."""
     first: dict[str, str] = {}
     for name, text in ports.items():
         low, _, high = text.partition(":")
@@ -196,7 +189,7 @@ def _entry_point(plan: Plan) -> str:
 
 
 class Report:
-    """The findings of a check, shown as they come, or as JSON at the end."""
+    """Findings of a check, shown as they come, or as JSON at the end."""
 
     def __init__(self, show: Say, *, as_json: bool) -> None:
         """Begin without any; lines go to *show*."""
@@ -216,13 +209,13 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 where all is fine, 1 where something will fail, :data:`UNTOLD` where something could not be seen."""
+        """0: all is fine; 1: something will fail; :data:`UNTOLD`: something could not be seen."""
         if self._all(Verdict.FAILS):
             return ExitCode.FAILED
         return UNTOLD if self._all(Verdict.UNKNOWN) else ExitCode.OK
 
     def end(self, checked: Checked, backend: str, say: Say) -> None:
-        """Show the whole: as JSON, or what could not be seen, and say how many items there are of each verdict."""
+        """Show JSON, or what could not be seen; say the counts of verdicts."""
         counts = {verdict.value: len(self._all(verdict)) for verdict in Verdict}
         if self._as_json:
             about = {"framework": checked.framework, "workers": checked.workers, "backend": backend}

@@ -1,7 +1,6 @@
-"""The verbs that people run, from the words of a command line to what they see: ``launch status list logs stop scale``.
+"""The verbs that people run: ``launch status list logs stop scale`` and others.
 
-Each script of that name is its header, which is the help, and a call of the verb here. Only the standard library is
-imported before the launcher's own environment is there.
+Only the standard library is imported before the launcher's own environment is there.
 """
 
 from __future__ import annotations
@@ -39,11 +38,7 @@ _ELSEWHERE = {
 
 
 def run(verb: str, words: Sequence[str]) -> int:
-    """Run one of the verbs that all backends have; return its exit code.
-
-    Raises:
-        ClusterError: what is said to the person.
-    """
+    """Run one of the verbs that all backends have; return its exit code."""
     line = read(verb, words)
     heed_signals()
     if (shell := os.environ.pop("CLUSTER_SHELL", "")) and verb in {"launch", "session", "check"}:
@@ -62,7 +57,7 @@ def heed_signals() -> None:
 
 
 def _end_with(shell: int) -> None:
-    """Have this process told to stop when the script's *shell*, which passes signals on to it, is killed (Linux)."""
+    """Have this process told to stop when the script's *shell* is killed (Linux)."""
     from oci_cluster.system.process import die_with_parent
 
     die_with_parent(signal.SIGTERM)
@@ -129,7 +124,7 @@ def _stop(line: CommandLine) -> int:
 
 
 def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, say: Say, *, delete: bool) -> int:
-    """Stop *clusters*, one after the other; return the exit code of the first that could not be, after the others."""
+    """Stop *clusters* one by one; return the exit code of the first that failed."""
     code = 0
     for cluster in clusters:
         try:
@@ -156,11 +151,7 @@ def _scale(line: CommandLine) -> int:
 def end_orphan(backend_name: str, cluster_id: str, own: str = "", reason: str = "") -> None:
     """End the cluster that nobody follows any more, if it is there.
 
-    Args:
-        backend_name: Where its nodes run.
-        cluster_id: Names it.
-        own: The file that has its launcher's own settings; empty: it had none.
-        reason: Why it ends; empty: its launcher was killed.
+    *own* is the file descriptor of its launcher's own settings; empty: it had none.
     """
     from oci_cluster.launcher.guard import read_own
 

@@ -1,4 +1,4 @@
-"""What a program outside a cluster needs to take part in it: variables, and files with what lets it in."""
+"""Variables and files with which a program outside a cluster takes part in it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ Reach = Callable[[str, int], tuple[str, int]]
 
 
 def client_port(plan: Plan, folder: Path) -> int:
-    """Return the port of main to which programs outside connect; *folder* is the framework's.
-
-    Raises:
-        UsageError: they do not connect to this framework.
-    """
+    """Return the port of main for programs outside; raise UsageError where there is none."""
     names = framework_words(folder, "CLIENT_PORT")
     if not names or names[0] not in plan.limits.ports:
         others = ", ".join(sorted(path.parents[1].name for path in folder.parent.glob("*/client/address.env")))
@@ -39,7 +35,7 @@ def client_port(plan: Plan, folder: Path) -> int:
 
 @dataclass(frozen=True)
 class Gate:
-    """Where a cluster lets programs of this machine in."""
+    """Host and port where a cluster lets programs of this machine in."""
 
     host: str
     port: int
@@ -50,18 +46,10 @@ class Gate:
 
 
 def write_client_files(cluster: Cluster, plan: Plan, folder: Path, target: Path, gate: Gate) -> dict[str, str]:
-    """Write what a program of this machine needs to take part in *cluster*; return the variables that it needs.
+    """Write what a program here needs to take part in *cluster*; return its variables.
 
-    Args:
-        cluster: It runs.
-        plan: What it was launched with.
-        folder: The framework's: in its ``client/``, ``*.env`` are variables, and ``*.yaml`` are written. All are filled
-            in, but those that speak of a certificate or a token where the cluster has none.
-        target: A private directory.
-        gate: Where the program gets in.
-
-    Raises:
-        BackendError: the cluster's certificate is not there.
+    In ``client/`` of *folder*, the framework's, ``*.env`` are variables, and ``*.yaml`` are written to *target*, a
+    private one. All are filled in, but those that speak of a certificate or a token where the cluster has none.
     """
     configuration = target / "client"
     configuration.mkdir(mode=0o700, exist_ok=True)
@@ -87,7 +75,7 @@ def write_client_files(cluster: Cluster, plan: Plan, folder: Path, target: Path,
 
 
 def _filled_in(text: str, values: Mapping[str, str]) -> str | None:
-    """Return *text* with *values* in it; None where it speaks of something that this cluster has not."""
+    """Return *text* with *values* in it; None where the cluster lacks one."""
     try:
         return Template(text).substitute(values)
     except KeyError:
@@ -95,7 +83,7 @@ def _filled_in(text: str, values: Mapping[str, str]) -> str | None:
 
 
 def _certificate(cluster: Cluster, plan: Plan, reach: Reach) -> tuple[str, str]:
-    """Return the launch's certificate and its key, PEM: from where the cluster dir is."""
+    """Return the launch's certificate and its key, PEM."""
     work_dir, url = plan.environment.get("WORK_DIR", ""), plan.url
     if is_at_main(work_dir):
         _, port = parse_place(work_dir)

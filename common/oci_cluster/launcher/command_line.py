@@ -1,4 +1,4 @@
-"""The words of a command line: which each verb takes, and what is wrong with others."""
+"""Parses command lines: options of a script's header, and words of each verb."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_QUOTA = {"--dry-run": "apply", "--prune": "apply", "--force": "apply", "--dr
 
 @dataclass
 class CommandLine:
-    """What was typed: words, and options with their values."""
+    """Words of a command line, and options with their values."""
 
     words: list[str] = field(default_factory=list)
     given: dict[str, list[str]] = field(default_factory=dict)
@@ -54,19 +54,11 @@ class CommandLine:
         return self.given[name][-1] if name in self.given else default
 
     def number(self, name: str) -> int | None:
-        """Return the option *name* as a whole number from 0; None where it was not given.
-
-        Raises:
-            UsageError: it is none.
-        """
+        """Return the option *name* as a whole number from 0; None: not given."""
         return self._parsed(name, parse_count) if self.has(name) else None
 
     def seconds(self, name: str) -> float:
-        """Return the option *name*, a duration, in seconds; 0 where it was not given.
-
-        Raises:
-            UsageError: it is none.
-        """
+        """Return the option *name*, a duration, in seconds; 0 where it was not given."""
         return self._parsed(name, parse_duration) if self.has(name) else 0.0
 
     def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
@@ -77,14 +69,14 @@ class CommandLine:
 
 
 def options_of(verb: str) -> dict[str, bool]:
-    """Return the options that the header of the script *verb* names, each with whether it takes a value."""
+    """Return the options in a script's header, each with whether it takes a value."""
     options = read_header(PROJECT_ROOT / "scripts" / f"{verb}.sh").options
     found = {name: one.value is not None for name, one in options.items() if name not in {"--version", "--help"}}
     return {**found, **({"-f": False} if "--follow" in found else {})}
 
 
 def read(verb: str, words: Sequence[str]) -> CommandLine:
-    """Return what *words* say to *verb*, checked as far as words alone tell; raise UsageError where they are wrong."""
+    """Return what *words* say to *verb*; raise UsageError where words alone are wrong."""
     line = parse(verb, words)
     if (backend := ONE_BACKEND.get(verb)) and line.value("--backend", backend) != backend:
         what = "a tenancy is" if verb == "setup" else "teams and queues are"
@@ -95,7 +87,7 @@ def read(verb: str, words: Sequence[str]) -> CommandLine:
 
 
 def parse(verb: str, words: Sequence[str]) -> CommandLine:
-    """Return what *words* say to *verb*; raise UsageError where an option is not known, or lacks its value."""
+    """Return options and words; raise UsageError where an option cannot be."""
     known = options_of(verb)
     line = CommandLine()
     left = list(words)

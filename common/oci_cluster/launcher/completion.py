@@ -1,7 +1,7 @@
-"""What a shell offers at TAB behind a script: out of its header, the checkout's folders, and the clusters kept here.
+"""Completes words at TAB: from headers, folders, and kept clusters.
 
 Nobody is asked, neither an engine nor a cloud, and only the quick parts of the standard library are imported: a person
-waits for it. So this is not behind the door, ``python -m oci_cluster``, which costs as much again.
+waits for it. So this is not behind ``python -m oci_cluster``, which costs as much again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BACKEND = re.compile(r"^\s*BACKEND=[\"']?([a-z]+)", re.MULTILINE)
 
 
 class Offer(NamedTuple):
-    """What may stand where the cursor is."""
+    """Words that may stand where the cursor is."""
 
     words: dict[str, str]
     """Each with what a person is told of it; empty: nothing."""
@@ -51,13 +51,9 @@ def main() -> None:
 
 
 def complete(words: Sequence[str], root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> str:
-    """Return what a shell reads: ``files``, ``folders`` or ``words``; then a word in each line, a tab, and its meaning.
+    """Return ``files``, ``folders`` or ``words``; then words and meanings, a tab between.
 
-    Args:
-        words: The script's name; the part of the word at the cursor that the shell replaces; the words behind the
-            script, as typed, up to the cursor. A bash of 4.0 or later has made words of ``=`` and ``:``, too.
-        root: The checkout.
-        environ: Has ``BACKEND``, perhaps.
+    *words* are the script's name, the part of a word that the shell replaces, and the typed words up to the cursor.
     """
     script, part, *typed = words
     *before, current = _joined(typed) or [""]
@@ -69,7 +65,7 @@ def complete(words: Sequence[str], root: Path = ROOT, environ: Mapping[str, str]
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Return *words* as they were typed: a bash of 4.0 or later has made words of ``=`` and ``:``."""
+    """Return *words* as typed: bash 4 has made words of ``=`` and ``:``."""
     found: list[str] = []
     is_open = False
     for word in words:
@@ -83,7 +79,7 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 
 class _Known:
-    """What is known of a script and its checkout."""
+    """A script's header, its checkout, and the words before the cursor."""
 
     def __init__(self, root: Path, environ: Mapping[str, str], header: Header) -> None:
         self._root = root
@@ -110,7 +106,7 @@ class _Known:
         return Offer(self._options()) if current.startswith("-") or is_enough else found
 
     def _read(self, words: Sequence[str]) -> str:
-        """Note operands and options; return the option whose value comes next, ``--`` where another program's do."""
+        """Note operands and options; return the option whose value comes next, if any."""
         awaited = ""
         for word in words:
             if awaited:
@@ -127,7 +123,7 @@ class _Known:
         return awaited
 
     def _options(self) -> dict[str, str]:
-        """Return the options that go with the operands: a line ``Usage:`` may name some that are its own."""
+        """Return the options of the lines ``Usage:`` that the operands fit."""
         usages = [(usage, usage.next(self._operands) is not None) for usage in self._header.usages]
         fitting = {name for usage, fits in usages if fits for name in usage.options}
         named = {name for usage, _ in usages for name in usage.options}
@@ -164,7 +160,7 @@ class _Known:
         return found
 
     def _kept(self) -> list[_Kept]:
-        """Return the clusters of the backend that is asked for, as far as they are kept here."""
+        """Return the clusters of the chosen backend that are kept here."""
         backend = self._values.get("--backend") or self._environ.get("BACKEND") or self._configured() or "local"
         found = []
         for path in sorted((self._root / ".clusters").glob("*/cluster.json")):

@@ -51,22 +51,13 @@ class Port:
 
 
 def known_ports(settings: Mapping[str, int], session: Port | None) -> dict[str, int]:
-    """Return the ports of main by the names that a person may use: those of the framework's ``*_PORT`` settings.
-
-    Args:
-        settings: The framework's ports, by setting.
-        session: That of the session that main runs.
-    """
+    """Return main's ports by their names: the framework's ``*_PORT`` settings, and the session."""
     named = {setting.removesuffix("_PORT").lower().replace("_", "-"): port for setting, port in settings.items()}
     return {**named, **({session.name: session.number} if session else {})}
 
 
 def parse_port(text: str, known: Mapping[str, int]) -> Port:
-    """Return the port that *text* names: a name, a number, or ``HERE:THERE``, where HERE is a port of this machine.
-
-    Raises:
-        UsageError: it is none of these.
-    """
+    """Return the port that *text* names: a name, a number, or ``HERE:THERE``."""
     here, colon, there = text.rpartition(":")
     try:
         local = parse_count(here, minimum=1, maximum=65535) if colon else None
@@ -82,13 +73,9 @@ def parse_port(text: str, known: Mapping[str, int]) -> Port:
 
 
 def url_here(host: str, port: int, number: int, facts: Mapping[str, str]) -> str:
-    """Return the URL under which port *number* of main answers on *port* of *host*.
+    """Return the URL of main's port *number*, which answers on *port* of *host*.
 
-    Args:
-        host: Of this machine.
-        port: There.
-        number: The port that the node itself has.
-        facts: What main says of itself when it is ready: a URL there has the scheme and the path of its port.
+    Its scheme and path are those of the URL that main tells among its *facts*.
     """
     for told in facts.values():
         try:
@@ -107,16 +94,9 @@ _USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\$?")
 
 
 def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str, str]) -> Path:
-    """Write a configuration for ``ssh -F``, in which the session is called as the cluster is; return the file.
+    """Write a configuration for ``ssh -F``, in which the session has the cluster's name.
 
-    Args:
-        cluster: Its directory gets the file, and beside it the one key that the host may have.
-        host: Under which this machine reaches the session.
-        port: Likewise.
-        facts: What main says of itself.
-
-    Raises:
-        BackendError: main has not told its host's key, or has told none that is one.
+    Beside it is the one key that the host may have, as main tells it among its *facts*.
     """
     key, user = facts.get("ssh_host_key", ""), facts.get("ssh_user", "")
     if not _HOST_KEY.fullmatch(key) or not _USER.fullmatch(user):
@@ -149,7 +129,7 @@ def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str,
 
 
 def _escaped(path: Path) -> str:
-    """Return *path* as a quoted word of a configuration: a percent sign begins a name of ssh's own there."""
+    """Return *path* quoted for ssh, to which a percent sign is special."""
     return str(path).replace("%", "%%")
 
 
@@ -190,11 +170,7 @@ class Connected:
 
     @property
     def token(self) -> str:
-        """The token of that session.
-
-        Raises:
-            UsageError: it is where somebody else has launched the session.
-        """
+        """The session's token; UsageError where another machine has it."""
         if not self.plan.environment.get("SESSION_VERIFIER"):
             return session_token(self.plan.launch_key, self.cluster.launch_id)
         path = self.cluster.directory / TOKEN_FILE
@@ -212,16 +188,9 @@ class Connected:
         return known_ports(self.plan.limits.ports, session)
 
     def url(self, node: str, port: Port, *, check: bool = False, looks_again: LooksAgain = never) -> str:
-        """Make *port* of *node* reachable, and return the URL under which it is, or what a person runs instead.
+        """Make *port* of *node* reachable; return its URL, or a person's command.
 
-        Args:
-            node: Its name.
-            port: Of it.
-            check: Whether an answer is needed, and not somebody who listens.
-            looks_again: Whether it is looked once more for who does not answer, yet.
-
-        Raises:
-            BackendError: nobody answers there, where that is to be checked.
+        With *check* an answer is needed, and not somebody who listens; *looks_again* says whether to wait for it.
         """
         kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
         token = self.token if kind and "{token}" in kind.probe + kind.url + kind.command else ""
@@ -239,7 +208,7 @@ class Connected:
         return (kind.url or kind.command).format(**words)
 
     def client(self, target: Path) -> dict[str, str]:
-        """Write to *target* what a program of this machine needs to take part; return the variables it needs."""
+        """Write client files to *target*; return the variables that a program needs."""
         folder = framework_dir(self.plan.framework, self.root)
         port = client_port(self.plan, folder)
         host, here = self.connections.reach("MAIN", port)
@@ -251,7 +220,7 @@ class Connected:
         self.connections.close()
 
     def _refuse_another_user(self, node: str, port: int) -> None:
-        """Raise BackendError where another user of this machine listens: whoever is asked there gets the token.
+        """Raise BackendError where another user listens, who would get the token.
 
         While this user's server listens, nobody else can. Asked is the node's own port, also where a forwarder leads
         there: that is this user's in any case. A container's port is nobody else's.
@@ -273,19 +242,14 @@ class Connected:
 
 
 def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None:
-    """Raise BackendError where nobody answers, or where a session's port answers that does not know its token."""
+    """Raise BackendError where nobody answers, or a server that does not know the token."""
     status = check_reachable(host, port, probe)
     if is_session and status in {401, 403}:
         raise BackendError(f"what answers there is not this session: it refuses the session's token ({status})")
 
 
 def connect(line: CommandLine) -> int:
-    """Make ports reachable until Ctrl-C, or the cluster's end; where this machine reaches them itself, name them.
-
-    Raises:
-        UsageError: the cluster has ended, or the node or a port is none.
-        ClusterError: there is no way.
-    """
+    """Make ports reachable until Ctrl-C or the cluster's end; or name them."""
     signals, say = Signals(children=False, outlives_terminal=True), say_to_stderr(program())
     # A script that is killed tells nobody: without it, nobody could end this, and what it costs.
     die_with_parent(signal.SIGTERM)
@@ -315,7 +279,7 @@ def connect(line: CommandLine) -> int:
 
 
 def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: Signals | None, say: Say) -> None:
-    """Return when *node* runs. Whoever opens a session may be early: with *signals* it is waited for, and said why."""
+    """Return when *node* runs; without *signals* it must run already."""
     told = ""
     while (state := _running(lifecycle, cluster, node)).is_waiting:
         why = f": {state.details}" if state.details else ""
@@ -341,10 +305,7 @@ def _running(lifecycle: Lifecycle, cluster: Cluster, node: str) -> NodeState:
 
 
 def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say) -> LooksAgain:
-    """Return what waits a moment for a session's server that does not answer yet, and says so once.
-
-    It raises StoppedError at a signal, and UsageError where main has ended: nobody will answer then.
-    """
+    """Return what waits a moment for a session's server, and says so once."""
     deadline = time.monotonic() + _SERVER_S
     told: list[str] = []
 
@@ -376,7 +337,7 @@ def _show_ports(line: CommandLine, connected: Connected, node: str, private: Pat
 
 
 def _usual(connected: Connected, known: dict[str, int]) -> str:
-    """Return the port that a person means who names none."""
+    """Return the port for who names none."""
     if connected.kind:
         return connected.kind.name
     if "dashboard" in known:
@@ -387,7 +348,7 @@ def _usual(connected: Connected, known: dict[str, int]) -> str:
 
 
 def open_in_browser(url: str, page: Path) -> None:
-    """Have the browser open *url* by way of a private *page*: a command line would show its token to everybody."""
+    """Open *url* by a private *page*: a command line would show its token."""
     import webbrowser  # noqa: PLC0415 - where it is asked for
 
     write_whole(page, f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">')

@@ -1,4 +1,4 @@
-"""What a person sees of a cluster: its nodes' logs as one, a line for each phase, and the exit code in the end."""
+"""Follows a cluster to its end: logs, phases, exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oci_cluster.system.text import now
 
 
 class FollowedLife:
-    """The life that main has begun last; None where a launch has but one."""
+    """The generation that main has begun last; None where a launch has but one."""
 
     def __init__(self, cluster_dir: ClusterDir, environment: Mapping[str, str]) -> None:
         """Look into *cluster_dir*; the nodes have this *environment*."""
@@ -39,7 +39,7 @@ class FollowedLife:
         self._seen = 0
 
     def begun(self) -> int:
-        """Return the number of the life that has begun since the last look; 0 where none has, or it is the first."""
+        """Return the number of the life that has begun just now, else 0."""
         if not self._is_interruptible:
             return 0
         before, self._life = self._life, read_life(self._cluster_dir) or self._life
@@ -57,17 +57,16 @@ class FollowedLife:
         return cluster_dir
 
     def has_arrived(self, node: str, listing: Mapping[str, str]) -> bool:
-        """Return whether *node* has come, as the cluster dir's *listing* shows: its files may be of an earlier life."""
+        """Return whether *node* has come in this life, as the *listing* shows."""
         if self._life is None or not self._life.tells_arrivals:
             return config_file(node) in listing
         return node in self._life.answers
 
 
 class GoneNodes:
-    """The nodes of one cluster, as its launcher sees them go.
+    """Nodes that are lost for good: no other node gets their ranks.
 
-    Main sees a node that was told to end, and which may live again, as after an eviction. Only the backend knows that
-    this one will not.
+    Main sees a node that was told to end, and which may live again, as after an eviction.
     """
 
     def __init__(self, limits: Limits, *, say: Say, clock: Callable[[], float]) -> None:
@@ -78,7 +77,7 @@ class GoneNodes:
         self._since: dict[str, float] = {}
 
     def why_hopeless(self, nodes: Sequence[NodeState]) -> str:
-        """Say once of each of *nodes* that it is gone; return why the cluster cannot go on, empty where it may.
+        """Return why the cluster cannot go on without lost nodes; empty where it may.
 
         What main can end by itself it has ended after ``GRACE_PERIOD``.
         """
@@ -105,7 +104,7 @@ _GAVE_MAIN_UP = {int(ExitCode.TIMED_OUT), int(ExitCode.LOST)}
 
 
 class SilentNodes:
-    """The nodes of one cluster: each that is still there when the cluster is over has to show that it lives."""
+    """Nodes that show no life while their cluster is over."""
 
     def __init__(
         self,
@@ -130,10 +129,9 @@ class SilentNodes:
         self._patience_s = plan.limits.grace_period_s + backend.end_margin_s
 
     def end(self, nodes: Sequence[NodeState]) -> None:
-        """End those of *nodes* that have been silent since the cluster was over, for as long as a lost node is.
+        """End *nodes* that have been silent since the cluster was over.
 
-        They are told to end, and those that do not are killed. A node whose storage does not answer this process
-        either is not ended: nothing is known of it then.
+        A node whose storage does not answer this process either is not ended: nothing is known of it then.
         """
         # Who has not started cannot show anything.
         running = [state.node for state in nodes if state.is_running and not state.is_waiting]
@@ -146,7 +144,7 @@ class SilentNodes:
                 self._tell(node, silent_s)
 
     def _is_over(self, nodes: Sequence[NodeState], running: Sequence[str]) -> bool:
-        """Return whether nothing that runs can change the outcome: main has ended, or others have given it up."""
+        """Return whether nothing that runs can change the outcome."""
         if any(state.node == "MAIN" and not state.is_running for state in nodes):
             return True
         if any(state.exit_code in _GAVE_MAIN_UP for state in nodes):
@@ -210,17 +208,7 @@ class Follower:
         on_ready: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare to follow *cluster*.
-
-        Args:
-            backend: Where its nodes run.
-            cluster: What was launched.
-            plan: What it was launched with.
-            say: Shows a line of progress.
-            signals: Ctrl-C and TERM.
-            on_ready: Is called when the cluster is ready, in each life of it.
-            clock: Monotonic seconds.
-        """
+        """Prepare to follow *cluster*; *on_ready* is called when it is ready, in each life."""
         self._backend, self._cluster, self._plan = backend, cluster, plan
         self._say, self._clock = say, clock
         self._signals, self._on_ready = signals, on_ready
@@ -244,12 +232,7 @@ class Follower:
         self._ending = ""
 
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
-        """Follow until every node has ended; return the cluster's exit code.
-
-        Args:
-            merged: Shows the nodes' logs.
-            copy: Brings them to where *merged* reads them.
-        """
+        """Follow until every node has ended, with logs; return the cluster's exit code."""
         while True:
             self._obey()
             nodes = self._poll()
@@ -271,10 +254,9 @@ class Follower:
         return self._end(nodes)
 
     def until_ready(self) -> int | None:
-        """Follow, without the logs, until the cluster is ready; return None then, its exit code if it ended before.
+        """Follow until the cluster is ready: None; or until its end: its exit code.
 
-        Raises:
-            ClusterError: nobody may see whether it is ready.
+        Raise ClusterError where nobody may see whether it is ready.
         """
         while True:
             self._obey()
@@ -304,7 +286,7 @@ class Follower:
         return code
 
     def _why(self, code: int, stop: Mapping[str, Any] | None, nodes: Sequence[NodeState]) -> str:
-        """Return why the cluster ended with *code*, in parentheses; a backend may know what took main along."""
+        """Return why the cluster ended with *code*, in parentheses."""
         if not nodes:
             return f" ({self._backend.why_gone})"
         if was_main_silent(nodes):
@@ -322,12 +304,12 @@ class Follower:
         return _finish(self._backend, self._cluster, self._say, self._signals)
 
     def tell_end(self) -> None:
-        """Say how the cluster ended, and where what it has left is: to be called when that has been brought."""
+        """Say how the cluster ended, and where its outputs are."""
         outputs = outputs_of(self._cluster, self._plan)
         self._say(self._ending + (f"; outputs in {outputs}" if outputs else ""))
 
     def _poll(self) -> list[NodeState] | None:
-        """Return the nodes' states; None when the backend does not answer, which says nothing about the nodes."""
+        """Return the nodes' states; None when the backend does not answer."""
         try:
             nodes = self._backend.states([self._cluster])[self._cluster.launch_id]
         except ClusterError as error:
@@ -366,7 +348,7 @@ class Follower:
         self._signals.received = None
 
     def _end_what_nobody_needs(self, nodes: Sequence[NodeState]) -> None:
-        """End a cluster that cannot begin, and of one that is over the nodes that wait, or are silent."""
+        """End what cannot begin, and what waits or is silent after the end."""
         self._provisioning.look(nodes)
         self._give_up_if_hopeless(nodes)
         has_main_ended = any(node.node == "MAIN" and not node.is_running for node in nodes)
@@ -377,7 +359,7 @@ class Follower:
         self._silent.end(nodes)
 
     def _give_up_if_hopeless(self, nodes: Sequence[NodeState]) -> None:
-        """Stop a cluster that lacks nodes which did not start: the others would wait for TIMEOUT."""
+        """Stop a cluster that lacks nodes: the others would wait for TIMEOUT."""
         if self._stopping or self._is_over:
             return
         if reason := self._gone.why_hopeless(nodes):
@@ -440,7 +422,7 @@ class Follower:
             self._say(f"the cluster could not be ended: {error}; press Ctrl-C to try again")
 
     def _stop_as_wanted(self) -> None:
-        """Ask the nodes to stop; where neither work dir nor backend answers, again with each look."""
+        """Ask the nodes to stop; where nobody answers, again with each look."""
         try:
             self._request_stop("stopped by the launcher (Ctrl-C or a signal)", ExitCode.STOPPED)
         except ClusterError as error:
@@ -515,7 +497,7 @@ class Follower:
 
 
 def conclude(follower: Follower, code: int, say: Say) -> int:
-    """Bring what a cluster that has ended with *code* leaves; say how it ended; return the launch's exit code."""
+    """Bring what an ended cluster leaves, and say so; return the exit code."""
     if (failure := follower.finish()) is not None:
         say(f"error: {failure}")
         code = code or failure.exit_code
@@ -545,7 +527,7 @@ def _finish(backend: Backend, cluster: Cluster, say: Say, signals: Interrupts) -
 
 
 def _tell_killed(cluster_dir: ClusterDir) -> dict[str, Any]:
-    """Write, and return, the ``stop`` of a cluster whose nodes a person has had killed: main cannot tell it."""
+    """Write, and return, the ``stop`` of a cluster whose nodes have been killed."""
     reason, code = "ended at once by the launcher (Ctrl-C twice)", int(ExitCode.STOPPED)
     stop = {"reason": reason, "exit_code": code, "at_once": True}
     with contextlib.suppress(ClusterError):  # then this launcher tells it, and nobody else

@@ -1,4 +1,4 @@
-"""A port of this machine that leads to a port of a node, whatever lies between."""
+"""Forwards a port of this machine to a port of a node."""
 
 from __future__ import annotations
 
@@ -25,19 +25,10 @@ OpenWay = Callable[[str, int], Way]
 
 
 class Forwarder:
-    """Listens on 127.0.0.1 and passes on what comes, each connection by one of the way's own."""
+    """A listener on 127.0.0.1 that passes connections on, each by its own."""
 
     def __init__(self, way: Way, port: int, say: Say) -> None:
-        """Listen at once, in threads of its own.
-
-        Args:
-            way: Leads to the node.
-            port: Of this machine; 0 takes any that is free.
-            say: Is told once why connections cannot be passed on, and once that they can again.
-
-        Raises:
-            UsageError: *port* is taken, or this person may not listen on it.
-        """
+        """Listen on *port*, 0: any; raise UsageError where it is taken."""
         try:
             self._server = _Server(way, port, say)
         except OSError as error:
@@ -139,15 +130,10 @@ def patiently(look: Callable[[], None], looks_again: LooksAgain) -> None:
 
 
 class Connections:
-    """Ports of one cluster's nodes, reachable from this machine for as long as this is open."""
+    """Ports of one cluster's nodes, reachable from this machine until it is closed."""
 
     def __init__(self, open_way: OpenWay, say: Say) -> None:
-        """Begin with none.
-
-        Args:
-            open_way: Returns the way to a port of a node.
-            say: Is told what goes wrong on the way.
-        """
+        """Begin with none."""
         self._open_way = open_way
         self._say = say
         self._opened: contextlib.ExitStack = contextlib.ExitStack()
@@ -162,19 +148,10 @@ class Connections:
         must_answer: bool = False,
         looks_again: LooksAgain = never,
     ) -> tuple[str, int]:
-        """Return host and port under which this machine reaches *port* of *node* from now on.
+        """Return host and port under which this machine reaches *port* of *node*.
 
-        Args:
-            node: Its name.
-            port: 1 to 65535.
-            local: The port that is wanted here; None takes the same where that is free, else any. Where this machine
-                reaches the node itself, and no port is wanted, nothing is made.
-            must_answer: Whether somebody has to listen there already; else it is said that nobody does.
-            looks_again: Whether it is looked once more for somebody who does.
-
-        Raises:
-            UsageError: the port that is wanted is taken.
-            BackendError: there is no way, or nobody who must listen there does.
+        Without a *local* port it is the same where that is free, else any; where this machine reaches the node itself,
+        nothing is made. With *must_answer* somebody has to listen there; *looks_again* says whether to wait for that.
         """
         way = self._open_way(node, port)
         self._opened.callback(way.close)
@@ -206,13 +183,9 @@ class Connections:
 
 
 def check_reachable(host: str, port: int, path: str) -> int:
-    """Ask the HTTP server on *port* of *host* for *path*, and anything else for a connection that stays.
+    """Ask an HTTP server for *path*, others for a connection; return the status.
 
-    Returns:
-        The status of the answer; 0 where no *path* is asked for.
-
-    Raises:
-        BackendError: none answers.
+    It is 0 where no *path* is asked for. Raise BackendError where nobody answers.
     """
     import http.client  # noqa: PLC0415 - 30 ms that only this needs
 

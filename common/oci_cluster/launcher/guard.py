@@ -1,4 +1,4 @@
-"""What ends a cluster whose launcher was killed: a process that waits for that, and for nothing else."""
+"""Ends a cluster whose launcher was killed, by a process that waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_BYTES = 60_000
 
 
 class Guard:
-    """A process of its own session that ends a cluster as soon as this process is gone without having dismissed it.
+    """A process that ends a cluster when its launcher has been killed.
 
     KILL, a crash and an out-of-memory kill leave a launcher no time to end what it has started. The kernel closes its
     end of a pipe all the same.
@@ -33,12 +33,8 @@ class Guard:
     ) -> None:
         """Guard the cluster *cluster_id* of *backend*, which need not be there yet.
 
-        Args:
-            backend: Its name.
-            cluster_id: Names the cluster.
-            root: The checkout that it is launched from.
-            own: Settings besides those of environment and ``config.env``. They may be secrets: they are handed on
-                through a pipe, and neither in words nor in variables.
+        *own* are settings besides those of environment and ``config.env``. They may be secrets: they are handed on
+        through a pipe, and neither in words nor in variables.
         """
         self._lock, self._is_told = threading.Lock(), False
         words = [sys.executable, "-m", "oci_cluster", "orphan", backend, cluster_id]
@@ -67,11 +63,11 @@ class Guard:
         self._tell(_DISMISSED)
 
     def end_cluster(self, reason: str) -> None:
-        """Have it end the cluster now, for a *reason* in one line; returns when that is done, or has failed."""
+        """Have it end the cluster now; return when that is done, or has failed."""
         self._tell(reason.encode() + b"\n")
 
     def _tell(self, line: bytes) -> None:
-        """Give it its one line: what it is told first, by whichever thread, it does."""
+        """Give it its one line: of two threads, the first one's."""
         with self._lock:
             is_told, self._is_told = self._is_told, True
         if not is_told:
@@ -79,7 +75,7 @@ class Guard:
 
 
 def read_own(descriptor: int) -> dict[str, str]:
-    """Return the settings that a guard was given, out of the file *descriptor* that it names."""
+    """Return the settings that a guard was given, out of its file *descriptor*."""
     with os.fdopen(descriptor) as file:
         return {str(name): str(text) for name, text in json.load(file).items()}
 

@@ -1,4 +1,4 @@
-"""The header comment of a script, which is its help, as a program reads it: operands, options, and what each takes.
+"""Parses the header comment of a script, which is its help: operands and options.
 
 A person who has pressed TAB waits for this: the import of dataclasses would take as long as all the rest.
 """
@@ -70,7 +70,7 @@ class Usage(NamedTuple):
 
 
 class Option(NamedTuple):
-    """An option: what it takes, and the first line of what the help says of it."""
+    """An option, what it takes, and the first line of its help."""
 
     name: str
     value: Operand | None
@@ -78,7 +78,7 @@ class Option(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a header tells."""
+    """Lines ``Usage:`` and options of a script."""
 
     usages: tuple[Usage, ...]
     options: Mapping[str, Option]
@@ -87,7 +87,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path) -> Header:
-    """Return what the header comment of the script *path* tells; of one that cannot be read, nothing.
+    """Return the header of the script *path*; of one that cannot be read, nothing.
 
     In lines ``Usage:``, words in capitals, in brackets or in angle brackets stand for others; the rest for themselves.
     """
@@ -116,7 +116,7 @@ def _comment(path: Path) -> list[str]:
 
 
 def _usages(lines: Sequence[str]) -> list[str]:
-    """Return what stands behind the script's name, for each way of calling it; one may be longer than a line."""
+    """Return what stands behind the script's name, for each way of calling it."""
     found: list[str] = []
     if not lines or not lines[0].startswith("Usage: "):
         return found
@@ -141,7 +141,7 @@ def _option(line: str) -> Option | None:
 
 
 def _value(option: str, word: str) -> Operand:
-    """Return what an option takes: what the word says, or the option's own name where the word is NAME."""
+    """Return what an option takes, by its word, or by its own name."""
     return Operand(_KINDS.get(option, "") or _kind(word))
 
 
@@ -163,7 +163,7 @@ def _usage(tokens: Sequence[str], options: Mapping[str, Option], *, gives_name: 
 
 
 def _operands(token: str, *, gives_name: bool) -> Iterator[Operand]:
-    """Yield the places that a word of a line ``Usage:`` stands for: ``NAME...`` is one, and then any number of them."""
+    """Yield the places that a word stands for: ``NAME...`` is one, then any number."""
     inner = token.removesuffix("...").strip("[]<>")
     words = [word for word in inner.removesuffix("...").strip().split("|") if word]
     is_itself = len(words) > 1 or token[0] not in "[<"
@@ -180,5 +180,5 @@ def _operands(token: str, *, gives_name: bool) -> Iterator[Operand]:
 
 
 def _kind(word: str) -> str:
-    """Return what *word* stands for; a name of a file, such as ``teams.yaml``, for a file."""
+    """Return what *word* stands for; ``teams.yaml`` is a file."""
     return _KINDS.get(word.lower(), "file" if re.fullmatch(r"[a-z-]+\.[a-z]+", word) else "")

@@ -1,4 +1,4 @@
-"""What may be a mistake about the world around a script: a line before the start, as nothing would tell it later."""
+"""Warns of what may be a mistake in the world around a script."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ADDRESS = re.compile(
 
 
 def hints(plan: Plan, environ: Mapping[str, str], cwd: Path) -> list[str]:
-    """Return what to know of a launch of *plan* by somebody in *cwd* with this *environ* and this standard input."""
+    """Return warnings for a launch of *plan* from *cwd*, and its input."""
     entry, arguments = plan.environment.get("ENTRY_POINT", ""), json.loads(plan.environment.get("ARGS") or "[]")
     code_dir = Path(plan.environment.get("CODE_DIR") or cwd)
     # Nodes of this machine inherit the environment; others are given what is asked for alone.
@@ -43,7 +43,7 @@ def hints(plan: Plan, environ: Mapping[str, str], cwd: Path) -> list[str]:
 
 
 def about_files(arguments: Sequence[str], code_dir: Path, entry_point: str, cwd: Path) -> list[str]:
-    """Return what to know of *arguments* that are files where the user is, and none where the script runs."""
+    """Warn of *arguments* that are files in *cwd*, and none where the script runs."""
     names = [text for text in arguments if text and not Path(text).is_absolute() and not text.startswith("-")]
     # os.path: what is too long for a name, as a JSON text may be, is none, and no error.
     here = [name for name in names if os.path.exists(cwd / name) and not os.path.exists(code_dir / name)]  # noqa: PTH110
@@ -56,7 +56,7 @@ def about_files(arguments: Sequence[str], code_dir: Path, entry_point: str, cwd:
 
 
 def about_ranks(entry: Path, framework: str) -> list[str]:
-    """Return what to know of an *entry* point that starts ranks itself, or names an address that one node alone has."""
+    """Warn of an *entry* point that starts ranks itself, or sets an address."""
     try:
         with entry.open("rb") as file:
             text = file.read(_MOST_BYTES).decode(errors="replace")
@@ -77,7 +77,7 @@ def about_ranks(entry: Path, framework: str) -> list[str]:
 
 
 def about_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return what to know of variables of the user's that every node has for itself; on a node all of them are."""
+    """Warn of variables of the user's that every node has for itself."""
     names = ", ".join(sorted(name for name in environ if name in DECIDED))
     if not names or "NODE_DIR" in environ:
         return []
@@ -85,7 +85,7 @@ def about_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def about_input(descriptor: int = 0) -> list[str]:
-    """Return what to know of a standard input that has something to read."""
+    """Warn of a standard input that has something to read."""
     try:
         kind = os.fstat(descriptor).st_mode
         if stat.S_ISREG(kind):

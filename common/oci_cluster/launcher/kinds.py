@@ -1,4 +1,4 @@
-"""Kinds of sessions: each is a folder of ``scripts/sessions/``, which says how a person reaches what it starts."""
+"""Kinds of sessions: each is a folder of ``scripts/sessions/``."""
 
 from __future__ import annotations
 
@@ -44,12 +44,7 @@ def known_kinds(root: Path) -> list[str]:
 
 
 def read_kind(root: Path, name: str) -> Kind:
-    """Return the kind *name* of the checkout *root*.
-
-    Raises:
-        UsageError: there is none; names those that there are.
-        SettingsError: its ``session.env`` cannot be used.
-    """
+    """Return the kind *name* of the checkout *root*; raise UsageError where there is none."""
     if name not in (known := known_kinds(root)):
         raise UsageError(f"unknown kind of session '{name}'; this checkout has: {', '.join(known) or 'none'}")
     folder = root / "scripts" / "sessions" / name

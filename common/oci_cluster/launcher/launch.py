@@ -1,4 +1,4 @@
-"""A launch, from what was asked for to a cluster that somebody follows: what scripts and programs in Python share.
+"""Launches a cluster: the steps that scripts and programs in Python share.
 
 Only the standard library is imported before the launcher's own environment is there.
 """
@@ -48,11 +48,7 @@ SETTINGS = {flag: setting for setting, flag in FLAGS.items() if flag not in {"--
 
 
 def request_of(line: CommandLine, backend: str) -> Request:
-    """Return the launch that *line* asks for, on *backend*.
-
-    Raises:
-        UsageError: an option cannot be used.
-    """
+    """Return the launch that *line* asks for, on *backend*."""
     settings = {setting: line.value(option) for option, setting in SETTINGS.items() if line.has(option)}
     if line.has("--keep"):
         settings["EPHEMERAL"] = "0"
@@ -67,7 +63,7 @@ def request_of(line: CommandLine, backend: str) -> Request:
 def placed(
     plan: Plan, backend: Backend, lifecycle: Lifecycle, say: Say, equip: Callable[[str], None] = lambda _: None
 ) -> Plan:
-    """Return *plan* with what nodes get on *backend*, when all that can be refused has been.
+    """Return *plan* with what nodes get on *backend*, checked.
 
     *equip* is called with the backend's name before more than the standard library is needed.
     """
@@ -90,7 +86,7 @@ def guarded(
     root: Path = PROJECT_ROOT,
     own: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Cluster, Guard]]:
-    """Launch a prepared *plan*; yield the cluster, and the guard that ends it should this process be killed.
+    """Launch a prepared *plan*; yield the cluster, and the guard that ends it.
 
     Where the block raises, the cluster is ended. Where that fails, its guard tries again when this process is over.
     """
@@ -118,7 +114,7 @@ def guarded(
 
 
 class _Interrupt:
-    """What a signal does to a launch: it ends the steps that start nothing; from :meth:`note` on it is only noted."""
+    """A signal's effect: it ends steps that start nothing; after :meth:`note` it is noted."""
 
     signals: Signals | None = None
 
@@ -140,12 +136,9 @@ def _nobody(_cluster: Cluster, _plan: Plan) -> AbstractContextManager[Callable[[
 
 
 def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _nobody) -> int:
-    """Launch a cluster, and follow it to its end, as *line* says; return its exit code.
+    """Launch a cluster, and follow it to its end; return its exit code.
 
-    Args:
-        line: What was typed.
-        plan_of: Makes the plan; by default that of an ordinary cluster.
-        attend: Is entered while the cluster is followed, and returns what is called when it is ready.
+    *attend* is entered while the cluster is followed, and yields what is called when it is ready.
     """
     say, interrupt = say_to_stderr(program()), _Interrupt()
     backend = open_named(line, interrupt.is_stopped)
@@ -166,7 +159,7 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
 def _run(
     line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals, *, attend: Attend
 ) -> int:
-    """Launch *plan* and show it to its end, or detach from it; whatever fails, nothing goes on that nobody follows."""
+    """Launch *plan*; show it to its end, or detach from it."""
     from oci_cluster.launcher.report import tell_and_keep
 
     say, is_detached = say_to_stderr(program()), line.has("--detach")

@@ -1,4 +1,4 @@
-"""What becomes of a cluster, from its launch to its end: written once, for every backend."""
+"""The life of a cluster, from launch to end: written once, for every backend."""
 
 from __future__ import annotations
 
@@ -47,15 +47,7 @@ class Lifecycle:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Act for the checkout *root* on *backend*.
-
-        Args:
-            backend: Where the nodes run.
-            root: The checkout, which keeps logs and outputs.
-            say: Shows a line of progress.
-            clock: Monotonic seconds.
-            sleep: Waits seconds; only tests give another.
-        """
+        """Act for the checkout *root*, which keeps logs and outputs, on *backend*."""
         self._backend = backend
         self._root = root
         self._say = say
@@ -65,11 +57,9 @@ class Lifecycle:
     # --- Launch --------------------------------------------------------------------------------------------
 
     def launch(self, plan: Plan) -> Cluster:
-        """Start the cluster of a placed *plan*; on any failure nothing of it is left, or what is left is named.
+        """Start the cluster of a placed *plan*; after a failure nothing is left.
 
-        Raises:
-            UsageError: a cluster of that name runs.
-            ClusterError: what the backend says.
+        What is left all the same is named. Raise UsageError where a cluster of that name runs.
         """
         with self._one_at_a_time():
             self.check_name(plan.name)
@@ -107,7 +97,7 @@ class Lifecycle:
         shutil.rmtree(cluster.directory, ignore_errors=True)
 
     def _remove_in_time(self, cluster: Cluster) -> None:
-        """Remove *cluster*; where the backend does not answer, which may be why the launch failed, try for a while."""
+        """Remove *cluster*; where the backend does not answer, try for a while."""
         deadline = self._clock() + _REMOVE_FOR_S
         told, delays = "", poll_delays(5.0, first_s=0.5)
         while True:
@@ -127,10 +117,9 @@ class Lifecycle:
     # --- Find ----------------------------------------------------------------------------------------------
 
     def choose(self, name: str) -> Cluster:
-        """Return the cluster called *name*: the running one, else the latest. No *name*: the only one that runs.
+        """Return the cluster called *name*, or the only one that runs.
 
-        Raises:
-            UsageError: none or several fit; names those that there are.
+        Of several that had the name it is the one that runs, else the latest.
         """
         clusters = self._backend.find()
         running = self._running(clusters)
@@ -148,11 +137,7 @@ class Lifecycle:
         return fitting[-1]
 
     def choose_orphan(self, cluster_id: str) -> Cluster:
-        """Return the cluster that a launcher was launching when it was killed; elsewhere a list may have it only later.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """Return the cluster of a killed launcher; a list may have it late."""
         deadline = self._clock() + (0 if self._backend.is_this_machine else _LISTED_S)
         delays = poll_delays(5.0, first_s=0.5)
         while True:
@@ -164,7 +149,7 @@ class Lifecycle:
             self._sleep(next(delays))
 
     def choose_all(self, *, ended: bool, older_than_s: float) -> list[Cluster]:
-        """Return the clusters that run, or those that have *ended*; of these, those launched so long ago at least.
+        """Return the clusters that run, or have *ended*, launched so long ago at least.
 
         One that has ended, and still takes machines, is among both: it costs what one costs that runs.
         """
@@ -195,17 +180,10 @@ class Lifecycle:
     # --- Scale ---------------------------------------------------------------------------------------------
 
     def scale(self, cluster: Cluster, text: str) -> int:
-        """Add workers to *cluster*, or end some; return how many there are then.
+        """Add workers to *cluster*, or end some: *text* is ``+1``, ``-1`` or the number.
 
-        A lost worker's rank is given to its replacement, where the backend can do that. The highest ranks are ended.
-
-        Args:
-            cluster: What was launched.
-            text: ``+1``, ``-1`` or the number of workers.
-
-        Raises:
-            UsageError: *cluster* has ended, or *text* cannot be.
-            BackendError: there is no room, or nodes did not end.
+        Return how many there are then. A lost worker's rank is given to its replacement, where the backend can do that.
+        The highest ranks are ended.
         """
         with self._one_at_a_time():
             plan, states = _scalable(self._backend, cluster)
@@ -225,14 +203,7 @@ class Lifecycle:
         return wanted
 
     def resize(self, cluster: Cluster, count: int, ended: Sequence[str]) -> list[str]:
-        """Add *count* workers to *cluster*, and have those be *ended* that are named; return what has been added.
-
-        Does not wait for anything.
-
-        Raises:
-            UsageError: *cluster* has ended, or stays as it is.
-            BackendError: there is no room.
-        """
+        """Add *count* workers, have *ended* ones end, wait for nothing; return those added."""
         with self._one_at_a_time():
             plan, states = _scalable(self._backend, cluster)
             return self._resize(cluster, plan, states, count, ended)
@@ -240,7 +211,7 @@ class Lifecycle:
     def _resize(
         self, cluster: Cluster, plan: Plan, states: Sequence[NodeState], count: int, ended: Sequence[str]
     ) -> list[str]:
-        """Add *count* workers under free ranks, and have the *ended* ones end; return the names of those added."""
+        """Add *count* workers under free ranks, and have the *ended* ones end."""
         added = _new_workers(plan, states, count)
         if added:
             self._backend.start(plan, added, self._say)
@@ -250,7 +221,7 @@ class Lifecycle:
         return [node.name for node in added]
 
     def _end_if_over(self, cluster: Cluster, plan: Plan, added: set[str]) -> None:
-        """End nodes that were *added* while the cluster ended: who has ended it did not know of them."""
+        """End nodes that were *added* while the cluster ended."""
         others = [state for state in self.states(cluster) if state.node not in added]
         if any_running(others):
             return
@@ -262,14 +233,9 @@ class Lifecycle:
     # --- End -----------------------------------------------------------------------------------------------
 
     def stop(self, cluster: Cluster, *, delete: bool = False, reason: str = "stopped by stop.sh") -> None:
-        """End *cluster* and return when nothing of it runs; one that has ended is as good as stopped.
+        """End *cluster* and return when nothing of it runs; with *delete* remove its files.
 
         First by the ``stop`` file, so that its nodes end in order; then by the backend: TERM, in the end KILL.
-
-        Args:
-            cluster: What was launched.
-            delete: Remove its logs and outputs as well.
-            reason: Why, as its nodes and `status` tell it.
         """
         self._stop_running(cluster, reason)
         if delete:
@@ -279,7 +245,7 @@ class Lifecycle:
             self._backend.finish(cluster, self._say)
 
     def _stop_running(self, cluster: Cluster, reason: str) -> None:
-        """End what runs of *cluster*; where its plan is lost nobody can ask its nodes, as nobody knows their key."""
+        """End what runs of *cluster*; by force where its plan is lost."""
         running = [state for state in self.states(cluster) if state.is_running]
         left = {state.node for state in running}
         if not left:
@@ -318,7 +284,7 @@ class Lifecycle:
         return limits.grace_period_s + self._backend.end_margin_s
 
     def _wait_for_end(self, cluster: Cluster, patience_s: float, nodes: Collection[str] | None = None) -> set[str]:
-        """Wait until *nodes*, or all, of *cluster* have ended; return those that have not in time."""
+        """Wait until *nodes*, or all, have ended; return those that have not."""
         deadline, delays = self._clock() + patience_s, poll_delays(self._backend.poll_s, first_s=0.05)
         while True:
             running = {state.node for state in self.states(cluster) if state.is_running}
@@ -343,7 +309,7 @@ def _make_directory(cluster: Cluster, kept: Mapping[str, str]) -> None:
 
 
 def _scalable(backend: Backend, cluster: Cluster) -> tuple[Plan, list[NodeState]]:
-    """Return plan and nodes of *cluster*, which runs and can have more or fewer workers."""
+    """Return plan and nodes of *cluster*, which runs and can be scaled."""
     if why := backend.why_fixed(cluster):
         raise UsageError(f"{cluster.name} {why}")
     plan = backend.load(cluster)
@@ -360,7 +326,7 @@ def started(backend: Backend, cluster: Cluster, plan: Plan) -> str:
 
 
 def _new_workers(plan: Plan, states: Sequence[NodeState], count: int) -> list[Node]:
-    """Return *count* workers of free ranks: a lost worker's, where the backend can give that again, come first."""
+    """Return *count* workers of free ranks, those of lost workers first."""
     names = list(dict.fromkeys([*plan.node_names, *(state.node for state in states)]))
     taken = [state.node for state in states if state.is_running or state.is_final]
     return [Node("WORKER", rank) for rank in free_ranks(names, taken, count)]
@@ -369,7 +335,7 @@ def _new_workers(plan: Plan, states: Sequence[NodeState], count: int) -> list[No
 def request_stop(
     backend: Backend, cluster: Cluster, plan: Plan, reason: str, exit_code: int = ExitCode.STOPPED
 ) -> None:
-    """Ask the nodes of *cluster* to stop, by the ``stop`` file. If it is not written, have the backend end them."""
+    """Ask nodes to stop by the ``stop`` file, else by the backend."""
 
     def ask() -> None:
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)

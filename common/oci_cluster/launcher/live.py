@@ -1,4 +1,4 @@
-"""``check.sh --live``: two nodes prove from inside that ports and work dir are reachable, and are removed."""
+"""``check.sh --live``: two nodes prove that ports and work dir are reachable."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SIZES = ("SHAPE", "MAIN_SHAPE", "WORKER_SHAPE", "OCPUS", "MEMORY_GBS", "CPUS", 
 
 
 class _Heard:
-    """Takes the place of stdout while the cluster is followed: its lines go to stderr, and are kept."""
+    """Takes the place of stdout: lines go to stderr, and are kept."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -59,10 +59,7 @@ class _Heard:
 
 
 def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterator[Finding]:
-    """Launch two nodes as *line* says, have them prove what they reach, and remove them; yield what was proved.
-
-    The bound on what it costs is said first.
-    """
+    """Launch two nodes, which prove what they reach; remove them; yield the proofs."""
     say(f"live: {bound(checked, backend)}")
     name = f"check-{secrets.token_hex(3)}"
     heard, code, error = _Heard(), 1, ""
@@ -106,7 +103,7 @@ def bound(checked: Checked, backend: str) -> str:
 
 @contextlib.contextmanager
 def _code(checked: Checked, name: str) -> Iterator[Path]:
-    """Give the folder of the proof's code, with the framework's own part of it, which any user of an image can read."""
+    """Give the folder of the proof's code, readable for any image's user."""
     # Not in /tmp: there are container engines that see another one.
     folder = clusters_dir(checked.root) / f".{name}"
     folder.mkdir(parents=True, mode=0o755)
@@ -123,7 +120,7 @@ def _code(checked: Checked, name: str) -> Iterator[Path]:
 
 
 def _line_of(line: CommandLine, checked: Checked, name: str, code_dir: Path) -> CommandLine:
-    """Return the command line of a launch whose entry point is the proof: with the user's backend and settings."""
+    """Return the command line of a launch whose entry point is the proof."""
     ports = _ports(checked)
     last = re.findall(r"\d+", list(ports.values())[-1])[-1] if ports else str(_ANY_MEETING)
     own = [
@@ -140,7 +137,7 @@ def _line_of(line: CommandLine, checked: Checked, name: str, code_dir: Path) -> 
 
 
 def _ports(checked: Checked) -> dict[str, str]:
-    """Return the ports on which nodes reach each other, by setting; none where that is all ports."""
+    """Return the ports on which nodes reach each other; none: all ports."""
     folder = checked.root / checked.framework
     environment = checked.plan.environment if checked.plan else {}
     read = SettingsReader(environment, framework_defaults(folder))

@@ -48,7 +48,7 @@ _COLOURS = (
 
 
 class Output(Protocol):
-    """What logs are written to."""
+    """Something that logs are written to."""
 
     def write(self, text: str, /) -> object:
         """Write *text*."""
@@ -77,7 +77,7 @@ class MergedLogs:
             self.add(node)
 
     def add(self, node: str) -> None:
-        """Merge the log of *node* too, from its beginning; one that is merged already stays as it is."""
+        """Merge the log of *node* too, from its beginning, unless it is merged already."""
         if node in self._files:
             return
         self._width = max(self._width, len(node))
@@ -90,13 +90,10 @@ class MergedLogs:
         self._decoders[node] = codecs.getincrementaldecoder("utf-8")("replace")
 
     def copy_old(self, tail: Mapping[str, int] | None = None) -> None:
-        """Write the whole lines that are there, in the order in which they were printed, as far as that is known.
+        """Write the whole lines that are there, by time where it is known.
 
-        To be called first, if at all. Lines of different nodes within a tenth of a second, and of nodes whose times
-        are not known, are in the order of the nodes.
-
-        Args:
-            tail: Where to begin, in bytes by node; see :func:`starts_of_tail`.
+        To be called first, if at all; *tail* says where each node's log begins, in bytes. Lines of different nodes
+        within a tenth of a second, and of nodes whose times are not known, are in the order of the nodes.
         """
         self._offsets.update(tail or {})
         for _, node, line in heapq.merge(*(self._timed(node) for node in self._files), key=lambda entry: entry[0]):
@@ -105,7 +102,7 @@ class MergedLogs:
         self._out.flush()
 
     def _timed(self, node: str) -> Iterator[tuple[float, str, bytes]]:
-        """Yield the whole lines of the log of *node* with their times; 0 where none is known."""
+        """Yield the whole lines of a log with their times; 0: not known."""
         path, offset = self._files[node], self._offsets[node]
         times: Iterator[tuple[float, int]] = read_times(times_file(path.parent, node))
         moment, size = next(times, (0.0, sys.maxsize))
@@ -127,13 +124,13 @@ class MergedLogs:
                 yield moment, node, line
 
     def copy_new(self) -> None:
-        """Write the whole lines that the nodes have printed since the last call, by time as far as that is known."""
+        """Write the whole lines since the last call, by time as far as known."""
         for _, node, line in heapq.merge(*(self._new(node) for node in self._files), key=lambda entry: entry[0]):
             self._write(node, line)
         self._out.flush()
 
     def _new(self, node: str) -> Iterator[tuple[float, str, str]]:
-        """Yield the lines that the log of *node* has more than at the last call, with their times."""
+        """Yield the lines that a log has more than at the last call."""
         # Of all logs together a bounded amount is read at once.
         block = max(_BLOCK // 16, min(_BLOCK, _BLOCK * 64 // len(self._files)))
         try:
@@ -151,7 +148,7 @@ class MergedLogs:
             return
 
     def _lines_of(self, node: str, new: bytes) -> Iterator[tuple[float, str, str]]:
-        """Yield the lines that *new*, with which the log of *node* goes on, is the end of."""
+        """Yield the lines that *new*, the next part of a log, ends."""
         *ended, rest = new.split(b"\n")
         for part in ended:
             self._offsets[node] += len(part) + 1
@@ -182,15 +179,9 @@ class MergedLogs:
 
 
 def starts_of_tail(whole: LogCopy, nodes: Sequence[str], lines: int) -> dict[str, int]:
-    """Return where the last so many *lines* of the log of each of *nodes* begin, in bytes.
+    """Return where the last so many *lines* of each node's log begin, in bytes.
 
-    Args:
-        whole: A copy of the logs that is not followed: one that is may have come half-way.
-        nodes: The nodes that are shown.
-        lines: How many; 0 is none of those that are there.
-
-    Raises:
-        ClusterError: the backend did not bring the logs.
+    *whole* is a copy of the logs that is not followed: one that is may have come half-way.
     """
     try:
         whole.fetch()
@@ -233,10 +224,9 @@ def show_logs(
     poll_s: float = _POLL_S,
     tail: Mapping[str, int] | None = None,
 ) -> None:
-    """Show *logs*, and new lines as long as *is_running* returns true. Ctrl-C ends this function, not the cluster.
+    """Show *logs*, and new lines while *is_running*; Ctrl-C ends this, not the cluster.
 
-    *copy* brings them to where *logs* looks, every *poll_s* seconds; *tail* says where each begins. *say* is told what
-    is waited for in the end.
+    *copy* brings them to where *logs* looks, every *poll_s* seconds; *tail* says where each begins.
     """
 
     def pause() -> bool:
@@ -261,7 +251,7 @@ def show_logs(
 
 @dataclass(frozen=True)
 class Shown:
-    """Which lines of a cluster's logs somebody wants to see."""
+    """Lines of a cluster's logs that somebody wants to see."""
 
     node: str = ""
     """Those of one node; empty: of all."""
@@ -282,21 +272,7 @@ def view_logs(
     signals: Interrupts,
     say: Say,
 ) -> None:
-    """Write the logs of *cluster*, as far as they are *shown*, to *out*.
-
-    Args:
-        backend: Where its nodes run.
-        cluster: One that runs, or has ended.
-        states: Returns the backend's word on its nodes.
-        shown: Which lines.
-        out: Where they go.
-        signals: End this function.
-        say: Is told what is waited for.
-
-    Raises:
-        UsageError: it has no such node.
-        ClusterError: the backend does not bring its logs.
-    """
+    """Write the logs of *cluster*, as *shown* says, to *out*; *signals* end this."""
     nodes = [state.node for state in states(cluster)]
     if shown.node and shown.node not in nodes:
         raise UsageError(f"{cluster.name} has no node '{shown.node}'; it has {', '.join(nodes)}")
@@ -316,14 +292,14 @@ def view_logs(
 
 
 class NoLogs(MergedLogs):
-    """The logs of a cluster for one that follows it and shows them to nobody."""
+    """Logs of a followed cluster that are shown to nobody."""
 
     def add(self, node: str) -> None:
         """Merge nothing."""
 
 
 class Fetches:
-    """When a copy of logs is brought up to date: less often where a look costs a request, and nothing comes."""
+    """Brings a copy of logs up to date: less often where nothing comes."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float]) -> None:
         """Begin to fetch the logs of *backend*; *clock* tells monotonic seconds."""
@@ -333,7 +309,7 @@ class Fetches:
         self._delays = self._often()
 
     def fetch(self, copy: LogCopy) -> None:
-        """Bring what the nodes have printed, if it is time; what fails, the next call brings."""
+        """Bring what nodes have printed, if it is time; the next call repeats failures."""
         if self._clock() < self._next_at:
             return
         before = _size_of(copy.directory)

@@ -1,4 +1,4 @@
-"""Which backend and which cluster a command line names, and the Python environment in which the launcher goes on."""
+"""Opens the backend of a command line, in the launcher's environment."""
 
 from __future__ import annotations
 
@@ -41,40 +41,36 @@ def opened(line: CommandLine, is_stopped: IsStopped = lambda: False, *, is_looki
 
 
 def open_named(line: CommandLine, is_stopped: IsStopped = lambda: False, *, is_looking: bool = False) -> Backend:
-    """Return the backend that was asked for, on the command line or in a setting."""
+    """Return the backend of the command line, or of a setting."""
     given = given_settings()
     return open_backend(backend_named(line, given), PROJECT_ROOT, given, is_stopped, is_looking=is_looking)
 
 
 def backend_named(line: CommandLine, given: Mapping[str, str]) -> str:
-    """Return the name of the backend that *line* asks for, else that of the settings *given*, else ``local``.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """Return the backend's name: of *line*, else of the settings *given*, else ``local``."""
     name = line.value("--backend") if line.has("--backend") else given.get("BACKEND") or "local"
     check_backend(name)
     return name
 
 
 def equip(backend: str, *, is_preview: bool = False) -> None:
-    """Go on where the packages are that *backend*, or a preview there, needs: what can be refused, has been."""
+    """Go on in a Python that has what *backend*, or a preview, needs."""
     if python := ensure_backend_tools(PROJECT_ROOT, backend, say_to_stderr(program()), is_preview=is_preview):
         continue_in(python)
 
 
 def given_settings() -> dict[str, str]:
-    """Return the settings of ``config.env`` and of the environment; an empty variable counts as not given."""
+    """Return the settings of ``config.env`` and of the environment, without empty ones."""
     return config.given_settings(PROJECT_ROOT, os.environ)
 
 
 def use_own_environment() -> None:
-    """Go on in the launcher's own environment, made anew where it is gone; return where this is it already."""
+    """Go on in the launcher's own environment, made anew where it is gone."""
     continue_in(ensure_tools(PROJECT_ROOT, say_to_stderr(program())))
 
 
 def continue_in(python: Path) -> None:
-    """Execute this program again in the environment of *python*, unless it is the one that it runs in."""
+    """Execute this program again in the environment of *python*, unless it runs there."""
     if Path(sys.prefix).resolve() == python.parents[1].resolve():
         return
     os.environ["CLUSTER_CWD"] = str(Path.cwd())  # as exec_cluster in common/lib.sh: no modules are looked for there

@@ -1,4 +1,7 @@
-"""What a launch will do, decided and checked before anything is done. Only the standard library is imported here."""
+"""Decides and checks a launch before anything is done.
+
+Only the standard library is imported here.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line, as it was typed."""
+    """A launch as it was asked for, in texts."""
 
     framework: str
     workers: str
@@ -68,19 +71,10 @@ def make_plan(
     say: Say = lambda _: None,
     problems: list[Problem] | None = None,
 ) -> Plan:
-    """Return the cluster that *request* describes.
+    """Return the cluster that *request* describes; raise where an option or setting is wrong.
 
-    Args:
-        request: The command line.
-        environ: The launcher's environment; ``config.env`` in *root* fills in what it lacks.
-        root: The checkout, or the user's project.
-        cwd: Where relative paths start.
-        max_workers: What the backend can take.
-        say: Is told of what may be a mistake.
-        problems: Where given, gets what is wrong with settings, which is not raised then: such a plan is not to be run.
-
-    Raises:
-        UsageError, SettingsError: an option, or a setting, is wrong; names the value, the limit and the next step.
+    *environ* is the launcher's environment; ``config.env`` in *root* fills in what it lacks. Paths start at *cwd*.
+    Where *problems* is given, it gets what is wrong with settings, and nothing is raised: such a plan is not to be run.
     """
     folder, extra, python = _typed(request, root, cwd)
     flags = {**request.settings, **({} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))})}
@@ -121,11 +115,7 @@ def make_plan(
 
 
 def settings_given(request: Request, environ: Mapping[str, str], root: Path) -> dict[str, str]:
-    """Return all settings of *request*: of flags, ``--env``, *environ* and ``config.env``, then the backend's defaults.
-
-    Raises:
-        UsageError, SettingsError: an ``--env`` is no variable, or a file cannot be used.
-    """
+    """Return all settings of *request*, from flags to the backend's defaults."""
     try:
         typed = dict(_pair(text) for text in request.environment)
     except ValueError as error:
@@ -139,7 +129,7 @@ def settings_given(request: Request, environ: Mapping[str, str], root: Path) -> 
 
 
 def _names(read: SettingsReader, usual: str) -> tuple[str, str]:
-    """Return the id of a new launch, and the cluster's name, by which people call it."""
+    """Return the id of a new launch, and the cluster's name."""
     launch_id = secrets.token_hex(4)
     return launch_id, read.value("CLUSTER_NAME", _cluster_name, f"{usual}-{launch_id[:4]}")
 
@@ -150,7 +140,7 @@ def _added(typed: Mapping[str, str]) -> dict[str, str]:
 
 
 def _limits(environment: Mapping[str, str], folder: Path, problems: list[Problem] | None) -> Limits:
-    """Return the limits that *environment* sets; with *problems*, wrong ones go there, and count as not given."""
+    """Return the limits of *environment*; with *problems*, wrong ones go there."""
     try:
         return limits_of(environment, folder)
     except SettingsError as error:
@@ -174,7 +164,7 @@ def _typed(request: Request, root: Path, cwd: Path) -> tuple[Path, dict[str, str
 def _code(
     request: Request, read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool
 ) -> tuple[Path, dict[str, str]]:
-    """Return the code's folder, and the variables that say what of it main runs, or which session instead."""
+    """Return the code's folder, and the variables that say what main runs."""
     if request.session:
         found = find_folder(read, folder, cwd), dict(request.session)
     else:
@@ -193,7 +183,7 @@ def _backend_defaults(backend: str, root: Path) -> dict[str, str]:
 def _sources(
     given: Sequence[Mapping[str, str]], backend: str, root: Path, say: Say
 ) -> tuple[SettingsReader, dict[str, str]]:
-    """Return what reads the settings that are *given*, and the defaults that *backend* declares for its own.
+    """Return a reader of the settings that are *given*, and the backend's own defaults.
 
     On a notebook session of OCI Data Science, compartment and project are the session's own by default. What the
     session has put into the environment, nobody has chosen: ``config.env`` wins over it.
@@ -215,7 +205,7 @@ def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:
 
 
 def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: str, say: Say) -> list[Problem]:
-    """Return what is wrong with settings beyond their form; what may be a mistake is said."""
+    """Return problems of settings beyond their form; say what may be a mistake."""
     _, typed, environ, config = given.sources
     checks = SettingChecks(folder, backend, typed, given)
     for name, meant in checks.nearly_settings(environ).items():
@@ -239,7 +229,7 @@ def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[st
 def _worker_counts(
     request: Request, read: SettingsReader, folder: Path, maximum: int
 ) -> tuple[int, tuple[int, int] | None]:
-    """Return how many workers a cluster begins with, and the bounds within which it adapts; None where it does not."""
+    """Return the first number of workers, and the bounds of ADAPT, if any."""
     text = "" if "ADAPT" in framework_words(folder, "UNUSED_SETTINGS") else read.text("ADAPT")
     bounds = None
     with contextlib.suppress(ValueError):  # what is wrong with its form is noted where it is passed on
@@ -267,7 +257,7 @@ def _servers(read: SettingsReader, folder: Path, workers: int) -> int:
 def _passed_on(
     given: SettingsReader, read: SettingsReader, folder: Path, workers: int, bounds: tuple[int, int] | None
 ) -> dict[str, str]:
-    """Return the settings that every node gets as somebody gave them; *read* has the framework's defaults too."""
+    """Return the settings that every node gets as somebody gave them."""
     # What the framework declares goes to the nodes where somebody has given it; its defaults are there already.
     declared = {key: text for key in framework_defaults(folder) if key != "MIN_WORKERS" and (text := given.text(key))}
     # Translated here: nodes are never given MIN_NODES.
@@ -299,18 +289,14 @@ def _nodes(workers: int, servers: int) -> tuple[Node, ...]:
 
 
 def free_ranks(known: Sequence[str], running: Sequence[str], count: int) -> list[int]:
-    """Return *count* ranks for new workers: those of lost ones first, then the next that no node has had."""
+    """Return *count* ranks for new workers: those of lost ones first."""
     lost = sorted(rank_of(node) for node in known if node.startswith("WORKER") and node not in running)
     next_rank = 1 + max(rank_of(node) for node in known)
     return [*lost, *range(next_rank, next_rank + max(count, 0))][: max(count, 0)]
 
 
 def scaled_workers(text: str, now: int, *, minimum: int, maximum: int) -> int:
-    """Return how many workers *text* asks for, *now* being there: ``+2``, ``-1``, or the number itself.
-
-    Raises:
-        UsageError: it is none of these, or leads out of *minimum* to *maximum*.
-    """
+    """Return the number of workers that *text* asks for: ``+2``, ``-1``, or itself."""
     sign = text[:1] if text[:1] in {"+", "-"} else ""
     try:
         number = parse_count(text.removeprefix(sign))
@@ -345,16 +331,16 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _cluster_name(text: str) -> str:
-    """Return *text*, if it is a valid name also with the launch id added, and short enough for a table."""
+    """Return *text*, if it is a valid name, also with the launch id added."""
     if len(text) > _LONGEST_NAME:
         raise ValueError(f"'{text}' has {len(text)} characters, {_LONGEST_NAME} at most")
     return parse_name(text)
 
 
 def _complain(found: Sequence[Problem], request: Request, problems: list[Problem] | None) -> None:
-    """Raise for what was *found* wrong, or add it to *problems*; an option that gave the value stands for its setting.
+    """Raise for what was *found* wrong, or add it to *problems*.
 
-    What an option gave is wrong with the command line: that is a UsageError.
+    An option that gave the value stands for its setting, and makes it a UsageError.
     """
     flags = {name: FLAGS[name] for name in request.settings if name in FLAGS}
     said = [one.called(flags[one.setting]) if one.setting in flags else one for one in found]

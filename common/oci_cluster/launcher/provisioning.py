@@ -1,4 +1,4 @@
-"""Nodes that wait for a host: what a person is told of them, how long they may, and when nobody needs them more."""
+"""Watches nodes that wait for a host, and cancels them in the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLOCKS_S = 600.0
 
 
 def bounded(plan: Plan) -> Plan:
-    """Return *plan* with the time after which its nodes need not start: nobody will follow and cancel them."""
+    """Return *plan* with a time after which its nodes need not start."""
     bounds = [seconds for seconds in (plan.provision_timeout_s, plan.limits.ttl_s) if seconds]
     if not bounds:
         return plan
@@ -37,7 +37,7 @@ def bounded(plan: Plan) -> Plan:
 
 
 def names_of(nodes: Sequence[str]) -> str:
-    """Return the names of *nodes* for a line; of many the first, and how many more there are."""
+    """Return the names of *nodes* for a line; of many the first."""
     shown = ", ".join(nodes[:_MOST_NAMES])
     more = len(nodes) - _MOST_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
@@ -52,7 +52,7 @@ class Overdue:
 
 
 class Provisioning:
-    """The nodes of one cluster that have not started, as who follows it sees them from look to look."""
+    """Nodes of one cluster that have not started, from look to look."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Provisioning:
         self._canceled_at: dict[tuple[str, str | int], float] = {}
 
     def look(self, nodes: Sequence[NodeState]) -> None:
-        """Take note of *nodes*; say once a minute which of them wait, and at once what needs somebody's attention."""
+        """Take note of *nodes*; say which of them wait, and what needs attention."""
         for node in nodes:
             self._lives.setdefault(node.node, node.id)
             if node.is_waiting:
@@ -107,11 +107,14 @@ class Provisioning:
             self._tell(nodes, waiting)
 
     def note_files(self, listing: Collection[str]) -> None:
-        """Take note of the nodes whose files are in the *listing* of the cluster dir."""
+        """Take note of the nodes whose files are in the *listing*."""
         self._alive |= {name for name in self._lives if {config_file(name), heartbeat_file(name)} & {*listing}}
 
     def waiting(self, nodes: Sequence[NodeState]) -> list[NodeState]:
-        """Return those of *nodes* that have not started; of a node's later lives no file tells that they have."""
+        """Return those of *nodes* that have not started.
+
+        A backend may be late; a node's file tells that it has, but not in which of its later lives.
+        """
         return [
             node
             for node in nodes
@@ -119,7 +122,7 @@ class Provisioning:
         ]
 
     def overdue(self, nodes: Sequence[NodeState]) -> Overdue:
-        """Return which of *nodes* have waited for longer than ``PROVISION_TIMEOUT``; main no longer than the TTL."""
+        """Return which of *nodes* have waited for longer than they may."""
         limit_s, ttl_s = self._plan.provision_timeout_s, self._plan.limits.ttl_s
         queued = [node for node in self.waiting(nodes) if node.state in QUEUE_STATES]
         if late := self._late(queued, self._quota_timeout_s):
@@ -143,7 +146,7 @@ class Provisioning:
         self._cancel(nodes, overdue.nodes, f"{overdue.reason}; the cluster goes on without")
 
     def end(self, nodes: Sequence[NodeState]) -> None:
-        """Cancel those of *nodes*, of a cluster that is over, which have not started: they are asked by no file."""
+        """Cancel nodes of an ended cluster that have not started: they read no file."""
         is_new, now_s = self._over_at is None, self._clock()
         over_at = self._over_at = now_s if self._over_at is None else self._over_at
         if is_new and self.waiting(nodes):
@@ -159,7 +162,7 @@ class Provisioning:
         self._cancel(nodes, names, f"the cluster is over; canceling what has not started: {names_of(names)}")
 
     def never_started(self, nodes: Sequence[NodeState]) -> str:
-        """Return in words which of *nodes*, which have ended, never started; empty where all have."""
+        """Return in words which of *nodes*, which have ended, never started."""
         told = [node.node for node in nodes if node.never_started and node.node in self._waited]
         return names_of([f"{name} ({self._waited[name]})" for name in told])
 
@@ -194,7 +197,7 @@ class Provisioning:
         self._say(f"{len(nodes) - len(waiting)} of {len(nodes)} nodes have started; {'; '.join(parts)}")
 
     def _tell_queue(self, waiting: Sequence[NodeState]) -> None:
-        """Say at once that a cluster waits in a queue, and what for; then as often as of other nodes that wait."""
+        """Say that a cluster waits in a queue, and what for."""
         queued = next((node for node in waiting if node.state in QUEUE_STATES and node.details), None)
         if queued is None or self._over_at is not None:
             self._queue_told_at = None
@@ -205,7 +208,7 @@ class Provisioning:
             self._say(f"{self._cluster.name}: {queued.details}")
 
     def _tell_troubles(self, nodes: Sequence[NodeState]) -> None:
-        """Say what the backend says of nodes that need attention, when it comes and when it goes."""
+        """Say when nodes need attention, and when they do no more."""
         troubles = {node.node: node.details for node in nodes if node.state is State.NEEDS_ATTENTION}
         by_details: dict[str, list[str]] = {}
         for name, details in troubles.items():
@@ -226,5 +229,5 @@ def _is_queued(node: NodeState) -> bool:
 
 
 def _wait_of(node: NodeState) -> tuple[str, str | int]:
-    """Return which wait of *node* this is: for a quota, or that of one of its lives for a host."""
+    """Return a key for the wait of *node*: quota or host."""
     return node.node, _QUEUE if _is_queued(node) else node.id

@@ -44,7 +44,7 @@ _MOST_GPUS = 112
 
 
 def facts_of(backend: Backend, cluster: Cluster, plan: Plan, ready: Mapping[str, Any]) -> dict[str, str]:
-    """Return main's facts out of the fields of ``MAIN_ready.json``, fit for a terminal.
+    """Return main's facts out of ``MAIN_ready.json``, fit for a terminal.
 
     What main says of a connection holds on main; *backend* says how that is done from here.
     """
@@ -56,12 +56,7 @@ def facts_of(backend: Backend, cluster: Cluster, plan: Plan, ready: Mapping[str,
 
 
 def outputs_of(cluster: Cluster, plan: Plan) -> str:
-    """Return where a person finds what the entry points of *cluster* have left; empty where that is nothing.
-
-    Args:
-        cluster: One that has ended, and whose files have been brought.
-        plan: What it was launched with.
-    """
+    """Return the place of what *cluster*, which has ended, has left; empty: nothing."""
     kept = cluster.directory / "outputs"
     try:
         if _has_files(kept):  # brought there, or written there
@@ -76,7 +71,7 @@ def outputs_of(cluster: Cluster, plan: Plan) -> str:
 
 
 def why_silent(plan: Plan) -> str:
-    """Return why a main of *plan* that has ended with 0 has told nothing, and what to do."""
+    """Return why a main that ended with 0 told nothing, and a fix."""
     image = plan.settings.get("IMAGE", "").replace("{framework}", plan.framework)
     told = f"the image {image}" if image else "its image"
     advice = f"build one: make build-{plan.framework}"
@@ -84,7 +79,7 @@ def why_silent(plan: Plan) -> str:
 
 
 def why_killed(states: Sequence[NodeState], stop: Mapping[str, Any] | None, code: int) -> str:
-    """Return which node ended the cluster, with *code*, and why, where the backend knows more than nodes; else ""."""
+    """Return which node ended the cluster, where the backend knows more than nodes."""
     caused = [state for state in states if state.cause]
     if code == ExitCode.LOST:
         mains = [state for state in caused if state.node == "MAIN" and (state.is_lost or not stop)]
@@ -95,7 +90,7 @@ def why_killed(states: Sequence[NodeState], stop: Mapping[str, Any] | None, code
 
 
 def why_unstarted(states: Sequence[NodeState]) -> str:
-    """Return which node could not be started, and why, where the backend says it; else ""."""
+    """Return which node could not be started, and why, where the backend says it."""
     failed = (state for state in states if state.never_started and state.details)
     return next((f"{state.node} could not be started: {state.details}" for state in failed), "")
 
@@ -103,7 +98,7 @@ def why_unstarted(states: Sequence[NodeState]) -> str:
 def _reason(
     backend: Backend, plan: Plan, states: Sequence[NodeState], stop: Mapping[str, Any], code: int | None
 ) -> str | None:
-    """Return why the cluster ended, or is ending; None where nobody says it."""
+    """Return why the cluster ended, or is ending, where anybody says it."""
     if not states:
         return backend.why_gone
     if was_main_silent(states):
@@ -118,14 +113,7 @@ def _has_files(path: Path) -> bool:
 
 
 def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[NodeState]) -> dict[str, Any]:
-    """Return all that is known of *cluster*: what was launched, what the backend says, what its nodes say.
-
-    Args:
-        backend: Where its nodes run.
-        cluster: What was launched.
-        plan: What it was launched with.
-        states: The backend's word on its nodes.
-    """
+    """Return all that is known of *cluster*: plan, backend, nodes."""
     cluster_dir, unreadable = None, ""
     try:
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
@@ -160,7 +148,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
 
 
 def tell(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
-    """Return all that is known of *cluster*, also where nobody can say any more what was launched."""
+    """Return all that is known of *cluster*, also where its plan is lost."""
     try:
         return _asked(backend, cluster, states)(time.monotonic() + LIMIT_S)
     except (LostPlanError, StorageError) as error:
@@ -174,7 +162,7 @@ def tell_and_keep(backend: Backend, cluster: Cluster, states: Sequence[NodeState
 
 
 def overviews(backend: Backend, clusters: Sequence[tuple[Cluster, Sequence[NodeState]]]) -> list[dict[str, Any]]:
-    """Return what a list tells of each of *clusters*: none that is damaged, or does not answer, hides the others."""
+    """Return what a list tells of each cluster; one that hangs hides no other."""
     until = time.monotonic() + LIMIT_S
     answers: list[Callable[[float], dict[str, Any]]] = []
     for cluster, states in clusters:
@@ -198,7 +186,7 @@ def overviews(backend: Backend, clusters: Sequence[tuple[Cluster, Sequence[NodeS
 def _asked(
     backend: Backend, cluster: Cluster, states: Sequence[NodeState], wait_s: float = 0.0
 ) -> Callable[[float], dict[str, Any]]:
-    """Return what waits for the description of *cluster*; its disk has been asked, and waited for *wait_s* already."""
+    """Return what waits for the description of *cluster*, which has been asked for already."""
     plan = backend.load(cluster)
     if not may_hang(cluster, plan):  # a network has time-outs of its own, and many nodes take their time there
         return partial(_known, describe(backend, cluster, plan, states))
@@ -212,14 +200,7 @@ def _known(found: dict[str, Any], _until: float) -> dict[str, Any]:
 
 
 def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], why: str) -> dict[str, Any]:
-    """Return what is known of *cluster* where nobody can say what was launched: the backend's word on its nodes.
-
-    Args:
-        backend: Where its nodes run.
-        cluster: What was launched.
-        states: None where the backend does not know either.
-        why: The reason, for people.
-    """
+    """Return what is known of *cluster* without its plan: the backend's word."""
     code = _code(states, None)
     found: dict[str, Any] = {
         "name": cluster.name,
@@ -238,10 +219,10 @@ def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], 
 
 
 def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
-    """Return what a list tells of *cluster* where each file of its nodes costs a request: `stop` alone is asked for.
+    """Return what a list tells of *cluster* where each file costs a request.
 
-    And that only of a main that was killed, or told to end: what a list says of it must be what launch.sh and status.sh
-    have said.
+    `stop` alone is asked for, and that only of a main that was killed, or told to end: what a list says of it must be
+    what launch.sh and status.sh have said.
     """
     has_to_ask = (was_main_killed(states) or was_main_told(states)) and not any_running(states)
     stop = _stop_of(backend, cluster) if has_to_ask else None
@@ -270,7 +251,7 @@ def _stop_of(backend: Backend, cluster: Cluster) -> Mapping[str, Any] | None:
 
 
 def _redacted(found: dict[str, Any]) -> dict[str, Any]:
-    """Return *found* without passwords: the work dir's URL may have one, and stands in errors and reasons, too."""
+    """Return *found* without passwords, which a work dir's URL may have."""
 
     def shown(value: Any) -> Any:
         if isinstance(value, dict):
@@ -287,7 +268,7 @@ def _code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) -> int | 
 
 
 def _state_word(code: int | None, stop: Mapping[str, Any] | None) -> str:
-    """Return the state of a cluster that ended with *code*, None while it runs: a stop by request is no failure."""
+    """Return the state of a cluster that ended with *code*; None: it runs."""
     if code is None:
         return "IN_PROGRESS"
     if was_stopped(code, stop):
@@ -296,7 +277,7 @@ def _state_word(code: int | None, stop: Mapping[str, Any] | None) -> str:
 
 
 def _state(states: Sequence[NodeState], code: int | None, stop: Mapping[str, Any] | None) -> str:
-    """Return the state of a cluster that ended with *code*; of one that waits in a queue, or is gone, that it does."""
+    """Return the state of a cluster, also one that waits, or is gone."""
     if not states:
         return GONE
     return str(_queue_state(states, code) or _state_word(code, stop))
@@ -321,7 +302,7 @@ def _queued(states: Sequence[NodeState], code: int | None) -> dict[str, str]:
 
 
 def has_left(state: NodeState, code: int | None) -> bool:
-    """Return whether a node was ended alone, as `scale.sh` does, in a cluster of this exit *code*; None: that runs."""
+    """Return whether a node was ended alone, in a cluster of this exit *code*."""
     was_told = state.exit_code == ExitCode.STOPPED and code != ExitCode.STOPPED and not state.cause
     return state.node != "MAIN" and was_told and not state.never_started
 
@@ -335,7 +316,7 @@ def _node(backend: Backend, state: NodeState, code: int | None) -> dict[str, Any
 
 
 def _held(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, str]:
-    """Return what still takes machines of a cluster that has ended, and what ends that."""
+    """Return what still takes machines of a cluster that has ended, and its end."""
     found = next((state.holds for state in states if state.holds), "")
     if not found or any_running(states):
         return {}
@@ -343,7 +324,7 @@ def _held(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> di
 
 
 def waiting_s(state: NodeState) -> int:
-    """Return for how many seconds a node that has not started has been waiting, by this machine's clock."""
+    """Return for how many seconds a node has been waiting, by this machine's clock."""
     return seconds_since(state.accepted)
 
 
@@ -397,7 +378,7 @@ def list_text(clusters: Sequence[Mapping[str, Any]], screen: Screen = WHOLE) -> 
 
 
 def _count(nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many nodes there are, and how many of them have not started, and for how long."""
+    """Return the number of nodes, and how many wait for how long."""
     waits = [node["waiting_s"] for node in nodes if "waiting_s" in node]
     return f"{len(nodes)} ({len(waits)} waiting for {span(max(waits))})" if waits else str(len(nodes))
 
@@ -407,7 +388,7 @@ def _ending(found: Mapping[str, Any]) -> str:
 
 
 def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
-    """Return what a node's heartbeat tells: what the node is at, and which GPUs it sees, where it knows that."""
+    """Return what a node's heartbeat tells: its phase and GPUs."""
     if state.never_started:
         return {"phase": f"never started{state.details and f': {state.details}'}"}
     if state.exit_code is not None:
@@ -428,7 +409,7 @@ def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
 
 
 def _still(said: Mapping[str, Any]) -> str:
-    """Return for how long a node has printed and computed nothing, and where its Python waits; else ""."""
+    """Return for how long a node has computed nothing, and where it waits."""
     if type(said.get("still_s")) is not int:
         return ""
     waits = [printable(line, 200) for line in said["waits"][:2]] if isinstance(said.get("waits"), list) else []
@@ -436,7 +417,7 @@ def _still(said: Mapping[str, Any]) -> str:
 
 
 def _has_come(cluster_dir: ClusterDir | None, node: str) -> bool:
-    """Return whether *node* has begun, where its heartbeat cannot be read: not all places hold one."""
+    """Return whether *node* has begun, where no heartbeat is kept."""
     try:
         return cluster_dir is not None and cluster_dir.is_there(config_file(node))
     except ClusterError:
@@ -444,7 +425,7 @@ def _has_come(cluster_dir: ClusterDir | None, node: str) -> bool:
 
 
 def _read(cluster_dir: ClusterDir | None, name: str) -> Mapping[str, Any]:
-    """Return the file's fields, none where the work dir cannot tell: a report shows what it can."""
+    """Return the file's fields, none where the work dir cannot tell."""
     try:
         return (cluster_dir and cluster_dir.read(name)) or {}
     except ClusterError:
@@ -452,7 +433,7 @@ def _read(cluster_dir: ClusterDir | None, name: str) -> Mapping[str, Any]:
 
 
 def _stop(cluster_dir: ClusterDir | None) -> Mapping[str, Any]:
-    """Return the fields of the ``stop`` file, where it counts for the life that the cluster is in."""
+    """Return the fields of the ``stop`` file, where it counts in this life."""
     try:
         return (cluster_dir and read_stop(cluster_dir)) or {}
     except ClusterError:
@@ -460,7 +441,7 @@ def _stop(cluster_dir: ClusterDir | None) -> Mapping[str, Any]:
 
 
 def _enter_life(cluster_dir: ClusterDir | None) -> int:
-    """Have only files of the current life count, and return its number; 1 where the launch has but one."""
+    """Enter the current life, and return its number."""
     try:
         life = read_life(cluster_dir) if cluster_dir is not None else None
     except ClusterError:

@@ -1,4 +1,4 @@
-"""The verb ``session``: a cluster whose main runs a server for one person, with limits on its time."""
+"""The verb ``session``: a cluster whose main runs a server for one person."""
 
 from __future__ import annotations
 
@@ -45,11 +45,7 @@ _PUBLIC_KEYS = "~/.ssh/id_*.pub"
 
 
 def run_session(line: CommandLine) -> int:
-    """Launch a session, tell how to reach it, and follow it to its end; return its exit code.
-
-    Raises:
-        ClusterError: what is said to the person.
-    """
+    """Launch a session, tell how to reach it, follow it; return its exit code."""
     kind = read_kind(PROJECT_ROOT, line.words[0])
     session = _Session(line, kind)
     session.check()
@@ -63,7 +59,7 @@ def run_session(line: CommandLine) -> int:
 
 @dataclass
 class _Session:
-    """What was asked for, and what has become of it."""
+    """A session as asked for, and its limits."""
 
     line: CommandLine
     kind: Kind
@@ -119,7 +115,7 @@ class _Session:
         return plan
 
     def _settings(self, environment: list[str], workers: str) -> dict[str, str]:
-        """Return the settings that options give, and those that a session has where nobody gives others."""
+        """Return the settings that options give, and a session's own defaults."""
         line = self.line
         settings = {setting: line.value(option) for option, setting in _SETTINGS.items() if line.has(option)}
         if len(line.words) == 2:
@@ -137,7 +133,7 @@ class _Session:
         return {**own, **keys, **self.beside, SETTING: self.kind.name}
 
     def _check_workers(self, plan: Plan) -> None:
-        """Refuse workers where all nodes run the entry point: a session is on main alone."""
+        """Refuse workers where all nodes run the entry point."""
         defaults = framework_defaults(framework_dir(plan.framework, PROJECT_ROOT))
         runs_on_all = defaults.get("ENTRY_ON") == "all" or defaults.get("GANG") == "1"
         if runs_on_all and len(plan.nodes) > 1:
@@ -165,11 +161,7 @@ def _is_ssh(kind: Kind) -> bool:
 
 
 def public_keys(files: list[str]) -> list[str]:
-    """Return the public keys in *files*, or those that the user has in ``~/.ssh``, without their comments.
-
-    Raises:
-        UsageError: there is none, or a file holds none.
-    """
+    """Return the public keys in *files*, or in ``~/.ssh``, without comments."""
     home = Path("~/.ssh").expanduser()
     paths = [Path(file).expanduser() for file in files] or sorted(home.glob("id_*.pub"))
     if not paths:
@@ -215,16 +207,7 @@ class Door:
         opens: bool,
         say: Say,
     ) -> None:
-        """Prepare it.
-
-        Args:
-            open_backend: Returns a backend of the door's own, for a thread of its own; told when waits must end.
-            kind: The session's.
-            cluster: What was launched.
-            plan: What it was launched with.
-            opens: Whether the browser opens the URL.
-            say: Shows a line.
-        """
+        """Prepare it; *open_backend* returns a backend for a thread of its own."""
         self._open_backend = open_backend
         self._kind, self._cluster, self._plan = kind, cluster, plan
         self._opens = opens
@@ -233,7 +216,7 @@ class Door:
         self._thread: threading.Thread | None = None
 
     def ready(self) -> None:
-        """Begin to open it, in a thread: the cluster is ready. In another life once more."""
+        """Begin to open it, in a thread; in another life once more."""
         self.close()
         self._is_over.clear()
         self._thread = threading.Thread(target=self._keep_open, daemon=True)
@@ -276,7 +259,7 @@ class Door:
             connected.close()
 
     def _tell(self, how: str) -> None:
-        """Show *how* the session is reached: once; and where its token is in that, to a person, and never to a log."""
+        """Show *how* the session is reached; its token never to a log."""
         directory = self._cluster.directory
         if "{token}" not in self._kind.url + self._kind.command:
             self._say(f"{self._kind.name} answers: {how}")
@@ -292,13 +275,9 @@ class Door:
 
 
 def variables_beside(line: CommandLine, kind: Kind) -> dict[str, str]:
-    """Return what main of a session of *kind* is given of the cluster that *line* names with ``--in``.
+    """Return what main of a session is given of the cluster that ``--in`` names.
 
     TensorBoard shows what this machine can read: it is then a session of this machine, wherever the cluster is.
-
-    Raises:
-        UsageError: that cluster has not what the session needs, or it is out of reach.
-        ClusterError: what the backend says.
     """
     say = say_to_stderr(program())
     backend = opened(line)
@@ -342,7 +321,7 @@ def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: P
 
 
 def _is_here(plan: Plan) -> bool:
-    """Return whether the nodes are processes of this machine, as those of the session are."""
+    """Return whether the nodes are processes of this machine."""
     return all(node.address.startswith("127.") for node in plan.nodes)
 
 

@@ -1,4 +1,4 @@
-"""What an administrator allows sessions: one file of the checkout, ``scripts/sessions/policy.env``."""
+"""Checks sessions against an administrator's limits, ``scripts/sessions/policy.env``."""
 
 from __future__ import annotations
 
@@ -54,12 +54,7 @@ _UNBOUNDED = ("CPUS", "MEMORY")
 
 
 def check_policy(plan: Plan, root: Path) -> None:
-    """Check that a session of *plan* is within what the policy of the checkout *root* allows.
-
-    Raises:
-        NotPermittedError: it is not; names each value, its limit, and whom to ask.
-        SettingsError: the policy itself cannot be used.
-    """
+    """Raise NotPermittedError where a session of *plan* exceeds the policy of *root*."""
     path = root / "scripts" / "sessions" / FILE
     policy = {name: text for name, text in read_settings_file(path).items() if text} if path.exists() else {}
     if unknown := sorted(set(policy) - {*_LARGEST, "ALLOWED_SHAPES", "ASK"}):

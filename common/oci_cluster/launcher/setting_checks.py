@@ -1,4 +1,4 @@
-"""What is wrong with settings as a person gave them, beyond the form of their values: told before anything starts."""
+"""Checks settings as a person gave them, beyond the form of their values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class SettingChecks:
             yield Problem(name, f"{where}{name} is not a setting", advice)
 
     def nearly_settings(self, names: Collection[str]) -> dict[str, str]:
-        """Return those of *names* that are nearly a setting of this launch; not where that is among *names* too."""
+        """Return *names* that are nearly settings, which are not given themselves."""
         rows = [row for row in SETTINGS.values() if self._is_used(row)]
         usable = {name for row in rows for name in (row.name, *row.aliases)} | {*framework_defaults(self.folder)}
         found = {}
@@ -151,7 +151,7 @@ class SettingChecks:
 
 
 def taken_ports(read: SettingsReader, *declared: Iterable[str]) -> list[Problem]:
-    """Return the problem where ``EXPOSE`` names ports that are those of settings *declared* by framework or backend."""
+    """Return the problem of ``EXPOSE`` naming ports of *declared* settings."""
     wanted = SettingsReader(*read.sources).setting("EXPOSE") or ()  # what is wrong with it is told by who hands it on
     taken: dict[int, str] = {}
     for name in (name for names in declared for name in names if name.endswith(("_PORT", "_PORTS"))):

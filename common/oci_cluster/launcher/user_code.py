@@ -24,11 +24,7 @@ _LONGEST_SHEBANG = 256
 
 
 def find_interpreter(text: str, cwd: Path) -> Path:
-    """Return the interpreter that ``--python`` names: itself, or the folder of its environment.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return the interpreter that ``--python`` names, or its environment's folder; else raise ValueError."""
     path = cwd / Path(text).expanduser()
     if "/" not in text and not path.exists():
         path = Path(shutil.which(text) or path)  # python3.11, as a shell finds it
@@ -53,9 +49,9 @@ def find_interpreter(text: str, cwd: Path) -> Path:
 def find_code(
     read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool, is_elsewhere: bool = False
 ) -> tuple[Path, dict[str, str]]:
-    """Return the code directory, and the setting that says what of it is run: ``ENTRY_POINT`` or ``ENTRY_MODULE``.
+    """Return the code directory, and what of it is run: ``ENTRY_POINT`` or ``ENTRY_MODULE``.
 
-    What is wrong with them is added to *read*'s problems. Code that is elsewhere (``CODE_URI``) need not be here.
+    Problems are noted in *read*. Code that is elsewhere (``CODE_URI``) need not be here.
     """
     code, (module, entry) = read.text("CODE_DIR"), _asked_for(read)
     if code and not (cwd / code).is_dir():
@@ -87,10 +83,9 @@ def find_code(
 
 
 def find_folder(read: SettingsReader, folder: Path, cwd: Path) -> Path:
-    """Return the folder in which a session works: the one that is named, or the one that the user is in.
+    """Return the folder in which a session works: the named one, else *cwd*.
 
-    In the checkout itself that is the example of the framework in *folder*: the checkout is no code of the user's. What
-    is wrong with it is added to *read*'s problems.
+    In the checkout itself that is the example of the framework in *folder*: the checkout is no code of the user's.
     """
     if code := read.text("CODE_DIR"):
         if not (cwd / code).is_dir():
@@ -101,7 +96,7 @@ def find_folder(read: SettingsReader, folder: Path, cwd: Path) -> Path:
 
 
 def check_outputs(read: SettingsReader, code_dir: Path) -> None:
-    """Check that the folders of outputs hide no files of *code_dir*; what is wrong is added to *read*'s problems."""
+    """Note in *read* where folders of outputs would hide files of *code_dir*."""
     for folder in SettingsReader(*read.sources).setting("OUTPUT_FOLDERS", []):  # bad ones are noted elsewhere
         path = code_dir / folder
         if path.is_dir() and any(not inside.name.startswith(".") for inside in path.iterdir()):
@@ -110,7 +105,7 @@ def check_outputs(read: SettingsReader, code_dir: Path) -> None:
 
 
 def _asked_for(read: SettingsReader) -> tuple[str, str]:
-    """Return the module and the script that are named: one at most, by the first place that names any."""
+    """Return module and script of the first source that names one."""
     for source in read.sources:
         here = SettingsReader(source)
         module, entry = here.text("ENTRY_MODULE"), here.text("ENTRY_POINT")
@@ -123,7 +118,7 @@ def _asked_for(read: SettingsReader) -> tuple[str, str]:
 
 
 def _entry_elsewhere(read: SettingsReader, entry: str) -> str:
-    """Return *entry* as it is called in the folder of the code, which is ``/code`` in an image; nodes look for it."""
+    """Return *entry* as nodes find it in the code's folder, ``/code`` in an image."""
     path = PurePosixPath(entry)
     path = path.relative_to("/code") if path.is_relative_to("/code") else path
     if path.is_absolute() or ".." in path.parts:
@@ -204,13 +199,9 @@ _LIST = re.compile(r"(?:(?:-r|--requirement)[\s=]*)(?P<named>\S.*)|(?P<bare>[^<>
 
 
 def packages_of(texts: Sequence[str], python: str) -> tuple[str, ...]:
-    """Return the requirements in *texts*, the values of ``--with``; *python* is the value of ``--python``.
+    """Return the requirements that the values of ``--with`` name, or lists of them.
 
-    A value may name a list of them: ``requirements.txt``, or as pip has it ``-r requirements.txt``.
-
-    Raises:
-        UsageError: one is none, or they are for an environment that is not ours.
-        SettingsError: a list cannot be used.
+    A list is a file: ``requirements.txt``, or as pip has it ``-r requirements.txt``.
     """
     words = (word.strip() for text in texts for word in _BETWEEN.split(text))
     packages = tuple(dict.fromkeys(package for word in words for package in _listed(word)))
@@ -247,15 +238,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def variables_of(typed: Iterable[tuple[str, str]], environ: Mapping[str, str], cwd: Path) -> list[str]:
-    """Return ``NAME=VALUE`` of each variable; of those that have one name, the last counts.
+    """Return ``NAME=VALUE`` of each variable among the options *typed*; the last counts.
 
-    Args:
-        typed: Options and their values, in order; others than these are passed over.
-        environ: The launcher's environment: ``--env NAME`` takes the value that NAME has there.
-        cwd: Where relative paths start.
-
-    Raises:
-        UsageError: a variable is not set, or a file cannot be used; holds no value, which may be a secret.
+    No error holds a value, which may be a secret. ``--env NAME`` takes the value that NAME has in *environ*.
     """
     pairs: list[str] = []
     for option, text in typed:
@@ -267,7 +252,7 @@ def variables_of(typed: Iterable[tuple[str, str]], environ: Mapping[str, str], c
 
 
 def plain_names(typed: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return the names of the variables that are no secrets, as the person says who has *typed* these options."""
+    """Return the names of variables that are no secrets, as the person says."""
     return frozenset(text.partition("=")[0] for option, text in typed if option == "--env-plain")
 
 
