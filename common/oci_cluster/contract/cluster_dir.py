@@ -38,13 +38,21 @@ class ClusterDir:
     """
 
     def __init__(
-        self, url: str, launch_id: str, launch_key: str, *, patience_s: float | None = None, held: Ask | None = None
+        self,
+        url: str,
+        launch_id: str,
+        launch_key: str,
+        *,
+        patience_s: float | None = None,
+        held: Ask | None = None,
+        files: LocalFiles | None = None,
     ) -> None:
         """Open the cluster dir at *url* for the launch *launch_id*.
 
         All that is published is signed with *launch_key*; without one, with the id. On ``oci://``, a request that fails
         in passing is repeated for *patience_s*, see :class:`Repeats`; without, as :func:`oci_storage.configure` was
-        told. On ``main://``, main itself asks *held*.
+        told. On ``main://``, main itself asks *held*. *files* reads and writes a directory of this machine in another
+        way than at once.
         """
         self._launch_key = launch_key
         self.url = url
@@ -52,6 +60,7 @@ class ClusterDir:
         #: True if the files are in the memory of main: a node that cannot reach them cannot reach main.
         self.is_at_main = is_at_main(url)
         self._fs, self._path = self._open_main(held) if self.is_at_main else _open(url, patience_s)
+        self._fs = files or self._fs
         self._is_connection_lost = False
         self._signer = Signer(self.key_for("exchange"))
         self._life = ""

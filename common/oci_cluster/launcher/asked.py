@@ -13,13 +13,21 @@ import signal
 import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError, StorageError
+from oci_cluster.system.files import LocalFiles
 from oci_cluster.system.process import die_with_parent
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+T = TypeVar("T")
 
 # A list shows all other clusters within five seconds. A disk that answers at all takes a thousandth of that.
 LIMIT_S = 4.0
@@ -28,16 +36,11 @@ LIMIT_S = 4.0
 class Asked:
     """A question that is being asked; its answer is what JSON can tell."""
 
-    def __init__(self, question: Callable[[], Any]) -> None:
-        """Ask *question*, which alone waits for storage."""
-        self._body = b""
-        self._is_told = False
+    def __init__(self, question: Callable[[], Any], url: str) -> None:
+        """Ask *question* about the work dir *url*."""
+        self._url, self._body, self._is_told = url, b"", False
         self._reader, writer = os.pipe()
-        with warnings.catch_warnings():  # of other threads: a lock of theirs that the copy needs is no answer in time
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._child = os.fork()
-        if self._child == 0:
-            _tell(question, writer)
+        self._child = _fork(partial(_tell, question, writer), writer)
         os.close(writer)
 
     def wait(self, seconds: float) -> None:
@@ -58,9 +61,8 @@ class Asked:
         # One that waits for a disk ends when that answers; whoever has this process's children then sees to it.
         os.waitpid(self._child, 0 if self._is_told else os.WNOHANG)
         if not self._is_told:
-            raise StorageError(
-                "its work dir does not answer: look at the disk or the service behind it, then ask again"
-            )
+            why = f"its work dir {self._url} does not answer"
+            raise StorageError(f"{why}: look at the disk or the service behind it, then ask again")
         told = json.loads(self._body or b'{"bug": "it was killed"}')
         if "bug" in told:
             raise RuntimeError(told["bug"])
@@ -69,13 +71,89 @@ class Asked:
         return told["found"]
 
 
+class AskedFiles(LocalFiles):
+    """Files of a work dir whose disk may hang: a process of its own reads and writes them.
+
+    A call waits for :data:`LIMIT_S` at most, and raises TimeoutError then; so do later calls, at once, until the disk
+    has answered the first.
+    """
+
+    def __init__(self) -> None:
+        """Begin without the process."""
+        self._pipe: Connection | None = None
+        self._is_owed = False
+
+    def ask(self, name: str, *words: Any, **options: Any) -> Any:
+        """Return what the call *name* of :class:`LocalFiles` returns, made by the process."""
+        if self._is_owed:
+            self._receive(0.0)  # what nobody waits for any more
+        if self._pipe is None:
+            from multiprocessing import Pipe  # noqa: PLC0415 - where there is such a disk
+
+            self._pipe, other = Pipe()
+            child = _fork(partial(_serve, other), other.fileno())
+            other.close()
+            weakref.finalize(self, _end, child)
+        self._pipe.send((name, words, options))
+        is_found, told = self._receive(LIMIT_S)
+        if not is_found:
+            raise told
+        return told
+
+    def _receive(self, seconds: float) -> tuple[bool, Any]:
+        assert self._pipe is not None  # noqa: S101 - it was asked
+        self._is_owed = not self._pipe.poll(seconds)
+        if self._is_owed:
+            raise TimeoutError("it does not answer: look at the disk or the service behind it")
+        try:
+            is_found, told = self._pipe.recv()
+        except EOFError:
+            self._pipe = None  # it was killed; the next call has another
+            raise TimeoutError("who asked it was killed") from None
+        return is_found, told
+
+
+def _by_process(name: str) -> Callable[..., Any]:
+    return lambda files, *words, **options: files.ask(name, *words, **options)
+
+
+for _name in ("makedirs", "make_folders", "pipe_file", "cat_file", "info", "ls", "put_file", "rm_file", "rm"):
+    setattr(AskedFiles, _name, _by_process(_name))
+
+
+def _serve(pipe: Connection) -> None:
+    """Do what comes from *pipe*, until nobody is there any more."""
+    files = LocalFiles()
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            name, words, options = pipe.recv()
+            try:
+                told = True, getattr(files, name)(*words, **options)
+            except Exception as error:  # noqa: BLE001 - it is raised where it was asked
+                told = False, error
+            pipe.send(told)
+
+
 def may_hang(cluster: Cluster, plan: Plan) -> bool:
     """Return whether the work dir may be on another disk than kept files."""
     return plan.url.startswith("file:") and plan.url != f"file://{cluster.directory}"
 
 
-def _tell(question: Callable[[], Any], writer: int) -> None:
-    """Write the answer to *question*, and end this process."""
+def asked(cluster: Cluster, plan: Plan, question: Callable[[], T]) -> T:
+    """Return the answer to *question* about the work dir; raise StorageError where its disk hangs."""
+    if not may_hang(cluster, plan):
+        return question()
+    found: T = Asked(question, plan.url).answer(time.monotonic() + LIMIT_S)
+    return found
+
+
+def _fork(body: Callable[[], object], kept: int) -> int:
+    """Run *body* in a process that holds no file of this one but *kept*, and ends with this thread; return its id."""
+    with warnings.catch_warnings():  # of other threads: a lock of theirs that the copy needs is no answer in time
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child:
+        return child
     try:
         die_with_parent(signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -85,19 +163,29 @@ def _tell(question: Callable[[], Any], writer: int) -> None:
         for own in (0, 1, 2):
             os.dup2(null, own)
         for other in [int(path.name) for path in Path("/dev/fd").iterdir()]:
-            if other > 2 and other != writer:
+            if other > 2 and other != kept:
                 with contextlib.suppress(OSError):  # that of the listing
                     os.close(other)
-        try:
-            told = {"found": question()}
-        except ClusterError as error:
-            told = {"error": str(error)}
-        except Exception:  # noqa: BLE001 - it is raised where the answer is wanted
-            told = {"bug": traceback.format_exc()}
-        body = json.dumps(told).encode()
-        while body:
-            body = body[os.write(writer, body) :]
+        body()
     finally:
-        with contextlib.suppress(BaseException):
-            os.close(writer)
         os._exit(0)
+
+
+def _end(child: int) -> None:
+    """Kill *child*; one that waits for a disk ends when that answers, and is left to whoever has this process's."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, os.WNOHANG)
+
+
+def _tell(question: Callable[[], Any], writer: int) -> None:
+    """Write the answer to *question*."""
+    try:
+        told = {"found": question()}
+    except ClusterError as error:
+        told = {"error": str(error)}
+    except Exception:  # noqa: BLE001 - it is raised where the answer is wanted
+        told = {"bug": traceback.format_exc()}
+    body = json.dumps(told).encode()
+    while body:
+        body = body[os.write(writer, body) :]

@@ -18,6 +18,7 @@ from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.contract.silence import Silence
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.adapting import Adapting
+from oci_cluster.launcher.asked import AskedFiles, may_hang
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import Fetches, MergedLogs
 from oci_cluster.launcher.provisioning import Provisioning, names_of
@@ -213,7 +214,8 @@ class Follower:
         self._say, self._clock = say, clock
         self._signals, self._on_ready = signals, on_ready
         # What storage does not answer here is asked again in the next round.
-        self._cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
+        self._files = AskedFiles() if may_hang(cluster, plan) else None
+        self._cluster_dir = self._open_dir(patience_s=0.0)
         self._life = FollowedLife(self._cluster_dir, plan.environment)
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._gone = GoneNodes(plan.limits, say=say, clock=clock)
@@ -222,7 +224,8 @@ class Follower:
         self._started_at, self._ready, self._arrived = clock(), False, 0
         self._ended: set[tuple[str, int | str]] = set()
         self._refused: set[str] = set()
-        self._is_stop_wanted = self._has_told_of_stop = self._stopping = self._is_over = self._is_blind = False
+        self._is_stop_wanted = self._has_told_of_stop = self._stopping = self._is_over = False
+        self._is_blind = self._is_stuck = False
         # The cluster's end as this launcher has asked for it, and as a stop file that is there tells it.
         self._asked: dict[str, Any] = {}
         # Why nothing is seen of the cluster's progress, and since when.
@@ -230,6 +233,10 @@ class Follower:
         self._signalled_at = -_SAME_SIGNAL_S
         self._fetches = Fetches(backend, clock)
         self._ending = ""
+
+    def _open_dir(self, patience_s: float | None = None) -> ClusterDir:
+        plan, launch_id = self._plan, self._cluster.launch_id
+        return ClusterDir(plan.url, launch_id, plan.launch_key, patience_s=patience_s, files=self._files)
 
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
         """Follow until every node has ended, with logs; return the cluster's exit code."""
@@ -274,8 +281,7 @@ class Follower:
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:
-        cluster_dir = ClusterDir(self._plan.url, self._cluster.launch_id, self._plan.launch_key)
-        stop = self._read_stop(self._life.enter(cluster_dir))
+        stop = self._read_stop(self._life.enter(self._open_dir()))
         code = cluster_code(nodes, stop)
         why = self._why(code, stop, nodes)
         if code and (never := self._provisioning.never_started(nodes)):
@@ -449,8 +455,11 @@ class Follower:
             if error.exit_code == ExitCode.NOT_PERMITTED and self._unseen is None:
                 self._unseen = error, self._clock()
                 self._say(f"cannot see how far {self._cluster.name} is: {error}")
+            elif isinstance(error.__cause__, TimeoutError) and not self._is_stuck:  # for a person to look at the disk
+                self._is_stuck = True
+                self._say(f"cannot see how far {self._cluster.name} is: {error}; it goes on")
             return
-        self._unseen = None
+        self._unseen, self._is_stuck = None, False
         self._show_refused()
         self._provisioning.note_files(listing)
         self._is_over = self._is_over or (STOP in listing and self._read_stop() is not None)

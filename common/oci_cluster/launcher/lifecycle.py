@@ -16,7 +16,7 @@ from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import STOP, is_worker, rank_of
 from oci_cluster.contract.repeats import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
-from oci_cluster.launcher.asked import LIMIT_S, Asked, may_hang
+from oci_cluster.launcher.asked import asked
 from oci_cluster.launcher.planning import free_ranks, scaled_workers
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, not_writable, write_whole
@@ -343,10 +343,7 @@ def request_stop(
             cluster_dir.publish(STOP, reason=reason, exit_code=int(exit_code), time=now())
 
     try:
-        if may_hang(cluster, plan):
-            Asked(ask).answer(time.monotonic() + LIMIT_S)
-        else:
-            ask()
+        asked(cluster, plan, ask)
     except ClusterError:
         running = [state.node for state in backend.states([cluster])[cluster.launch_id] if state.is_running]
         backend.end(cluster, running)

@@ -27,7 +27,7 @@ from oci_cluster.contract.lives import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.contract.outcome import was_stopped
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StorageError
-from oci_cluster.launcher.asked import LIMIT_S, Asked, may_hang
+from oci_cluster.launcher.asked import LIMIT_S, Asked, asked, may_hang
 from oci_cluster.launcher.lifecycle import stop_command
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.screen import WHOLE, Screen
@@ -61,13 +61,17 @@ def outputs_of(cluster: Cluster, plan: Plan) -> str:
     try:
         if _has_files(kept):  # brought there, or written there
             return str(kept)
-        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
-        if cluster_dir.local_path is None:
-            return f"{plan.url}/outputs" if cluster_dir.is_used("outputs") else ""
-        path = Path(plan.environment.get("OUTPUT_DIR") or cluster_dir.local_path / "outputs")
-        return str(path) if _has_files(path) else ""
+        return asked(cluster, plan, partial(_stored_outputs, cluster, plan))
     except (ClusterError, OSError):  # the work dir is away: what is not known is not told
         return ""
+
+
+def _stored_outputs(cluster: Cluster, plan: Plan) -> str:
+    cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+    if cluster_dir.local_path is None:
+        return f"{plan.url}/outputs" if cluster_dir.is_used("outputs") else ""
+    path = Path(plan.environment.get("OUTPUT_DIR") or cluster_dir.local_path / "outputs")
+    return str(path) if _has_files(path) else ""
 
 
 def why_silent(plan: Plan) -> str:
@@ -190,7 +194,7 @@ def _asked(
     plan = backend.load(cluster)
     if not may_hang(cluster, plan):  # a network has time-outs of its own, and many nodes take their time there
         return partial(_known, describe(backend, cluster, plan, states))
-    ask = Asked(partial(describe, backend, cluster, plan, states))
+    ask = Asked(partial(describe, backend, cluster, plan, states), plan.url)
     ask.wait(wait_s)
     return ask.answer
 
