@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from oci_cluster.backends.base import Backend
-from oci_cluster.contract.cluster import Cluster, NodeState, Plan
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.cluster import NodeState, Plan
 from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import WISH, is_worker, rank_of
 from oci_cluster.contract.values import parse_bounds
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.system.console import Say
+from oci_cluster.launcher.provisioning import Watcher
 
 # How often the wish is read that is on no disk of this machine: as often as nodes look for `stop` (POLL_CEILING).
 _LOOK_S = 4.0
@@ -71,58 +70,45 @@ def change_of(
     return Change(max(0, added), tuple(sorted(ended, key=rank_of)))
 
 
-class Adapting:
+class Adapting(Watcher):
     """The workers of one cluster, as who follows it has them come and go."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        cluster: Cluster,
-        plan: Plan,
-        cluster_dir: ClusterDir,
-        *,
-        say: Say,
-        clock: Callable[[], float],
-    ) -> None:
-        """Do what main of *cluster* wishes; see :class:`~oci_cluster.launcher.follow.Follower` for the arguments."""
-        self._lifecycle = Lifecycle(backend, cluster.directory.parents[1], say, clock=clock)
-        self._cluster = cluster
-        self._cluster_dir = cluster_dir
-        self._say = say
-        self._clock = clock
-        text = plan.environment.get("ADAPT", "")
-        self._bounds = parse_bounds(text, maximum=backend.max_workers) if text else None
-        self._ends = backend.ends_workers
-        self._look_at = clock()
+    def __post_init__(self) -> None:
+        """Begin to count now."""
+        self._lifecycle = Lifecycle(self.backend, self.cluster.directory.parents[1], self.say, clock=self.clock)
+        text = self.plan.environment.get("ADAPT", "")
+        self._bounds = parse_bounds(text, maximum=self.backend.max_workers) if text else None
+        self._ends = self.backend.ends_workers
+        self._look_at = self.clock()
         self._told_at: dict[Life, float] = {}
         self._gone: set[Life] = set()
-        self._pause_s, self._refused_at = 0.0, clock()
+        self._pause_s, self._refused_at = 0.0, self.clock()
         # When workers may be added again; and when any may be ended, where that was refused.
-        self._add_at = self._end_at = clock()
+        self._add_at = self._end_at = self.clock()
 
     def look(self, nodes: Sequence[NodeState]) -> None:
         """Do what main wishes; to be called while the cluster is ready."""
-        if self._bounds is None or self._clock() < self._look_at:
+        if self._bounds is None or self.clock() < self._look_at:
             return
-        self._look_at = self._clock() + (0.0 if self._cluster_dir.local_path is not None else _LOOK_S)
+        self._look_at = self.clock() + (0.0 if self.cluster_dir.local_path is not None else _LOOK_S)
         workers = {(node.node, node.id): node for node in nodes if is_worker(node.node)}
         try:
-            wish, stop = self._cluster_dir.read(WISH), None
+            wish, stop = self.cluster_dir.read(WISH), None
             running = [node for node in workers.values() if node.is_running]
             ended = [life for life, node in workers.items() if not node.is_running and life not in self._gone]
             change = Change()
             if wish is not None and type(wish.get("workers")) is int:
                 change = change_of(wish, running, self._ending(), self._bounds, ends=self._ends)
             if change != Change() or ended:
-                stop = read_stop(self._cluster_dir)
+                stop = read_stop(self.cluster_dir)
         except ClusterError:
             return  # nothing is known; the next look is soon
         if stop is not None:
             return  # who ends now is not to be replaced
         self._note_ended(workers, ended)
-        if self._clock() < self._end_at:
+        if self.clock() < self._end_at:
             return
-        if self._clock() < self._add_at:
+        if self.clock() < self._add_at:
             change = replace(change, added=0)
         if change != Change():
             self._do(change, running)
@@ -134,19 +120,19 @@ class Adapting:
             if life not in self._told_at and node.exit_code not in _IN_ORDER:
                 self._pause(f"{node.node} has ended by itself")
             elif life not in self._told_at:  # by scale.sh; or with the cluster, whose `stop` may be seen later
-                self._add_at = max(self._add_at, self._clock() + _FIRST_PAUSE_S)
+                self._add_at = max(self._add_at, self.clock() + _FIRST_PAUSE_S)
         self._gone |= {*ended}
         self._told_at = {life: told_at for life, told_at in self._told_at.items() if life not in self._gone}
 
     def _ending(self) -> set[Life]:
-        again = self._clock() - _TELL_AGAIN_S
+        again = self.clock() - _TELL_AGAIN_S
         return {life for life, told_at in self._told_at.items() if told_at > again}
 
     def _do(self, change: Change, running: Sequence[NodeState]) -> None:
         ending = self._ending()
         now = sum((node.node, node.id) not in ending for node in running)
         try:
-            added = self._lifecycle.resize(self._cluster, change.added, change.ended)
+            added = self._lifecycle.resize(self.cluster, change.added, change.ended)
         except ClusterError as error:
             self._pause(f"{now} workers cannot become {now + change.added - len(change.ended)}: {error}")
             if change.ended:
@@ -154,13 +140,13 @@ class Adapting:
             return
         for node in running:
             if node.node in change.ended:
-                self._told_at[node.node, node.id] = self._clock()
-        self._say(f"adapting: {now} -> {now + len(added) - len(change.ended)} workers")
+                self._told_at[node.node, node.id] = self.clock()
+        self.say(f"adapting: {now} -> {now + len(added) - len(change.ended)} workers")
 
     def _pause(self, why: str) -> None:
         """Say *why* no worker is added for a while, which is longer each time."""
-        now = self._clock()
+        now = self.clock()
         is_new = now - self._refused_at > 2 * self._pause_s + _FIRST_PAUSE_S
         self._pause_s = _FIRST_PAUSE_S if is_new or not self._pause_s else min(2 * self._pause_s, _LONGEST_PAUSE_S)
         self._refused_at, self._add_at = now, now + self._pause_s
-        self._say(f"adapting: {why}; no worker is added for {self._pause_s:.0f} s")
+        self.say(f"adapting: {why}; no worker is added for {self._pause_s:.0f} s")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oci_cluster.backends.base import Backend, LogCopy
-from oci_cluster.contract.cluster import Cluster, Limits, NodeState, Plan, any_running, cluster_code, was_main_silent
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code, was_main_silent
 from oci_cluster.contract.cluster_dir import ClusterDir
 from oci_cluster.contract.lives import Life, is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, STOP, config_file, heartbeat_file
@@ -21,7 +21,7 @@ from oci_cluster.launcher.adapting import Adapting
 from oci_cluster.launcher.asked import AskedFiles, may_hang
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.logs import Fetches, MergedLogs
-from oci_cluster.launcher.provisioning import Provisioning, names_of
+from oci_cluster.launcher.provisioning import Provisioning, Watcher, names_of
 from oci_cluster.launcher.report import facts_of, has_left, outputs_of, why_killed, why_silent, why_unstarted
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Interrupts, describe
@@ -64,17 +64,14 @@ class FollowedLife:
         return node in self._life.answers
 
 
-class GoneNodes:
+class GoneNodes(Watcher):
     """Nodes that are lost for good: no other node gets their ranks.
 
     Main sees a node that was told to end, and which may live again, as after an eviction.
     """
 
-    def __init__(self, limits: Limits, *, say: Say, clock: Callable[[], float]) -> None:
-        """Watch a cluster of *limits*; *clock* tells monotonic seconds."""
-        self._limits = limits
-        self._say = say
-        self._clock = clock
+    def __post_init__(self) -> None:
+        """Begin without any."""
         self._since: dict[str, float] = {}
 
     def why_hopeless(self, nodes: Sequence[NodeState]) -> str:
@@ -88,46 +85,31 @@ class GoneNodes:
             return ""
         for node in gone:
             if node.node not in self._since:
-                self._since[node.node] = self._clock()
-                self._say(f"{node.node} is lost, and no other node takes its place: {node.details}")
+                self._since[node.node] = self.clock()
+                self.say(f"{node.node} is lost, and no other node takes its place: {node.details}")
         names = {node.node for node in gone}
         left = sum(node.node.startswith("WORKER") and node.node not in names for node in nodes)
         is_needed = any(not name.startswith("WORKER") for name in names)  # parameter servers
-        if left >= self._limits.min_workers and not is_needed:
+        if left >= self.plan.limits.min_workers and not is_needed:
             return ""
-        if self._clock() - min(self._since[name] for name in names) < self._limits.grace_period_s:
+        if self.clock() - min(self._since[name] for name in names) < self.plan.limits.grace_period_s:
             return ""
-        return f"{gone[0].node} lost: {gone[0].details}; MIN_WORKERS is {self._limits.min_workers}"
+        return f"{gone[0].node} lost: {gone[0].details}; MIN_WORKERS is {self.plan.limits.min_workers}"
 
 
 # How a node ends that has waited in vain for main, or has given it up.
 _GAVE_MAIN_UP = {int(ExitCode.TIMED_OUT), int(ExitCode.LOST)}
 
 
-class SilentNodes:
+class SilentNodes(Watcher):
     """Nodes that show no life while their cluster is over."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        cluster: Cluster,
-        plan: Plan,
-        cluster_dir: ClusterDir,
-        *,
-        say: Say,
-        clock: Callable[[], float],
-    ) -> None:
-        """Watch *cluster*; see :class:`~oci_cluster.launcher.follow.Follower` for the arguments."""
-        self._backend = backend
-        self._cluster = cluster
-        self._plan = plan
-        self._cluster_dir = cluster_dir
-        self._say = say
-        self._clock = clock
+    def __post_init__(self) -> None:
+        """Begin to count now."""
         self._watched: dict[str, Silence] = {}
         self._told: dict[str, float] = {}
         # A node that ends its start script shows nothing meanwhile.
-        self._patience_s = plan.limits.grace_period_s + backend.end_margin_s
+        self._patience_s = self.plan.limits.grace_period_s + self.backend.end_margin_s
 
     def end(self, nodes: Sequence[NodeState]) -> None:
         """End *nodes* that have been silent since the cluster was over.
@@ -141,7 +123,7 @@ class SilentNodes:
         for node in running:
             if node in self._told:
                 self._kill(node)
-            elif (silent_s := self._silence_of(node)) > self._plan.limits.heartbeat_timeout_s + self._patience_s:
+            elif (silent_s := self._silence_of(node)) > self.plan.limits.heartbeat_timeout_s + self._patience_s:
                 self._tell(node, silent_s)
 
     def _is_over(self, nodes: Sequence[NodeState], running: Sequence[str]) -> bool:
@@ -151,40 +133,40 @@ class SilentNodes:
         if any(state.exit_code in _GAVE_MAIN_UP for state in nodes):
             return True
         try:
-            return len(running) == 1 < len(nodes) and self._cluster_dir.is_there(STOP)
+            return len(running) == 1 < len(nodes) and self.cluster_dir.is_there(STOP)
         except ClusterError:
             return False
 
     def _silence_of(self, node: str) -> float:
-        watch = self._watched.setdefault(node, Silence(self._clock()))
+        watch = self._watched.setdefault(node, Silence(self.clock()))
         try:
-            heartbeat, answered = self._cluster_dir.read(heartbeat_file(node)), True
+            heartbeat, answered = self.cluster_dir.read(heartbeat_file(node)), True
         except ClusterError:
             heartbeat, answered = None, False
-        return watch.observe(heartbeat, self._clock(), answered=answered)
+        return watch.observe(heartbeat, self.clock(), answered=answered)
 
     def _tell(self, node: str, silent_s: float) -> None:
-        self._say(f"{node} has shown no sign of life for {silent_s:.0f} s; ending it")
+        self.say(f"{node} has shown no sign of life for {silent_s:.0f} s; ending it")
         try:
             if node == "MAIN":
                 reason = f"main lost: no heartbeat for {silent_s:.0f} s"
-                request_stop(self._backend, self._cluster, self._plan, reason, ExitCode.LOST)
-            self._backend.end(self._cluster, [node])
+                request_stop(self.backend, self.cluster, self.plan, reason, ExitCode.LOST)
+            self.backend.end(self.cluster, [node])
         except ClusterError as error:
-            self._say(f"{node} could not be ended: {error}; trying again")
+            self.say(f"{node} could not be ended: {error}; trying again")
             return
-        self._told[node] = self._clock()
+        self._told[node] = self.clock()
 
     def _kill(self, node: str) -> None:
         # The backend has a deadline of its own, after which it kills, and tells how the node ended.
-        if self._clock() - self._told[node] < 2 * self._patience_s + self._backend.end_timeout_s:
+        if self.clock() - self._told[node] < 2 * self._patience_s + self.backend.end_timeout_s:
             return
-        self._say(f"{node} has not ended; killing it")
+        self.say(f"{node} has not ended; killing it")
         try:
-            self._backend.end(self._cluster, [node], at_once=True)
+            self.backend.end(self.cluster, [node], at_once=True)
         except ClusterError as error:
-            self._say(f"{node} could not be killed: {error}; trying again")
-        self._told[node] = self._clock()
+            self.say(f"{node} could not be killed: {error}; trying again")
+        self._told[node] = self.clock()
 
 
 # How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
@@ -218,7 +200,7 @@ class Follower:
         self._cluster_dir = self._open_dir(patience_s=0.0)
         self._life = FollowedLife(self._cluster_dir, plan.environment)
         self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
-        self._gone = GoneNodes(plan.limits, say=say, clock=clock)
+        self._gone = GoneNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._adapting = Adapting(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at, self._ready, self._arrived = clock(), False, 0

@@ -26,25 +26,14 @@ from oci_cluster.system.text import harmless
 _NOW = float("inf")
 # How much is read at once: a log may be larger than this machine's memory.
 _BLOCK = 1 << 16
-
 # Between two looks at logs and records of this machine: short enough to feel live, long enough to cost nothing.
 _POLL_S = 0.1
-
-
 # How often lines are looked for that have not come for a while, where a look costs a request: nodes send them as often.
 _IDLE_S = 5.0
-
 # A line without an end is shown after so many characters, so that none is held that fills the memory.
 _MAX_CHARACTERS = 1 << 16
-
-
-_COLOURS = (
-    36,
-    32,
-    33,
-    35,
-    34,
-)  # cyan, green, yellow, magenta, blue; the same node has the same one in every run
+# Cyan, green, yellow, magenta, blue; the same node has the same one in every run.
+_COLOURS = (36, 32, 33, 35, 34)
 
 
 class Output(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import QUEUE_STATES, Cluster, NodeState, Plan, State
@@ -43,6 +43,21 @@ def names_of(nodes: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+@dataclass(eq=False)
+class Watcher:
+    """Watches one aspect of a cluster that is followed, from look to look."""
+
+    backend: Backend
+    cluster: Cluster
+    plan: Plan
+    cluster_dir: ClusterDir
+    say: Say = field(kw_only=True)
+    clock: Callable[[], float] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Begin; each kind has a state of its own."""
+
+
 @dataclass(frozen=True)
 class Overdue:
     """Nodes that have waited for too long, and the limit in words."""
@@ -51,27 +66,12 @@ class Overdue:
     reason: str = ""
 
 
-class Provisioning:
+class Provisioning(Watcher):
     """Nodes of one cluster that have not started, from look to look."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        cluster: Cluster,
-        plan: Plan,
-        cluster_dir: ClusterDir,
-        *,
-        say: Say,
-        clock: Callable[[], float],
-    ) -> None:
-        """Count from now on; see :class:`~oci_cluster.launcher.follow.Follower` for the arguments."""
-        self._backend = backend
-        self._cluster = cluster
-        self._plan = plan
-        self._cluster_dir = cluster_dir
-        self._say = say
-        self._clock = clock
-        self._began = self._told_at = clock()
+    def __post_init__(self) -> None:
+        """Begin to count now."""
+        self._began = self._told_at = self.clock()
         # Since when each life of a node has been seen to wait, and how long it did when it was seen to no more.
         self._since: dict[tuple[str, str | int], float] = {}
         self._waited: dict[str, str] = {}
@@ -81,7 +81,7 @@ class Provisioning:
         self._alive: set[str] = set()
         self._over_at: float | None = None
         self._queue_told_at: float | None = None
-        self._quota_timeout_s = float(plan.placed.get("wait_for_quota_s") or 0)
+        self._quota_timeout_s = float(self.plan.placed.get("wait_for_quota_s") or 0)
         self._told: set[str] = set()
         self._canceled_at: dict[tuple[str, str | int], float] = {}
 
@@ -91,10 +91,10 @@ class Provisioning:
             self._lives.setdefault(node.node, node.id)
             if node.is_waiting:
                 # One that has its machine's name, or whose quota has come, waits on; in a queue it is another wait.
-                before = self._since.get((node.node, ""), self._clock())
-                since = self._since.setdefault(_wait_of(node), self._clock() if _is_queued(node) else before)
+                before = self._since.get((node.node, ""), self.clock())
+                since = self._since.setdefault(_wait_of(node), self.clock() if _is_queued(node) else before)
                 why = f": {node.details}" if node.details and node.state not in QUEUE_STATES else ""
-                self._waited[node.node] = f"{node.state} for {span(self._clock() - since)}{why}"
+                self._waited[node.node] = f"{node.state} for {span(self.clock() - since)}{why}"
             elif node.is_running:
                 self._waited.pop(node.node, None)
                 for wait in ("", _QUEUE):  # it may wait again for a place, and that is another wait
@@ -102,8 +102,8 @@ class Provisioning:
         self._tell_troubles(nodes)
         waiting = self.waiting(nodes)
         self._tell_queue(waiting)
-        if waiting and self._over_at is None and self._clock() - self._told_at >= _TELL_S:
-            self._told_at = self._clock()
+        if waiting and self._over_at is None and self.clock() - self._told_at >= _TELL_S:
+            self._told_at = self.clock()
             self._tell(nodes, waiting)
 
     def note_files(self, listing: Collection[str]) -> None:
@@ -123,14 +123,14 @@ class Provisioning:
 
     def overdue(self, nodes: Sequence[NodeState]) -> Overdue:
         """Return which of *nodes* have waited for longer than they may."""
-        limit_s, ttl_s = self._plan.provision_timeout_s, self._plan.limits.ttl_s
+        limit_s, ttl_s = self.plan.provision_timeout_s, self.plan.limits.ttl_s
         queued = [node for node in self.waiting(nodes) if node.state in QUEUE_STATES]
         if late := self._late(queued, self._quota_timeout_s):
-            why = f"{self._cluster.name} had no place in its queue within {self._quota_timeout_s:g} s (WAIT_FOR_QUOTA)"
+            why = f"{self.cluster.name} had no place in its queue within {self._quota_timeout_s:g} s (WAIT_FOR_QUOTA)"
             return Overdue(late, f"{why}: {queued[0].details}")
         if queued:
             return Overdue()
-        waits = {node.node: self._clock() - self._since[_wait_of(node)] for node in self.waiting(nodes)}
+        waits = {node.node: self.clock() - self._since[_wait_of(node)] for node in self.waiting(nodes)}
         if late := self._late(self.waiting(nodes), limit_s):
             return Overdue(late, f"{names_of(late)} did not start within {limit_s:g} s (PROVISION_TIMEOUT)")
         if 0 < ttl_s <= waits.get("MAIN", 0):
@@ -138,7 +138,7 @@ class Provisioning:
         return Overdue()
 
     def _late(self, nodes: Sequence[NodeState], limit_s: float) -> tuple[str, ...]:
-        waits = {node.node: self._clock() - self._since[_wait_of(node)] for node in nodes}
+        waits = {node.node: self.clock() - self._since[_wait_of(node)] for node in nodes}
         return tuple(name for name, waited_s in waits.items() if 0 < limit_s <= waited_s)
 
     def give_up(self, nodes: Sequence[NodeState], overdue: Overdue) -> None:
@@ -147,14 +147,14 @@ class Provisioning:
 
     def end(self, nodes: Sequence[NodeState]) -> None:
         """Cancel nodes of an ended cluster that have not started: they read no file."""
-        is_new, now_s = self._over_at is None, self._clock()
+        is_new, now_s = self._over_at is None, self.clock()
         over_at = self._over_at = now_s if self._over_at is None else self._over_at
         if is_new and self.waiting(nodes):
             with contextlib.suppress(ClusterError):  # what the backend says is all that is known, then
-                self.note_files(self._cluster_dir.listing())
+                self.note_files(self.cluster_dir.listing())
         waiting = self.waiting(nodes)
         # What shares its life with a node that ends in order is canceled with it, after the time that this may take.
-        patience_s = self._plan.limits.grace_period_s + self._backend.end_margin_s
+        patience_s = self.plan.limits.grace_period_s + self.backend.end_margin_s
         if now_s - over_at < patience_s:
             working = {node.id for node in nodes if node.is_running and not node.is_waiting}
             waiting = [node for node in waiting if node.id not in working]
@@ -168,7 +168,7 @@ class Provisioning:
 
     def _cancel(self, nodes: Sequence[NodeState], names: Collection[str], words: str) -> None:
         # One that is canceled still waits, to the eyes of a backend that tells late.
-        again = self._clock() - _CANCEL_AGAIN_S
+        again = self.clock() - _CANCEL_AGAIN_S
         lives = [(node.node, node.id) for node in nodes if node.node in names]
         lives = [life for life in lives if self._canceled_at.get(life, again) <= again]
         if not lives:
@@ -176,13 +176,13 @@ class Provisioning:
         wanted = [name for name, _ in lives]
         if words not in self._told:
             self._told.add(words)
-            self._say(words)
+            self.say(words)
         try:
-            self._backend.end(self._cluster, wanted)
+            self.backend.end(self.cluster, wanted)
         except ClusterError as error:
-            self._say(f"{names_of(wanted)} could not be canceled: {error}; trying again")
+            self.say(f"{names_of(wanted)} could not be canceled: {error}; trying again")
         else:
-            self._canceled_at.update(dict.fromkeys(lives, self._clock()))
+            self._canceled_at.update(dict.fromkeys(lives, self.clock()))
 
     def _tell(self, nodes: Sequence[NodeState], waiting: Sequence[NodeState]) -> None:
         groups: dict[tuple[State, str], list[NodeState]] = {}
@@ -190,11 +190,11 @@ class Provisioning:
             groups.setdefault((node.state, node.details), []).append(node)
         parts = []
         for (state, details), members in groups.items():
-            longest_s = max(self._clock() - self._since[_wait_of(node)] for node in members)
+            longest_s = max(self.clock() - self._since[_wait_of(node)] for node in members)
             names = names_of([node.node for node in members])
             why = f" ({details})" if details else ""
             parts.append(f"{len(members)} {state} for {span(longest_s)}{why}: {names}")
-        self._say(f"{len(nodes) - len(waiting)} of {len(nodes)} nodes have started; {'; '.join(parts)}")
+        self.say(f"{len(nodes) - len(waiting)} of {len(nodes)} nodes have started; {'; '.join(parts)}")
 
     def _tell_queue(self, waiting: Sequence[NodeState]) -> None:
         """Say that a cluster waits in a queue, and what for."""
@@ -202,10 +202,10 @@ class Provisioning:
         if queued is None or self._over_at is not None:
             self._queue_told_at = None
             return
-        now_s = self._clock()
+        now_s = self.clock()
         if self._queue_told_at is None or now_s - self._queue_told_at >= _TELL_S:
             self._queue_told_at = self._told_at = now_s
-            self._say(f"{self._cluster.name}: {queued.details}")
+            self.say(f"{self.cluster.name}: {queued.details}")
 
     def _tell_troubles(self, nodes: Sequence[NodeState]) -> None:
         """Say when nodes need attention, and when they do no more."""
@@ -216,11 +216,11 @@ class Provisioning:
                 by_details.setdefault(details, []).append(name)
         for details, names in by_details.items():
             are = "is" if len(names) == 1 else "are"
-            self._say(f"{names_of(names)} {are} NEEDS_ATTENTION: {details or 'the service does not say why'}")
+            self.say(f"{names_of(names)} {are} NEEDS_ATTENTION: {details or 'the service does not say why'}")
         now_states: Mapping[str, State] = {node.node: node.state for node in nodes if node.is_running}
         gone = [name for name in self._troubles if name not in troubles and name in now_states]
         if gone and self._over_at is None:
-            self._say(f"{names_of(gone)} needed attention; now {now_states[gone[0]]}")
+            self.say(f"{names_of(gone)} needed attention; now {now_states[gone[0]]}")
         self._troubles = troubles
 
 

@@ -128,11 +128,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
     stop = _stop(cluster_dir)
     code = _code(states, stop or None)
     found = {
-        "name": cluster.name,
-        "framework": cluster.framework,
-        "backend": cluster.backend,
-        "state": _state(states, code, stop),
-        "exit_code": code,
+        **_head(cluster, _state(states, code, stop), code),
         "reason": _reason(backend, plan, states, stop, code),
         **_queued(states, code),
         **_held(backend, cluster, states),
@@ -207,11 +203,7 @@ def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], 
     """Return what is known of *cluster* without its plan: the backend's word."""
     code = _code(states, None)
     found: dict[str, Any] = {
-        "name": cluster.name,
-        "framework": cluster.framework,
-        "backend": cluster.backend,
-        "state": _state_word(code, None) if states else "UNKNOWN",
-        "exit_code": code if states else None,
+        **_head(cluster, _state_word(code, None) if states else "UNKNOWN", code),
         "reason": None,
         "created": cluster.created,
         "directory": str(cluster.directory),
@@ -232,11 +224,7 @@ def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) ->
     stop = _stop_of(backend, cluster) if has_to_ask else None
     code = _code(states, stop)
     found = {
-        "name": cluster.name,
-        "framework": cluster.framework,
-        "backend": cluster.backend,
-        "state": _state(states, code, stop),
-        "exit_code": code,
+        **_head(cluster, _state(states, code, stop), code),
         **_queued(states, code),
         **_held(backend, cluster, states),
         "created": cluster.created,
@@ -244,6 +232,11 @@ def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) ->
         **({backend.handle_name: cluster.handle} if backend.handle_name else {}),
     }
     return _redacted(found)
+
+
+def _head(cluster: Cluster, state: str, code: int | None) -> dict[str, Any]:
+    about = {"name": cluster.name, "framework": cluster.framework, "backend": cluster.backend}
+    return {**about, "state": state, "exit_code": code}
 
 
 def _stop_of(backend: Backend, cluster: Cluster) -> Mapping[str, Any] | None:
@@ -348,33 +341,19 @@ def status_text(found: Mapping[str, Any], screen: Screen = WHOLE) -> str:
     for name, why in found.get("refused", {}).items():
         lines += screen.lines(f"ignored: {name}: {why}")
     lines += [f"files: {found['directory']}", ""]
-    rows = [
-        [
-            n["node"],
-            n["address"],
-            n["state"],
-            "" if n["state"] == LEFT else _text(n["exit_code"]),
-            printable(n["phase"]),
-        ]
-        for n in found["nodes"]
-    ]
+    rows = []
+    for node in found["nodes"]:
+        code = "" if node["state"] == LEFT else _text(node["exit_code"])
+        rows.append([node["node"], node["address"], node["state"], code, printable(node["phase"])])
     return "\n".join([*lines, screen.table(["NODE", "ADDRESS", "STATE", "EXIT", "PHASE"], rows)])
 
 
 def list_text(clusters: Sequence[Mapping[str, Any]], screen: Screen = WHOLE) -> str:
     """Return what ``list.sh`` shows on *screen*."""
-    rows = [
-        [
-            c["name"],
-            c["framework"] or "?",
-            c["backend"],
-            c["state"],
-            _text(c["exit_code"]),
-            _count(c["nodes"]),
-            _ago(c["created"]),
-        ]
-        for c in clusters
-    ]
+    rows = []
+    for c in clusters:
+        counts = [_text(c["exit_code"]), _count(c["nodes"]), _ago(c["created"])]
+        rows.append([c["name"], c["framework"] or "?", c["backend"], c["state"], *counts])
     shown = screen.table(["NAME", "FRAMEWORK", "BACKEND", "STATE", "EXIT", "NODES", "AGE"], rows)
     notes = [f"{c['name']}: unreadable: {printable(c['unreadable'])}" for c in clusters if "unreadable" in c]
     notes += [f"{c['name']}: {c['held']}" for c in clusters if "held" in c]

@@ -234,7 +234,7 @@ class Door:
         try:
             with (
                 contextlib.closing(self._open_backend(self._is_over.is_set)) as backend,
-                self._connected(backend) as connected,
+                contextlib.closing(Connected(backend, self._cluster, self._plan, self._say)) as connected,
             ):
                 port = Port(int(self._plan.environment["SESSION_PORT"]), name=self._kind.name)
                 deadline = time.monotonic() + self._plan.limits.timeout_s
@@ -249,14 +249,6 @@ class Door:
         except ClusterError as error:
             if not self._is_over.is_set():
                 self._say(f"{self._kind.name} cannot be reached: {error}; connect.sh {self._cluster.name} tries again")
-
-    @contextlib.contextmanager
-    def _connected(self, backend: Backend) -> Iterator[Connected]:
-        connected = Connected(backend, self._cluster, self._plan, self._say)
-        try:
-            yield connected
-        finally:
-            connected.close()
 
     def _tell(self, how: str) -> None:
         """Show *how* the session is reached; its token never to a log."""
@@ -309,14 +301,11 @@ def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: P
         )
     if not lifecycle.is_running(cluster):
         raise UsageError(f"--in {cluster.name}: it has ended; list.sh shows the clusters that run")
-    connected = Connected(backend, cluster, plan, say_to_stderr(program()))
-    try:
+    with contextlib.closing(Connected(backend, cluster, plan, say_to_stderr(program()))) as connected:
         host, port = connected.connections.reach("MAIN", plan.limits.ports["DASHBOARD_PORT"])
         target = cluster.directory / "client"
         target.mkdir(mode=0o700, exist_ok=True)
         variables = connected.client(target)
-    finally:
-        connected.close()
     return {**variables, "IN_DASHBOARD": f"{host}:{port}", "SESSION_ALONE": "1"}
 
 
