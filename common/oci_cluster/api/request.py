@@ -10,12 +10,12 @@ from typing import Any, TypedDict
 
 from oci_cluster.api.auth import Auth
 from oci_cluster.api.place import Place, missing_here
-from oci_cluster.contract.config import framework_defaults, framework_dir, framework_words, read_settings_file
+from oci_cluster.contract.config import framework_defaults, framework_dir, framework_words
 from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.command_line import CommandLine
 from oci_cluster.launcher.launch import request_of
-from oci_cluster.launcher.planning import Request
+from oci_cluster.launcher.planning import Request, backend_defaults
 from oci_cluster.launcher.user_code import ARGUMENTS
 from oci_cluster.system.console import Say
 
@@ -94,8 +94,7 @@ def asked(line: CommandLine, settings: Mapping[str, str], place: Place, say: Say
 
 
 def _check_settings(framework: str, settings: Mapping[str, str], place: Place) -> None:
-    file = place.root / "scripts" / "backends" / f"{place.backend}.env"
-    declared = read_settings_file(file) if file.exists() else {}
+    declared = backend_defaults(place.backend, place.root)
     try:
         known = {*SETTINGS, *declared, *framework_defaults(framework_dir(framework, place.root))}
     except ValueError as error:

@@ -24,12 +24,9 @@ _MOST_ROWS = 50
 _LONGEST = 300
 
 
-def _cell(tag: str, text: object) -> str:
-    return f'<{tag} style="text-align: left">{html.escape(printable(str(text), _LONGEST))}</{tag}>'
-
-
 def _row(tag: str, cells: Sequence[object]) -> str:
-    return "<tr>" + "".join(_cell(tag, cell) for cell in cells) + "</tr>"
+    texts = [html.escape(printable(str(cell), _LONGEST)) for cell in cells]
+    return "<tr>" + "".join(f'<{tag} style="text-align: left">{text}</{tag}>' for text in texts) + "</tr>"
 
 
 def table_html(found: Mapping[str, Any], line: str = "") -> str:

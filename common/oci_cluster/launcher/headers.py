@@ -137,12 +137,8 @@ def _option(line: str) -> Option | None:
     if not told:
         return None
     name, value = told["name"], told["value"]
-    return Option(name, _value(name.removeprefix("--"), value) if value else None, told["text"] or "")
-
-
-def _value(option: str, word: str) -> Operand:
-    """Return what an option takes, by its word, or by its own name."""
-    return Operand(_KINDS.get(option, "") or _kind(word))
+    takes = Operand(_KINDS.get(name.removeprefix("--"), "") or _kind(value)) if value else None
+    return Option(name, takes, told["text"] or "")
 
 
 def _usage(tokens: Sequence[str], options: Mapping[str, Option], *, gives_name: bool) -> Usage:

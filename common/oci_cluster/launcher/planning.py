@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,16 +78,19 @@ def make_plan(
     """
     folder, extra, python = _typed(request, root, cwd)
     flags = {**request.settings, **({} if request.arguments is None else {"ARGS": json.dumps(list(request.arguments))})}
-    given, backend_defaults = _sources([flags, extra, environ, read_config(root)], request.backend, root, say)
-    read = SettingsReader(*given.sources, framework_defaults(folder), backend_defaults)
+    given, defaults = _sources([flags, extra, environ, read_config(root)], request.backend, root, say)
+    read = SettingsReader(*given.sources, framework_defaults(folder), defaults)
     read.problems += _check(given, read, folder, request.backend, say)
     workers, bounds = _worker_counts(request, read, folder, max_workers)
-    launch_id, name = _names(read, request.session.get("SESSION", folder.name))
+    launch_id = secrets.token_hex(4)
+    usual = f"{request.session.get('SESSION', folder.name)}-{launch_id[:4]}"
+    name = read.value("CLUSTER_NAME", _cluster_name, usual)
     servers, ephemeral, arguments = _servers(read, folder, workers), read.setting("EPHEMERAL"), read.setting("ARGS", [])
     code_dir, entry = _code(request, read, folder, cwd, ephemeral=ephemeral)
-    environment = {**_passed_on(given, read, folder, workers, bounds), **_added(extra)}
+    own = {key: text for key, text in extra.items() if key not in {"MIN_WORKERS", "MIN_NODES"}}
+    environment = {**_passed_on(given, read, folder, workers, bounds), **own}
     work_dir, provision_timeout_s = read.setting("WORK_DIR", ""), read.setting("PROVISION_TIMEOUT")
-    backend_settings = _texts(SettingsReader(*given.sources, backend_defaults), backend_defaults)
+    backend_settings = {key: given.text(key, text) for key, text in defaults.items()}
     _complain(read.problems, request, problems)
     environment |= {"PS_COUNT": str(servers), "EPHEMERAL": str(int(ephemeral)), "ARGS": json.dumps(arguments)}
     environment |= {**_decided(folder.name, launch_id, name, workers), **entry}
@@ -128,17 +131,6 @@ def settings_given(request: Request, environ: Mapping[str, str], root: Path) -> 
     return found
 
 
-def _names(read: SettingsReader, usual: str) -> tuple[str, str]:
-    """Return the id of a new launch, and the cluster's name."""
-    launch_id = secrets.token_hex(4)
-    return launch_id, read.value("CLUSTER_NAME", _cluster_name, f"{usual}-{launch_id[:4]}")
-
-
-def _added(typed: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables of *typed* ones that nodes are given as they are."""
-    return {name: text for name, text in typed.items() if name not in {"MIN_WORKERS", "MIN_NODES"}}
-
-
 def _limits(environment: Mapping[str, str], folder: Path, problems: list[Problem] | None) -> Limits:
     """Return the limits of *environment*; with *problems*, wrong ones go there."""
     try:
@@ -174,7 +166,7 @@ def _code(
     return found[0], {**found[1], "CODE_DIR": str(found[0])}
 
 
-def _backend_defaults(backend: str, root: Path) -> dict[str, str]:
+def backend_defaults(backend: str, root: Path) -> dict[str, str]:
     """Return the settings that *backend* declares, with their defaults."""
     file = root / "scripts" / "backends" / f"{backend}.env"
     return read_settings_file(file) if file.exists() else {}
@@ -189,7 +181,7 @@ def _sources(
     session has put into the environment, nobody has chosen: ``config.env`` wins over it.
     """
     flags, typed, environ, config = given
-    defaults = _backend_defaults(backend, root)
+    defaults = backend_defaults(backend, root)
     own = {name: text for name, text in session_defaults(environ).items() if name in defaults}
     read = SettingsReader(flags, typed, {k: text for k, text in environ.items() if own.get(k) != text}, config)
     for name, text in own.items():
@@ -198,10 +190,6 @@ def _sources(
         elif chosen != text and environ.get(name) == text:
             say(f"{name} is {chosen}, and not that of this notebook session")
     return read, {**defaults, **own}
-
-
-def _texts(read: SettingsReader, names: Iterable[str]) -> dict[str, str]:
-    return {name: read.text(name) for name in names}
 
 
 def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: str, say: Say) -> list[Problem]:
@@ -238,9 +226,9 @@ def _worker_counts(
         told = f"ADAPT: {bounds[1]} is more than the {maximum} workers that {request.backend} takes"
         read.complain("ADAPT", told)
     try:
-        workers = _workers(request.workers, request.backend, maximum)
+        workers = parse_count(request.workers, maximum=maximum)
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(f"workers: {error}, which is what the {request.backend} backend takes; try 3") from error
     if bounds and not bounds[0] <= workers <= bounds[1]:
         raise UsageError(f"workers: {workers} is not within ADAPT={text}; begin with {bounds[0]} to {bounds[1]}")
     return workers, bounds
@@ -309,13 +297,6 @@ def scaled_workers(text: str, now: int, *, minimum: int, maximum: int) -> int:
             "MIN_WORKERS sets the minimum"
         )
     return wanted
-
-
-def _workers(text: str, backend: str, maximum: int) -> int:
-    try:
-        return parse_count(text, maximum=maximum)
-    except ValueError as error:
-        raise ValueError(f"workers: {error}, which is what the {backend} backend takes; try 3") from error
 
 
 def _pair(text: str) -> tuple[str, str]:
