@@ -240,8 +240,7 @@ class Cluster:
             self._view(backend, Shown(node, follow=True), out or sys.stdout)
 
     def _view(self, backend: Backend, shown: Shown, out: Output) -> None:
-        lifecycle, cluster = Lifecycle(backend, self._place.root, self._say), self._launched()
-        view_logs(backend, cluster, lifecycle.states, shown, out=out, signals=Bell(), say=self._say)
+        view_logs(backend, self._launched(), shown, out=out, signals=Bell(), say=self._say)
 
     @property
     def outputs(self) -> Path | str:

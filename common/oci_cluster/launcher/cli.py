@@ -93,12 +93,12 @@ def _logs(line: CommandLine) -> int:
     from oci_cluster.system.process import Signals
 
     lines = line.number("--tail")
-    backend, lifecycle, cluster = chosen(line, is_looking=not line.has("-f", "--follow"))
+    backend, _, cluster = chosen(line, is_looking=not line.has("-f", "--follow"))
     shown = Shown(line.value("--node"), lines, line.has("-f", "--follow"), is_terminal(sys.stdout, os.environ))
     try:
         out, say = sys.stdout, say_to_stderr(program())
         signals = Signals(children=False, outlives_terminal=True)
-        view_logs(backend, cluster, lifecycle.states, shown, out=out, signals=signals, say=say)
+        view_logs(backend, cluster, shown, out=out, signals=signals, say=say)
     finally:
         backend.close()
     return 0

@@ -44,12 +44,12 @@ Attend: TypeAlias = "Callable[[Cluster, Plan], AbstractContextManager[Callable[[
 # ruff: noqa: PLC0415
 
 # Options whose value is a setting of the launch: --keep has none, and which backend it is has been seen to.
-SETTINGS = {flag: setting for setting, flag in FLAGS.items() if flag not in {"--keep", "--backend"}}
+_SETTINGS = {flag: setting for setting, flag in FLAGS.items() if flag not in {"--keep", "--backend"}}
 
 
 def request_of(line: CommandLine, backend: str) -> Request:
     """Return the launch that *line* asks for, on *backend*."""
-    settings = {setting: line.value(option) for option, setting in SETTINGS.items() if line.has(option)}
+    settings = {setting: line.value(option) for option, setting in _SETTINGS.items() if line.has(option)}
     if line.has("--keep"):
         settings["EPHEMERAL"] = "0"
     framework, workers = line.words

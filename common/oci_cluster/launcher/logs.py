@@ -254,7 +254,6 @@ class Shown:
 def view_logs(
     backend: Backend,
     cluster: Cluster,
-    states: Callable[[Cluster], Sequence[NodeState]],
     shown: Shown,
     *,
     out: Output,
@@ -262,7 +261,11 @@ def view_logs(
     say: Say,
 ) -> None:
     """Write the logs of *cluster*, as *shown* says, to *out*; *signals* end this."""
-    nodes = [state.node for state in states(cluster)]
+
+    def states() -> Sequence[NodeState]:
+        return backend.states([cluster])[cluster.launch_id]
+
+    nodes = [state.node for state in states()]
     if shown.node and shown.node not in nodes:
         raise UsageError(f"{cluster.name} has no node '{shown.node}'; it has {', '.join(nodes)}")
     nodes = [shown.node] if shown.node else nodes
@@ -274,7 +277,7 @@ def view_logs(
         copy = backend.logs(cluster, Path(scratch), follow=shown.follow)
         merged = MergedLogs(copy.directory, nodes, out, colour=shown.colour)
         try:
-            is_running = (lambda: any_running(states(cluster))) if shown.follow else (lambda: False)
+            is_running = (lambda: any_running(states())) if shown.follow else (lambda: False)
             show_logs(merged, is_running, signals, copy=copy, say=say, poll_s=backend.poll_s, tail=tail)
         finally:
             copy.close()

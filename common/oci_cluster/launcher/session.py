@@ -22,13 +22,12 @@ from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.launcher.command_line import CommandLine
 from oci_cluster.launcher.connecting import Connected, Port, open_in_browser
 from oci_cluster.launcher.kinds import SETTING, Kind, read_kind
-from oci_cluster.launcher.launch import SETTINGS, launch
+from oci_cluster.launcher.launch import launch, request_of
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.opening import open_named, opened
 from oci_cluster.launcher.planning import Request, make_plan
 from oci_cluster.launcher.report import outputs_of
 from oci_cluster.launcher.session_policy import check_policy
-from oci_cluster.launcher.user_code import packages_of, plain_names, variables_of
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import write_whole
 
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 # A day's work, and a long lunch: what nobody uses any more costs no longer.
 _LIMITS = {"TTL": "8h", "IDLE_LIMIT": "1h"}
-# Options that give a setting.
-_SETTINGS = {**SETTINGS, "--idle": "IDLE_LIMIT"}
 # A public key as ssh-keygen writes it: its kind, the key, and a comment that nobody needs.
 _PUBLIC_KEY = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{3,60} [A-Za-z0-9+/]{40,20000}={0,3})(?:[ \t].*)?")
 _PUBLIC_KEYS = "~/.ssh/id_*.pub"
@@ -85,20 +82,10 @@ class _Session:
     def plan(self, line: CommandLine, backend: Backend) -> Plan:
         """Return the plan of the session, which the policy allows."""
         framework, workers = line.value("--framework", "dask"), line.value("--workers", "0")
-        environment = variables_of(line.typed, os.environ, Path.cwd())
-        python = line.value("--python")
-        request = Request(
-            framework,
-            workers,
-            backend.name,
-            self._settings(environment, workers),
-            environment,
-            plain_names(line.typed),
-            [],
-            python,
-            packages_of(line.given.get("--with", []), python),
-            self._given_to_main(environment),
-        )
+        request = request_of(replace(line, words=[framework, workers], rest=[]), backend.name)
+        typed = dict(pair.partition("=")[::2] for pair in request.environment)
+        settings, session = self._settings(request, typed), self._given_to_main(typed)
+        request = replace(request, settings=settings, session=session)
         say, most = say_to_stderr(program()), backend.max_workers
         plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
         self._check_workers(plan)
@@ -114,20 +101,19 @@ class _Session:
         self.limits = f"ends {', or '.join(ends)}" if ends else "does not end by itself"
         return plan
 
-    def _settings(self, environment: list[str], workers: str) -> dict[str, str]:
+    def _settings(self, request: Request, typed: Mapping[str, str]) -> dict[str, str]:
         """Return the settings that options give, and a session's own defaults."""
-        line = self.line
-        settings = {setting: line.value(option) for option, setting in _SETTINGS.items() if line.has(option)}
+        line, settings = self.line, dict(request.settings)
+        if line.has("--idle"):
+            settings["IDLE_LIMIT"] = line.value("--idle")
         if len(line.words) == 2:
             settings["CLUSTER_NAME"] = line.words[1]
-        typed = dict(pair.partition("=")[::2] for pair in environment)
         chosen = SettingsReader(settings, typed, os.environ, read_config(PROJECT_ROOT))
         settings |= {name: text for name, text in _LIMITS.items() if not chosen.text(name)}
         # Main alone is enough; a framework's own minimum is meant for training.
-        return {**settings, "EPHEMERAL": "1", **({"MIN_WORKERS": "0"} if workers.strip("0") == "" else {})}
+        return {**settings, "EPHEMERAL": "1", **({"MIN_WORKERS": "0"} if request.workers.strip("0") == "" else {})}
 
-    def _given_to_main(self, environment: list[str]) -> dict[str, str]:
-        typed = dict(pair.partition("=")[::2] for pair in environment)
+    def _given_to_main(self, typed: Mapping[str, str]) -> dict[str, str]:
         own = {name: typed.get(name, text) for name, text in self.kind.settings.items()}
         keys = {"SSH_AUTHORIZED": ",".join(public_keys(self.line.given.get("--key", [])))} if _is_ssh(self.kind) else {}
         return {**own, **keys, **self.beside, SETTING: self.kind.name}
