@@ -1,4 +1,4 @@
-"""The entry point of check.sh --live: the nodes prove to each other, from inside, that their ports can be reached.
+"""The entry point of check.sh --live: nodes prove that their ports can be reached.
 
 Each node listens on one port of each setting in LIVE_PORTS (NAME=first:last, blanks between; without any on a port that
 the system chooses) and the other connects. Where main alone runs the entry point, the framework takes the functions to
@@ -61,7 +61,7 @@ def open_ports(wanted: str) -> dict[str, int]:
 
 
 def reach(address: str, ports: dict[str, int]) -> dict[str, str]:
-    """Connect to each of *ports* on *address*; return why it failed, by setting; empty where it did not."""
+    """Connect to *ports* on *address*; return why each failed; empty where none did."""
     found = {}
     for name, port in ports.items():
         try:
@@ -73,7 +73,7 @@ def reach(address: str, ports: dict[str, int]) -> dict[str, str]:
 
 
 class Peer:
-    """What a worker does that is asked to by another process."""
+    """A worker's part in the proof, called by another process."""
 
     def open(self, wanted: str) -> tuple[str, str, dict[str, int]]:
         """Return the node's name, its address and the ports on which it listens."""
@@ -127,7 +127,7 @@ def as_main(wanted: str, meeting: int, workers: int) -> bool:
 
 
 def proof(role: str, question: str) -> str:
-    """Return what only a node of this launch answers to *question*, as *role*: neither can be played to the other."""
+    """Return the answer to *question* as *role*: neither can be played to the other."""
     launch_key = os.environ.get("LAUNCH_KEY") or os.environ.get("LAUNCH_ID", "")  # as contract/signing.py derives keys
     key = hmac.digest(launch_key.encode(), b"live", "sha256")
     return hmac.digest(key, f"{role} {question}".encode(), "sha256").hex()

@@ -148,14 +148,16 @@ def asked(cluster: Cluster, plan: Plan, question: Callable[[], T]) -> T:
 
 
 def _fork(body: Callable[[], object], kept: int) -> int:
-    """Run *body* in a process that holds no file of this one but *kept*, and ends with this thread; return its id."""
+    """Run *body* in a process that ends with this thread, and holds only *kept*."""
     with warnings.catch_warnings():  # of other threads: a lock of theirs that the copy needs is no answer in time
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+        parent, child = os.getpid(), os.fork()
     if child:
         return child
     try:
         die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed just now
+            os._exit(0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
@@ -172,7 +174,7 @@ def _fork(body: Callable[[], object], kept: int) -> int:
 
 
 def _end(child: int) -> None:
-    """Kill *child*; one that waits for a disk ends when that answers, and is left to whoever has this process's."""
+    """Kill *child*; one that waits for a disk ends when that answers."""
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, os.WNOHANG)
