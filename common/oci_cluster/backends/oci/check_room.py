@@ -20,7 +20,7 @@ from oci_cluster.contract.values import parse_bounds
 
 SHAPE, LIMIT, CAPACITY = "shape there", "service limit", "capacity"
 # What is wrong with these settings: then which machines are wanted is not known.
-_OF_MACHINES = re.compile(r"([A-Z]+_)?(SHAPE|OCPUS|MEMORY_GBS)\b")
+_OF_MACHINES = re.compile(r"([A-Z]+_)?(SHAPE|OCPUS|MEMORY_GBS)")
 _IN_CONSOLE = "Console > Governance & Administration > Limits, Quotas and Usage > service Data Science"
 # What people may be allowed besides what a launch needs, so that all of this is seen. Source: OCI's documentation of
 # capacity reports.
@@ -54,7 +54,7 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         yield unknown(LIMIT, "which machines are wanted is not known, as settings are wrong; mend these first")
         return
     settings, problems = read_settings(checked.plan, checked.root)
-    if wrong := [text for text in problems if _OF_MACHINES.match(text)]:
+    if wrong := [problem for problem in problems if _OF_MACHINES.fullmatch(problem.setting)]:
         yield unknown(LIMIT, f"which machines are wanted is not known: {'; '.join(wrong)}")
         return
     counts = Counter(node.role for node in checked.plan.nodes)
