@@ -381,7 +381,9 @@ class Follower:
             self._say(f"the cluster could not be asked to stop: {error}; trying again")
 
     def _request_stop(self, reason: str, code: int) -> None:
-        request_stop(self._backend, self._cluster, self._plan, reason, code)
+        why = request_stop(self._backend, self._cluster, self._plan, reason, code)
+        if why is not None and self._files is not None:  # for a person to look at the disk
+            self._say(f"{why}; the nodes are ended without it")
         self._stopping = True
         self._asked = {"reason": reason, "exit_code": int(code)}
 

@@ -334,8 +334,8 @@ def _new_workers(plan: Plan, states: Sequence[NodeState], count: int) -> list[No
 
 def request_stop(
     backend: Backend, cluster: Cluster, plan: Plan, reason: str, exit_code: int = ExitCode.STOPPED
-) -> None:
-    """Ask nodes to stop by the ``stop`` file, else by the backend."""
+) -> ClusterError | None:
+    """Ask nodes to stop by the ``stop`` file, else by the backend; return why by that."""
 
     def ask() -> None:
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
@@ -344,6 +344,8 @@ def request_stop(
 
     try:
         asked(cluster, plan, ask)
-    except ClusterError:
+    except ClusterError as error:
         running = [state.node for state in backend.states([cluster])[cluster.launch_id] if state.is_running]
         backend.end(cluster, running)
+        return error
+    return None

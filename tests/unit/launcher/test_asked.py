@@ -119,10 +119,11 @@ def test_a_followed_launch_ends_although_its_disk_hangs(
     began = time.monotonic()
     assert run.follow(nothing, nothing, signals.send, run.pause) == 143
     assert time.monotonic() - began < 10
-    told = [line for line in run.said if "does not answer" in line]
+    told = [line for line in run.said if "cannot see" in line]
     assert len(told) == 1
     assert told[0].startswith("cannot see how far mine is: file:///stuck/")
     assert run.backend.asked("end")
+    assert any(line.startswith("its work dir file:///stuck/") and "are ended without it" in line for line in run.said)
 
 
 def test_a_disk_that_answers_again_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
