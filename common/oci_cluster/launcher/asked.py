@@ -72,7 +72,7 @@ class Asked:
 
 
 class AskedFiles(LocalFiles):
-    """Files of a work dir whose disk may hang: a process of its own reads and writes them.
+    """Files of a work dir whose disk may hang, by a process of its own.
 
     A call waits for :data:`LIMIT_S` at most, and raises TimeoutError then; so do later calls, at once, until the disk
     has answered the first.
@@ -140,7 +140,7 @@ def may_hang(cluster: Cluster, plan: Plan) -> bool:
 
 
 def asked(cluster: Cluster, plan: Plan, question: Callable[[], T]) -> T:
-    """Return the answer to *question* about the work dir; raise StorageError where its disk hangs."""
+    """Return the answer to *question*; raise StorageError where the disk hangs."""
     if not may_hang(cluster, plan):
         return question()
     found: T = Asked(question, plan.url).answer(time.monotonic() + LIMIT_S)

@@ -335,7 +335,7 @@ def _new_workers(plan: Plan, states: Sequence[NodeState], count: int) -> list[No
 def request_stop(
     backend: Backend, cluster: Cluster, plan: Plan, reason: str, exit_code: int = ExitCode.STOPPED
 ) -> ClusterError | None:
-    """Ask nodes to stop by the ``stop`` file, else by the backend; return why by that."""
+    """Ask nodes to stop by the ``stop`` file; return why the backend ends them instead."""
 
     def ask() -> None:
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
