@@ -93,7 +93,7 @@ run_verb() {
   exit "${code}"
 }
 
-# own_venv ROOT: the launcher's Python environment: .venv, unless that is the user's own. system/python_env.py knows the same.
+# own_venv ROOT: the launcher's Python environment: .venv, unless that is the user's own. system/envs/python_env.py knows the same.
 own_venv() {
   local venv="$1/.venv" mark
   if [[ -e "${venv}/pyvenv.cfg" ]]; then

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # Sourced by an interactive bash, 3.2 or newer, out of what completion.sh prints. What may stand at the cursor, Python
-# says: launcher/completion.py.
+# says: launcher/args/completion.py.
 
 # What a word may be quoted with.
 _oci_cluster_quotes='[\\"'\'']'
-_oci_cluster_program='from oci_cluster.launcher.completion import main; main()'
+_oci_cluster_program='from oci_cluster.launcher.args.completion import main; main()'
 # The checkouts whose scripts are completed; kept when this is sourced again.
 [[ -n "${_oci_cluster_checkouts+set}" ]] || _oci_cluster_checkouts=()
 

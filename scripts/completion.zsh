@@ -1,7 +1,7 @@
 # Sourced by an interactive zsh, out of what completion.sh prints. What may stand at the cursor, Python says:
-# launcher/completion.py.
+# launcher/args/completion.py.
 
-_oci_cluster_program='from oci_cluster.launcher.completion import main; main()'
+_oci_cluster_program='from oci_cluster.launcher.args.completion import main; main()'
 # The checkouts whose scripts are completed; kept when this is sourced again.
 typeset -gaU _oci_cluster_checkouts
 

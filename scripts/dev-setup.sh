@@ -46,7 +46,7 @@ uv_install() { # uv, argument...
 import os, sys
 root, uv, *words = sys.argv[1:]
 sys.path.insert(0, os.path.join(root, "common"))
-from oci_cluster.system.installer import pip_settings, uv_options
+from oci_cluster.system.envs.installer import pip_settings, uv_options
 options, variables = uv_options(pip_settings(os.environ), lambda text: print(text, file=sys.stderr))
 os.execve(uv, [uv, *words, *options], {**os.environ, **variables})
 END

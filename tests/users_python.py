@@ -12,8 +12,8 @@ from pathlib import Path
 
 from harness import PATIENCE_S
 
-from oci_cluster.system.installer import Uv
-from oci_cluster.system.python_env import ensure_framework, make_layer, uv_of, with_packages
+from oci_cluster.system.envs.installer import Uv
+from oci_cluster.system.envs.python_env import ensure_framework, make_layer, uv_of, with_packages
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

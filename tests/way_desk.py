@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 from oci_service.handle import Service
 
-from oci_cluster.backends.oci import ways
+from oci_cluster.backends.oci.connect import tunnels
 from oci_cluster.backends.oci.settings import way_settings
 
 CONTROLS: dict[str, Any] = {
@@ -72,12 +72,12 @@ class Desk:
         self.said: list[str] = []
         self._before = len(service.bastion_sessions())
 
-    def open(self, port: int = 0, **given: str) -> ways.SshWay:
+    def open(self, port: int = 0, **given: str) -> tunnels.SshWay:
         from oci_cluster.backends.oci.service import Service as Client  # noqa: PLC0415 - the SDK, where there is one
 
         given = {"BASTION_ID": self.service.settings["BASTION_ID"], **given}
-        asker = ways.Asker(given, lambda: Client(os.environ), self.said.append)
-        return ways.way_to(way_settings(given), "127.0.0.1", port or self.node.port, "demo-00000000", asker)
+        asker = tunnels.Asker(given, lambda: Client(os.environ), self.said.append)
+        return tunnels.way_to(way_settings(given), "127.0.0.1", port or self.node.port, "demo-00000000", asker)
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return the sessions that have been made for it."""
@@ -98,7 +98,7 @@ def ours(word: str = "") -> dict[int, list[str]]:
     return found
 
 
-def stop_looking(way: ways.SshWay) -> bool:
+def stop_looking(way: tunnels.SshWay) -> bool:
     """Return whether a new connection of *way* leads to the node."""
     with way.dial() as connection:
         return says(connection) == b"hello"

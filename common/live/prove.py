@@ -128,7 +128,9 @@ def as_main(wanted: str, meeting: int, workers: int) -> bool:
 
 def proof(role: str, question: str) -> str:
     """Return the answer to *question* as *role*: neither can be played to the other."""
-    launch_key = os.environ.get("LAUNCH_KEY") or os.environ.get("LAUNCH_ID", "")  # as contract/signing.py derives keys
+    launch_key = os.environ.get("LAUNCH_KEY") or os.environ.get(
+        "LAUNCH_ID", ""
+    )  # as contract/files/signing.py derives keys
     key = hmac.digest(launch_key.encode(), b"live", "sha256")
     return hmac.digest(key, f"{role} {question}".encode(), "sha256").hex()
 

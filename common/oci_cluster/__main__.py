@@ -71,9 +71,9 @@ def _runner(words: Words) -> int:
 
 
 def _images(words: Words) -> int:
-    from oci_cluster.contract.config import PROJECT_ROOT
+    from oci_cluster.contract.settings.config import PROJECT_ROOT
     from oci_cluster.images.build import run
-    from oci_cluster.launcher.cli import heed_signals
+    from oci_cluster.launcher.verbs import heed_signals
 
     heed_signals()
     action, *frameworks = [word for word in words if word != "--to-push"] or [""]
@@ -82,73 +82,76 @@ def _images(words: Words) -> int:
 
 
 def _prepare(words: Words) -> int:
-    from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.system.python_env import ensure_framework
+    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.system.envs.python_env import ensure_framework
 
     print(ensure_framework(PROJECT_ROOT, PROJECT_ROOT / words[0] / "env.yaml", say_to_stderr(program())))
     return 0
 
 
 def _requirements(words: Words) -> int:
-    from oci_cluster.system.env_file import requirements
+    from oci_cluster.system.envs.env_file import requirements
 
     print("\n".join(requirements(Path(words[0]))))
     return 0
 
 
 def _orphan(words: Words) -> int:
-    from oci_cluster.launcher import cli
+    from oci_cluster.launcher import verbs
 
-    cli.end_orphan(*words)
+    verbs.end_orphan(*words)
     return 0
 
 
 def _for_people(verb: str) -> Callable[[Words], int]:
     def run(words: Words) -> int:
-        from oci_cluster.launcher import cli
+        from oci_cluster.launcher import verbs
 
-        return cli.run(verb, words)
+        return verbs.run(verb, words)
 
     return run
 
 
 def _of_kubernetes(verb: str) -> Callable[[Words], int]:
     def run(words: Words) -> int:
-        from oci_cluster.launcher import cli, command_line, opening
+        from oci_cluster.launcher import context, verbs
+        from oci_cluster.launcher.args import command_line
 
         line = command_line.read(verb, words)
-        cli.heed_signals()
-        opening.equip(command_line.ONE_BACKEND[verb])
-        from oci_cluster.backends.kubernetes import quota
+        verbs.heed_signals()
+        context.equip(command_line.ONE_BACKEND[verb])
+        from oci_cluster.backends.kubernetes.quota import run as quota
         from oci_cluster.system.screen import screen_of
 
         out = quota.Out(print, say_to_stderr(program()), screen_of(sys.stdout, os.environ))
-        return quota.run(verb, line.words, line.given, opening.given_settings(), out)
+        return quota.run(verb, line.words, line.given, context.given_settings(), out)
 
     return run
 
 
 def _setup(words: Words) -> int:
-    from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.launcher import cli, command_line, opening
+    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.launcher import context, verbs
+    from oci_cluster.launcher.args import command_line
 
     line = command_line.read("setup", words)
-    cli.heed_signals()
-    opening.equip(command_line.ONE_BACKEND["setup"])
+    verbs.heed_signals()
+    context.equip(command_line.ONE_BACKEND["setup"])
     from oci_cluster.backends.oci import setup
 
-    say, given = say_to_stderr(program()), opening.given_settings()
+    say, given = say_to_stderr(program()), context.given_settings()
     return setup.run(line.words, line.given, given, PROJECT_ROOT, show=print, say=say)
 
 
 def _from_ads(words: Words) -> int:
-    from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.launcher import cli, command_line, opening
+    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.launcher import context, verbs
+    from oci_cluster.launcher.args import command_line
 
     line = command_line.read("from-ads", words)
-    cli.heed_signals()
-    opening.use_own_environment()  # it has what reads YAML
-    from oci_cluster.moving import from_ads
+    verbs.heed_signals()
+    context.use_own_environment()  # it has what reads YAML
+    from oci_cluster.ads_migration import from_ads
 
     asked = from_ads.Asked(
         yaml=Path(line.words[0]).expanduser(),
@@ -163,23 +166,23 @@ def _from_ads(words: Words) -> int:
 
 
 def _new(words: Words) -> int:
-    from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.launcher import command_line
-    from oci_cluster.project import making
+    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.launcher.args import command_line
+    from oci_cluster.project import create
 
     line = command_line.read("new", words)
     say = say_to_stderr(program())
-    return making.run(line.words, line.given, checkout=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
+    return create.run(line.words, line.given, checkout=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
 
 
 def _update(words: Words) -> int:
-    from oci_cluster.contract.config import PROJECT_ROOT
-    from oci_cluster.launcher import command_line
-    from oci_cluster.project import updating
+    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.launcher.args import command_line
+    from oci_cluster.project import update
 
     line = command_line.read("update", words)
     say = say_to_stderr(program())
-    return updating.run(line.words, line.given, root=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
+    return update.run(line.words, line.given, root=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
 
 
 VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
@@ -269,7 +272,7 @@ def _unexpected(error: Exception, name: str) -> int:
 
 def _without(error: ModuleNotFoundError, name: str) -> int:
     """Go on where the launcher's packages are: ``.venv`` was gone, and is made anew."""
-    from oci_cluster.launcher.opening import use_own_environment
+    from oci_cluster.launcher.context import use_own_environment
 
     if not os.environ.get("CLUSTER_PROGRAM"):
         raise error  # not for want of .venv

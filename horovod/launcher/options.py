@@ -9,8 +9,8 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from oci_cluster.contract.config import SettingsReader, framework_defaults
-from oci_cluster.contract.values import parse_bounds, parse_count
+from oci_cluster.contract.parsers import parse_bounds, parse_count
+from oci_cluster.contract.settings.config import SettingsReader, framework_defaults
 from oci_cluster.errors import SettingsError
 
 FRAMEWORKS = ("pytorch", "tensorflow")

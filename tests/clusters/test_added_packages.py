@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.system.env_file import requirements
+from oci_cluster.system.envs.env_file import requirements
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ADDED = [CHECKOUT / "common" / "env-notebook.yaml", *CHECKOUT.glob("scripts/sessions/*/env.yaml")]

@@ -12,7 +12,7 @@ from harness import Launch, wait_until
 from oci_cloud import Cloud, environment_of, image_of
 from pages import ends_when_idle, nobody_gets_in, url_of, work_in_a_session
 
-from oci_cluster.system.python_env import with_packages
+from oci_cluster.system.envs.python_env import with_packages
 
 NEEDS_SSHD = "" if shutil.which("sshd", path="/usr/sbin") else "needs sshd (Debian's openssh-server, libnss-wrapper)"
 WHY_NOT = browsers.why_not() or NEEDS_SSHD

@@ -87,8 +87,8 @@ def test_while_bash_begins(project: Project, gate: Gate, word: str) -> None:
         ("oci_cluster/dropped", BEFORE),
         ("logging", AT_ONCE),
         ("logging/dropped", AT_ONCE),
-        ("oci_cluster.launcher.cli", AT_ONCE),
-        ("oci_cluster.launcher.cli/dropped", AT_ONCE),
+        ("oci_cluster.launcher.verbs", AT_ONCE),
+        ("oci_cluster.launcher.verbs/dropped", AT_ONCE),
         ("oci_cluster.backends.local.backend", AT_ONCE),
         ("oci_cluster.backends.local.backend/dropped", AT_ONCE),
         ("oci_cluster.backends.local.gpus", AT_ONCE),
@@ -127,11 +127,11 @@ def test_while_an_environment_is_made(project: Project, gate: Gate, tmp_path: Pa
 @pytest.mark.parametrize(
     "module",
     [
-        "oci_cluster.launcher.guard",
-        "oci_cluster.launcher.guard/dropped",
+        "oci_cluster.launcher.launch.reaper",
+        "oci_cluster.launcher.launch.reaper/dropped",
         "oci_cluster.backends.local.runner",
-        "oci_cluster.launcher.follow",
-        "oci_cluster.launcher.follow/dropped",
+        "oci_cluster.launcher.follow.follow",
+        "oci_cluster.launcher.follow.follow/dropped",
     ],
 )
 def test_while_nodes_are_started(project: Project, gate: Gate, module: str) -> None:
@@ -230,13 +230,13 @@ def test_any_script_that_begins(project: Project, gate: Gate, script: str) -> No
 @pytest.mark.parametrize(
     ("script", "module"),
     [
-        ("check", "oci_cluster.launcher.checking"),
+        ("check", "oci_cluster.launcher.check.check"),
         ("images", "oci_cluster.images.build"),
-        ("list", "oci_cluster.launcher.report"),
-        ("logs", "oci_cluster.launcher.logs"),
-        ("new", "oci_cluster.project.making"),
-        ("session", "oci_cluster.launcher.session"),
-        ("status", "oci_cluster.launcher.report"),
+        ("list", "oci_cluster.launcher.show.report"),
+        ("logs", "oci_cluster.launcher.show.logs"),
+        ("new", "oci_cluster.project.create"),
+        ("session", "oci_cluster.launcher.session.session"),
+        ("status", "oci_cluster.launcher.show.report"),
         ("stop", "oci_cluster.backends.local.backend"),
     ],
 )

@@ -285,8 +285,8 @@ def test_users_environment_reaches_the_nodes_and_pythonsafepath_does_not(project
 def test_agent_loads_no_framework_and_no_cloud(checkout_copy: Path) -> None:
     """What keeps an agent small and quick: none of these is ever imported by it."""
     code = (
-        "import sys; import oci_cluster.node.start, oci_cluster.contract.cluster_dir\n"
-        "oci_cluster.contract.cluster_dir.ClusterDir('file:///tmp', 'x', 'k')\n"
+        "import sys; import oci_cluster.node.start, oci_cluster.contract.files.cluster_dir\n"
+        "oci_cluster.contract.files.cluster_dir.ClusterDir('file:///tmp', 'x', 'k')\n"
         "others = {'oci', 'ocifs', 'dask', 'distributed', 'numpy', 'yaml', 'cryptography', 'psutil', 'asyncio'}\n"
         "print(sorted(others & set(sys.modules)))"
     )

@@ -17,7 +17,7 @@ from harness import SLEEP, UNTIL_GO, listening_of, wait_until
 from port_table import read_table
 from queued_nodes import QueuedNodes
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 
 Launch = Callable[..., QueuedNodes]
 FAILS = "import sys; print('entry up', flush=True); raise ValueError('bad row 7')"

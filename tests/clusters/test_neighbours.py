@@ -11,8 +11,8 @@ import pytest
 from harness import Launch, Project, wait_until
 from oci_cloud import Cloud
 
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.signing import derived_key
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.signing import derived_key
 
 UNTIL_GO = "import os, time\nprint('entry up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
 UNSIGNED = "not signed by this launch"

@@ -17,8 +17,8 @@ from oci_cluster.backends.oci.backend import OciBackend
 from oci_cluster.backends.oci.service import Service
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
-from oci_cluster.launcher import planning
-from oci_cluster.launcher.follow import Follower
+from oci_cluster.launcher.follow.follow import Follower
+from oci_cluster.launcher.launch import plan as planning
 from oci_cluster.launcher.lifecycle import Lifecycle
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")

@@ -34,9 +34,9 @@ def a_job(user: User, compartment: str, *nodes: str, log: bool = True) -> tuple[
 
 
 def a_copy(user: User, job: str, group: str, directory: Path, **options: Any) -> Any:
-    from oci_cluster.backends.oci.jobs import Jobs  # noqa: PLC0415 - needs the SDK
+    from oci_cluster.backends.oci.jobs.client import Jobs  # noqa: PLC0415 - needs the SDK
+    from oci_cluster.backends.oci.logs import ServiceLogs  # noqa: PLC0415
     from oci_cluster.backends.oci.service import Service  # noqa: PLC0415
-    from oci_cluster.backends.oci.service_logs import ServiceLogs  # noqa: PLC0415
 
     jobs = Jobs(user.settings["COMPARTMENT_OCID"], lambda: Service(user.service.environ))
     return ServiceLogs(jobs, job, group, directory, **options)

@@ -15,11 +15,11 @@ import fsspec
 import pytest
 from oci_user import User
 
-from oci_cluster.contract import oci_storage
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.repeats import Waiting
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.storage import oci
+from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import NotPermittedError, StorageError
-from oci_cluster.node.code import NoCodeError, fetch_code
+from oci_cluster.node.begin.code import NoCodeError, fetch_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
@@ -35,7 +35,7 @@ class Storage:
         self.now = 1000.0
         self.pauses: list[float] = []
         self.is_stopped = False
-        oci_storage.configure(waiting=Waiting(lambda: self.now, self._sleep, lambda: self.is_stopped), patience_s=0.0)
+        oci.configure(waiting=Waiting(lambda: self.now, self._sleep, lambda: self.is_stopped), patience_s=0.0)
 
     def _sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -63,7 +63,7 @@ class Storage:
 def storage(user: User, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
     """Return an empty cluster dir of a user with an API key."""
     monkeypatch.setattr(fsspec.config, "conf", {"oci": {"config": user.config, "region": user.config["region"]}})
-    process = oci_storage._Process
+    process = oci._Process
     monkeypatch.setattr(process, "waiting", process.waiting)
     monkeypatch.setattr(process, "repeats", process.repeats)
     found = Storage(user, request.node.name.replace("[", "-").replace("]", ""))
@@ -196,7 +196,7 @@ def test_patience_has_an_end_and_the_error_says_what_to_do(storage: Storage) -> 
 
 def test_an_outage_costs_all_cluster_dirs_of_a_process_its_time_once(storage: Storage) -> None:
     """A list of many clusters."""
-    oci_storage.configure(patience_s=20.0)
+    oci.configure(patience_s=20.0)
     storage.faults({"operation": "*", "kind": "503"})
     for number in range(10):
         with pytest.raises(StorageError):
@@ -278,7 +278,7 @@ def test_who_is_not_known_is_refused(storage: Storage) -> None:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have an upload go in parts soon."""
-    monkeypatch.setattr(oci_storage, "_PART_BYTES", 1 << 16)
+    monkeypatch.setattr(oci, "_PART_BYTES", 1 << 16)
 
 
 @pytest.mark.parametrize("kind", ["429", "503", "drop-before", "drop-after"])

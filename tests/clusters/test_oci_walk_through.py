@@ -20,7 +20,7 @@ from oci_service.policies import parse_statement
 from oci_walk import TEXT, Page, Person, filled, new_person
 from way_desk import Node, stop_looking, why_not
 
-from oci_cluster.backends.oci import ways
+from oci_cluster.backends.oci.connect import tunnels
 from oci_cluster.errors import ClusterError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
@@ -204,18 +204,18 @@ def test_the_pages_bastion_leads_to_a_node(changed: Tenancy, monkeypatch: pytest
     own = PAGE.bastion_statements
     assert len(own) == 2
     node = Node()
-    asker = ways.Asker({}, lambda: Client(os.environ), lambda _: None)
+    asker = tunnels.Asker({}, lambda: Client(os.environ), lambda _: None)
     to_node = (changed.values["BASTION_ID"], "127.0.0.1", node.port, "demo-00000000", asker)
     changed.service.set_statements([*PAGE.statements, *own])
     before = len(changed.service.denials())
-    way = ways.way_to(*to_node)
+    way = tunnels.way_to(*to_node)
     assert stop_looking(way)
     way.close()
     assert changed.service.denials()[before:] == []
     for left in own:
         changed.service.set_statements([*PAGE.statements, left])
         with pytest.raises(ClusterError, match="policy: allow group <yours> to use bastion"):
-            ways.way_to(*to_node)
+            tunnels.way_to(*to_node)
     node.close()
 
 

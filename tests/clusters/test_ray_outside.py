@@ -11,7 +11,7 @@ from harness import PATIENCE_S, Project, processes_of, wait_until
 from session_client import assert_kept_secret, tab, token_of, url_of
 from users_python import Program, blocks
 
-from oci_cluster.system.python_env import ensure_framework
+from oci_cluster.system.envs.python_env import ensure_framework
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "python.md").read_text()

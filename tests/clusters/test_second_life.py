@@ -22,7 +22,7 @@ from harness import UNTIL_GO, Project, wait_until
 from host_cluster import RANKS, interpreter_of
 from queued_nodes import QueuedNodes
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 
 # The first test of a framework here may have to make its environment.
 pytestmark = pytest.mark.timeout(1800)

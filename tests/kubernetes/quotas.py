@@ -17,8 +17,8 @@ from kube.api import Object
 from kube.cluster import Cluster
 from kube.identity import new_name
 
-from oci_cluster.backends.kubernetes import quota
-from oci_cluster.launcher.command_line import read
+from oci_cluster.backends.kubernetes.quota import run as quota
+from oci_cluster.launcher.args.command_line import read
 
 API = "apis/kueue.x-k8s.io/v1beta2"
 # Of each worker alone: others give it to the nodes, and take it away, at the same time.

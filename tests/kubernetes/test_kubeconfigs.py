@@ -15,8 +15,8 @@ import pytest
 from kube.cluster import Cluster, User
 from kube.identity import by_certificate
 
-from oci_cluster.backends.kubernetes.access import open_access
-from oci_cluster.backends.kubernetes.service import Service
+from oci_cluster.backends.kubernetes.api.access import open_access
+from oci_cluster.backends.kubernetes.api.service import Service
 from oci_cluster.errors import ClusterError
 
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes

@@ -15,7 +15,7 @@ from kube.cluster import Cluster
 from kube.identity import new_name
 from quotas import ENDLESS, GPU, Two, ready, run, two_teams
 
-from oci_cluster.backends.kubernetes.queue import waiting_line
+from oci_cluster.backends.kubernetes.cluster.kueue import waiting_line
 
 
 @pytest.fixture

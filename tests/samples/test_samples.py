@@ -18,7 +18,7 @@ from oci_service.handle import Service
 from shop import Shop
 
 from oci_cluster.system.console import say_to_stderr
-from oci_cluster.system.python_env import ensure_framework
+from oci_cluster.system.envs.python_env import ensure_framework
 
 SAMPLES = Path(__file__).parent
 CHECKOUT = SAMPLES.parents[1]

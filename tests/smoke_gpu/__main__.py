@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 from oci_cluster.errors import ClusterError
-from oci_cluster.system.python_env import ensure_framework
+from oci_cluster.system.envs.python_env import ensure_framework
 from smoke_gpu.ground import Ground
 from smoke_gpu.launching import ROOT, Launcher, NotHereError, RedError, TimeIsOverError
 from smoke_gpu.machine import Driver, Environment, driver, environment, memory_used

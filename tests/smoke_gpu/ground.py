@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.system.python_env import own_venv
+from oci_cluster.system.envs.python_env import own_venv
 from smoke_gpu.launching import ROOT, Launched, Launcher, NotHereError, RedError
 from smoke_gpu.machine import Driver, Environment, environment
 

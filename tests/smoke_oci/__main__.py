@@ -28,13 +28,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.oci import requests
+from oci_cluster.backends.oci.jobs import requests
 from oci_cluster.backends.oci.service import Service, service_environ
 from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.config import read_config
+from oci_cluster.contract.settings.config import read_config
 from oci_cluster.errors import ClusterError, ExitCode, SettingsError, StoppedError
-from oci_cluster.launcher.planning import Request, make_plan
+from oci_cluster.launcher.launch.plan import Request, make_plan
 from smoke_oci.bastions import bastions
 from smoke_oci.groups import groups
 from smoke_oci.guesses import RUNG_TEXTS, RUNGS, Findings

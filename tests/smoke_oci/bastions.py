@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.oci import ways
-from oci_cluster.backends.oci.bastion import host_keys
+from oci_cluster.backends.oci.connect import tunnels
+from oci_cluster.backends.oci.connect.bastion import host_keys
 from oci_cluster.errors import BackendError
 from smoke_oci.guesses import Findings
 from smoke_oci.tenancy import Refused, Tenancy, request_id
@@ -47,7 +47,7 @@ def bastions(tenancy: Tenancy, findings: Findings) -> None:
 
 def _body(tenancy: Tenancy) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
-        key = ways.new_key(Path(directory))
+        key = tunnels.new_key(Path(directory))
     address = str(ipaddress.ip_network(tenancy.cidr, strict=False)[10]) if tenancy.cidr else _NOBODY
     return {
         "displayName": tenancy.name,

@@ -8,7 +8,7 @@ from typing import Any
 
 import oci
 
-from oci_cluster.backends.oci.check_image import Registry
+from oci_cluster.backends.oci.check.image import Registry
 from smoke_oci.guesses import Findings
 from smoke_oci.tenancy import Refused, Tenancy
 

@@ -6,7 +6,7 @@ import datetime
 import time
 from typing import Any
 
-from oci_cluster.backends.oci.service_logs import LogSearch
+from oci_cluster.backends.oci.logs import LogSearch
 from smoke_oci.guesses import Findings
 from smoke_oci.tenancy import Refused, Tenancy, request_id
 

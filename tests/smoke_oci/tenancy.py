@@ -15,9 +15,9 @@ from typing import Any
 
 import fsspec
 
-from oci_cluster.backends.oci import requests
-from oci_cluster.backends.oci.jobs import Jobs
-from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.errors import ServiceError
+from oci_cluster.backends.oci.jobs import requests
+from oci_cluster.backends.oci.jobs.client import Jobs
 from oci_cluster.backends.oci.service import Service
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, StoppedError

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # With the repository root on sys.path the folder dask/ would pass for the package dask.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 
-from oci_cluster.contract.config import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
+from oci_cluster.contract.settings.config import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
 from oci_cluster.system import interrupts  # noqa: E402 - likewise
 
 # What a test catches was not lost: nobody looks, in its process, whether it was.

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import config_file, exit_file, heartbeat_file
-from oci_cluster.contract.settings import read_settings
+from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.errors import StorageError
 from oci_cluster.node.agent import Agent
-from oci_cluster.node.exchange import MainMemory
-from oci_cluster.node.pulse import Pulse
+from oci_cluster.node.coordinator import MainMemory
+from oci_cluster.node.heartbeat.heartbeat import Pulse
 
 MakeNode = Callable[..., "Node"]
 

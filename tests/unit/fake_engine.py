@@ -15,8 +15,8 @@ from unit.fake_docker import run
 
 from oci_cluster.backends.docker.backend import DockerBackend
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan
+from oci_cluster.launcher.launch.plan import Request, make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.launcher.planning import Request, make_plan
 from oci_cluster.system.engine import Engine
 from oci_cluster.system.files import locked, write_whole
 

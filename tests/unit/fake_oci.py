@@ -12,10 +12,10 @@ from unit.fake_data_science import COMPARTMENT, PROJECT, DataScience, FakeServic
 
 from oci_cluster.backends.oci.backend import OciBackend
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan, clusters_dir
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.launcher.launch.plan import Request, make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.launcher.planning import Request, make_plan
-from oci_cluster.launcher.report import overview
+from oci_cluster.launcher.show.report import overview
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBNET = "ocid1.subnet.oc1.iad.aaaasubnet"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.node_logs import sealed
-from oci_cluster.contract.signing import Signer, derived_key
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.node_logs import sealed
+from oci_cluster.contract.files.signing import Signer, derived_key
 
 
 def signed(name: str, launch_id: str, launch_key: str, **fields: Any) -> bytes:

@@ -10,11 +10,11 @@ import launch_picture
 from cluster_life import PICTURE, drawing
 from doc_pages import ROOT
 
-from oci_cluster.backends.oci import refusals
-from oci_cluster.backends.oci.needed import needed_of, statements
-from oci_cluster.backends.oci.security_rules import ALL_TCP, ports_of
+from oci_cluster.backends.oci import errors
+from oci_cluster.backends.oci.tenancy.requirements import needed_of, statements
+from oci_cluster.backends.oci.tenancy.security_rules import ALL_TCP, ports_of
 from oci_cluster.contract.cluster import State
-from oci_cluster.contract.config import framework_words
+from oci_cluster.contract.settings.config import framework_words
 
 
 def section(page: str, heading: str) -> str:
@@ -92,7 +92,7 @@ def test_each_statement_of_a_policy_has_its_row() -> None:
 
 def test_what_each_command_asks_for_is_what_refusals_name() -> None:
     """docs/policies.md names those permissions that a message asks for, too."""
-    messages = inspect.getsource(refusals)
+    messages = inspect.getsource(errors)
     for _, asked in rows("docs/policies.md", "## Narrower: what each command asks for"):
         permissions = re.findall(r"`([a-z]+ [a-z-]+)`", asked)
         assert permissions

@@ -12,12 +12,12 @@ import pytest
 
 from oci_cluster import __main__ as door
 from oci_cluster.backends.local import runner
-from oci_cluster.contract import config
+from oci_cluster.contract.settings import config
 from oci_cluster.errors import BackendError, ExitCode, SettingsError, StoppedError
 from oci_cluster.images import build
-from oci_cluster.launcher import cli, opening
+from oci_cluster.launcher import context, verbs
 from oci_cluster.node import outputs, start
-from oci_cluster.system import python_env
+from oci_cluster.system.envs import python_env
 
 COMMON = Path(door.__file__).parents[1]
 ENV_YAML = "dependencies:\n  - pip:\n      - dask==1.0\n      - bokeh==2.0\n"
@@ -157,7 +157,7 @@ def test_a_package_that_is_missing_ends_a_process_that_no_script_called(
 ) -> None:
     """An agent has no launcher's environment to go on in: it says what is missing."""
     calls(start, "run_agent", ModuleNotFoundError("No module named 'fsspec'"))
-    made = calls(opening, "use_own_environment")
+    made = calls(context, "use_own_environment")
     with pytest.raises(ModuleNotFoundError):
         door.main(["agent"])
     assert made == []
@@ -168,8 +168,8 @@ def test_a_script_whose_packages_are_gone_goes_on_where_they_are(
 ) -> None:
     """.venv is made anew; where it cannot be, the verb ends with what the installer said (69)."""
     monkeypatch.setenv("CLUSTER_PROGRAM", "stop.sh")
-    calls(cli, "run", ModuleNotFoundError("No module named 'fsspec'"))
-    made = calls(opening, "use_own_environment", BackendError("no network"))
+    calls(verbs, "run", ModuleNotFoundError("No module named 'fsspec'"))
+    made = calls(context, "use_own_environment", BackendError("no network"))
     assert (door.main(["stop"]), len(made)) == (69, 1)
     assert capsys.readouterr() == ("", "stop.sh: error: no network\n")
 
@@ -180,7 +180,7 @@ def test_relative_paths_begin_where_the_user_is(
     """Python itself was started elsewhere; what it starts is not told of it."""
     (tmp_path / "here").mkdir()
     monkeypatch.setenv("CLUSTER_CWD", str(tmp_path / "here"))
-    calls(cli, "run", 0)
+    calls(verbs, "run", 0)
     door.main(["list"])
     assert (Path.cwd(), "CLUSTER_CWD" in os.environ) == (tmp_path / "here", False)
 
@@ -271,7 +271,7 @@ def test_a_signal_while_a_script_waits_for_what_starts_nothing_ends_it_with_143(
 @pytest.mark.parametrize("verb", ["launch", "status", "list", "logs", "stop", "scale"])
 def test_verbs_of_people_get_their_words_as_they_were_typed(calls: Callable[..., list[Any]], verb: str) -> None:
     """And their code is the process's."""
-    ran = calls(cli, "run", 7)
+    ran = calls(verbs, "run", 7)
     assert (door.main([verb, "a b", "--", "-h"]), ran) == (7, [(verb, ["a b", "--", "-h"])])
 
 

@@ -25,7 +25,7 @@ ROOMS = {
     "project": ("errors", "system", "contract"),
     "launcher": ("errors", "system", "contract"),
     "api": ("errors", "system", "contract", "launcher"),
-    "moving": ("errors", "system", "contract"),
+    "ads_migration": ("errors", "system", "contract"),
 }
 # Single modules, or names in them, that a room may import besides.
 BESIDES = {
@@ -41,12 +41,12 @@ BESIDES = {
 }
 # What several backends need.
 SHARED = (
-    *("backends.base", "backends.code", "backends.findings", "backends.kept", "backends.stamped"),
+    *("backends.base", "backends.code", "backends.findings", "backends.archive", "backends.timestamped_logs"),
     "backends.stored_logs",
-    "backends.told",
+    "backends.reported",
 )
 # A build's cache depends on these alone.
-INSTALL = ("errors", "system.console", "system.env_file", "system.installer", "system.no_pip")
+INSTALL = ("errors", "system.console", "system.envs.env_file", "system.envs.installer", "system.envs.no_pip")
 
 
 def imports(source: str, module: str) -> Iterator[str]:
@@ -113,7 +113,7 @@ def test_every_room_has_a_rule() -> None:
 
 # What start scripts run, in the user's own Python, may take from the package: what needs the standard library alone.
 STARTED = (
-    *("contract.config", "contract.first_cause", "contract.values", "errors"),
+    *("contract.settings.config", "contract.first_cause", "contract.parsers", "errors"),
     *("system.files", "system.gpus", "system.listeners", "system.process"),
 )
 
@@ -135,7 +135,7 @@ FORBIDDEN = [
     ("system.files", "import oci_cluster.node.agent"),
     ("contract.cluster", "from oci_cluster.launcher import planning"),
     ("contract.cluster", "from oci_cluster.backends import open_backend"),
-    ("node.agent", "from oci_cluster.launcher.planning import Request"),
+    ("node.agent", "from oci_cluster.launcher.launch.plan import Request"),
     ("node.agent", "from oci_cluster.backends.base import Backend"),
     ("node.agent", "from oci_cluster.images.records import read_record"),
     ("node.agent", "def f():\n    from oci_cluster.launcher import cli\n"),
@@ -149,20 +149,20 @@ FORBIDDEN = [
     ("backends.docker.backend", "from oci_cluster.images.build import run"),
     ("backends.base", "from oci_cluster.backends.local.backend import LocalBackend"),
     ("backends", "from oci_cluster.backends.local import backend"),
-    ("launcher.cli", "from oci_cluster.backends.local.backend import LocalBackend"),
-    ("launcher.cli", "from oci_cluster.backends import oci"),
-    ("launcher.cli", "from oci_cluster.node import agent"),
+    ("launcher.verbs", "from oci_cluster.backends.local.backend import LocalBackend"),
+    ("launcher.verbs", "from oci_cluster.backends import oci"),
+    ("launcher.verbs", "from oci_cluster.node import agent"),
     ("images.build", "from oci_cluster.launcher import cli"),
     ("images.install", "from oci_cluster.system.engine import Engine"),
     ("images.install", "from oci_cluster.images import records"),
-    ("project.updating", "from oci_cluster.launcher import command_line"),
-    ("launcher.cli", "from oci_cluster.project import updating"),
+    ("project.update", "from oci_cluster.launcher import command_line"),
+    ("launcher.verbs", "from oci_cluster.project import updating"),
     ("errors", "from oci_cluster.system import text"),
-    ("launcher.cli", "from oci_cluster.api.cluster import Cluster"),
+    ("launcher.verbs", "from oci_cluster.api.cluster import Cluster"),
     ("node.agent", "from oci_cluster.api.cluster import Cluster"),
     ("api.place", "from oci_cluster.backends.oci.service import Service"),
     ("api.cluster", "from oci_cluster.node.agent import run_agent"),
-    ("moving.from_ads", "from oci_cluster.launcher.planning import make_plan"),
+    ("ads_migration.from_ads", "from oci_cluster.launcher.launch.plan import make_plan"),
 ]
 
 
@@ -180,10 +180,10 @@ ALLOWED = [
     ("backends.local.backend", "from oci_cluster.backends.local import records"),
     ("backends.local.backend", "from . import records"),
     ("backends.docker.backend", "from oci_cluster.images.records import read_record"),
-    ("launcher.cli", "from oci_cluster.backends import known_backends, open_backend"),
-    ("launcher.lifecycle", "from oci_cluster.launcher.planning import free_ranks"),
+    ("launcher.verbs", "from oci_cluster.backends import known_backends, open_backend"),
+    ("launcher.lifecycle", "from oci_cluster.launcher.launch.plan import free_ranks"),
     ("__main__", "from oci_cluster.node.agent import run_agent"),
-    ("api.running", "from oci_cluster.launcher.follow import Follower"),
+    ("api.running", "from oci_cluster.launcher.follow.follow import Follower"),
 ]
 
 

@@ -20,15 +20,15 @@ from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked, line_of
 from oci_cluster.api.running import Bell, Messages, Running
 from oci_cluster.api.table import LiveTable, table_html
-from oci_cluster.contract.repeats import poll_delays
+from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError, UsageError
-from oci_cluster.launcher.connecting import Connected, parse_port
-from oci_cluster.launcher.follow import Follower
-from oci_cluster.launcher.launch import guarded, placed
+from oci_cluster.launcher.connect.connect import Connected, parse_port
+from oci_cluster.launcher.follow.follow import Follower
+from oci_cluster.launcher.launch.launch import guarded, placed
+from oci_cluster.launcher.launch.plan import make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle, started
-from oci_cluster.launcher.logs import Output, Shown, view_logs
-from oci_cluster.launcher.planning import make_plan
-from oci_cluster.launcher.report import FAILED, GONE, outputs_of, overview, tell
+from oci_cluster.launcher.show.logs import Output, Shown, view_logs
+from oci_cluster.launcher.show.report import FAILED, GONE, outputs_of, overview, tell
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

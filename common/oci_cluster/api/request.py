@@ -10,13 +10,13 @@ from typing import Any, TypedDict
 
 from oci_cluster.api.auth import Auth
 from oci_cluster.api.place import Place, missing_here
-from oci_cluster.contract.config import framework_defaults, framework_dir, framework_words
-from oci_cluster.contract.settings_table import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
+from oci_cluster.contract.settings.config import framework_defaults, framework_dir, framework_words
+from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher.command_line import CommandLine
-from oci_cluster.launcher.launch import request_of
-from oci_cluster.launcher.planning import Request, backend_defaults
-from oci_cluster.launcher.user_code import ARGUMENTS
+from oci_cluster.launcher.args.command_line import CommandLine
+from oci_cluster.launcher.launch.entry_point import ARGUMENTS
+from oci_cluster.launcher.launch.launch import request_of
+from oci_cluster.launcher.launch.plan import Request, backend_defaults
 from oci_cluster.system.console import Say
 
 

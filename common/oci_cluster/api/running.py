@@ -14,9 +14,9 @@ from oci_cluster.api.table import LiveTable
 from oci_cluster.backends.base import Backend, LogsInPlace
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
-from oci_cluster.launcher.follow import Follower, conclude
-from oci_cluster.launcher.guard import Guard
-from oci_cluster.launcher.logs import NoLogs
+from oci_cluster.launcher.follow.follow import Follower, conclude
+from oci_cluster.launcher.launch.reaper import Guard
+from oci_cluster.launcher.show.logs import NoLogs
 from oci_cluster.system.console import LastingOutput, Say
 from oci_cluster.system.redaction import redact
 

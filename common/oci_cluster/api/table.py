@@ -13,7 +13,7 @@ from typing import Any
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import ClusterError
-from oci_cluster.launcher.report import overview
+from oci_cluster.launcher.show.report import overview
 from oci_cluster.system.text import printable
 
 # Between two looks for a live table: while it comes up, and where a look costs nothing; else.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from oci_cluster.backends.base import LogsInPlace
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.node_logs import NodeLogs
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.node_logs import NodeLogs
 from oci_cluster.system.console import Say, program, say_to_stderr
 
 

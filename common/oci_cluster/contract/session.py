@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from oci_cluster.contract.signing import derived_key
+from oci_cluster.contract.files.signing import derived_key
 
 TOKEN_FILE = "session-token"  # noqa: S105 - its name
 """What the launcher keeps of a session on a backend where others may read the launch's key."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oci_cluster.contract.config import SettingsReader, read_config
-from oci_cluster.contract.values import parse_files
+from oci_cluster.contract.parsers import parse_files
+from oci_cluster.contract.settings.config import SettingsReader, read_config
 from oci_cluster.errors import SettingsError
 
 # Where an image goes that is for this machine alone: podman puts `localhost/` before such names anyway.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from oci_cluster import __version__
 from oci_cluster.contract.names import LIFE, STOP, config_file, exit_file, node_dir, remove_node_dir
 from oci_cluster.contract.outcome import Outcome, exit_fields, stop_fields
-from oci_cluster.contract.repeats import poll_delays
-from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.contract.settings.node import NodeSettings
+from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import (
     ClusterError,
     ExitCode,
@@ -23,16 +23,16 @@ from oci_cluster.errors import (
     StorageError,
     TimedOutError,
 )
-from oci_cluster.node.address import address_in, local_addresses, pick_address
-from oci_cluster.node.liveness import Restart
-from oci_cluster.node.pulse import INTERRUPTED, NoAnswer, Pulse
-from oci_cluster.node.relay import Relay
+from oci_cluster.node.begin.address import address_in, local_addresses, pick_address
+from oci_cluster.node.heartbeat.heartbeat import INTERRUPTED, NoAnswer, Pulse
+from oci_cluster.node.heartbeat.liveness import Restart
+from oci_cluster.node.logs.pump import Relay
 from oci_cluster.node.script import Script
 from oci_cluster.system.process import Children
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
-    from oci_cluster.node.exchange import Exchange
+    from oci_cluster.node.coordinator import Exchange
     from oci_cluster.node.main import Main
     from oci_cluster.node.outputs import Uploads
     from oci_cluster.node.worker import Worker
@@ -181,7 +181,7 @@ class Agent:
     def _provide_code(self) -> None:
         settings = self._settings
         if settings.code_uri:
-            from oci_cluster.node.code import fetch_code  # noqa: PLC0415 - tarfile, hashlib: where it is used
+            from oci_cluster.node.begin.code import fetch_code  # noqa: PLC0415 - tarfile, hashlib: where it is used
 
             def fetch() -> bool:
                 fetch_code(settings.code_uri, settings.code_dir, environ=self._environ)
@@ -305,7 +305,7 @@ class Agent:
         settings, pulse = self._settings, self._pulse
         if not settings.termination_log:
             return
-        from oci_cluster.node.last_words import write  # noqa: PLC0415 - where somebody reads them
+        from oci_cluster.node.termination_message import write  # noqa: PLC0415 - where somebody reads them
 
         files = {exit_file(settings.node): exit_fields(outcome, time=pulse.wall_clock(), attempt=pulse.attempt)}
         if settings.is_main and not outcome.is_interruption:

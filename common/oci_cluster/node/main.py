@@ -7,22 +7,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from oci_cluster.contract.files.generations import read_stop
 from oci_cluster.contract.first_cause import first_cause, may_be_a_consequence
-from oci_cluster.contract.lives import read_stop
 from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome, stop_fields
-from oci_cluster.contract.repeats import poll_delays
-from oci_cluster.contract.settings import NodeSettings
+from oci_cluster.contract.settings.node import NodeSettings
+from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
-from oci_cluster.node.liveness import Failure, NodesWatch, Restart, by_role_and_rank
-from oci_cluster.node.pulse import ENDED_WELL, NoAnswer, Pulse, Role
+from oci_cluster.node.heartbeat.heartbeat import ENDED_WELL, NoAnswer, Pulse, Role
+from oci_cluster.node.heartbeat.liveness import Failure, NodesWatch, Restart, by_role_and_rank
 from oci_cluster.node.script import Script, checked_address
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
-    from oci_cluster.contract.cluster_dir import ClusterDir
-    from oci_cluster.node.life import LedLife
-    from oci_cluster.node.wish import Wish
+    from oci_cluster.contract.files.cluster_dir import ClusterDir
+    from oci_cluster.node.begin.generation import LedLife
+    from oci_cluster.node.heartbeat.scale_request import Wish
 
 log = logging.getLogger("agent")
 
@@ -51,11 +51,11 @@ class Main(Role):
         self._life: LedLife | None = None
         self._wish: Wish | None = None
         if settings.interruptible:
-            from oci_cluster.node.life import LedLife  # noqa: PLC0415 - where a launch can have more than one
+            from oci_cluster.node.begin.generation import LedLife  # noqa: PLC0415 - where a launch can have more than one
 
             self._life = LedLife(pulse)
         if settings.adapt:
-            from oci_cluster.node.wish import Wish  # noqa: PLC0415 - where a cluster adapts
+            from oci_cluster.node.heartbeat.scale_request import Wish  # noqa: PLC0415 - where a cluster adapts
 
             self._wish = Wish(settings, settings.adapt, pulse, script.node_dir / "wish")
         self._has_to_begin_life = False
@@ -101,7 +101,7 @@ class Main(Role):
             config["answers"] = {node: self._configs[node]["counter"] for node in config["nodes"]}
             self._participants = frozenset(config["nodes"])
         if settings.cluster_tls and (pulse.attempt == 0 or is_another_life):
-            from oci_cluster.contract.certificate import encrypted, make_certificate  # noqa: PLC0415 - where it is asked for
+            from oci_cluster.contract.files.certificate import encrypted, make_certificate  # noqa: PLC0415 - where it is asked for
 
             certificate, key = make_certificate(settings.cluster_name, wall_clock=pulse.wall_clock)
             self._script.hand_certificate(certificate, key)

@@ -21,16 +21,16 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import outputs_file
-from oci_cluster.contract.repeats import poll_delays
-from oci_cluster.contract.settings import NodeSettings, read_settings
+from oci_cluster.contract.settings.node import NodeSettings, read_settings
+from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import StorageError
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 
 if TYPE_CHECKING:
-    from oci_cluster.node.pulse import Pulse
+    from oci_cluster.node.heartbeat.heartbeat import Pulse
 
 T = TypeVar("T")
 log = logging.getLogger("outputs")

@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.contract.config import PROJECT_ROOT, framework_defaults
 from oci_cluster.contract.names import config_file, link_node_dir
 from oci_cluster.contract.outcome import Outcome
+from oci_cluster.contract.parsers import no_profiler
 from oci_cluster.contract.session import client_token, session_token, verifier_of
-from oci_cluster.contract.settings import NodeSettings
-from oci_cluster.contract.values import no_profiler
+from oci_cluster.contract.settings.config import PROJECT_ROOT, framework_defaults
+from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
-from oci_cluster.node.address import interface_of
-from oci_cluster.node.liveness import is_member
-from oci_cluster.node.pulse import Pulse
+from oci_cluster.node.begin.address import interface_of
+from oci_cluster.node.heartbeat.heartbeat import Pulse
+from oci_cluster.node.heartbeat.liveness import is_member
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 from oci_cluster.system.redaction import HIDDEN
@@ -33,7 +33,7 @@ from oci_cluster.system.text import printable
 
 if TYPE_CHECKING:
     from oci_cluster.node.gpus import OwnGpus
-    from oci_cluster.node.relay import Relay
+    from oci_cluster.node.logs.pump import Relay
     from oci_cluster.node.standstill import Standstill
 
 log = logging.getLogger("agent")
@@ -175,7 +175,7 @@ class Script:
         """
 
         def hand() -> int:
-            from oci_cluster.contract.certificate import decrypted  # noqa: PLC0415 - the copy has it, and ends
+            from oci_cluster.contract.files.certificate import decrypted  # noqa: PLC0415 - the copy has it, and ends
 
             self.hand_certificate(certificate, decrypted(key, passphrase))
             return 0
@@ -356,7 +356,7 @@ class Script:
             return Outcome(code, reason, is_unasked=is_unasked)
         how = self._said("entry-point-ended")
         if 0 < code <= 128:
-            from oci_cluster.node.last_error import last_error, uncaught_error  # noqa: PLC0415 - where something has failed
+            from oci_cluster.node.logs.last_error import last_error, uncaught_error  # noqa: PLC0415 - where something has failed
 
             places = self._places
             rank = _RANK.match(how)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oci_cluster.contract.names import heartbeat_file
-from oci_cluster.node.last_error import own_place
+from oci_cluster.node.logs.last_error import own_place
 from oci_cluster.system.text import printable
 
 # A real-time signal that no library is known to use. `common/entry/sitecustomize.py` has the same.

@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.log_times import times_file
-from oci_cluster.contract.settings import NodeSettings, read_settings
-from oci_cluster.contract.values import is_at_main
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.log_times import times_file
+from oci_cluster.contract.parsers import is_at_main
+from oci_cluster.contract.settings.node import NodeSettings, read_settings
 from oci_cluster.node.agent import Agent
+from oci_cluster.node.heartbeat.heartbeat import Pulse
 from oci_cluster.node.last_resort import REMOTE_S, NodeSignals
-from oci_cluster.node.pulse import Pulse
-from oci_cluster.node.relay import Relay
+from oci_cluster.node.logs.pump import Relay
 from oci_cluster.system.process import Children
 
 if TYPE_CHECKING:
-    from oci_cluster.node.exchange import Exchange
+    from oci_cluster.node.coordinator import Exchange
 
 
 def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
@@ -31,7 +31,7 @@ def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
         return _run(environ, logs)
     except BaseException as error:
         if environ.get("TERMINATION_LOG"):
-            from oci_cluster.node.last_words import write_unbegun  # noqa: PLC0415 - where somebody reads them
+            from oci_cluster.node.termination_message import write_unbegun  # noqa: PLC0415 - where somebody reads them
 
             write_unbegun(environ, error)
         raise
@@ -39,11 +39,11 @@ def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
 
 def _run(environ: Mapping[str, str], logs: Path | None) -> int:
     if environ.get("OCI__MODE") and not (environ.get("MODE") or environ.get("JOB_COMPLETION_INDEX")):
-        from oci_cluster.node.ads import as_own  # noqa: PLC0415 - where ADS, or what was made for it, starts the nodes
+        from oci_cluster.node.begin.ads import as_own  # noqa: PLC0415 - where ADS, or what was made for it, starts the nodes
 
         environ = as_own(environ)
     if environ.get("NODE_GROUP"):
-        from oci_cluster.node.rank import with_own_rank  # noqa: PLC0415 - where the service starts the nodes
+        from oci_cluster.node.begin.rank import with_own_rank  # noqa: PLC0415 - where the service starts the nodes
 
         environ = with_own_rank(environ)
     settings = read_settings(environ)
@@ -54,7 +54,7 @@ def _run(environ: Mapping[str, str], logs: Path | None) -> int:
         settings = paced(settings)
     own_log = None
     if settings.node_logs:
-        from oci_cluster.node.own_log import OwnLog  # noqa: PLC0415 - where the backend keeps no logs by itself
+        from oci_cluster.node.logs.shipper import OwnLog  # noqa: PLC0415 - where the backend keeps no logs by itself
 
         own_log = OwnLog(settings.launch_id, settings.node, nodes=len(settings.other_nodes) + 1)
     times = logs and times_file(logs, settings.node)
@@ -78,7 +78,7 @@ def _open_cluster_dir(settings: NodeSettings) -> tuple[ClusterDir, Exchange | No
     place = settings.cluster_url, settings.launch_id, settings.launch_key
     if not (settings.is_main and is_at_main(settings.work_dir)):
         return ClusterDir(*place), None
-    from oci_cluster.node.exchange import Exchange  # noqa: PLC0415 - where main has the files
+    from oci_cluster.node.coordinator import Exchange  # noqa: PLC0415 - where main has the files
 
     exchange = Exchange(settings.launch_id, settings.launch_key)
     return ClusterDir(*place, held=exchange.memory.ask), exchange

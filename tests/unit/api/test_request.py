@@ -13,7 +13,7 @@ from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked as asked_at
 from oci_cluster.api.request import line_of
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher.planning import Request
+from oci_cluster.launcher.launch.plan import Request
 
 
 def asked(site: Site, backend: str = "local", own: dict[str, str] | None = None, **options: Any) -> Request:

@@ -9,9 +9,9 @@ from lightkube.config.kubeconfig import KubeConfig
 from unit.backends.places import Base
 from unit.fake_kubernetes import FakeKubernetes, RefusalError
 
-from oci_cluster.backends.kubernetes.access import Access
+from oci_cluster.backends.kubernetes.api.access import Access
+from oci_cluster.backends.kubernetes.api.service import Service
 from oci_cluster.backends.kubernetes.backend import KubernetesBackend
-from oci_cluster.backends.kubernetes.service import Service
 
 
 def access(server: str = "https://kubernetes.test") -> Access:

@@ -17,7 +17,7 @@ from unit.backends.places import Base
 from oci_cluster.backends.local import addresses, records
 from oci_cluster.backends.local import backend as local
 from oci_cluster.contract.cluster import Cluster, Node, Plan, State
-from oci_cluster.contract.log_times import times_file
+from oci_cluster.contract.files.log_times import times_file
 from oci_cluster.errors import BackendError
 
 

@@ -10,8 +10,8 @@ from unit.fake_oci import COMPARTMENT, LEAST, MOUNT
 from unit.signed_files import leave_log
 
 from oci_cluster.backends.oci.backend import OciBackend
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.log_times import stamp
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.log_times import stamp
 
 
 class OciPlace(Base):

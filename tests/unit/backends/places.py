@@ -10,8 +10,8 @@ import pytest
 
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import Plan
+from oci_cluster.launcher.launch.plan import Request, make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.launcher.planning import Request, make_plan
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -23,7 +23,7 @@ from oci_cluster.backends import known_backends, open_backend
 from oci_cluster.contract.cluster import FILE, Cluster, Node, State, any_running
 from oci_cluster.errors import ClusterError, StoppedError
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.launcher.logs import MergedLogs
+from oci_cluster.launcher.show.logs import MergedLogs
 
 PLACES = {"local": LocalPlace, "docker": DockerPlace, "oci": OciPlace, "kubernetes": KubernetesPlace}
 

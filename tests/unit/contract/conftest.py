@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from unit.contract.fake_storage import KEY, LAUNCH, FailingFileSystem
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 
 
 @pytest.fixture

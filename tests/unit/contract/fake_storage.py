@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import fsspec
 from unit.signed_files import signed
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 
 LAUNCH = "1f2e3d4c"
 KEY = "5eed" * 16

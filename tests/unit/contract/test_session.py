@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.contract.session import client_token, session_packages, session_token
-from oci_cluster.contract.settings import read_settings
+from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.errors import SettingsError
 
 LEAST = {

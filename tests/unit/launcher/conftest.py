@@ -16,8 +16,10 @@ from unit.launcher.following import Run
 from unit.launcher.life import Life
 from unit.launcher.shown_logs import Logs
 
-from oci_cluster.launcher import cli, command_line, launch, opening
-from oci_cluster.launcher import planning as plan_module
+from oci_cluster.launcher import context, verbs
+from oci_cluster.launcher.args import command_line
+from oci_cluster.launcher.launch import launch
+from oci_cluster.launcher.launch import plan as plan_module
 
 
 @pytest.fixture
@@ -38,12 +40,12 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     (root / "dask" / "settings.env").write_text("MIN_WORKERS=1\n")
     (root / "common").mkdir()
     found = Door(root)
-    for module in (cli, launch, opening):
+    for module in (verbs, launch, context):
         monkeypatch.setattr(module, "PROJECT_ROOT", root)
-    for module in (cli, opening):
+    for module in (verbs, context):
         monkeypatch.setattr(module, "open_backend", found.open)
     monkeypatch.setattr(command_line, "known_backends", lambda: ["cloud", "local"])
-    monkeypatch.setattr(opening, "ensure_backend_tools", lambda *_, **__: None)
+    monkeypatch.setattr(context, "ensure_backend_tools", lambda *_, **__: None)
     monkeypatch.setattr(launch, "ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGCHLD)}
     yield found

@@ -9,7 +9,7 @@ import pytest
 
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError
-from oci_cluster.launcher.planning import Request, make_plan
+from oci_cluster.launcher.launch.plan import Request, make_plan
 
 SETTINGS_ENV = "SCHEDULER_PORT=8786\nDASHBOARD_PORT=8787\nWORKER_PORTS=8700:8800\nNPROCS=1\nMIN_WORKERS=1\n"
 HINT = "(config.env.example explains each)"

@@ -10,9 +10,9 @@ from typing import Any
 
 from unit.fake_backend import LAUNCH, LIMITS, FakeBackend, FakeSignals, keep, plan_of
 
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.launcher.follow import Follower
-from oci_cluster.launcher.logs import MergedLogs
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.launcher.follow.follow import Follower
+from oci_cluster.launcher.show.logs import MergedLogs
 
 
 class Copy:

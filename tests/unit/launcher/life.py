@@ -10,7 +10,7 @@ import pytest
 from unit.fake_backend import LAUNCH, LIMITS, FakeBackend, plan_of
 
 from oci_cluster.contract.cluster import Cluster, Plan, clusters_dir
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.lifecycle import Lifecycle
 

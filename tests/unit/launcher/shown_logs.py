@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
-from oci_cluster.launcher.logs import MergedLogs
+from oci_cluster.launcher.show.logs import MergedLogs
 
 
 class Logs:

@@ -7,7 +7,7 @@ from typing import Any
 
 from unit.fake_cluster import FOR_EVER_S, KEY, LAUNCH, MakeNode, Node
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import LIFE, READY, arrival_file, config_file, exit_file, heartbeat_file
 
 ONE, TWO = "1" * 32, "2" * 32

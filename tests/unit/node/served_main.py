@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from unit.fake_cluster import KEY, LAUNCH
 
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.main_files import (
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.signing import derived_key
+from oci_cluster.contract.storage.coordinator import (
     ASKING,
     CHALLENGE_BYTES,
     GREETING,
@@ -20,8 +21,7 @@ from oci_cluster.contract.main_files import (
     RemoteFiles,
     Seals,
 )
-from oci_cluster.contract.signing import derived_key
-from oci_cluster.node.exchange import Exchange
+from oci_cluster.node.coordinator import Exchange
 
 OWN = derived_key(KEY, LAUNCH, PURPOSE)
 PATIENCE_S = 20.0

@@ -138,7 +138,7 @@ def test_agent_lives_in_its_own_cluster_dir(root: Path, monkeypatch: pytest.Monk
 FORKING = """
 import json, os, sys
 from pathlib import Path
-from oci_cluster.contract.settings import read_settings
+from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.node import main, own_log, start
 
 root, environ = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -199,7 +199,7 @@ def test_code_is_fetched_before_anything_is_published(root: Path, monkeypatch: p
         target.mkdir()
         (target / "train.py").touch()
 
-    monkeypatch.setattr("oci_cluster.node.code.fetch_code", fetch)
+    monkeypatch.setattr("oci_cluster.node.begin.code.fetch_code", fetch)
     main = Node(root, CODE_URI="git+file:///x@main", CODE_DIR=str(root / "fetched"))
     main.child_ends(0, at=1)
     assert main.run() == 0
@@ -220,7 +220,7 @@ def test_storage_that_does_not_answer_is_asked_for_the_code_again(
         target.mkdir()
         (target / "train.py").touch()
 
-    monkeypatch.setattr("oci_cluster.node.code.fetch_code", fetch)
+    monkeypatch.setattr("oci_cluster.node.begin.code.fetch_code", fetch)
     main = Node(root, CODE_URI="git+file:///x@main", CODE_DIR=str(root / "fetched"), TIMEOUT="60")
     if failures < 10:
         main.child_ends(0, at=50)

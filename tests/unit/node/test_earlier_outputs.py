@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import outputs_file
 from oci_cluster.errors import StorageError
 from oci_cluster.node import outputs

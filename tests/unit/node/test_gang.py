@@ -235,8 +235,8 @@ def test_all_attempts_have_one_certificate(make: MakeNode, monkeypatch: pytest.M
         made.append(name)
         return "C", f"K{len(made)}"
 
-    monkeypatch.setattr("oci_cluster.contract.certificate.encrypted", lambda key, _: key)
-    monkeypatch.setattr("oci_cluster.contract.certificate.make_certificate", make_certificate)
+    monkeypatch.setattr("oci_cluster.contract.files.certificate.encrypted", lambda key, _: key)
+    monkeypatch.setattr("oci_cluster.contract.files.certificate.make_certificate", make_certificate)
     gang = Gang(make, MAX_RESTARTS="1", CLUSTER_TLS="1")
     gang.main.child_ends(9, at=30)
     key = gang.main.seen_at(50, lambda: gang.main.read(CERTIFICATE)["key"])

@@ -25,7 +25,7 @@ AGENT = """
 import os, sys
 from pathlib import Path
 from oci_cluster.node import start
-from oci_cluster.contract.settings import read_settings
+from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.system.files import LocalFiles
 
 def held_up(call):

@@ -17,7 +17,7 @@ from unit.fake_cluster import (
     tell_facts,
 )
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import CERTIFICATE, READY, STOP, config_file, exit_file, heartbeat_file
 
 # One memory:// for all tests would be longer to list with each.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from unit.fake_cluster import Node
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import config_file, exit_file
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.node import outputs

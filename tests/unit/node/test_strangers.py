@@ -9,7 +9,7 @@ from unit.fake_cluster import KEY, Gang, MakeNode, Node, messages
 from unit.fake_follower import Follower
 
 from oci_cluster import __version__
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import CERTIFICATE, STOP, config_file, exit_file, heartbeat_file
 
 pytestmark = pytest.mark.usefixtures("empty_memory")

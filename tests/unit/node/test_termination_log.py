@@ -14,11 +14,11 @@ import pytest
 from unit.fake_cluster import KEY, LAUNCH, MakeNode, Node, messages
 from unit.node.fake_lives import Launch, term
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import LIFE, READY, STOP, exit_file
 from oci_cluster.contract.outcome import Outcome, exit_fields, stop_fields
 from oci_cluster.errors import SettingsError
-from oci_cluster.node import last_words
+from oci_cluster.node import termination_message
 from oci_cluster.node.start import run_agent
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -138,7 +138,7 @@ def test_long_reasons_are_cut_before_they_are_signed(path: Path, reason: str) ->
     cluster_dir = ClusterDir("file:///", LAUNCH, KEY)
     cluster_dir.enter_life("1" * 32)
     outcome = Outcome(7, reason)
-    last_words.write(
+    termination_message.write(
         str(path), cluster_dir, {"MAIN_exit.json": exit_fields(outcome, time=1.0), STOP: stop_fields(outcome)}
     )
     found = words(path)
@@ -214,7 +214,7 @@ def test_nothing_is_told_where_nobody_asks(main: Node, caplog: pytest.LogCapture
 def test_facts_that_are_too_long_for_a_line_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """A pipe takes 4,096 bytes in one piece: what the script prints must not come in between."""
     caplog.set_level(logging.INFO)
-    last_words.tell(ClusterDir("file:///", LAUNCH, KEY), READY, facts={"a": "x" * 5000})
+    termination_message.tell(ClusterDir("file:///", LAUNCH, KEY), READY, facts={"a": "x" * 5000})
     (line,) = lines(caplog)
     assert "facts" not in json.loads(line.partition(" {")[2].join(["{", ""]))
 
@@ -223,7 +223,7 @@ def test_a_told_line_goes_through_the_relay_as_it_is(tmp_path: Path) -> None:
     """No time stands before it, and nothing in it is taken for a password: a changed one is not signed."""
     code = (
         "import logging, sys\n"
-        "from oci_cluster.node.relay import Relay\n"
+        "from oci_cluster.node.logs.pump import Relay\n"
         "from oci_cluster.system.redaction import RedactingFormatter\n"
         "handler = logging.StreamHandler()\n"
         "handler.setFormatter(RedactingFormatter('%(asctime)s %(name)s: %(message)s'))\n"
@@ -233,6 +233,6 @@ def test_a_told_line_goes_through_the_relay_as_it_is(tmp_path: Path) -> None:
         "logging.getLogger('told').info('told x {\"a\": \"http://me:word@host\"}')\n"
         "relay.finish()\n"
     )
-    environ = {"PYTHONPATH": str(Path(last_words.__file__).parents[2])}
+    environ = {"PYTHONPATH": str(Path(termination_message.__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == 'half a line\ntold x {"a": "http://me:word@host"}\n'

@@ -14,7 +14,7 @@ from unit.fake_cluster import (
 )
 from unit.fake_follower import Follower
 
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import STOP, config_file, exit_file, heartbeat_file
 from oci_cluster.errors import NotPermittedError, StorageError
 

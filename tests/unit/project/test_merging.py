@@ -7,7 +7,7 @@ from unit.project.user_project import TRAIN, edited
 
 from oci_cluster.errors import BackendError
 from oci_cluster.project.files import EXECUTABLE, LINK, File
-from oci_cluster.project.updating import CONFLICT, is_marked, merge
+from oci_cluster.project.update import CONFLICT, is_marked, merge
 
 BASE = File(TRAIN.encode())
 OURS = File(edited(TRAIN, 3, "ours").encode())

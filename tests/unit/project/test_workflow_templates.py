@@ -13,7 +13,7 @@ import yaml
 from unit.project.user_project import ROOT, write
 from unit.test_workflows import unpinned
 
-from oci_cluster.contract.settings_table import SETTINGS
+from oci_cluster.contract.settings.schema import SETTINGS
 
 TEMPLATES = ROOT / "scripts" / "templates" / "workflows"
 # What a workflow says of itself, beside settings.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.project import files, making, updating
+from oci_cluster.project import create, files, update
 from oci_cluster.project.files import read_file
 from oci_cluster.project.unpack import unpack
 from oci_cluster.project.wheel import vendored
@@ -59,7 +59,7 @@ class UserProject:
         given = {f"--{name.replace('_', '-')}": [value] if value else [] for name, value in options.items()}
         words = [*(frameworks or ["dask"]), self.root.name]
         more = {"show": self.shown.append, "say": self.said.append}
-        return making.run(words, given, checkout=self.checkout, cwd=self.place, **more)
+        return create.run(words, given, checkout=self.checkout, cwd=self.place, **more)
 
     def next_version(self) -> Path:
         """Go on with a copy of the checkout, as a newer version that is edited next; return where it is."""
@@ -74,7 +74,7 @@ class UserProject:
         self.shown, self.said = [], []
         given: dict[str, list[str]] = {"--dry-run": []} if dry_run else {}
         more = {"show": self.shown.append, "say": self.said.append}
-        return updating.run(list(words) or [str(self.checkout)], given, root=self.root, cwd=self.place, **more)
+        return update.run(list(words) or [str(self.checkout)], given, root=self.root, cwd=self.place, **more)
 
     def unpack(self) -> None:
         """Unpack the wheel, as the first script does."""

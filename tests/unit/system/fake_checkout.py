@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.system import python_env as environment
-from oci_cluster.system.python_env import ensure_framework, ensure_tools, tools_python
+from oci_cluster.system.envs import python_env as environment
+from oci_cluster.system.envs.python_env import ensure_framework, ensure_tools, tools_python
 
 # Stands in for uv and for every interpreter: notes its calls, makes environments of itself, installs nothing.
 STUB = """#!/bin/sh
@@ -52,7 +52,7 @@ class Checkout:
         self._monkeypatch = monkeypatch
         package = self.root / "common" / "oci_cluster"
         package.parent.mkdir(parents=True)
-        package.symlink_to(Path(environment.__file__).parents[1])
+        package.symlink_to(Path(environment.__file__).parents[2])
         self.requirements = self.root / "common" / "requirements.txt"
         self.requirements.write_text("fsspec==1.0\n")
         self.requirements.with_name("requirements-install.txt").write_text("uv==0.8.1\n")

@@ -14,7 +14,7 @@ from unit.signed_files import signed
 
 from oci_cluster.backends.docker import volume_files as engine_files
 from oci_cluster.backends.docker.volume_files import register
-from oci_cluster.contract.cluster_dir import MAX_BYTES, ClusterDir
+from oci_cluster.contract.files.cluster_dir import MAX_BYTES, ClusterDir
 from oci_cluster.errors import BackendError, NotPermittedError, StorageError
 from oci_cluster.system.engine import Engine, EngineError, Machine
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from oci_cluster.contract.settings_table import SETTINGS
+from oci_cluster.contract.settings.schema import SETTINGS
 from oci_cluster.system.secret_values import is_secret, secret_in, without_secrets
 
 GITHUB, HUGGING_FACE = f"ghp_{'a1B2' * 9}", f"hf_{'aB3' * 10}"

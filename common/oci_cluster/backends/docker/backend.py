@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from oci_cluster.backends import kept
+from oci_cluster.backends import archive
 from oci_cluster.backends.base import Backend, IsStopped
 from oci_cluster.backends.docker import commands
 from oci_cluster.backends.docker.logs import ContainerLogs
+from oci_cluster.backends.docker.port_forward import ContainerWay
 from oci_cluster.backends.docker.states import Container, Unbegun, cluster_of, has_begun, launch_of, nodes_of, plan_of
-from oci_cluster.backends.docker.way import ContainerWay
-from oci_cluster.backends.told import Told
+from oci_cluster.backends.reported import Told
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
-from oci_cluster.contract.config import SettingsReader, read_settings_file
+from oci_cluster.contract.settings.config import SettingsReader, read_settings_file
 from oci_cluster.errors import StoppedError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.engine import Engine, EngineError
@@ -60,7 +60,7 @@ class DockerBackend(Backend):
     # The agent's own, and as much for the engine.
     end_margin_s = 2 * _MARGIN_S
     is_this_machine, is_free_to_ask = True, False
-    node_fields = kept.NODE_FIELDS
+    node_fields = archive.NODE_FIELDS
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class DockerBackend(Backend):
         """Start *nodes*, with main what they share; failed later ones leave none."""
         cluster = Cluster.of(plan, self._directory)
         if any(node.role == "MAIN" for node in nodes):
-            kept.write_plan(cluster, plan)
+            archive.write_plan(cluster, plan)
             for words in commands.shared_commands(plan):
                 self._stop_if_told()
                 self._engine.call(*words)
@@ -129,7 +129,7 @@ class DockerBackend(Backend):
         for node in nodes:
             if node.name in present:  # its predecessor has its name; how that ended is in the work dir
                 self._engine.call("rm", "--volumes", str(present[node.name]["Id"]))
-        kept.make_directory(cluster)
+        archive.make_directory(cluster)
         started: list[str] = []
         try:
             self._run(plan, nodes, started)
@@ -194,7 +194,7 @@ class DockerBackend(Backend):
         self._listed_at = self._clock()
         known = [cluster for container in containers if (cluster := cluster_of(container, self._directory))]
         found: dict[str, Cluster] = {}
-        for cluster in [*known, *kept_clusters(self._root, self.name, kept.LOCK)]:
+        for cluster in [*known, *kept_clusters(self._root, self.name, archive.LOCK)]:
             found.setdefault(cluster.launch_id, cluster)
         self._note(list(found), containers)
         named = [cluster for cluster in found.values() if name in {"", cluster.name}]
@@ -216,7 +216,7 @@ class DockerBackend(Backend):
     def _states(self, cluster: Cluster) -> list[NodeState]:
         nodes = self._seen[cluster.launch_id]
         found = [self._unbegun.state(name, container) for name, container in nodes.items()]
-        return self._told.with_word(cluster, found) or kept.read_states(cluster)
+        return self._told.with_word(cluster, found) or archive.read_states(cluster)
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of *cluster* by node, main first; none where they are gone."""
@@ -288,7 +288,7 @@ class DockerBackend(Backend):
 
     def finish(self, cluster: Cluster, say: Say) -> None:
         """Copy what *cluster* leaves to the checkout, and remove it from the engine."""
-        with kept.alone(cluster):
+        with archive.alone(cluster):
             self._end_the_late(cluster)
             if nodes := self._containers(cluster):
                 from oci_cluster.backends.docker.volume_files import copy_all  # noqa: PLC0415 - as _open_volumes

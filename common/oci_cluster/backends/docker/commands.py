@@ -15,8 +15,8 @@ from pathlib import Path
 
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, check_packages
 from oci_cluster.contract.cluster import Node, Plan, clusters_dir, limits_of
-from oci_cluster.contract.config import SettingsReader
-from oci_cluster.contract.values import parse_count, parse_switch
+from oci_cluster.contract.parsers import parse_count, parse_switch
+from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.errors import Problem, SettingsError, UsageError
 from oci_cluster.images import records as image_records
 from oci_cluster.system.engine import PROTOCOL, Engine

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from oci_cluster.backends.base import LogsInPlace
 from oci_cluster.backends.docker.states import Container, state_of
-from oci_cluster.backends.stamped import take_apart
+from oci_cluster.backends.timestamped_logs import take_apart
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.system.engine import Engine
 

@@ -14,7 +14,7 @@ from typing import Any
 from oci_cluster.backends.docker import commands
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
 from oci_cluster.contract.names import rank_of
-from oci_cluster.contract.values import parse_name
+from oci_cluster.contract.parsers import parse_name
 from oci_cluster.errors import ExitCode, SettingsError
 from oci_cluster.system.text import printable
 

@@ -17,13 +17,13 @@ from typing import Any
 import fsspec
 from fsspec.config import conf
 
+from oci_cluster.backends.archive import write_states
 from oci_cluster.backends.docker.commands import OUTPUTS, container_name
 from oci_cluster.backends.docker.logs import start_whole
 from oci_cluster.backends.docker.states import Container
-from oci_cluster.backends.kept import write_states
-from oci_cluster.backends.stamped import take_apart
+from oci_cluster.backends.timestamped_logs import take_apart
 from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan
-from oci_cluster.contract.cluster_dir import MAX_BYTES, ClusterDir
+from oci_cluster.contract.files.cluster_dir import MAX_BYTES, ClusterDir
 from oci_cluster.errors import BackendError, StorageError
 from oci_cluster.system.archive import ArchiveError, ArchiveTooLargeError, pack_file, read_files, unpack_beneath
 from oci_cluster.system.engine import PROTOCOL, Engine, EngineError

@@ -17,24 +17,24 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.backends import kept
+from oci_cluster.backends import archive
 from oci_cluster.backends.base import IsStopped, LogCopy, Way
-from oci_cluster.backends.kubernetes import requests, states
+from oci_cluster.backends.kubernetes.cluster import requests, states
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, any_running, clusters_dir, kept_clusters
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.config import SettingsReader
-from oci_cluster.contract.told_work_dir import own_work_dirs
-from oci_cluster.contract.values import parse_switch
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.told_work_dir import own_work_dirs
+from oci_cluster.contract.parsers import parse_switch
+from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import not_writable, write_whole
 from oci_cluster.system.text import as_words
 
 if TYPE_CHECKING:
-    from oci_cluster.backends.kubernetes.jobs import Jobs
-    from oci_cluster.backends.kubernetes.seen import Seen
-    from oci_cluster.backends.kubernetes.service import Service
+    from oci_cluster.backends.kubernetes.api.service import Service
+    from oci_cluster.backends.kubernetes.cluster.cache import Seen
+    from oci_cluster.backends.kubernetes.cluster.jobs import Jobs
 
 # Modules that need packages are imported where they are used: what can be refused, is before anything is installed.
 # ruff: noqa: PLC0415
@@ -54,8 +54,8 @@ def open_backend(
             time.sleep(min(left, _SIGNAL_S))
 
     def open_service(settings: Mapping[str, str]) -> Service:
-        from oci_cluster.backends.kubernetes.access import open_access
-        from oci_cluster.backends.kubernetes.service import LOOK_PATIENCE_S, PATIENCE_S, Service
+        from oci_cluster.backends.kubernetes.api.access import open_access
+        from oci_cluster.backends.kubernetes.api.service import LOOK_PATIENCE_S, PATIENCE_S, Service
 
         patience_s, say = (LOOK_PATIENCE_S if is_looking else PATIENCE_S), say_to_stderr(program())
         access = open_access({**given, **settings})
@@ -121,14 +121,14 @@ class KubernetesBackend:
 
     @cached_property
     def _seen(self) -> Seen:
-        from oci_cluster.backends.kubernetes.seen import Seen
+        from oci_cluster.backends.kubernetes.cluster.cache import Seen
 
         _have_asked(self)
         return Seen(self.service, clock=self._clock)
 
     @cached_property
     def _jobs(self) -> Jobs:
-        from oci_cluster.backends.kubernetes.jobs import Jobs
+        from oci_cluster.backends.kubernetes.cluster.jobs import Jobs
 
         return Jobs(self.service, self._seen, is_stopped=self._is_stopped, clock=self._clock, sleep=self._sleep)
 
@@ -170,8 +170,8 @@ class KubernetesBackend:
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
         """Checks that a person agrees to the context, and that named objects exist."""
-        from oci_cluster.backends.kubernetes.access import confirm
-        from oci_cluster.backends.kubernetes.checks import check_place
+        from oci_cluster.backends.kubernetes.api.access import confirm
+        from oci_cluster.backends.kubernetes.cluster.preflight import check_place
 
         confirm(self.service.access, self._given, say)
         check_place(self.service, self._launches[plan.launch_id].settings, len(plan.nodes))
@@ -206,7 +206,7 @@ class KubernetesBackend:
 
     def started(self, cluster: Cluster, plan: Plan) -> str:
         """Returns the Job's name, its limit on time, and its ports."""
-        from oci_cluster.backends.kubernetes.jobs import node_ports
+        from oci_cluster.backends.kubernetes.cluster.jobs import node_ports
 
         is_queued = cluster.handle in self._queued
         queued = ", without its time in the queue and lives that were interrupted" if is_queued else ""
@@ -231,7 +231,7 @@ class KubernetesBackend:
         known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
         self._seen.note_all([job for _, job in known])
         found: dict[str, Cluster] = {}
-        for cluster in [*(cluster for cluster, _ in known), *kept_clusters(self._root, self.name, kept.LOCK)]:
+        for cluster in [*(cluster for cluster, _ in known), *kept_clusters(self._root, self.name, archive.LOCK)]:
             found.setdefault(cluster.launch_id, cluster)
         named = [cluster for cluster in found.values() if name in {"", cluster.name}]
         return sorted(named, key=lambda cluster: cluster.age_key)
@@ -257,7 +257,7 @@ class KubernetesBackend:
         if len(clusters) == 1:
             (cluster,) = clusters
             found = self._seen.look(cluster) if cluster.handle else None
-            return {cluster.launch_id: kept.read_states(cluster) if found is None else found}
+            return {cluster.launch_id: archive.read_states(cluster) if found is None else found}
         there = self._seen.noted()
         if clusters and not there:
             self._seen.note_all(self.service.items(self.service.path("jobs"), labelSelector=requests.LAUNCH))
@@ -265,7 +265,7 @@ class KubernetesBackend:
         return {
             cluster.launch_id: self._seen.noted_states(cluster)
             if cluster.handle in there
-            else kept.read_states(cluster)
+            else archive.read_states(cluster)
             for cluster in clusters
         }
 
@@ -278,7 +278,7 @@ class KubernetesBackend:
 
             cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
             return StoredLogs(cluster_dir, directory, SayOnce())
-        from oci_cluster.backends.kubernetes.logs import PodLogs
+        from oci_cluster.backends.kubernetes.cluster.logs import PodLogs
 
         seen, job = self._seen, cluster.handle
         if follow:
@@ -288,7 +288,7 @@ class KubernetesBackend:
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:  # noqa: ARG002 - made by each dial
         """Returns the way to *port* of *node*, which must listen on its loopback."""
-        from oci_cluster.backends.kubernetes.way import PodWay
+        from oci_cluster.backends.kubernetes.api.port_forward import PodWay
 
         return PodWay(self.service, self._seen.job(cluster.handle) if cluster.handle else None, node, port)
 
@@ -301,9 +301,9 @@ class KubernetesBackend:
     def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
         """Keeps how *cluster* has ended before its Job is removed; failures are tried again."""
         is_ours = bool(cluster.handle) and (cluster.directory / FILE).exists()
-        if not is_ours or not states or any_running(states) or kept.read_states(cluster):
+        if not is_ours or not states or any_running(states) or archive.read_states(cluster):
             return
-        with contextlib.suppress(ClusterError), kept.alone(cluster):
+        with contextlib.suppress(ClusterError), archive.alone(cluster):
             plan = self.load(cluster)
             self._keep(cluster, plan, states, with_logs=False)
 
@@ -319,7 +319,7 @@ class KubernetesBackend:
                 if with_logs:
                     with tempfile.TemporaryDirectory(dir=directory) as scratch:
                         _bring_logs(self.logs(cluster, Path(scratch), follow=False), directory / "logs")
-            kept.write_states(cluster, nodes)
+            archive.write_states(cluster, nodes)
         except OSError as error:
             raise not_writable(directory, error) from error
 
@@ -342,7 +342,7 @@ class KubernetesBackend:
 
     def finish(self, cluster: Cluster, say: Say) -> None:
         """Keeps what *cluster* has told, and removes it from Kubernetes."""
-        with kept.alone(cluster):
+        with archive.alone(cluster):
             found = self._seen.look(cluster) if cluster.handle else None
             if found is None:
                 return
@@ -366,7 +366,7 @@ class KubernetesBackend:
 
 def _have_asked(backend: KubernetesBackend) -> None:
     """Opens cluster dirs of this thread through *backend* from here on."""
-    from oci_cluster.backends.kubernetes.seen import register
+    from oci_cluster.backends.kubernetes.cluster.cache import register
 
     register(backend)
 

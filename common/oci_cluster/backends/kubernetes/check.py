@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
-from oci_cluster.backends.kubernetes import checks, requests
-from oci_cluster.backends.kubernetes.access import open_access
-from oci_cluster.backends.kubernetes.service import KubernetesError, Service
+from oci_cluster.backends.kubernetes.api.access import open_access
+from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
+from oci_cluster.backends.kubernetes.cluster import preflight, requests
+from oci_cluster.backends.kubernetes.cluster.states import way_out
+from oci_cluster.backends.kubernetes.quota.usage import amount, is_amount, shown
 from oci_cluster.backends.kubernetes.settings import bytes_of, settings_of
-from oci_cluster.backends.kubernetes.states import way_out
-from oci_cluster.backends.kubernetes.usage import amount, is_amount, shown
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.system.console import Say
@@ -98,11 +98,11 @@ def _looks(
 
     yield "Job", job
     if settings["queue"]:
-        yield "queue", partial(checks.queue, service, settings)
-    for setting in checks.CLASSES:
+        yield "queue", partial(preflight.queue, service, settings)
+    for setting in preflight.CLASSES:
         if settings[setting.lower()]:
-            yield "priority", partial(checks.priority, service, settings, setting)
-    yield "quota", partial(checks.quota, service, settings, wanted, count)
+            yield "priority", partial(preflight.priority, service, settings, setting)
+    yield "quota", partial(preflight.quota, service, settings, wanted, count)
     # Without a Job, settings say which machines its pods want.
     spec = {"nodeSelector": settings["node_selector"], "tolerations": settings["tolerations"]}
     yield "machines", lambda: _machines(service, pods[0] if pods else spec, wanted, count)
@@ -117,9 +117,9 @@ def _named(service: Service, settings: Settings, count: int) -> Iterator[tuple[s
         yield "Secret", partial(_secret, service, name)
     for volume in settings["volumes"]:
         if volume["claim"]:
-            yield "storage", partial(checks.claim, service, volume, count)
+            yield "storage", partial(preflight.claim, service, volume, count)
         elif "nfs" not in volume["source"]:
-            yield "volume", partial(checks.volume, service, volume, count)
+            yield "volume", partial(preflight.volume, service, volume, count)
 
 
 def _of(item: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:

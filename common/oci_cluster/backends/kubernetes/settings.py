@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.config import SettingsReader
-from oci_cluster.contract.lives import is_interruptible
-from oci_cluster.contract.values import WrongValueError, parse_count, parse_duration, parse_switch
+from oci_cluster.contract.files.generations import is_interruptible
+from oci_cluster.contract.parsers import WrongValueError, parse_count, parse_duration, parse_switch
+from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import no_image, pushed_image
 from oci_cluster.system.secret_values import PLAIN, secret_in

@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.backends.archive import write_plan
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, Backend, DirectWay, IsStopped, LogsInPlace
-from oci_cluster.backends.kept import write_plan
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, take_ports
 from oci_cluster.backends.local.gpus import SETTING, check_left, share_out
@@ -37,16 +37,16 @@ from oci_cluster.contract.cluster import (
     kept_clusters,
     limits_of,
 )
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.config import SettingsReader, framework_words, own_environment
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import node_dirs, rank_of, remove_node_dir
+from oci_cluster.contract.parsers import no_profiler, parse_args, parse_files
 from oci_cluster.contract.session import session_packages
-from oci_cluster.contract.values import no_profiler, parse_args, parse_files
+from oci_cluster.contract.settings.config import SettingsReader, framework_words, own_environment
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.console import Say
+from oci_cluster.system.envs.python_env import ensure_framework, ensure_tools, missing_packages, with_packages
 from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.process import describe, sweep_marked
-from oci_cluster.system.python_env import ensure_framework, ensure_tools, missing_packages, with_packages
 
 # The runner may take so long to start every agent; far above the 0.1 s seen with 4 nodes.
 _START_TIMEOUT_S = 60.0

@@ -18,12 +18,12 @@ from oci_cluster.backends.findings import Checked, Finding, fails, fine, refused
 from oci_cluster.backends.local.addresses import Addresses, Ports
 from oci_cluster.backends.local.gpus import share_of, share_out
 from oci_cluster.contract.cluster import Plan, clusters_dir
-from oci_cluster.contract.config import framework_words
+from oci_cluster.contract.settings.config import framework_words
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
+from oci_cluster.system.envs.python_env import missing_packages
 from oci_cluster.system.files import is_locked, not_writable
 from oci_cluster.system.gpus import VISIBLE
-from oci_cluster.system.python_env import missing_packages
 
 _MB, _GB = 10**6, 10**9
 # Measured: a worker of Dask that has done nothing has 64 MB, its agent 19. A node of another framework has more.

@@ -13,8 +13,8 @@ from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, suits
 from oci_cluster.backends.local.gpus import share_of
 from oci_cluster.contract.cluster import Node, Plan, State
-from oci_cluster.contract.config import PROJECT_ROOT
 from oci_cluster.contract.names import node_dir, remove_node_dir
+from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.errors import ClusterError
 from oci_cluster.system.files import not_writable
 from oci_cluster.system.process import Children, Signals, sweep_marked

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped, LogCopy, Way
 from oci_cluster.backends.code import remove_code
-from oci_cluster.backends.oci import dry_run, requests, states
-from oci_cluster.backends.oci.jobs import Jobs
-from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.service_logs import ServiceLogs
+from oci_cluster.backends.oci.errors import ServiceError
+from oci_cluster.backends.oci.jobs import dry_run, requests, states
+from oci_cluster.backends.oci.jobs.client import Jobs
+from oci_cluster.backends.oci.logs import ServiceLogs
 from oci_cluster.backends.oci.settings import settings_of, tags_given
+from oci_cluster.backends.reported import Told
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
-from oci_cluster.backends.told import Told
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
-from oci_cluster.contract.cluster_dir import ClusterDir
-from oci_cluster.contract.config import SettingsReader, session_defaults
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.told_work_dir import own_work_dirs
 from oci_cluster.contract.names import CERTIFICATE, LAUNCHED
-from oci_cluster.contract.told_work_dir import own_work_dirs
-from oci_cluster.contract.values import parse_switch
+from oci_cluster.contract.parsers import parse_switch
+from oci_cluster.contract.settings.config import SettingsReader, session_defaults
 from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
@@ -296,7 +296,7 @@ class OciBackend:
 
     def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
         """Return a way to *port* of *node*; see :func:`open_way`."""
-        from oci_cluster.backends.oci.ways import Asker, open_way  # noqa: PLC0415 - what few launchers need
+        from oci_cluster.backends.oci.connect.tunnels import Asker, open_way  # noqa: PLC0415 - what few launchers need
 
         asker = Asker(self._given, lambda: self._jobs.service, say, self._is_stopped, self._clock, self._sleep)
         return open_way(cluster, plan, node, port, asker)

@@ -22,9 +22,9 @@ from oci.auth import signers
 from oci.circuit_breaker import NoCircuitBreakerStrategy
 from oci.retry import NoneRetryStrategy
 
-from oci_cluster.backends.oci.refusals import ServiceError, refused
-from oci_cluster.contract import oci_storage
-from oci_cluster.contract.repeats import Waiting
+from oci_cluster.backends.oci.errors import ServiceError, refused
+from oci_cluster.contract.storage import oci as oci_storage
+from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StoppedError
 
 # Seconds to connect, and between two bytes of an answer.

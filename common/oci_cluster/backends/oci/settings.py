@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.oci.shapes import FLEXIBLE, is_flexible
+from oci_cluster.backends.oci.tenancy.shapes import FLEXIBLE, is_flexible
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.config import SettingsReader
 from oci_cluster.contract.names import ROLES
-from oci_cluster.contract.values import WrongValueError, parse_bounds, parse_count, parse_duration, parse_switch
+from oci_cluster.contract.parsers import WrongValueError, parse_bounds, parse_count, parse_duration, parse_switch
+from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.errors import Problem, SettingsError
 from oci_cluster.images.records import no_image, pushed_image
 from oci_cluster.system.secret_values import PLAIN, secret_in

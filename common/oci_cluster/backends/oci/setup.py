@@ -14,8 +14,10 @@ from typing import Any
 
 import oci
 
-from oci_cluster.backends.oci.access import Access
-from oci_cluster.backends.oci.needed import (
+from oci_cluster.backends.oci.service import PATIENCE_S, Service, service_environ
+from oci_cluster.backends.oci.tenancy.access import Access
+from oci_cluster.backends.oci.tenancy.client import Tenancy, as_sent, cli
+from oci_cluster.backends.oci.tenancy.requirements import (
     Needed,
     Places,
     lifecycle_rules,
@@ -25,7 +27,7 @@ from oci_cluster.backends.oci.needed import (
     same_statement,
     statements,
 )
-from oci_cluster.backends.oci.security_rules import (
+from oci_cluster.backends.oci.tenancy.security_rules import (
     SECURITY_LIST,
     SecurityList,
     Subnet,
@@ -33,9 +35,7 @@ from oci_cluster.backends.oci.security_rules import (
     ports_of,
     security_rules,
 )
-from oci_cluster.backends.oci.service import PATIENCE_S, Service, service_environ
-from oci_cluster.backends.oci.tenancy import Tenancy, as_sent, cli
-from oci_cluster.contract.config import framework_dir
+from oci_cluster.contract.settings.config import framework_dir
 from oci_cluster.errors import (
     BackendError,
     ClusterError,

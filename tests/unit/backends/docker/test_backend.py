@@ -15,10 +15,10 @@ from unit.fake_engine import ROOT, Launcher
 from unit.signed_files import signed
 
 from oci_cluster.backends.docker import backend as docker
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import BackendError, StoppedError, UsageError
-from oci_cluster.launcher import cli, opening
-from oci_cluster.launcher.report import describe, overview
+from oci_cluster.launcher import context, verbs
+from oci_cluster.launcher.show.report import describe, overview
 from oci_cluster.system.engine import EngineError
 
 # --- Nothing, or all --------------------------------------------------------------------------------------
@@ -173,10 +173,10 @@ def test_files_of_nodes_are_read_through_the_engine(launcher: Launcher) -> None:
 
 def test_settings_say_which_engine_is_asked(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """config.env, and the environment before it; else docker. A launch may name another."""
-    monkeypatch.setattr(opening, "PROJECT_ROOT", launcher.root)
+    monkeypatch.setattr(context, "PROJECT_ROOT", launcher.root)
 
     def opened() -> Any:
-        return opening.open_named(cli.parse("list", ["--backend", "docker"]), launcher.said.append)
+        return context.open_named(verbs.parse("list", ["--backend", "docker"]), launcher.said.append)
 
     assert opened()._engine.program == "docker"
     (launcher.root / "config.env").write_text("DOCKER=nerdctl\n")

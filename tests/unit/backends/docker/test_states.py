@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from unit.fake_engine import Launcher
 
+from oci_cluster.backends.archive import record_of, recorded_state
 from oci_cluster.backends.docker.states import state_of
-from oci_cluster.backends.kept import record_of, recorded_state
 from oci_cluster.contract.cluster import NodeState, State
 
 

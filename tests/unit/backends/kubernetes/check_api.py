@@ -14,9 +14,9 @@ from unit.fake_oci import Checkout
 from oci_cluster.backends import check_of
 from oci_cluster.backends.findings import Checked, Finding
 from oci_cluster.backends.kubernetes import check
-from oci_cluster.backends.kubernetes.service import Service
+from oci_cluster.backends.kubernetes.api.service import Service
 from oci_cluster.backends.kubernetes.settings import settings_of
-from oci_cluster.launcher.planning import Request, make_plan
+from oci_cluster.launcher.launch.plan import Request, make_plan
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 NAMESPACE = "/api/v1/namespaces/mine"

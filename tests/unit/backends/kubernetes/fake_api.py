@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import httpx2 as httpx
 import yaml
 
-from oci_cluster.backends.kubernetes.service import Service
+from oci_cluster.backends.kubernetes.api.service import Service
 
 Object = dict[str, Any]
 KUEUE = "/apis/kueue.x-k8s.io"

@@ -15,7 +15,7 @@ from unit.fake_local import keep, make_plan
 from oci_cluster.backends.local.backend import LocalBackend
 from oci_cluster.contract.cluster import FILE, State
 from oci_cluster.errors import LostPlanError
-from oci_cluster.launcher.report import overviews
+from oci_cluster.launcher.show.report import overviews
 
 RUNNING = {"node": "MAIN", "state": "IN_PROGRESS", "exit_code": None, "pid": 4, "address": "127.0.0.1"}
 

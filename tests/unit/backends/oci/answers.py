@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from oci_cluster.backends.oci.refusals import refused
+from oci_cluster.backends.oci.errors import refused
 
 ROOT, JOBS = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..jobs"
 

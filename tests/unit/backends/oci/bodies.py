@@ -7,7 +7,7 @@ from typing import Any
 
 from unit.fake_oci import IMAGE, SUBNET, Checkout
 
-from oci_cluster.backends.oci import requests as oci_requests
+from oci_cluster.backends.oci.jobs import requests as oci_requests
 from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import Plan
 

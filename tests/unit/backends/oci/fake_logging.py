@@ -15,7 +15,7 @@ import oci
 from unit.fake_data_science import COMPARTMENT, Response, refusal
 from unit.fake_oci import Launcher
 
-from oci_cluster.backends.oci.service_logs import ServiceLogs
+from oci_cluster.backends.oci.logs import ServiceLogs
 from oci_cluster.contract.cluster import Cluster
 
 GROUP = "ocid1.loggroup.oc1.iad.x"

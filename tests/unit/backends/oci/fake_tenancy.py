@@ -10,10 +10,10 @@ from typing import Any
 import oci
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict
-from oci_cluster.backends.oci.check_places import needed_by
-from oci_cluster.backends.oci.needed import matching_rule, statements
-from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.backends.oci.tenancy import Tenancy
+from oci_cluster.backends.oci.check.resources import needed_by
+from oci_cluster.backends.oci.errors import ServiceError
+from oci_cluster.backends.oci.tenancy.client import Tenancy
+from oci_cluster.backends.oci.tenancy.requirements import matching_rule, statements
 from oci_cluster.errors import ExitCode
 
 ROOT, JOBS, NET = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..jobs", "ocid1.compartment.oc1..net"

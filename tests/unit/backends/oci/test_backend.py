@@ -14,10 +14,10 @@ import pytest
 from unit.fake_data_science import refusal, silence
 from unit.fake_oci import NODES, Launcher
 
-from oci_cluster.backends.oci import requests as oci_requests
 from oci_cluster.backends.oci import settings as oci_settings
-from oci_cluster.backends.oci.refusals import ServiceError
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.backends.oci.errors import ServiceError
+from oci_cluster.backends.oci.jobs import requests as oci_requests
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import BackendError, ClusterError, SettingsError, StoppedError, StorageError, UsageError
 from oci_cluster.system import archive
 

@@ -12,10 +12,10 @@ from unit.fake_data_science import Response
 from unit.fake_oci import Checkout, Launcher
 
 from oci_cluster.backends.code import Code, code_of
-from oci_cluster.backends.oci import requests as oci_requests
+from oci_cluster.backends.oci.jobs import requests as oci_requests
 from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import Cluster, Plan
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import SettingsError
 
 KEY = "gh" + "p_" + "a1" * 18

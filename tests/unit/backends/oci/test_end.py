@@ -8,9 +8,9 @@ import pytest
 from unit.fake_data_science import refusal, silence
 from unit.fake_oci import NODES, Launcher
 
-from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.contract.cluster import Cluster
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import BackendError, StorageError, UsageError
 
 NOTHING: tuple[list[str], list[str], list[Path]] = ([], [], [])

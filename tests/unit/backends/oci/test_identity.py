@@ -16,8 +16,8 @@ from oci.retry import NoneRetryStrategy
 
 from oci_cluster.backends.oci import service as oci_service
 from oci_cluster.backends.oci.service import Service, service_environ
-from oci_cluster.contract import oci_storage
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.storage import oci as oci_storage
 from oci_cluster.errors import SettingsError
 
 # --- Who asks -------------------------------------------------------------------------------------------------------

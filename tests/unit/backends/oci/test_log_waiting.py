@@ -8,7 +8,7 @@ import pytest
 from unit.backends.oci.fake_logging import Logging, drained, lines
 from unit.fake_oci import Launcher
 
-from oci_cluster.backends.oci import service_logs
+from oci_cluster.backends.oci import logs
 from oci_cluster.contract.cluster import Cluster
 
 
@@ -77,7 +77,7 @@ def test_the_waiting_begins_anew_with_each_new_line_and_ends_when_nobody_wants_i
     logging.print(logging.run_of("MAIN"), "late", late_s=120, entry=entry)
     logging.end()
     _, took_s = drained(copy, launcher.clock)
-    assert 150 <= took_s <= 150 + 2 * service_logs._DEEP_EVERY_S
+    assert 150 <= took_s <= 150 + 2 * logs._DEEP_EVERY_S
     assert lines(tmp_path) == ["late"]
     logging.print(logging.run_of("MAIN"), "last")
     launcher.clock.sleep(4)

@@ -11,7 +11,7 @@ import requests
 from unit.fake_data_science import Response, refusal, silence
 
 from oci_cluster.backends.oci import service as oci_service
-from oci_cluster.backends.oci.refusals import ServiceError, run_advice
+from oci_cluster.backends.oci.errors import ServiceError, run_advice
 from oci_cluster.backends.oci.service import PATIENCE_S, Service
 from oci_cluster.errors import StoppedError
 

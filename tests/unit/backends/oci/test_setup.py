@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from oci_cluster.backends.oci import setup
-from oci_cluster.backends.oci.needed import Needed, lifecycle_rules, matching_rule, needed_of, statements
-from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.setup import Found, Step, difference
-from oci_cluster.contract.config import PROJECT_ROOT
+from oci_cluster.backends.oci.tenancy.requirements import Needed, lifecycle_rules, matching_rule, needed_of, statements
+from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, TimedOutError, UsageError
 
 JOBS, TENANCY = "ocid1.compartment.oc1..jobs", "ocid1.tenancy.oc1..t"

@@ -8,10 +8,10 @@ import pytest
 from unit.backends.oci.fake_tenancy import GIVEN, JOBS, World, refusal
 
 from oci_cluster.backends.findings import Verdict
-from oci_cluster.backends.oci import check_access
-from oci_cluster.backends.oci.needed import Needed
+from oci_cluster.backends.oci.check import access
 from oci_cluster.backends.oci.setup import Found, Setup, Step, difference
-from oci_cluster.contract.config import PROJECT_ROOT
+from oci_cluster.backends.oci.tenancy.requirements import Needed
+from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.errors import NotPermittedError
 
 
@@ -32,7 +32,7 @@ def identity_steps(world: World, **given: str) -> list[Step]:
 
 def failing(world: World, **given: str) -> list[str]:
     """Return the mends of what fails for check.sh."""
-    found = world.found(check_access, **given)
+    found = world.found(access, **given)
     return [one.mend for one in found if one.verdict is Verdict.FAILS]
 
 

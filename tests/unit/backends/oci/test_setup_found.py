@@ -9,10 +9,10 @@ from typing import Any
 import oci
 import pytest
 
-from oci_cluster.backends.oci.needed import needed_of
-from oci_cluster.backends.oci.refusals import ServiceError
+from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.setup import Found, look
-from oci_cluster.backends.oci.tenancy import Tenancy
+from oci_cluster.backends.oci.tenancy.client import Tenancy
+from oci_cluster.backends.oci.tenancy.requirements import needed_of
 from oci_cluster.errors import SettingsError
 
 TENANCY, JOBS, IMAGES = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..jobs", "ocid1.compartment.oc1..images"

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, needed_of, statements
-from oci_cluster.backends.oci.security_rules import SecurityList, Subnet, security_rules
 from oci_cluster.backends.oci.setup import (
     NEW_LIST,
     Found,
@@ -19,6 +17,8 @@ from oci_cluster.backends.oci.setup import (
     rule_line,
     steps_of,
 )
+from oci_cluster.backends.oci.tenancy.requirements import lifecycle_rules, matching_rule, needed_of, statements
+from oci_cluster.backends.oci.tenancy.security_rules import SecurityList, Subnet, security_rules
 
 JOBS, TENANCY, CIDR = "ocid1.compartment.oc1..jobs", "ocid1.tenancy.oc1..t", "10.0.0.0/20"
 NEEDED = needed_of(

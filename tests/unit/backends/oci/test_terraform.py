@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from terraform import Terraform, as_lifecycle, as_rule
 
-from oci_cluster.backends.oci.needed import lifecycle_rules, matching_rule, needed_of, places_of, statements
-from oci_cluster.backends.oci.security_rules import security_rules
 from oci_cluster.backends.oci.setup import Rules, variables
-from oci_cluster.contract.config import PROJECT_ROOT
-from oci_cluster.contract.settings_table import TENANCY_SETTINGS
+from oci_cluster.backends.oci.tenancy.requirements import (
+    lifecycle_rules,
+    matching_rule,
+    needed_of,
+    places_of,
+    statements,
+)
+from oci_cluster.backends.oci.tenancy.security_rules import security_rules
+from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.schema import TENANCY_SETTINGS
 from oci_cluster.errors import SettingsError
 
 FOLDER = PROJECT_ROOT / "scripts" / "templates" / "terraform"

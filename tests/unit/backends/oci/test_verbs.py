@@ -19,10 +19,12 @@ from unit.signed_files import leave_log
 from oci_cluster.backends.oci import backend as oci_backend
 from oci_cluster.backends.oci import service as oci_service
 from oci_cluster.backends.oci.backend import OciBackend
-from oci_cluster.contract.cluster_dir import ClusterDir
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import BackendError, SettingsError, UsageError
-from oci_cluster.launcher import cli, launch, logs, opening
+from oci_cluster.launcher import context, verbs
+from oci_cluster.launcher.launch import launch
 from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.show import logs
 from oci_cluster.system import process
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -72,11 +74,11 @@ class Desk:
         monkeypatch.setattr(Signals, "clock", clock)
         monkeypatch.setattr(Signals, "steps", self.steps, raising=False)
         monkeypatch.setattr(process, "Signals", Signals)
-        for module in (cli, launch, opening):
+        for module in (verbs, launch, context):
             monkeypatch.setattr(module, "PROJECT_ROOT", self.checkout.root)
-        monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+        monkeypatch.setattr(verbs.signal, "signal", lambda *_: None)
         for name in ("ensure_tools", "ensure_backend_tools"):  # this interpreter has what they would install
-            for module in (launch, opening):
+            for module in (launch, context):
                 monkeypatch.setattr(module, name, lambda *_, **__: Path(sys.executable), raising=False)
         monkeypatch.setattr(oci_backend, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
         for kind, moved in ((OciBackend, {"clock": clock}), (Lifecycle, {"clock": clock, "sleep": clock.sleep})):
@@ -87,7 +89,7 @@ class Desk:
             self.setenv(name, text)
 
     def run(self, verb: str, *words: str) -> int:
-        return cli.run(verb, words)
+        return verbs.run(verb, words)
 
     def launch(self, *words: str, name: str = "mine") -> int:
         return self.run("launch", "plain", "2", "--name", name, *words)

@@ -1,0 +1,177 @@
+"""``from-ads.sh``: reads ADS's YAML, writes `config.env`, and prints the launch."""
+
+from __future__ import annotations
+
+import configparser
+import difflib
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from oci_cluster.ads_migration.cluster import convert_cluster
+from oci_cluster.ads_migration.conversion import Conversion, Kind, command
+from oci_cluster.ads_migration.fields import Field, read_yaml
+from oci_cluster.ads_migration.infrastructure import convert_infrastructure
+from oci_cluster.ads_migration.runtime import convert_runtime
+from oci_cluster.contract.settings.config import read_settings_file
+from oci_cluster.errors import ExitCode, NotPermittedError, SettingsError, UsageError
+from oci_cluster.system.console import Say
+from oci_cluster.system.files import write_whole
+from oci_cluster.system.text import printable
+
+PARTLY = 3
+"""The exit code where a field has no counterpart, or is not known."""
+# Of a `config.ini`.
+_MOST_BYTES = 20_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The words of the command line."""
+
+    yaml: Path
+    backend: str
+    code: str = ""
+    """The folder of the user's code; empty: the one that ADS has built from, else that of the YAML."""
+    output: Path | None = None
+    """The checkout whose config.env is written; None: this one."""
+    merge: bool = False
+    force: bool = False
+    dry_run: bool = False
+
+
+def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
+    """Convert, write and tell; return the exit code."""
+    folder = asked.output or root
+    if not folder.is_dir():
+        raise UsageError(f"--output {folder} is not a folder; name a checkout, or a project with scripts/launch.sh")
+    found, source = convert(asked), asked.yaml.name
+    _tell(found, source, say)
+    path = folder / "config.env"
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from error
+    there = read_settings_file(path) if before is not None and asked.merge else {}
+    # The environment wins over config.env: so the printed launch is that of this YAML, whatever is there.
+    differing = {name: text for name, text in found.settings.items() if there.get(name, text) != text}
+    for name, text in differing.items():
+        say(f"{path.name} keeps its own {name}; the launch below has {text}, as {source}")
+    after = _merged(before if asked.merge else None, there, found.settings, printable(source, 100))
+    # As its user calls it from where he is.
+    launch = (
+        "./scripts/launch.sh" if folder.resolve() == Path.cwd().resolve() else str(folder / "scripts" / "launch.sh")
+    )
+    if asked.dry_run:
+        show(after)
+    else:
+        _write(path, before, after, asked, say)
+    if before is None and "REGISTRY" in found.settings:
+        say(f"before the first launch, in {folder}: make build-{found.framework} push-{found.framework}")
+    show(" ".join([*(f"{name}={shlex.quote(text)}" for name, text in differing.items()), command(found, launch)]))
+    return ExitCode.OK if found.is_whole else PARTLY
+
+
+def convert(asked: Asked) -> Conversion:
+    """Return what the YAML is here."""
+    root = read_yaml(asked.yaml)
+    found = Conversion()
+    found.settings["BACKEND"] = asked.backend
+    top = found.open(root, "kind", "apiVersion", "spec")
+    if "kind" not in top or top["kind"].text() != "distributed":
+        kind = top["kind"].text() if "kind" in top else ""
+        where = top["kind"].where if "kind" in top else "line 1, kind"
+        raise SettingsError(
+            f"{where}: expected kind: distributed, of ads opctl run, got '{printable(kind, 100)}'; ads.jobs is not read"
+        )
+    parts = found.open(top["spec"], "infrastructure", "cluster", "runtime") if "spec" in top else {}
+    if "cluster" not in parts:
+        raise SettingsError(f"{asked.yaml.name} has no spec.cluster; give the YAML of ads opctl run")
+    if "infrastructure" in parts:
+        convert_infrastructure(found, parts["infrastructure"])
+    built = _build_choices(asked.yaml.parent)
+    convert_cluster(found, parts["cluster"], _display_name(parts.get("infrastructure")), built.get("registry", ""))
+    if "runtime" in parts:
+        folder = Path(asked.code).expanduser() if asked.code else asked.yaml.parent / built.get("source_folder", "")
+        convert_runtime(found, parts["runtime"], Path(os.path.abspath(folder)))  # noqa: PTH100 - links stay
+    else:
+        found.lose(parts["cluster"], "there is no spec.runtime: without a script, the framework's example is launched")
+    return found
+
+
+def _display_name(infrastructure: Field | None) -> Field | None:
+    spec = infrastructure.mapping().get("spec") if infrastructure else None
+    return spec.mapping().get("displayName") if spec else None
+
+
+def _tell(found: Conversion, source: str, say: Say) -> None:
+    """Name each field that was not simply taken."""
+    say(f"{found.taken} fields of {source} are taken: {found.framework}, workers: {found.workers}")
+    for kind in Kind:
+        for note in sorted((note for note in found.notes if note.kind is kind), key=lambda note: note.line):
+            say(f"{kind.value}: {source}:{note.line}: {note.path}: {printable(note.why)}")
+    if not found.is_whole:
+        count = sum(note.kind in {Kind.LOST, Kind.UNKNOWN} for note in found.notes)
+        say(f"fields to look at before the launch: {count}, see '{Kind.LOST.value}' and '{Kind.UNKNOWN.value}' above")
+
+
+def _merged(before: str | None, there: Mapping[str, str], settings: Mapping[str, str], source: str) -> str:
+    """Return a `config.env` of *settings*; where one was *before*, that with those that are not *there*."""
+    if before is None:
+        return _text(settings, f"Made of {source} by from-ads.sh")
+    lacking = {name: text for name, text in settings.items() if name not in there}
+    if not lacking:
+        return before
+    start = before if before.endswith("\n") or not before else f"{before}\n"
+    blank = "\n" if start else ""
+    return f"{start}{blank}{_text(lacking, f'Added of {source} by from-ads.sh')}"
+
+
+def _text(settings: Mapping[str, str], title: str) -> str:
+    lines = [f"# {title}; config.env.example explains each setting."]
+    lines += [f"{name}={shlex.quote(text)}" for name, text in settings.items()]
+    if settings.get("BACKEND") == "oci" and "TTL" not in settings:
+        lines += [
+            "",
+            "# ADS had no limit: here a cluster on OCI ends after a day, unless this says otherwise.",
+            "# TTL=1d",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _write(path: Path, before: str | None, after: str, asked: Asked, say: Say) -> None:
+    if before == after:
+        say(f"{path} is as it was")
+        return
+    if before is not None:
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), path.name, "as it would be", lineterm="")
+        is_wanted, difference = asked.merge or asked.force, "\n".join(lines)
+        say(f"{'changed' if is_wanted else 'what would change'} in {path}:\n{difference}")
+        if not is_wanted:
+            raise SettingsError(
+                f"{path} is there, and stays as it is; --merge adds what it lacks, --force replaces it by these lines"
+            )
+    try:
+        # Nothing in it is a secret, and colleagues with other accounts may read it.
+        write_whole(path.resolve(), after, mode=0o644)
+    except OSError as error:
+        raise NotPermittedError(
+            f"{path} cannot be written: {error.strerror}; allow it, or name another folder with --output"
+        ) from error
+    say(f"{path} written")
+
+
+def _build_choices(folder: Path) -> dict[str, str]:
+    """Return what `config.ini` of ADS's `build-image` says in *folder*; nothing where it is none.
+
+    ``registry`` is the image without its tag, which `image: "@image"` means; ``source_folder`` is that of the code.
+    """
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        with (folder / "config.ini").open(encoding="utf-8") as file:
+            parser.read_string(file.read(_MOST_BYTES))
+    except (OSError, UnicodeDecodeError, configparser.Error):
+        return {}
+    return {name: value.strip() for section in parser.values() for name, value in section.items() if value}

@@ -1,0 +1,1 @@
+"""The API of Kubernetes: which, as whom, and how it is asked."""

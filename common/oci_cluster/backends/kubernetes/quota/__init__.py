@@ -1,0 +1,1 @@
+"""Kueue's quotas and queues."""

@@ -1,0 +1,97 @@
+"""Checks groups and policies of the tenancy for what a launch and its nodes do.
+
+Most people may not read policies: then this is not known, and what they may do themselves is tried elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
+from oci_cluster.backends.oci.tenancy.access import Access, Known
+from oci_cluster.backends.oci.tenancy.client import Tenancy, cli, for_shell
+from oci_cluster.backends.oci.tenancy.requirements import Needed, Statement, matching_rule, statements
+
+NODES, PEOPLE, POLICIES = "dynamic group", "group", "policies"
+
+
+def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
+    """Yield what is found of groups, and each statement that is missing."""
+    access = Access(tenancy, needed)
+    yield _dynamic_group(access)
+    yield _people(access)
+    yield from _policies(access, checked.framework)
+
+
+def _dynamic_group(access: Access) -> Finding:
+    name, jobs, answer = access.needed.nodes, access.tenancy.places.jobs, access.dynamic_groups
+    rule = matching_rule(jobs)
+    if "/" in name:
+        return unknown(
+            NODES, f"{name} is of another identity domain, which is not seen here; its rule is to be: {rule}"
+        )
+    if not answer.is_given:
+        return unknown(NODES, f"{answer.why}; the rule of {name} is to be: {rule}")
+    if (own := access.own_dynamic_group()) is None:
+        return _without_dynamic_group(access, rule)
+    verdict, text = access.has_runs(own), f"{own.name}: {own.matching_rule}"
+    if verdict:
+        return fine(NODES, f"it has the Job Runs, {text}")
+    if verdict is None:
+        return unknown(NODES, f"whether it has the Job Runs, its rule does not tell, {text}")
+    both = f"any {{{own.matching_rule}, {rule}}}"
+    mend = cli("iam dynamic-group update", "--force", dynamic_group_id=own.id, matching_rule=both)
+    return fails(NODES, f"its rule does not match the Job Runs of {jobs}, {text}", for_shell(mend))
+
+
+def _without_dynamic_group(access: Access, rule: str) -> Finding:
+    name = access.needed.nodes
+    if others := [one.name for one in access.dynamic_groups.value if access.has_runs(one)]:
+        text = f"{others[0]} has the Job Runs, and there is no {name}; NODES_GROUP={others[0]} tells setup.sh"
+        return fine(NODES, text)
+    make = cli("iam dynamic-group create", name=name, description="Job Runs of clusters", matching_rule=rule)
+    return fails(NODES, f"there is no dynamic group {name}, nor another one with these Job Runs", for_shell(make))
+
+
+def _people(access: Access) -> Finding:
+    name = access.needed.people
+    if "/" in name:
+        return unknown(PEOPLE, f"{name} is of another identity domain, which is not seen here")
+    if not access.groups.is_given:
+        return unknown(PEOPLE, access.groups.why)
+    if access.has_people():
+        return fine(PEOPLE, f"{name} is there")
+    if access.groups_of_caller:
+        return fine(PEOPLE, f"there is no {name}, and you are in {', '.join(sorted(access.groups_of_caller))}")
+    make = cli("iam group create", name=name, description="Launch clusters")
+    return fails(PEOPLE, f"there is no group {name}: PEOPLE_GROUP is the group of those who launch", for_shell(make))
+
+
+def _policies(access: Access, framework: str) -> Iterator[Finding]:
+    """Yield each statement that is missing, and what of the policies is not seen."""
+    hidden = [answer.why for _, answer in access.policies if not answer.is_given]
+    if hidden and not access.there:
+        asked = f"{hidden[0]}; what is needed, setup.sh {framework} --print tells your administrator"
+        yield unknown(POLICIES, asked)
+        return
+    # A launch without a subnet of yours needs none about networks.
+    has_subnet = bool(access.tenancy.places.subnet)
+    wanted = [one for one in statements(access.needed) if has_subnet or " virtual-network-family " not in one.text]
+    if not access.tenancy.bucket(access.needed.bucket).is_given:
+        wanted = [one for one in wanted if "target.bucket.name" not in one.text]
+        yield unknown(POLICIES, f"those about objects: bucket {access.needed.bucket} is not seen")
+    found = [one for statement in wanted if (one := _judged(statement, access.allows(statement), hidden))]
+    yield from found
+    if count := len(wanted) - len(found):
+        yield fine(POLICIES, f"{count} of {len(wanted)} statements that are needed are there, or wider ones")
+
+
+def _judged(one: Statement, verdict: Known, hidden: list[str]) -> Finding | None:
+    if verdict:
+        return None
+    text = f"{one.why}: {one.text}"
+    if verdict is None:
+        return unknown(POLICIES, f"whether this is allowed, the policies' text does not tell: {text}", one.text)
+    if hidden:
+        return unknown(POLICIES, f"this is allowed by no policy that is seen ({hidden[0]}): {text}", one.text)
+    return Finding(POLICIES, Verdict.FAILS, f"no policy allows that {one.why}", one.text)

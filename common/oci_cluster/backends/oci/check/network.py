@@ -1,0 +1,327 @@
+"""Checks the nodes' subnet: private, with a way out, open between nodes, and large enough.
+
+The rules of a subnet's security lists hold for all nodes. Those of a network security group hold for the VNICs in it,
+and a Job Run's are in none: no model of the SDK's Data Science names a group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, ip_network
+from typing import Any
+
+from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
+from oci_cluster.backends.oci.check.resources import into_settings, statement
+from oci_cluster.backends.oci.errors import ServiceError
+from oci_cluster.backends.oci.setup import NEW_LIST, network_steps, rule_line
+from oci_cluster.backends.oci.tenancy.client import ALIVE, Tenancy, as_sent, cli, for_shell
+from oci_cluster.backends.oci.tenancy.requirements import Needed
+from oci_cluster.backends.oci.tenancy.security_rules import Subnet, allows, missing_rules, ports_of, security_rules
+from oci_cluster.contract.parsers import parse_bounds
+
+JSON = dict[str, Any]
+SUBNET, CIDR, ROUTE, RULES, ADDRESSES = "subnet", "SUBNET_CIDR", "route", "security rules", "free addresses"
+_ANYWHERE = "0.0.0.0/0"
+_GATEWAY = "<OCID of the NAT gateway>"  # in the words of a command: that of the line before it
+# Source: OCI's documentation of subnets: the first two addresses and the last are reserved.
+_RESERVED = 3
+_SERVICES, _OF_SERVICES = "SERVICE_CIDR_BLOCK", "all-"
+_STATELESS = "a stateless rule does, whose answers would need a rule, too"
+_LARGEST_PAGE = 1000  # of the network's lists, as the SDK's pages tell
+
+
+def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
+    """Yield what is found of the subnet of this launch."""
+    ocid = tenancy.places.subnet
+    if not ocid:
+        yield fine(SUBNET, "SUBNET_OCID is not set: the nodes are in a network of the service")
+        return
+    answer = tenancy.subnet
+    found = _Network(checked, tenancy, answer.value)
+    if answer.is_refused:
+        mend = statement(needed, "people", "virtual-network-family")
+        if other := found.other_subnet(tenancy.places.network):
+            mend = f"SUBNET_OCID={other}\n# or, where it is right: {mend}"
+        text = f"SUBNET_OCID {ocid} is not there, or you may not see it: {answer.why}"
+        if not checked.given.get("NETWORK_COMPARTMENT_OCID"):
+            text += "; set NETWORK_COMPARTMENT_OCID where it is in another compartment than the Jobs"
+        yield fails(SUBNET, text, mend)
+    elif not answer.is_given:
+        yield unknown(SUBNET, answer.why)
+    else:
+        yield found.kind()
+        if cidr := checked.given.get("SUBNET_CIDR"):
+            yield found.cidr(cidr)
+        yield found.route()
+        yield found.rules()
+        yield found.addresses()
+
+
+@dataclass(frozen=True)
+class _Network:
+    """The subnet of one launch, of the SDK's model; None if not seen."""
+
+    checked: Checked
+    tenancy: Tenancy
+    subnet: Any
+
+    # --- Which subnet
+
+    def kind(self) -> Finding:
+        """Return whether it is regional and private, as nodes have no public addresses."""
+        subnet = self.subnet
+        named = f"{subnet.display_name} {subnet.id}"
+        if subnet.lifecycle_state not in ALIVE:
+            text = f"{named} is {subnet.lifecycle_state}"
+        elif not subnet.prohibit_public_ip_on_vnic:
+            text = f"{named} is a public subnet, whose way out is for public addresses, and nodes have none"
+        elif subnet.availability_domain:
+            text = f"{named} is of {subnet.availability_domain} alone, and nodes may be in any availability domain"
+        else:
+            return fine(SUBNET, f"{named}, {subnet.cidr_block}, is regional and private")
+        if other := self.other_subnet(subnet.compartment_id, subnet.vcn_id):
+            return fails(SUBNET, text, f"SUBNET_OCID={other}")
+        return fails(SUBNET, text, self._new_subnet())
+
+    def other_subnet(self, compartment: str, vcn: str = "") -> str:
+        """Return a regional private subnet of *compartment*, and of *vcn* if given."""
+        where = {"vcn_id": vcn} if vcn else {}
+        answer = self.tenancy.ask_all("list subnets", self.tenancy.network.list_subnets, compartment, **where)
+        own = self.tenancy.places.subnet
+        for one in answer.value or []:
+            if one.prohibit_public_ip_on_vnic and not one.availability_domain and one.id != own:
+                return str(one.id)
+        return ""
+
+    def _new_subnet(self) -> str:
+        """Return how to make a private subnet with the VCN's way out."""
+        subnet = self.subnet
+        block = self._free_block(ip_network(subnet.cidr_block).prefixlen)
+        if block is None:
+            return (
+                "Console: Networking > Virtual cloud networks > this VCN: add a CIDR block, and a private subnet in it"
+            )
+        words = {
+            **self._where,
+            "cidr_block": str(block),
+            "display_name": "clusters",
+            "prohibit_public_ip_on_vnic": "true",
+        }
+        tables = [one.id for one in self._all("route tables") if any(map(_is_way_out, one.route_rules))]
+        words |= {"route_table_id": tables[0]} if tables else {}
+        return into_settings("SUBNET_OCID", for_shell(cli("network subnet create", **words)))
+
+    @property
+    def _where(self) -> dict[str, str]:
+        return {"compartment_id": self.subnet.compartment_id, "vcn_id": self.subnet.vcn_id}
+
+    def _all(self, what: str) -> list[Any]:
+        """Return all things of a kind in the VCN that are seen."""
+        request, where = getattr(self.tenancy.network, f"list_{what.lower().replace(' ', '_')}"), self._where
+        args = () if what == "network security groups" else (where.pop("compartment_id"),)
+        return self.tenancy.ask_all(f"list {what}", request, *args, **where).value or []
+
+    def _taken(self) -> list[IPv4Network]:
+        """Return the CIDRs of the VCN's other subnets that are seen."""
+        return [IPv4Network(one.cidr_block) for one in self._all("subnets") if one.id != self.subnet.id]
+
+    def _blocks(self) -> list[IPv4Network]:
+        vcn = self.tenancy.ask("look up the VCN", self.tenancy.network.get_vcn, self.subnet.vcn_id).value
+        return [IPv4Network(text) for text in (vcn.cidr_blocks or [vcn.cidr_block])] if vcn else []
+
+    def _free_block(self, prefix: int) -> IPv4Network | None:
+        taken = [*self._taken(), IPv4Network(self.subnet.cidr_block)]
+        for outer in self._blocks():
+            for block in outer.subnets(new_prefix=max(prefix, outer.prefixlen)):
+                if not any(block.overlaps(other) for other in taken):
+                    return block
+        return None
+
+    def cidr(self, given: str) -> Finding:
+        """Return whether ``SUBNET_CIDR`` has the subnet's addresses: a node knows its own by it."""
+        own = str(self.subnet.cidr_block)
+        try:
+            is_inside = IPv4Network(own).subnet_of(IPv4Network(given))
+        except ValueError as error:
+            return fails(CIDR, f"SUBNET_CIDR={given}: {error}", f"SUBNET_CIDR={own}")
+        if is_inside:
+            return fine(CIDR, f"{given} has the subnet's addresses, {own}")
+        return fails(
+            CIDR, f"SUBNET_CIDR={given}, and the subnet has {own}: no node would know its address", f"SUBNET_CIDR={own}"
+        )
+
+    # --- The way out
+
+    def route(self) -> Finding:
+        """Return whether the route table leads to storage, registry and Logging."""
+        request, ocid = self.tenancy.network.get_route_table, self.subnet.route_table_id
+        answer = self.tenancy.ask("look up the subnet's route table", request, ocid)
+        if not answer.is_given:
+            return unknown(ROUTE, answer.why)
+        table, unseen = answer.value, []
+        problem: Finding | None = None
+        for rule in filter(_is_way_out, table.route_rules):
+            found = self._gateway(rule)
+            if isinstance(found, Finding):
+                problem = found
+            elif found.startswith("?"):
+                unseen.append(found[1:])
+            else:
+                return fine(ROUTE, found)
+        if problem:
+            return problem
+        if unseen:
+            return unknown(ROUTE, "; ".join(unseen))
+        text = (
+            f"route table {table.display_name} {table.id} leads to no NAT gateway, and to no service gateway with all"
+        )
+        return fails(ROUTE, text, self._new_route(table))
+
+    def _gateway(self, rule: Any) -> Finding | str:
+        """Return where *rule* leads: a finding if nothing passes, ``?`` and why if unseen."""
+        ocid, kind, network = rule.network_entity_id, _kind_of(rule), self.tenancy.network
+        requests = {"natgateway": network.get_nat_gateway, "servicegateway": network.get_service_gateway}
+        if kind not in requests:
+            return f"?it leads to {ocid}, and what is behind that is not seen from here"
+        answer = self.tenancy.ask(f"look up {ocid}", requests[kind], ocid)
+        word, option = ("NAT", "nat-gateway") if kind == "natgateway" else ("service", "service-gateway")
+        if not answer.is_given:
+            return f"?{answer.why}"
+        gateway = answer.value
+        if gateway.block_traffic:
+            mend = f"oci network {option} update --{option}-id {ocid} --block-traffic false"
+            return fails(ROUTE, f"{word} gateway {gateway.display_name} {ocid} blocks all traffic", mend)
+        if gateway.lifecycle_state not in ALIVE:
+            return f"?{word} gateway {gateway.display_name} {ocid} is {gateway.lifecycle_state}"
+        return f"{word} gateway {gateway.display_name} {ocid}"
+
+    def _new_route(self, table: Any) -> str:
+        gateway = next((one.id for one in self._all("NAT gateways")), "")
+        kept = [as_sent(self.tenancy.network, rule) for rule in table.route_rules if rule.destination != _ANYWHERE]
+        route = {"destination": _ANYWHERE, "destinationType": "CIDR_BLOCK", "networkEntityId": gateway or _GATEWAY}
+        rules = json.dumps([*kept, route])
+        update = for_shell(cli("network route-table update", "--force", rt_id=table.id, route_rules=rules))
+        if gateway:
+            return update
+        make = for_shell(cli("network nat-gateway create", **self._where, display_name="clusters"))
+        return f"gateway=$({make} --query data.id --raw-output)\n{_spliced(update, _GATEWAY, 'gateway')}"
+
+    # --- Between nodes
+
+    def rules(self) -> Finding:
+        """Return whether security lists let nodes reach each other, and the services."""
+        try:
+            subnet = self.tenancy.security_lists()
+        except ServiceError as error:
+            return unknown(RULES, error.reason)
+        ports = {self.checked.framework: ports_of(self.checked.root, self.checked.framework, self.checked.given)}
+        ingress, egress = security_rules(subnet.cidr, ports)
+        there = subnet.rules
+        if any(map(_allows_services, there[1])):
+            egress = [rule for rule in egress if rule["destination"] != _ANYWHERE]
+        lacking = [*missing_rules(there[0], ingress), *missing_rules(there[1], egress)]
+        if not lacking:
+            allowed = ", ".join(
+                f"{low}-{high}" if low < high else f"{low}" for low, high in ports[self.checked.framework]
+            )
+            return fine(RULES, f"TCP {allowed} between nodes, and HTTPS to the services, are allowed, in and out")
+        near = [*_near(there[0], lacking), *_near(there[1], lacking), *self._groups(lacking)]
+        text = f"no security list of the subnet allows {'; '.join(map(rule_line, lacking))}"
+        return fails(RULES, ", but ".join([text, *near[:1]]), _commands(subnet, (ingress, egress)))
+
+    def _groups(self, lacking: Sequence[JSON]) -> Iterator[str]:
+        """Yield which network security groups have rules that are missing: they do not count."""
+        network = self.tenancy.network
+        for group in self._all("network security groups"):
+            request = network.list_network_security_group_security_rules
+            found = self.tenancy.ask_all("list rules of a network security group", request, group.id).value or []
+            if any(allows(as_sent(network, rule), one) for rule in found for one in lacking):
+                yield f"network security group {group.display_name} does, which no Job Run is in"
+
+    # --- Room
+
+    def addresses(self) -> Finding:
+        """Return whether there is an address for each node."""
+        request, where = self.tenancy.network.list_private_ips, {"subnet_id": self.subnet.id, "limit": _LARGEST_PAGE}
+        answer = self.tenancy.ask_all("list the subnet's private addresses", request, **where)
+        if not answer.is_given:
+            return unknown(ADDRESSES, answer.why)
+        block, wanted = IPv4Network(self.subnet.cidr_block), self._nodes
+        every = block.num_addresses - _RESERVED
+        free = max(0, every - len(answer.value))
+        if free >= wanted:
+            return fine(ADDRESSES, f"{free} of {every}, and this launch takes {wanted}")
+        text = f"{free} of {every} are free, and this launch takes {wanted}"
+        if wider := self._wider(wanted - free):
+            update = cli("network subnet update", "--force", subnet_id=self.subnet.id, cidr_block=str(wider))
+            return fails(ADDRESSES, text, for_shell(update))
+        if free > 1:
+            return fails(ADDRESSES, text, f"./scripts/launch.sh {self.checked.framework} {free - 1}")
+        return fails(ADDRESSES, text, self._new_subnet())
+
+    @property
+    def _nodes(self) -> int:
+        plan = self.checked.plan
+        adapt = plan.environment.get("ADAPT", "") if plan else ""
+        nodes = len(plan.nodes) if plan else 1 + self.checked.workers
+        return max(nodes, 1 + parse_bounds(adapt)[1]) if adapt else nodes
+
+    def _wider(self, more: int) -> IPv4Network | None:
+        """Return the next wider block of the VCN with *more* addresses that is free."""
+        block, taken, outer = IPv4Network(self.subnet.cidr_block), self._taken(), self._blocks()
+        wider = block
+        while wider.prefixlen and any(wider.subnet_of(one) for one in outer):
+            if wider.num_addresses >= block.num_addresses + more:
+                return wider
+            wider = wider.supernet()
+            if any(wider.overlaps(other) for other in taken):
+                return None
+        return None
+
+
+def _kind_of(rule: Any) -> str:
+    return [*str(rule.network_entity_id).split("."), ""][1]
+
+
+def _is_way_out(rule: Any) -> bool:
+    """Return whether *rule* may lead to all that nodes need."""
+    if rule.destination_type == _SERVICES:
+        return str(rule.destination).startswith(_OF_SERVICES)
+    return (rule.destination or rule.cidr_block) == _ANYWHERE and _kind_of(rule) != "internetgateway"
+
+
+def _allows_services(rule: JSON) -> bool:
+    if rule.get("destinationType") != _SERVICES or not str(rule.get("destination")).startswith(_OF_SERVICES):
+        return False
+    wanted = {"destination": _ANYWHERE, "tcpOptions": {"destinationPortRange": {"min": 443, "max": 443}}}
+    return allows({**rule, "destination": _ANYWHERE, "destinationType": "CIDR_BLOCK"}, wanted)
+
+
+def _near(there: Sequence[JSON], lacking: Sequence[JSON]) -> Iterator[str]:
+    """Yield why a rule with the right ports is not enough."""
+    for wanted in lacking:
+        end = "source" if "source" in wanted else "destination"
+        for given in there:
+            if allows({**given, "isStateless": False}, wanted):
+                yield _STATELESS
+            elif given.get(end) and allows({**given, end: wanted[end], f"{end}Type": "CIDR_BLOCK"}, wanted):
+                yield f"one does {'from' if end == 'source' else 'to'} {given[end]}"
+
+
+def _commands(subnet: Subnet, rules: tuple[list[JSON], list[JSON]]) -> str:
+    """Return what setup.sh would run for *rules*, as lines for a shell."""
+    lines = []
+    for step in network_steps(subnet, rules):
+        if step.problem:
+            return f"Console: Networking > the subnet > Security lists: {step.problem}"
+        line = for_shell(step.command)
+        is_new = step.command[:3] == ("network", "security-list", "create")
+        lines.append(f"rules=$({line} --query data.id --raw-output)" if is_new else _spliced(line, NEW_LIST, "rules"))
+    return "\n".join(lines)
+
+
+def _spliced(line: str, what: str, variable: str) -> str:
+    """Return a line for a shell with *variable* in the place of *what*."""
+    return line.replace(what, f"'\"${variable}\"'")

@@ -1,0 +1,245 @@
+"""Checks that compartment, project, bucket, log group and bastion are there."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import oci
+
+from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
+from oci_cluster.backends.oci.tenancy.client import ALIVE, Answer, Tenancy, cli, for_shell
+from oci_cluster.backends.oci.tenancy.requirements import Needed, needed_of, statements
+from oci_cluster.errors import ClusterError, SettingsError
+from oci_cluster.images.records import pushed_image
+
+CREDENTIALS, NAMESPACE, COMPARTMENT, PROJECT = "credentials", "namespace", "compartment", "project"
+BUCKET, LOG_GROUP, BASTION = "bucket", "log group", "bastion"
+# What the probe has in it: read back, it tells that nothing stands in between.
+_PROBE = b"made by check.sh; it may be deleted\n"
+_PATIENCE_S = 20.0  # as for other questions
+
+
+def credentials(tenancy: Tenancy) -> Finding:
+    """Return whether OCI knows who asks."""
+    try:
+        answer = tenancy.namespace
+    except SettingsError as error:
+        return fails(CREDENTIALS, error.reason, error.next_step)
+    if answer.is_given:
+        return fine(CREDENTIALS, f"OCI in {tenancy.service.region} knows who asks")
+    if answer.is_refused and answer.refusal:
+        return fails(CREDENTIALS, answer.why, answer.refusal.next_step)
+    return unknown(CREDENTIALS, answer.why)
+
+
+def needed_by(checked: Checked, tenancy: Tenancy) -> Needed:
+    """Return what this launch needs of the tenancy, where things were found."""
+    given, places = dict(checked.given), tenancy.places
+    # As the launch does: without REGISTRY, the image that was pushed says where images are.
+    given["IMAGE"] = pushed_image(
+        given.get("IMAGE", "").replace("{framework}", checked.framework), checked.framework, checked.root
+    )
+    if not places.log_group:
+        given["LOG_GROUP_NAME"] = "none"  # setup.sh would make one, and the launch does not use it
+    needed = needed_of(given, [checked.framework], given.get("OCI_CLI_REGION") or tenancy.service.region)
+    return tenancy.placed(needed)
+
+
+def statement(needed: Needed, of: str, what: str) -> str:
+    """Return our statements for *of*, people or nodes, about *what*, a line each."""
+    found = [one.text for one in statements(needed) if one.of == of and f" {what} in " in one.text]
+    return "\n".join(found)
+
+
+def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
+    """Yield what is found of the places that this launch uses, besides its subnet."""
+    places = _Places(tenancy, needed)
+    yield from places.namespace()
+    if tenancy.places.jobs:
+        yield places.compartment()
+    if project := checked.given.get("PROJECT_OCID"):
+        yield places.project(project)
+    yield from places.bucket()
+    if tenancy.places.log_group:
+        yield places.log_group(checked.given.get("LOG_OCID", ""))
+    if bastion := checked.given.get("BASTION_ID"):
+        yield places.bastion(bastion)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The places of one launch."""
+
+    tenancy: Tenancy
+    needed: Needed
+
+    @property
+    def _science(self) -> Any:
+        return self.tenancy.client(oci.data_science.DataScienceClient)
+
+    def _others(self, what: str, request: Any, **kwargs: Any) -> list[Any]:
+        """Return others of a kind that are seen in the Jobs' compartment."""
+        answer = self.tenancy.ask_all(f"list {what}", request, self.tenancy.places.jobs, **kwargs)
+        return list(answer.value) if answer.is_given else []
+
+    def namespace(self) -> Iterator[Finding]:
+        given, own = self.tenancy.places.namespace, str(self.tenancy.namespace.value)
+        if given == own:
+            yield fine(NAMESPACE, own)
+        else:
+            text = f"WORK_DIR is in the namespace {given}, and this tenancy has {own}"
+            yield fails(NAMESPACE, text, f"WORK_DIR={self._work_dir(self.needed.bucket)}")
+
+    def _work_dir(self, bucket: str) -> str:
+        return f"oci://{bucket}@{self.tenancy.namespace.value}/{self.needed.prefix}".rstrip("/")
+
+    def bucket(self) -> Iterator[Finding]:
+        """Yield whether an object can be written, read, listed and deleted; none is left."""
+        if self.tenancy.places.namespace != str(self.tenancy.namespace.value):
+            yield unknown(BUCKET, "not looked at, as WORK_DIR is in another namespace")
+            return
+        service, storage = self.tenancy.service, self.tenancy.storage
+        name = "/".join(filter(None, (self.needed.prefix, f".check-{secrets.token_hex(8)}")))
+        where = (self.tenancy.places.namespace, self.needed.bucket)
+
+        def ask(what: str, request: Any, *args: Any, **kwargs: Any) -> Answer:
+            try:
+                return Answer(service.call(what, request, *where, *args, patience_s=_PATIENCE_S, **kwargs))
+            except ClusterError as error:
+                return Answer(refusal=error)
+
+        steps: tuple[tuple[str, Callable[[], Answer]], ...] = (
+            ("written", lambda: ask("write an object", storage.put_object, name, _PROBE)),
+            ("read", lambda: ask("read an object", storage.get_object, name)),
+            ("listed", lambda: ask("list objects", storage.list_objects, prefix=name)),
+        )
+        problem: Finding | None = None
+        may_be_there = True
+        try:
+            for step, take in steps:
+                answer = take()
+                may_be_there = may_be_there and not (step == "written" and answer.is_refused)
+                problem = self._probe_problem(step, name, answer)
+                if problem:
+                    break
+        finally:  # a Ctrl-C leaves nothing either
+            if may_be_there:
+                answer = ask("delete an object", storage.delete_object, name)
+                problem = problem or self._probe_problem("deleted", name, answer)
+        yield problem or fine(
+            BUCKET, f"an object below {self._work_dir(where[1])} was written, read, listed and deleted"
+        )
+
+    def _probe_problem(self, step: str, name: str, answer: Answer) -> Finding | None:
+        if not answer.is_given:
+            return self._bucket_problem(step, name, answer)
+        where, data = f"{name} in bucket {self.needed.bucket} was written", answer.value.data
+        if step == "read" and data.content != _PROBE:
+            return unknown(BUCKET, f"{where}, and is read as something else")
+        if step == "listed" and name not in {one.name for one in data.objects}:
+            return unknown(BUCKET, f"{where}, and is not in the list of objects")
+        return None
+
+    def _bucket_problem(self, step: str, name: str, answer: Answer) -> Finding:
+        bucket, text = self.needed.bucket, f"{name} in bucket {self.needed.bucket} cannot be {step}: {answer.why}"
+        if not answer.is_refused:
+            return unknown(BUCKET, text)
+        own = statement(self.needed, "people", "objects")
+        where = {"namespace": str(self.tenancy.namespace.value), "compartment_id": self.tenancy.places.jobs}
+        make = for_shell(cli("os bucket create", **where, name=bucket))
+        at = (self.tenancy.places.namespace, bucket)
+        listed = self.tenancy.ask("list objects", self.tenancy.storage.list_objects, *at, limit=1)
+        if step != "written" or listed.is_given:
+            return fails(BUCKET, text, own)
+        others = self.tenancy.ask_all(
+            "list buckets", self.tenancy.storage.list_buckets, self.tenancy.places.namespace, self.tenancy.places.jobs
+        )
+        if not others.is_given:
+            return fails(BUCKET, f"{text}; it is not there, or you may not write to it", f"{own}\n# or: {make}")
+        names = [item.name for item in others.value]
+        if bucket in names:
+            return fails(BUCKET, text, own)
+        text = f"there is no bucket {bucket} in the compartment of the Jobs, and none of another one that you may use"
+        mend = [f"WORK_DIR={self._work_dir(names[0])}", f"# or: {make}"] if names else [make]
+        return fails(BUCKET, text, "\n".join(mend))
+
+    def compartment(self) -> Finding:
+        ocid = self.tenancy.places.jobs
+        home = self.tenancy.compartment(ocid)
+        jobs = self.tenancy.ask("list the Jobs", self._science.list_jobs, ocid, limit=1)
+        if jobs.is_given:
+            name = f" {home.value.name}" if home.is_given else ""
+            return fine(COMPARTMENT, f"the Jobs of compartment{name} {ocid} are seen")
+        if not jobs.is_refused:
+            return unknown(COMPARTMENT, jobs.why)
+        own = statement(self.needed, "people", "data-science-family")
+        if home.is_given:
+            return fails(COMPARTMENT, f"{home.value.name} {ocid} is there, and its Jobs are not seen: {jobs.why}", own)
+        text = f"COMPARTMENT_OCID {ocid} is not there, or you may not see its Jobs: {jobs.why}"
+        project = self._project(self.tenancy.given.get("PROJECT_OCID", ""))
+        if project.is_given:
+            mend = f"COMPARTMENT_OCID={project.value.compartment_id}\n# or, where it is right: {own}"
+            return fails(COMPARTMENT, f"{text}; PROJECT_OCID is in another one", mend)
+        return fails(COMPARTMENT, text, f"{own}\n# or: COMPARTMENT_OCID=<OCID of a compartment that is there>")
+
+    def _project(self, ocid: str) -> Answer:
+        return self.tenancy.ask(f"look up PROJECT_OCID {ocid}", self._science.get_project, ocid)
+
+    def project(self, ocid: str) -> Finding:
+        answer = self._project(ocid)
+        if answer.is_given and answer.value.lifecycle_state in ALIVE:
+            return fine(PROJECT, f"{answer.value.display_name} {ocid}")
+        if not answer.is_given and not answer.is_refused:
+            return unknown(PROJECT, answer.why)
+        is_over = answer.is_given and f"it is {answer.value.lifecycle_state}"
+        text = f"PROJECT_OCID {ocid} cannot be used: {is_over or answer.why}"
+        if others := self._others("projects", self._science.list_projects):
+            named = ", ".join(str(one.display_name) for one in others)
+            return fails(PROJECT, f"{text}; there is {named}", f"PROJECT_OCID={others[0].id}")
+        make = f"oci data-science project create --compartment-id {self.tenancy.places.jobs} --display-name clusters"
+        return fails(PROJECT, text, into_settings("PROJECT_OCID", make))
+
+    def log_group(self, log: str) -> Finding:
+        ocid = self.tenancy.places.log_group
+        client = self.tenancy.client(oci.logging.LoggingManagementClient)
+        answer = self.tenancy.log_group
+        if answer.is_given and log:
+            answer = self.tenancy.ask(f"look up LOG_OCID {log}", client.get_log, ocid, log)
+        if answer.is_given:
+            return fine(LOG_GROUP, f"{answer.value.display_name} {log or ocid}")
+        if not answer.is_refused:
+            return unknown(LOG_GROUP, answer.why)
+        others = self._others("log groups", client.list_log_groups)
+        mend = [statement(self.needed, "people", "log-groups"), "# or, as logs are in the bucket, too: LOG_GROUP_OCID="]
+        if ocid in {one.id for one in others}:
+            mend = ["LOG_OCID="] if log else mend  # then the service makes a log for each node
+        elif others:
+            mend = [f"LOG_GROUP_OCID={others[0].id}", *mend[1:]]
+        return fails(LOG_GROUP, answer.why, "\n".join(mend))
+
+    def bastion(self, ocid: str) -> Finding:
+        client = self.tenancy.client(oci.bastion.BastionClient)
+        answer = self.tenancy.ask(f"look up BASTION_ID {ocid}", client.get_bastion, ocid)
+        subnet = self.tenancy.subnet if self.tenancy.places.subnet else Answer()
+        if answer.is_given:
+            bastion, vcn = answer.value, subnet.value.vcn_id if subnet.value else ""
+            if bastion.lifecycle_state in ALIVE and vcn in {"", bastion.target_vcn_id}:
+                return fine(BASTION, f"{bastion.name} {ocid}")
+            is_elsewhere = f"it is of the VCN {bastion.target_vcn_id}, and the subnet is of {vcn}"
+            text = f"it is {bastion.lifecycle_state}" if bastion.lifecycle_state not in ALIVE else is_elsewhere
+        elif answer.is_refused:
+            text = answer.why
+        else:
+            return unknown(BASTION, answer.why)
+        where = {"compartment_id": self.tenancy.places.jobs, "target_subnet_id": self.tenancy.places.subnet}
+        make = cli("bastion bastion create", bastion_type="STANDARD", name="clusters", **where)
+        mend = f"BASTION_ID=\n# or: {for_shell(make)} --client-cidr-list '[\"<your address>/32\"]'"
+        return fails(BASTION, f"BASTION_ID {ocid} does not lead to the nodes: {text}", mend)
+
+
+def into_settings(name: str, command: str) -> str:
+    """Return a shell's line that makes something, and adds its OCID to ``config.env``."""
+    return f'made=$({command} --query data.id --raw-output) && echo "{name}=$made" >>config.env'

@@ -1,0 +1,1 @@
+"""Ways to the ports of nodes: direct, or by a bastion."""

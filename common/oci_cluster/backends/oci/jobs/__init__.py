@@ -1,0 +1,1 @@
+"""Jobs and their runs: requests, states, what a dry run prints."""

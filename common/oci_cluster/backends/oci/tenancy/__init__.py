@@ -1,0 +1,1 @@
+"""What a tenancy has, and what a launch needs of it."""

@@ -1,0 +1,409 @@
+"""Judges by meaning what groups and policies of a tenancy allow.
+
+A statement counts that has a wider verb, type, place or condition, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from oci_cluster.backends.oci.tenancy.client import Ancestor, Answer, Tenancy
+from oci_cluster.backends.oci.tenancy.requirements import Needed, Statement
+
+#: True, False, or None: nobody can tell.
+Known = bool | None
+
+VERBS = ("inspect", "read", "use", "manage")
+# Types that our statements, or others in their place, may name. Source: OCI's policy reference of each service.
+FAMILIES: Mapping[str, frozenset[str]] = {
+    "object-family": frozenset({"objectstorage-namespaces", "buckets", "objects"}),
+    "logging-family": frozenset({"log-groups", "log-content", "unified-configuration"}),
+    "virtual-network-family": frozenset(
+        {"vcns", "subnets", "route-tables", "security-lists", "network-security-groups", "private-ips", "vnics"}
+    ),
+    "data-science-family": frozenset(
+        {"data-science-projects", "data-science-jobs", "data-science-job-runs", "data-science-work-requests"}
+    ),
+}
+_NAME = r"(?:'[^']*'|[^\s,/'{}]+)"
+_SUBJECT = re.compile(rf"(?:id\s+(?P<id>\S+)|(?:(?P<domain>{_NAME})\s*/\s*)?(?P<name>{_NAME}))", re.IGNORECASE)
+_STATEMENT = re.compile(
+    r"(?P<effect>allow|deny)\s+(?P<kind>any-user|any-group|service|dynamic-group|group)(?P<subjects>\s.*?)?\s+"
+    r"to\s+(?:(?P<verb>[a-z]+)\s+(?P<resource>[a-z-]+)|\{(?P<permissions>[^}]*)\})\s+"
+    r"in\s+(?:(?P<tenancy>tenancy)|compartment\s+(?:id\s+(?P<id>\S+)|(?P<path>\S+)))"
+    r"(?:\s+where\s+(?P<condition>.+))?",
+    re.IGNORECASE | re.DOTALL,
+)
+# What stands for any name below a prefix: no pattern but a * takes it.
+_ANY_NAME = "\N{BULLET}"
+# What a rule can ask of compute instances, which Job Runs are not.
+_NOT_OF_RUNS = ("instance.",)
+# OCI's own words for what it runs: source: OCI's documentation of Data Science, policies with resource principals.
+_RUN = "datasciencejobrun"
+Chain = Callable[[str], Sequence[Ancestor]]
+
+
+class Access:
+    """Judges the groups and policies of a tenancy. *makes_groups*: missing groups will be made."""
+
+    def __init__(self, tenancy: Tenancy, needed: Needed, *, makes_groups: bool = False) -> None:
+        self.tenancy = tenancy
+        self.needed = needed
+        self._makes_groups = makes_groups
+        self._of_run = {"type": _RUN, "compartment.id": tenancy.places.jobs}
+
+    # --- Who is in which group
+
+    @property
+    def dynamic_groups(self) -> Answer:
+        """The dynamic groups of the identity domain Default."""
+        return self.tenancy.ask_all("list dynamic groups", self.tenancy.identity.list_dynamic_groups, self.tenancy.id)
+
+    @property
+    def groups(self) -> Answer:
+        """The groups of the identity domain Default."""
+        return self.tenancy.ask_all("list groups", self.tenancy.identity.list_groups, self.tenancy.id)
+
+    def own_dynamic_group(self) -> Any:
+        """Return the dynamic group of ``NODES_GROUP``; None where it is not seen."""
+        name = group_name(self.needed.nodes)
+        return next((one for one in self.dynamic_groups.value or [] if group_name(one.name) == name), None)
+
+    def has_runs(self, group: Any) -> Known:
+        """Return whether the Job Runs of this launch are in a dynamic *group*."""
+        values = {f"resource.{name}": value for name, value in self._of_run.items()}
+        try:
+            return holds(parse_condition(group.matching_rule), values, _NOT_OF_RUNS)
+        except ValueError:
+            return None
+
+    @cached_property
+    def groups_of_caller(self) -> frozenset[str]:
+        """The groups of the caller that are seen."""
+        user, identity = str(self.tenancy.service.identity[0].get("user", "")), self.tenancy.identity
+        if not user or not self.tenancy.id:
+            return frozenset()
+        request = identity.list_user_group_memberships
+        found = self.tenancy.ask_all("list your groups", request, self.tenancy.id, user_id=user)
+        own = {item.group_id for item in found.value or []}
+        return names_of([one.name for one in self.groups.value or [] if one.id in own])
+
+    def has_people(self) -> bool:
+        """Return whether the group of those who launch is seen."""
+        return group_name(self.needed.people) in names_of([one.name for one in self.groups.value or []])
+
+    def _caller(self, of: str, text: str) -> Caller:
+        needed = self.needed
+        if of == "service":
+            return Caller("service", frozenset({text.split()[2]}))
+        if of == "people":
+            named = names_of([needed.people])
+            is_there = self._makes_groups or not self.groups.is_given or self.has_people()
+            return Caller("group", named if is_there else self.groups_of_caller or named)
+        matching = [group for group in self.dynamic_groups.value or [] if self.has_runs(group)]
+        own = [needed.nodes] if self._makes_groups or "/" in needed.nodes or not matching else []
+        values = {f"request.principal.{name}": value for name, value in self._of_run.items()}
+        names = names_of([*(group.name for group in matching), *own])
+        return Caller("dynamic-group", names, frozenset(group.id for group in matching), values)
+
+    # --- What they may do
+
+    @cached_property
+    def policies(self) -> list[tuple[str, Answer]]:
+        """The policies of each compartment that can be about this launch."""
+        tenancy, needed = self.tenancy, self.needed
+        targets = [needed.network, needed.images, needed.bucket_in, needed.logs]
+        ocids = [tenancy.places.jobs, *(one.partition("compartment id ")[2] for one in targets)]
+        every = [tenancy.id, *(up.id for ocid in ocids for up in tenancy.chain(ocid))]
+        request = tenancy.identity.list_policies
+        homes = dict.fromkeys(filter(None, every))
+        return [(home, tenancy.ask_all(f"list policies of {home}", request, home)) for home in homes]
+
+    @cached_property
+    def there(self) -> list[Given]:
+        """The statements that are seen."""
+        every = [(home, policy) for home, answer in self.policies for policy in answer.value or []]
+        return [Given(text, home) for home, policy in every for text in policy.statements]
+
+    def allows(self, one: Statement) -> Known:
+        """Return whether the statements that are there allow what *one* would."""
+        return allowed(one.text, self._caller(one.of, one.text), self.there, self.tenancy.id, self.tenancy.chain)
+
+
+# --- Statements ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A statement that allows or denies something.
+
+    *names* and *ids* are its subjects, in lower case, ``domain/name`` in a domain of its own. *verb* is empty where
+    single permissions are listed. *compartment* is an OCID, ``tenancy``, or empty with a *path* from the policy's own
+    on. *is_read* tells whether the condition could be read.
+    """
+
+    is_denial: bool
+    kind: str
+    names: frozenset[str]
+    ids: frozenset[str]
+    verb: str
+    resource: str
+    compartment: str
+    path: tuple[str, ...]
+    condition: Condition | None
+    is_read: bool = True
+
+
+@dataclass(frozen=True)
+class Given:
+    """A statement of a policy in the compartment *home*, an OCID."""
+
+    text: str
+    home: str
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The subject of a request: its groups, and values that conditions ask for."""
+
+    kind: str
+    names: frozenset[str]
+    ids: frozenset[str] = frozenset()
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_statement(text: str) -> Parsed | None:
+    """Return the statement that *text* is; None where it is no such thing."""
+    found = _STATEMENT.fullmatch(" ".join(text.split()))
+    given = (found["subjects"] or "").strip() if found else ""
+    parts = [_SUBJECT.fullmatch(part.strip()) for part in given.split(",")] if given else []
+    if found is None or None in parts:
+        return None
+    condition, is_read = None, True
+    if found["condition"]:
+        try:
+            condition = parse_condition(found["condition"])
+        except ValueError:
+            is_read = False
+    return Parsed(
+        is_denial=found["effect"].lower() == "deny",
+        kind=found["kind"].lower(),
+        names=frozenset(group_name(p["name"], p["domain"] or "") for p in parts if p and p["name"]),
+        ids=frozenset(part["id"] for part in parts if part and part["id"]),
+        verb=(found["verb"] or "").lower(),
+        resource=(found["resource"] or "").lower(),
+        compartment="tenancy" if found["tenancy"] else found["id"] or "",
+        path=tuple(name.strip("'").lower() for name in (found["path"] or "").split(":") if name),
+        condition=condition,
+        is_read=is_read,
+    )
+
+
+def group_name(name: str, domain: str = "") -> str:
+    """Return a group's name to compare: in lower case, with its domain unless ``Default``."""
+    plain, place = (part.strip().strip("'").lower() for part in (name, domain))
+    return plain if place in {"", "default"} else f"{place}/{plain}"
+
+
+def allowed(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, chain: Chain) -> Known:
+    """Return whether statements allow *caller* what *wanted*, one of ours, would.
+
+    None: one of them may, and its text does not tell; or one may take it away.
+    """
+    own = parse_statement(wanted)
+    assert own is not None  # noqa: S101 - ours
+    place = chain(tenancy if own.compartment == "tenancy" else own.compartment)
+    asked = _Asked(own, caller, place)
+    found: list[Known] = []
+    may_be_denied = False
+    for given in there:
+        parsed = parse_statement(given.text)
+        if parsed is None:
+            if any(name in given.text.lower() for name in caller.names):
+                found.append(None)
+        elif parsed.is_denial:
+            may_be_denied = may_be_denied or asked.is_about(parsed, given.home) is not False
+        else:
+            found.append(asked.is_allowed_by(parsed, given.home))
+    verdict = any_of(found)
+    return None if verdict and may_be_denied else verdict
+
+
+class _Asked:
+    """A request, as far as one of our statements tells of it."""
+
+    def __init__(self, own: Parsed, caller: Caller, place: Sequence[Ancestor]) -> None:
+        self._own, self._caller, self._place = own, caller, place
+        wanted = {name: value.replace("*", _ANY_NAME) for name, value in equalities(own.condition).items()}
+        about = {"target.compartment.id": place[0].id} if place else {}
+        self._values = {**caller.values, **about, **wanted}
+        # As far as Oracle's pages tell, a list has no target.object.name.
+        self._absent = {"target.object.name"} - set(wanted) if own.resource == "objects" else set()
+
+    def is_allowed_by(self, given: Parsed, home: str) -> Known:
+        verb: Known = VERBS.index(given.verb) >= VERBS.index(self._own.verb) if given.verb in VERBS else None
+        condition = holds(given.condition, self._values, self._absent) if given.is_read else None
+        return all_of([self.is_about(given, home), verb, condition])
+
+    def is_about(self, given: Parsed, home: str) -> Known:
+        return all_of([self._is_caller(given), self._is_type(given), self._is_place(given, home)])
+
+    def _is_caller(self, given: Parsed) -> Known:
+        caller = self._caller
+        if given.kind in {"any-user", "any-group"}:
+            is_sure = caller.kind == "group" or (caller.kind == "dynamic-group" and given.kind == "any-user")
+            return True if is_sure else None
+        return given.kind == caller.kind and bool(given.names & caller.names or given.ids & caller.ids)
+
+    def _is_type(self, given: Parsed) -> Known:
+        own = self._own.resource
+        if not given.resource:
+            return None  # single permissions, whose types their names tell to people alone
+        if given.resource in {own, "all-resources"} or own in FAMILIES.get(given.resource, ()):
+            return True
+        return None if given.resource in FAMILIES.get(own, ()) else False
+
+    def _is_place(self, given: Parsed, home: str) -> Known:
+        place = self._place
+        ids = [one.id for one in place]
+        unknown: Known = False if place and place[-1].is_root else None
+        if home not in ids:
+            return unknown
+        if given.compartment == "tenancy":
+            return True
+        if given.compartment:
+            return True if given.compartment in ids else unknown
+        at = ids.index(home)
+        if len(given.path) == 1 and place[at].name == given.path[0]:
+            return True  # a policy of a compartment may name that compartment
+        below = [one.name for one in reversed(place[:at])][: len(given.path)]
+        if len(below) < len(given.path):
+            return False
+        return all_of(None if not name else name == wanted for name, wanted in zip(below, given.path, strict=True))
+
+
+def names_of(groups: Collection[str]) -> frozenset[str]:
+    """Return names of settings, such as ``domain/name``, to compare."""
+    return frozenset(group_name(name.rpartition("/")[2], name.rpartition("/")[0]) for name in groups if name)
+
+
+# --- Conditions, of policies and of matching rules --------------------------------------------------------------------
+
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>'[^']*'|\"[^\"]*\")|(?P<pattern>/[^/]*/)|(?P<mark>!=|[={},])|(?P<word>[^\s={},!'\"/]+))"
+)
+# Source: OCI's documentation of policies, Managing Access to Objects: of these a value in quotation marks may have a *;
+# of others only a value between slashes (Advanced Policy Features).
+_WITH_STARS = {"target.object.name"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``variable = 'value'``; *pattern* matches what the value stands for."""
+
+    variable: str
+    value: str
+    is_equal: bool
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class Group:
+    """``any {...}`` or ``all {...}``."""
+
+    is_any: bool
+    parts: tuple[Condition, ...]
+
+
+Condition = Comparison | Group
+
+
+def parse_condition(text: str) -> Condition:
+    """Return the condition that *text* is; raise ValueError where it cannot be read."""
+    tokens: list[str] = []
+    at = 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise ValueError(f"not a condition: {text[at:].strip()}")
+        tokens.append(found.group().strip())
+        at = found.end()
+    tokens.reverse()
+    condition = _condition(tokens)
+    if tokens:
+        raise ValueError(f"not expected after a condition: {tokens[-1]}")
+    return condition
+
+
+def _condition(tokens: list[str]) -> Condition:
+    word = _next(tokens).lower()
+    if word not in {"any", "all"}:
+        return _comparison(word, _next(tokens), _next(tokens))
+    mark = _next(tokens)
+    parts: list[Condition] = []
+    while mark == ("," if parts else "{"):
+        parts.append(_condition(tokens))
+        mark = _next(tokens)
+    if mark != "}" or not parts:
+        raise ValueError(f"not expected in a condition: {mark}")
+    return Group(word == "any", tuple(parts))
+
+
+def _comparison(variable: str, relation: str, value: str) -> Comparison:
+    if relation not in {"=", "!="} or value[0] not in "'\"/" or len(value) < 2:
+        raise ValueError(f"not a comparison: {variable} {relation} {value}")
+    parts = value[1:-1].split("*") if value[0] == "/" or variable in _WITH_STARS else [value[1:-1]]
+    # Source: OCI's documentation of policies, Conditions: "string comparisons are case insensitive".
+    pattern = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE | re.DOTALL)
+    return Comparison(variable, value[1:-1], relation == "=", pattern)
+
+
+def _next(tokens: list[str]) -> str:
+    if not tokens:
+        raise ValueError("the condition is not complete")
+    return tokens.pop()
+
+
+def holds(condition: Condition | None, values: Mapping[str, str], absent: Collection[str] = ()) -> Known:
+    """Return whether *condition* is true of a request with these *values*, by variable.
+
+    None: nobody can tell. The request has no variables that are *absent*, or begin with such a word that ends with a
+    dot: a comparison of one is false, whatever its relation.
+    """
+    if condition is None:
+        return True
+    if isinstance(condition, Group):
+        parts = [holds(part, values, absent) for part in condition.parts]
+        return any_of(parts) if condition.is_any else all_of(parts)
+    if condition.variable in values:
+        return (condition.pattern.fullmatch(values[condition.variable]) is not None) is condition.is_equal
+    is_absent = any(
+        condition.variable == name or (name[-1] == "." and condition.variable.startswith(name)) for name in absent
+    )
+    return False if is_absent else None
+
+
+def all_of(parts: Iterable[Known]) -> Known:
+    """Return whether all are true: a false one decides, else an unknown one."""
+    found = list(parts)
+    if False in found:
+        return False
+    return None if None in found else True
+
+
+def any_of(parts: Iterable[Known]) -> Known:
+    """Return whether one is true: a true one decides, else an unknown one."""
+    found = all_of(None if part is None else not part for part in parts)
+    return None if found is None else not found
+
+
+def equalities(condition: Condition | None) -> dict[str, str]:
+    """Return the values that *condition*, one of ours, wants, by variable."""
+    if isinstance(condition, Group):
+        return {name: value for part in condition.parts for name, value in equalities(part).items()}
+    return {condition.variable: condition.value} if condition else {}

@@ -1,0 +1,45 @@
+"""Mains that have ended with 0 and told nothing: their image runs no agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.files.generations import has_main_told
+from oci_cluster.errors import ClusterError
+
+
+class Told:
+    """Looks into cluster dirs, once for each main that has ended.
+
+    Args:
+        load: Returns the plan of a cluster.
+        launched: A file that the launcher has written there. Where it is gone, somebody has cleared the work dir since.
+    """
+
+    def __init__(self, load: Callable[[Cluster], Plan], *, launched: str = "") -> None:
+        self._load = load
+        self._launched = launched
+        self._known: dict[str | int, bool] = {}
+
+    def with_word(self, cluster: Cluster, states: Sequence[NodeState]) -> list[NodeState]:
+        """Return *states*, with the answer for a main that has ended with 0."""
+        return [
+            replace(state, has_told=self._has_told(cluster, state))
+            if state.node == "MAIN" and state.exit_code == 0
+            else state
+            for state in states
+        ]
+
+    def _has_told(self, cluster: Cluster, main: NodeState) -> bool:
+        if main.id not in self._known:
+            try:
+                plan = self._load(cluster)
+                cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+                is_cleared = bool(self._launched) and self._launched not in cluster_dir.listing()
+                self._known[main.id] = is_cleared or has_main_told(cluster_dir)
+            except ClusterError:  # nobody can look, or no launch has made it: the backend's word counts
+                return True
+        return self._known[main.id]

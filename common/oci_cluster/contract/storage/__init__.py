@@ -1,0 +1,1 @@
+"""Storage below the cluster dir: object storage, retries, main's own coordinator."""

@@ -1,0 +1,1 @@
+"""What people type: options, the headers of scripts as help, completion."""

@@ -1,0 +1,1 @@
+"""``check.sh``: whether a launch can work."""

@@ -1,0 +1,1 @@
+"""Ways from this machine to a cluster's ports."""

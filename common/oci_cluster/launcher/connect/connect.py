@@ -1,0 +1,376 @@
+"""The verb ``connect``: ports of a cluster's nodes, made reachable on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import re
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan
+from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.contract.names import READY
+from oci_cluster.contract.parsers import parse_count
+from oci_cluster.contract.session import TOKEN_FILE, session_token
+from oci_cluster.contract.settings.config import PROJECT_ROOT, framework_dir
+from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
+from oci_cluster.launcher.args.command_line import CommandLine
+from oci_cluster.launcher.connect.client_files import Gate, client_port, write_client_files
+from oci_cluster.launcher.connect.port_forwarder import Connections, LooksAgain, check_reachable, never, patiently
+from oci_cluster.launcher.context import chosen
+from oci_cluster.launcher.lifecycle import Lifecycle
+from oci_cluster.launcher.session import types
+from oci_cluster.launcher.show.report import facts_of
+from oci_cluster.system.console import Say, program, say_to_stderr
+from oci_cluster.system.files import not_writable, write_whole
+from oci_cluster.system.listeners import is_of_this_user
+from oci_cluster.system.process import Signals, die_with_parent
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.base import Backend
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a node that is to be reached."""
+
+    number: int
+    local: int | None = None
+    """The port of this machine that was asked for."""
+    name: str = ""
+    """What the cluster calls it."""
+
+
+def known_ports(settings: Mapping[str, int], session: Port | None) -> dict[str, int]:
+    """Return main's ports by their names: the framework's ``*_PORT`` settings, and the session."""
+    named = {setting.removesuffix("_PORT").lower().replace("_", "-"): port for setting, port in settings.items()}
+    return {**named, **({session.name: session.number} if session else {})}
+
+
+def parse_port(text: str, known: Mapping[str, int]) -> Port:
+    """Return the port that *text* names: a name, a number, or ``HERE:THERE``."""
+    here, colon, there = text.rpartition(":")
+    try:
+        local = parse_count(here, minimum=1, maximum=65535) if colon else None
+        if there in known:
+            return Port(known[there], local, there)
+        number = parse_count(there, minimum=1, maximum=65535)
+    except ValueError as error:
+        names = ", ".join(sorted(known)) or "none"
+        raise UsageError(
+            f"--port {text}: {error}; a port is a name of this cluster ({names}), a number, or 8888:6006, yours first"
+        ) from error
+    return Port(number, local, next((name for name, port in known.items() if port == number), ""))
+
+
+def url_here(host: str, port: int, number: int, facts: Mapping[str, str]) -> str:
+    """Return the URL of main's port *number*, which answers on *port* of *host*.
+
+    Its scheme and path are those of the URL that main tells among its *facts*.
+    """
+    for told in facts.values():
+        try:
+            parts = urlsplit(told)
+            is_it = parts.port == number and bool(parts.scheme)
+        except ValueError:  # no URL
+            continue
+        if is_it:
+            return parts._replace(netloc=f"{host}:{port}").geturl()
+    return f"http://{host}:{port}/"
+
+
+# As ssh-keygen writes it. What main tells is data from outside.
+_HOST_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}")
+_USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\$?")
+
+
+def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str, str]) -> Path:
+    """Write a configuration for ``ssh -F``, in which the session has the cluster's name.
+
+    Beside it is the one key that the host may have, as main tells it among its *facts*.
+    """
+    key, user = facts.get("ssh_host_key", ""), facts.get("ssh_user", "")
+    if not _HOST_KEY.fullmatch(key) or not _USER.fullmatch(user):
+        raise BackendError(
+            f"{cluster.name} has not told the key of its host, by which ssh knows it: wait until it is ready; "
+            f"scripts/status.sh {cluster.name} shows ssh_host_key then"
+        )
+    directory = cluster.directory / "ssh"
+    config = {
+        "HostName": host,
+        "Port": str(port),
+        "User": user,
+        "HostKeyAlias": cluster.name,
+        "HostKeyAlgorithms": "ssh-ed25519",
+        "UserKnownHostsFile": f'"{_escaped(directory / "known_hosts")}"',
+        "GlobalKnownHostsFile": "none",
+        "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",
+    }
+    lines = [f"Host {cluster.name}", *(f"  {name} {value}" for name, value in config.items())]
+    # What else ssh is told is the user's own.
+    lines += ["Host *", "  Include ~/.ssh/config", ""]
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(directory / "known_hosts", f"{cluster.name} {key}\n")
+        write_whole(directory / "config", "\n".join(lines))
+    except OSError as error:
+        raise not_writable(directory, error) from error
+    return directory / "config"
+
+
+def _escaped(path: Path) -> str:
+    """Return *path* quoted for ssh, to which a percent sign is special."""
+    return str(path).replace("%", "%%")
+
+
+# Seconds between two looks whether the cluster still runs: elsewhere each is a request.
+_LOOK_S = 15.0
+_LOOK_HERE_S = 1.0
+# The same for a session that has not started, and its server that does not listen yet: a person waits.
+_START_LOOK_S = 2.0
+# How long that may take once main runs: what starts it may install packages first, and says so in its log.
+_SERVER_S = 300.0
+
+
+@dataclass
+class Connected:
+    """One cluster, and the ports of it that are reachable from this machine."""
+
+    backend: Backend
+    cluster: Cluster
+    plan: Plan
+    say: Say
+    root: Path = field(default_factory=lambda: PROJECT_ROOT)
+    """The checkout that has the framework."""
+    connections: Connections = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without any."""
+        backend, cluster, plan, say = self.backend, self.cluster, self.plan, self.say
+        self.connections = Connections(lambda node, port: backend.way(cluster, plan, node, port, say), say)
+
+    @property
+    def kind(self) -> types.Kind | None:
+        """The kind of the session that main runs, where it runs one."""
+        name = self.plan.environment.get(types.SETTING, "")
+        if not name:
+            return None
+        kind = types.read_kind(self.root, name)
+        return replace(kind, port=int(self.plan.environment.get("SESSION_PORT", kind.port)))
+
+    @property
+    def token(self) -> str:
+        """The session's token; UsageError where another machine has it."""
+        if not self.plan.environment.get("SESSION_VERIFIER"):
+            return session_token(self.plan.launch_key, self.cluster.launch_id)
+        path = self.cluster.directory / TOKEN_FILE
+        try:
+            return path.read_text()
+        except FileNotFoundError:
+            raise UsageError(
+                f"the token of {self.cluster.name} is kept where it was launched, and there is no {path}: "
+                "run connect.sh there, or bring that file here"
+            ) from None
+
+    def known_ports(self) -> dict[str, int]:
+        """Return main's ports by their names."""
+        session = Port(self.kind.port, name=self.kind.name) if self.kind else None
+        return known_ports(self.plan.limits.ports, session)
+
+    def url(self, node: str, port: Port, *, check: bool = False, looks_again: LooksAgain = never) -> str:
+        """Make *port* of *node* reachable; return its URL, or a person's command.
+
+        With *check* an answer is needed, and not somebody who listens; *looks_again* says whether to wait for it.
+        """
+        kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
+        token = self.token if kind and "{token}" in kind.probe + kind.url + kind.command else ""
+        probe = kind.probe.format(token=token) if kind else "/" if port.name == "dashboard" else ""
+        host, here = self.connections.reach(node, port.number, port.local, must_answer=check, looks_again=looks_again)
+        if check:
+            if kind and self.backend.is_this_machine:  # before its server begins, somebody else may listen
+                patiently(lambda: self._refuse_another_user(node, port.number), looks_again)
+            patiently(lambda: _check_answer(host, here, probe, is_session=kind is not None), looks_again)
+        if kind is None:
+            return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
+        words = {"host": host, "port": here, "token": token, "name": self.cluster.name}
+        if "{ssh_config}" in kind.command:
+            words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._facts())))
+        return (kind.url or kind.command).format(**words)
+
+    def client(self, target: Path) -> dict[str, str]:
+        """Write client files to *target*; return the variables that a program needs."""
+        folder = framework_dir(self.plan.framework, self.root)
+        port = client_port(self.plan, folder)
+        host, here = self.connections.reach("MAIN", port)
+        gate = Gate(host, here, url_here(host, here, port, self._facts()), self.connections.reach)
+        return write_client_files(self.cluster, self.plan, folder, target, gate)
+
+    def close(self) -> None:
+        """End all connections, and what they cost."""
+        self.connections.close()
+
+    def _refuse_another_user(self, node: str, port: int) -> None:
+        """Raise BackendError where another user listens, who would get the token.
+
+        While this user's server listens, nobody else can. Asked is the node's own port, also where a forwarder leads
+        there: that is this user's in any case. A container's port is nobody else's.
+        """
+        with contextlib.closing(self.backend.way(self.cluster, self.plan, node, port, self.say)) as way:
+            host, _, _ = way.address.rpartition(":")
+        if host and not is_of_this_user(host, port):
+            raise BackendError(
+                f"it is not this user's process that listens on port {port} of {host}; SESSION_PORT names another port"
+            )
+
+    def _facts(self) -> dict[str, str]:
+        try:
+            cluster_dir = ClusterDir(self.plan.url, self.cluster.launch_id, self.plan.launch_key)
+            ready = cluster_dir.read(READY, any_life=True) or {}
+        except ClusterError:  # what main says of its URLs is not known; its ports are
+            return {}
+        return facts_of(self.backend, self.cluster, self.plan, ready)
+
+
+def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None:
+    """Raise BackendError where nobody answers, or a server that does not know the token."""
+    status = check_reachable(host, port, probe)
+    if is_session and status in {401, 403}:
+        raise BackendError(f"what answers there is not this session: it refuses the session's token ({status})")
+
+
+def connect(line: CommandLine) -> int:
+    """Make ports reachable until Ctrl-C or the cluster's end; or name them."""
+    signals, say = Signals(children=False, outlives_terminal=True), say_to_stderr(program())
+    # A script that is killed tells nobody: without it, nobody could end this, and what it costs.
+    die_with_parent(signal.SIGTERM)
+    backend, lifecycle, cluster = chosen(line, lambda: signals.received is not None)
+    with contextlib.ExitStack() as kept:
+        kept.callback(backend.close)
+        _stop_if_told(signals)
+        plan = backend.load(cluster)
+        node = line.value("--node", "MAIN")
+        is_session = bool(plan.environment.get(types.SETTING)) and not line.has("--check")
+        _wait_for_start(lifecycle, cluster, node, signals if is_session else None, say)
+        connected = Connected(backend, cluster, plan, say)
+        kept.callback(connected.close)
+        private = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="oci-cluster-connect-")))
+        if line.has("--python"):
+            print("export", *(f"{name}={shlex.quote(text)}" for name, text in connected.client(private).items()))
+        else:
+            looks_again = _until_answer(lifecycle, cluster, signals, say)
+            _show_ports(line, connected, node, private, looks_again)
+        _stop_if_told(signals)
+        sys.stdout.flush()
+        if line.has("--check") or not (line.has("--python") or connected.connections.has_forwarders):
+            return 0
+        say("Ctrl-C ends the connection; the cluster goes on")
+        _stay(lifecycle, cluster, signals, say, _LOOK_HERE_S if backend.is_this_machine else _LOOK_S)
+    return 0
+
+
+def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: Signals | None, say: Say) -> None:
+    """Return when *node* runs; without *signals* it must run already."""
+    told = ""
+    while (state := _running(lifecycle, cluster, node)).is_waiting:
+        why = f": {state.details}" if state.details else ""
+        if signals is None:
+            command = f"scripts/status.sh {cluster.name}"
+            raise UsageError(f"{node} of {cluster.name} has not started yet{why}; {command} says what it waits for")
+        _stop_if_told(signals)
+        line = f"waiting for {node} of {cluster.name} to start{why}"
+        if line != told:
+            say(line)
+        told = line
+        signals.wait(_START_LOOK_S)
+
+
+def _running(lifecycle: Lifecycle, cluster: Cluster, node: str) -> NodeState:
+    states = {state.node: state for state in lifecycle.states(cluster)}
+    if node not in states:
+        raise UsageError(f"{cluster.name} has no node '{node}'; it has {', '.join(states)}")
+    if not states[node].is_running:
+        what = f"{node} of {cluster.name}" if lifecycle.is_running(cluster) else cluster.name
+        raise UsageError(f"{what} has ended: nothing of it can be reached; scripts/list.sh shows the clusters that run")
+    return states[node]
+
+
+def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say) -> LooksAgain:
+    """Return what waits a moment for a session's server, and says so once."""
+    deadline = time.monotonic() + _SERVER_S
+    told: list[str] = []
+
+    def look() -> bool:
+        if not told:
+            told.append(f"waiting for the session of {cluster.name} to answer, for {_SERVER_S:.0f} s")
+            say(told[0])
+        signals.wait(_START_LOOK_S)
+        _stop_if_told(signals)
+        _running(lifecycle, cluster, "MAIN")
+        return time.monotonic() < deadline
+
+    return look
+
+
+def _show_ports(line: CommandLine, connected: Connected, node: str, private: Path, looks_again: LooksAgain) -> None:
+    known, kind = connected.known_ports(), connected.kind
+    texts = line.given.get("--port") or [_usual(connected, known)]
+    for port in [parse_port(text, known) for text in texts]:
+        name = port.name or str(port.number)
+        is_session = node == "MAIN" and kind is not None and port.number == kind.port and not line.has("--check")
+        again = looks_again if is_session else never
+        url = connected.url(node, port, check=is_session or line.has("--check"), looks_again=again)
+        if line.has("--check"):
+            connected.say(f"{name} of {node} is reachable")
+        print(url if len(texts) == 1 else f"{name} {url}")
+        if line.has("--open") and url.startswith(("http://", "https://")):
+            open_in_browser(url, private / f"{port.number}.html")
+
+
+def _usual(connected: Connected, known: dict[str, int]) -> str:
+    """Return the port for who names none."""
+    if connected.kind:
+        return connected.kind.name
+    if "dashboard" in known:
+        return "dashboard"
+    raise UsageError(
+        f"which port? --port NAME or --port NUMBER; {connected.cluster.name} has: {', '.join(known) or 'none'}"
+    )
+
+
+def open_in_browser(url: str, page: Path) -> None:
+    """Open *url* by a private *page*: a command line would show its token."""
+    import webbrowser  # noqa: PLC0415 - where it is asked for
+
+    write_whole(page, f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">')
+    webbrowser.open(page.as_uri())
+
+
+def _stop_if_told(signals: Signals) -> None:
+    if signals.received is not None:
+        raise StoppedError("stopped")
+
+
+def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say, look_s: float) -> None:
+    """Return at a signal, or when *cluster* has ended."""
+    looked_at = time.monotonic()
+    while signals.received is None:
+        signals.wait(look_s)
+        if time.monotonic() - looked_at < look_s:
+            continue
+        looked_at = time.monotonic()
+        try:
+            if not lifecycle.is_running(cluster):
+                say(f"{cluster.name} has ended")
+                return
+        except ClusterError:  # what does not answer tells nothing
+            continue

@@ -1,0 +1,1 @@
+"""A cluster while somebody follows it."""

@@ -1,0 +1,224 @@
+"""Launches a cluster: the steps that scripts and programs in Python share.
+
+Only the standard library is imported before the launcher's own environment is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.schema import FLAGS
+from oci_cluster.errors import ExitCode, StoppedError
+from oci_cluster.launcher.args.command_line import CommandLine
+from oci_cluster.launcher.args.hints import hints
+from oci_cluster.launcher.context import continue_in, equip, open_named
+from oci_cluster.launcher.launch.entry_point import packages_of, plain_names, variables_of
+from oci_cluster.launcher.launch.plan import Request, make_plan
+from oci_cluster.launcher.lifecycle import Lifecycle, started
+from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr
+from oci_cluster.system.envs.python_env import ensure_tools
+from oci_cluster.system.redaction import redact
+
+if TYPE_CHECKING:
+    from oci_cluster.backends.base import Backend
+    from oci_cluster.contract.cluster import Cluster, Plan
+    from oci_cluster.launcher.launch.reaper import Guard
+    from oci_cluster.system.process import Signals
+
+# Makes the plan that a command line asks for.
+PlanOf: TypeAlias = "Callable[[CommandLine, Backend], Plan]"
+# What is done while a cluster is followed; what it yields is called when that is ready.
+Attend: TypeAlias = "Callable[[Cluster, Plan], AbstractContextManager[Callable[[], None]]]"
+
+# Modules are imported when they are needed: a dry run must not pay for what follows a cluster.
+# ruff: noqa: PLC0415
+
+# Options whose value is a setting of the launch: --keep has none, and which backend it is has been seen to.
+_SETTINGS = {flag: setting for setting, flag in FLAGS.items() if flag not in {"--keep", "--backend"}}
+
+
+def request_of(line: CommandLine, backend: str) -> Request:
+    """Return the launch that *line* asks for, on *backend*."""
+    settings = {setting: line.value(option) for option, setting in _SETTINGS.items() if line.has(option)}
+    if line.has("--keep"):
+        settings["EPHEMERAL"] = "0"
+    framework, workers = line.words
+    environment = variables_of(line.typed, os.environ, Path.cwd())
+    python = line.value("--python")
+    packages = packages_of(line.given.get("--with", []), python)
+    plain = plain_names(line.typed)
+    return Request(framework, workers, backend, settings, environment, plain, line.rest, python, packages)
+
+
+def placed(
+    plan: Plan, backend: Backend, lifecycle: Lifecycle, say: Say, equip: Callable[[str], None] = lambda _: None
+) -> Plan:
+    """Return *plan* with what nodes get on *backend*, checked.
+
+    *equip* is called with the backend's name before more than the standard library is needed.
+    """
+    backend.check(plan)
+    equip(backend.name)
+    plan = backend.place(plan, say)
+    if backend.is_free_to_ask:
+        lifecycle.check_name(plan.name)
+    return plan
+
+
+@contextlib.contextmanager
+def guarded(
+    plan: Plan,
+    backend: Backend,
+    lifecycle: Lifecycle,
+    say: Say,
+    *,
+    is_followed: bool,
+    root: Path = PROJECT_ROOT,
+    own: Mapping[str, str] | None = None,
+) -> Iterator[tuple[Cluster, Guard]]:
+    """Launch a prepared *plan*; yield the cluster, and the guard that ends it.
+
+    Where the block raises, the cluster is ended. Where that fails, its guard tries again when this process is over.
+    """
+    from oci_cluster.launcher.follow.autoscaler import followed
+    from oci_cluster.launcher.follow.provisioning import bounded
+    from oci_cluster.launcher.launch.reaper import Guard
+
+    guard = Guard(backend.name, plan.cluster_id, root=root, own=own)
+    try:
+        cluster = lifecycle.launch(followed(plan, backend) if is_followed else bounded(plan))
+    except BaseException:
+        guard.dismiss()
+        raise
+    try:
+        yield cluster, guard
+    except BaseException:
+        say(f"ending {cluster.name}, which nobody can follow")
+        lifecycle.stop(cluster, reason="its launcher cannot follow it")
+        guard.dismiss()
+        raise
+    guard.dismiss()
+
+
+# --- For scripts ----------------------------------------------------------------------------------------------------
+
+
+class _Interrupt:
+    """A signal's effect: it ends steps that start nothing; after :meth:`note` it is noted."""
+
+    signals: Signals | None = None
+
+    def note(self) -> Signals:
+        """Have signals noted from here on: whatever has been started is ended in order."""
+        from oci_cluster.system.process import Signals
+
+        # Calls of programs end all the time: their end must not cut every wait short.
+        self.signals = Signals(children=False, outlives_terminal=True)
+        return self.signals
+
+    def is_stopped(self) -> bool:
+        """Return whether one has been noted."""
+        return self.signals is not None and self.signals.received is not None
+
+
+def _nobody(_cluster: Cluster, _plan: Plan) -> AbstractContextManager[Callable[[], None]]:
+    return contextlib.nullcontext(lambda: None)
+
+
+def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _nobody) -> int:
+    """Launch a cluster, and follow it to its end; return its exit code.
+
+    *attend* is entered while the cluster is followed, and yields what is called when it is ready.
+    """
+    say, interrupt = say_to_stderr(program()), _Interrupt()
+    backend = open_named(line, interrupt.is_stopped)
+    lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
+    try:
+        ready = partial(equip, is_preview=line.has("--dry-run"))
+        plan = placed((plan_of or _plan)(line, backend), backend, lifecycle, say, ready)
+        if line.has("--dry-run"):
+            print(redact(backend.preview(plan, as_json=line.has("--json"))))
+            return 0
+        plan = backend.prepare(plan, say)
+        continue_in(ensure_tools(PROJECT_ROOT, say))  # which has just been made, where this is the first launch
+        return _run(line, lifecycle, backend, plan, interrupt.note(), attend=attend)
+    finally:
+        backend.close()
+
+
+def _run(
+    line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals, *, attend: Attend
+) -> int:
+    """Launch *plan*; show it to its end, or detach from it."""
+    from oci_cluster.launcher.show.report import tell_and_keep
+
+    say, is_detached = say_to_stderr(program()), line.has("--detach")
+    with guarded(plan, backend, lifecycle, say, is_followed=not is_detached) as (cluster, _):
+        try:
+            if not is_detached:
+                with attend(cluster, plan) as on_ready:
+                    return _follow(backend, cluster, plan, say, signals, on_ready=on_ready)
+            if line.has("--wait") and (failed := _wait(backend, cluster, plan, say, signals)):
+                return failed
+            if signals.received is not None:
+                lifecycle.stop(cluster)
+                return ExitCode.STOPPED
+            told = cluster.name
+            if line.has("--json"):
+                told = json.dumps(tell_and_keep(backend, cluster, lifecycle.states(cluster)), indent=2)
+            print(told, flush=True)
+        except BrokenPipeError as error:
+            discard(sys.stdout)
+            raise StoppedError("the reader of the output has gone", exit_code=128 + signal.SIGPIPE) from error
+    return 0
+
+
+def _plan(line: CommandLine, backend: Backend) -> Plan:
+    request, most, say = request_of(line, backend.name), backend.max_workers, say_to_stderr(program())
+    plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
+    for hint in hints(plan, os.environ, Path.cwd()):
+        say(f"note: {hint}")
+    return plan
+
+
+def _follow(
+    backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals, *, on_ready: Callable[[], None]
+) -> int:
+    """Show *cluster* to its end; return its exit code."""
+    from oci_cluster.launcher.follow.follow import Follower, conclude
+    from oci_cluster.launcher.show.logs import MergedLogs
+
+    say(started(backend, cluster, plan))
+    copy = backend.logs(cluster, cluster.directory / "logs", follow=True)
+
+    def lost(error: Exception) -> None:
+        why = "the reader of the logs has gone" if isinstance(error, BrokenPipeError) else error
+        say(f"{why}; {cluster.name} is followed to its end without them; Ctrl-C stops it")
+
+    colour = is_terminal(sys.stdout, os.environ)
+    merged = MergedLogs(copy.directory, plan.node_names, LastingOutput(lost), colour=colour)
+    follower = Follower(backend, cluster, plan, say=say, signals=signals, on_ready=on_ready)
+    try:
+        code = follower.run(merged, copy)
+    finally:
+        copy.close()
+    return conclude(follower, code, say)
+
+
+def _wait(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals) -> int:
+    """Return 0 when *cluster* is ready; its exit code where it ended instead."""
+    from oci_cluster.launcher.follow.follow import Follower, conclude
+
+    follower = Follower(backend, cluster, plan, say=say, signals=signals)
+    code = follower.until_ready()
+    return 0 if code is None else conclude(follower, code, say)

@@ -1,0 +1,1 @@
+"""Sessions: clusters whose entry point is a server for one person."""

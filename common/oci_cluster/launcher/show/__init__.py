@@ -1,0 +1,1 @@
+"""What clusters are, and what their nodes have printed."""

@@ -1,0 +1,326 @@
+"""The nodes' logs as one, each line after its node's name."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import heapq
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from oci_cluster.backends.base import Backend, LogCopy
+from oci_cluster.contract.cluster import Cluster, NodeState, any_running
+from oci_cluster.contract.files.log_times import LogTimes, read_times, times_file
+from oci_cluster.contract.storage.retry import poll_delays
+from oci_cluster.errors import ClusterError, UsageError
+from oci_cluster.system.console import Say
+from oci_cluster.system.process import Interrupts
+from oci_cluster.system.text import harmless
+
+# The time of lines that came after the last time that was noted.
+_NOW = float("inf")
+# How much is read at once: a log may be larger than this machine's memory.
+_BLOCK = 1 << 16
+# Between two looks at logs and records of this machine: short enough to feel live, long enough to cost nothing.
+_POLL_S = 0.1
+# How often lines are looked for that have not come for a while, where a look costs a request: nodes send them as often.
+_IDLE_S = 5.0
+# A line without an end is shown after so many characters, so that none is held that fills the memory.
+_MAX_CHARACTERS = 1 << 16
+# Cyan, green, yellow, magenta, blue; the same node has the same one in every run.
+_COLOURS = (36, 32, 33, 35, 34)
+
+
+class Output(Protocol):
+    """Something that logs are written to."""
+
+    def write(self, text: str, /) -> object:
+        """Write *text*."""
+
+    def flush(self) -> None:
+        """Write what has been held back."""
+
+
+class MergedLogs:
+    """The logs of all nodes, each line with its node's name before it."""
+
+    def __init__(self, directory: Path, nodes: Sequence[str], out: Output, *, colour: bool = False) -> None:
+        """Merge ``<node>.log`` in *directory* for each of *nodes* into *out*."""
+        self._directory = directory
+        self._out = out
+        self._colour = colour
+        self._width = 0
+        self._files: dict[str, Path] = {}
+        self._times: dict[str, LogTimes] = {}
+        self._offsets: dict[str, int] = {}
+        self._rests: dict[str, str] = {}
+        # Incremental: a look may come in the middle of a letter of several bytes.
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self._colours: dict[str, int] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: str) -> None:
+        """Merge the log of *node* too, from its beginning, unless it is merged already."""
+        if node in self._files:
+            return
+        self._width = max(self._width, len(node))
+        if self._colour:
+            self._colours[node] = _COLOURS[len(self._files) % len(_COLOURS)]
+        self._files[node] = self._directory / f"{node}.log"
+        self._times[node] = LogTimes(times_file(self._directory, node))
+        self._offsets[node] = 0
+        self._rests[node] = ""
+        self._decoders[node] = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def copy_old(self, tail: Mapping[str, int] | None = None) -> None:
+        """Write the whole lines that are there, by time where it is known.
+
+        To be called first, if at all; *tail* says where each node's log begins, in bytes. Lines of different nodes
+        within a tenth of a second, and of nodes whose times are not known, are in the order of the nodes.
+        """
+        self._offsets.update(tail or {})
+        for _, node, line in heapq.merge(*(self._timed(node) for node in self._files), key=lambda entry: entry[0]):
+            self._offsets[node] += len(line)
+            self._write(node, line.decode(errors="replace").removesuffix("\n"))
+        self._out.flush()
+
+    def _timed(self, node: str) -> Iterator[tuple[float, str, bytes]]:
+        """Yield the whole lines of a log with their times; 0: not known."""
+        path, offset = self._files[node], self._offsets[node]
+        times: Iterator[tuple[float, int]] = read_times(times_file(path.parent, node))
+        moment, size = next(times, (0.0, sys.maxsize))
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            if offset:  # lines that came late have moved the others: no line is shown in half
+                file.seek(offset - 1)
+                offset += len(file.readline(_MAX_CHARACTERS)) - 1
+                self._offsets[node] = offset
+            for line in iter(lambda: file.readline(_MAX_CHARACTERS), b""):
+                if not line.endswith(b"\n"):  # it has no end yet, or is too long to be held: copy_new goes on from here
+                    return
+                offset += len(line)
+                while size < offset:
+                    moment, size = next(times, (_NOW, sys.maxsize))
+                yield moment, node, line
+
+    def copy_new(self) -> None:
+        """Write the whole lines since the last call, by time as far as known."""
+        for _, node, line in heapq.merge(*(self._new(node) for node in self._files), key=lambda entry: entry[0]):
+            self._write(node, line)
+        self._out.flush()
+
+    def _new(self, node: str) -> Iterator[tuple[float, str, str]]:
+        """Yield the lines that a log has more than at the last call."""
+        # Of all logs together a bounded amount is read at once.
+        block = max(_BLOCK // 16, min(_BLOCK, _BLOCK * 64 // len(self._files)))
+        try:
+            with self._files[node].open("rb") as file:
+                left = file.seek(0, os.SEEK_END) - self._offsets[node]
+                if left <= 0:
+                    return
+                file.seek(self._offsets[node])
+                self._times[node].refresh()
+                # No further than it is long now: one that grows fast must not keep the others waiting.
+                while left > 0 and (new := file.read(min(left, block))):
+                    left -= len(new)
+                    yield from self._lines_of(node, new)
+        except FileNotFoundError:
+            return
+
+    def _lines_of(self, node: str, new: bytes) -> Iterator[tuple[float, str, str]]:
+        """Yield the lines that *new*, the next part of a log, ends."""
+        *ended, rest = new.split(b"\n")
+        for part in ended:
+            self._offsets[node] += len(part) + 1
+            text = self._rests[node] + self._decoders[node].decode(part + b"\n")
+            self._rests[node] = ""
+            yield self._times[node].of(self._offsets[node]), node, text[:-1]
+        self._offsets[node] += len(rest)
+        self._rests[node] += self._decoders[node].decode(rest)
+        if len(self._rests[node]) > _MAX_CHARACTERS:
+            text, self._rests[node] = self._rests[node], ""
+            yield self._times[node].of(self._offsets[node]), node, text
+
+    def finish(self) -> None:
+        """Write what is left, also lines that were never ended."""
+        self.copy_new()
+        for node, rest in self._rests.items():
+            if rest:
+                self._write(node, rest)
+        self._rests = dict.fromkeys(self._rests, "")
+        self._out.flush()
+
+    def _write(self, node: str, line: str) -> None:
+        prefix = f"{node:<{self._width}} |"
+        if node in self._colours:
+            prefix = f"\033[{self._colours[node]}m{prefix}\033[0m"
+        shown = harmless(line.rstrip("\r").rpartition("\r")[2], colour=self._colour)
+        self._out.write(f"{prefix} {shown}\n" if shown else f"{prefix}\n")
+
+
+def starts_of_tail(whole: LogCopy, nodes: Sequence[str], lines: int) -> dict[str, int]:
+    """Return where the last so many *lines* of each node's log begin, in bytes.
+
+    *whole* is a copy of the logs that is not followed: one that is may have come half-way.
+    """
+    try:
+        whole.fetch()
+        return {node: _start_of_tail(whole.directory / f"{node}.log", lines) for node in nodes}
+    finally:
+        whole.close()
+
+
+def _start_of_tail(path: Path, lines: int) -> int:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return 0
+    with file:
+        end = file.seek(0, os.SEEK_END)
+        if not lines:
+            return end
+        # What the last line ends with, if it does, begins no other line.
+        left, start = lines, max(0, end - 1)
+        while start > 0:
+            block = min(start, _BLOCK)
+            file.seek(start - block)
+            text = file.read(block)
+            at = len(text)
+            while (at := text.rfind(b"\n", 0, at)) >= 0:
+                left -= 1
+                if left <= 0:
+                    return start - block + at + 1
+            start -= block
+    return 0
+
+
+def show_logs(
+    logs: MergedLogs,
+    is_running: Callable[[], bool],
+    signals: Interrupts,
+    *,
+    copy: LogCopy,
+    say: Say,
+    poll_s: float = _POLL_S,
+    tail: Mapping[str, int] | None = None,
+) -> None:
+    """Show *logs*, and new lines while *is_running*; Ctrl-C ends this, not the cluster.
+
+    *copy* brings them to where *logs* looks, every *poll_s* seconds; *tail* says where each begins.
+    """
+
+    def pause() -> bool:
+        logs.copy_new()
+        signals.wait(poll_s)
+        return signals.received is None
+
+    is_first = True
+    while True:
+        is_last = not is_running() or signals.received is not None
+        copy.fetch()
+        if is_first:
+            logs.copy_old(tail)
+        if is_last:
+            break
+        is_first = False
+        pause()
+    if signals.received is None:
+        copy.drain(pause, say)
+    logs.finish()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Lines of a cluster's logs that somebody wants to see."""
+
+    node: str = ""
+    """Those of one node; empty: of all."""
+    lines: int | None = None
+    """The last so many of each node; None: all."""
+    follow: bool = False
+    """New ones, too, as long as the cluster runs."""
+    colour: bool = False
+
+
+def view_logs(
+    backend: Backend,
+    cluster: Cluster,
+    shown: Shown,
+    *,
+    out: Output,
+    signals: Interrupts,
+    say: Say,
+) -> None:
+    """Write the logs of *cluster*, as *shown* says, to *out*; *signals* end this."""
+
+    def states() -> Sequence[NodeState]:
+        return backend.states([cluster])[cluster.launch_id]
+
+    nodes = [state.node for state in states()]
+    if shown.node and shown.node not in nodes:
+        raise UsageError(f"{cluster.name} has no node '{shown.node}'; it has {', '.join(nodes)}")
+    nodes = [shown.node] if shown.node else nodes
+    tail = None
+    if shown.lines is not None:
+        with tempfile.TemporaryDirectory() as other:
+            tail = starts_of_tail(backend.logs(cluster, Path(other), follow=False), nodes, shown.lines)
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = backend.logs(cluster, Path(scratch), follow=shown.follow)
+        merged = MergedLogs(copy.directory, nodes, out, colour=shown.colour)
+        try:
+            is_running = (lambda: any_running(states())) if shown.follow else (lambda: False)
+            show_logs(merged, is_running, signals, copy=copy, say=say, poll_s=backend.poll_s, tail=tail)
+        finally:
+            copy.close()
+
+
+class NoLogs(MergedLogs):
+    """Logs of a followed cluster that are shown to nobody."""
+
+    def add(self, node: str) -> None:
+        """Merge nothing."""
+
+
+class Fetches:
+    """Brings a copy of logs up to date: less often where nothing comes."""
+
+    def __init__(self, backend: Backend, clock: Callable[[], float]) -> None:
+        """Begin to fetch the logs of *backend*; *clock* tells monotonic seconds."""
+        self._backend = backend
+        self._clock = clock
+        self._next_at = clock()
+        self._delays = self._often()
+
+    def fetch(self, copy: LogCopy) -> None:
+        """Bring what nodes have printed, if it is time; the next call repeats failures."""
+        if self._clock() < self._next_at:
+            return
+        before = _size_of(copy.directory)
+        with contextlib.suppress(ClusterError):
+            copy.fetch()
+        if self._backend.is_free_to_ask:
+            return
+        if _size_of(copy.directory) != before:
+            self._delays = self._often()
+        self._next_at = self._clock() + next(self._delays)
+
+    def _often(self) -> Iterator[float]:
+        return poll_delays(_IDLE_S, first_s=self._backend.poll_s / 2)
+
+
+def _size_of(directory: Path) -> int:
+    """Return how many bytes of logs are in *directory*."""
+    size = 0
+    for path in directory.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # somebody deletes the cluster meanwhile
+            size += path.stat().st_size
+    return size

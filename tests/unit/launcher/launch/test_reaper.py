@@ -1,0 +1,101 @@
+"""Guards, with real processes in the place of launchers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from oci_cluster.errors import SettingsError
+from oci_cluster.launcher.launch.reaper import Guard
+
+COMMON = Path(__file__).resolve().parents[4] / "common"
+PATIENCE_S = 240.0  # nothing is measured; a busy machine takes its time
+# A launcher that has a guard, which becomes STUB in the place of the verb that ends clusters.
+LAUNCHER = """
+import json, os, sys
+from oci_cluster.launcher import guard
+guard.sys = type("", (), {"executable": os.environ["STUB"]})
+os.dup2(1, 9)  # what a guard must not keep open
+os.set_inheritable(9, True)
+guarded = guard.Guard("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
+print(guarded._process.pid, flush=True)
+sys.stdin.read(1)
+guarded.dismiss()
+"""
+STUB = """#!/bin/sh
+words="$*" given="$6"
+set -- /proc/$$/fd/* # no pipe to another program, of which this shell has one end or both
+printf '%s\\n' "$words" "$CLUSTER_CWD" "$*" >"$STUB.new"
+[ -z "$given" ] || cat "/proc/self/fd/$given" >>"$STUB.new"
+mv "$STUB.new" "$STUB.called"
+"""
+
+
+class Launcher:
+    """One launcher with its guard."""
+
+    def __init__(self, place: Path, own: dict[str, str]) -> None:
+        self.stub = place / "stub"
+        self.stub.write_text(STUB)
+        self.stub.chmod(0o755)
+        self.called = place / "stub.called"
+        (place / "own.json").write_text(json.dumps(own))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", LAUNCHER],
+            cwd=place,
+            env={**os.environ, "PYTHONPATH": str(COMMON), "STUB": str(self.stub)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self.guard = psutil.Process(int(self.process.stdout.readline()))
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Launcher:
+    return Launcher(tmp_path, {})
+
+
+def test_a_guard_ends_the_cluster_of_a_launcher_that_was_killed(launcher: Launcher, tmp_path: Path) -> None:
+    """With the verb for it, where the launcher was; a KILL of the whole process group does not reach the guard."""
+    os.killpg(launcher.process.pid, signal.SIGKILL)
+    out, _ = launcher.process.communicate(timeout=PATIENCE_S)  # the guard keeps no pipe of the launcher's open
+    gone, _ = psutil.wait_procs([launcher.guard], timeout=PATIENCE_S)
+    assert gone
+    words, directory, files = launcher.called.read_text().splitlines()
+    assert (out, words, directory) == (b"", "-m oci_cluster orphan local mine-1f2e3d4c  ", str(tmp_path))
+    assert {Path(file).name for file in files.split()} <= {"0", "1", "2", "3", "10"}  # a shell's own
+
+
+def test_a_guard_that_was_dismissed_does_nothing(launcher: Launcher) -> None:
+    """Its launcher waits for its end."""
+    launcher.process.communicate(b".", timeout=PATIENCE_S)
+    assert (launcher.process.returncode, launcher.guard.is_running(), launcher.called.exists()) == (0, False, False)
+
+
+def test_settings_are_handed_on_in_no_word_and_no_variable(tmp_path: Path) -> None:
+    """They may be secrets: a guard has them where nobody else can look."""
+    launcher = Launcher(tmp_path, {"kubernetes.token": "s3cret"})
+    assert "s3cret" not in f"{launcher.guard.cmdline()} {launcher.guard.environ()}"
+    launcher.process.kill()
+    launcher.process.communicate(timeout=PATIENCE_S)
+    psutil.wait_procs([launcher.guard], timeout=PATIENCE_S)
+    words, _, _, own = launcher.called.read_text().splitlines()
+    assert (words.split()[:5], json.loads(own)) == (
+        ["-m", "oci_cluster", "orphan", "local", "mine-1f2e3d4c"],
+        {"kubernetes.token": "s3cret"},
+    )
+
+
+def test_more_settings_than_a_pipe_holds_are_refused() -> None:
+    """Else the launcher would wait for a reader that is not there yet."""
+    with pytest.raises(SettingsError, match=r"settings: they have 60\d+ bytes, 60000 at most"):
+        Guard("local", "mine-1f2e3d4c", own={"A": "x" * 60_000})

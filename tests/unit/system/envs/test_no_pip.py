@@ -1,0 +1,70 @@
+"""What stands in for pip in an environment of nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oci_cluster.system.envs.no_pip import put_into
+
+
+@pytest.fixture(params=[".venv/envs/dask", "opt/env"], ids=["here", "image"])
+def environment(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Return an environment, on a user's machine and in an image, that has no pip but what stands in for it."""
+    directory = tmp_path / request.param
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
+    put_into(directory)
+    return directory
+
+
+@pytest.mark.parametrize("program", ["bin/pip", "bin/pip3", "bin/python -m pip"])
+@pytest.mark.parametrize("words", ["install -q humanize x>4", "uninstall humanize"])
+def test_packages_are_added_in_another_way(environment: Path, program: str, words: str) -> None:
+    """78, and the options that do it; PATH may hold another pip, which is not called."""
+    command = [*f"{environment}/{program}".split(), *words.split()]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    is_here, is_install = ".venv" in environment.parts, words.startswith("install")
+    names = ["humanize", "x>4"] if is_install else ["PACKAGE"]
+    advice = f"packages are added when the image is built: list {' '.join(names)} in the file of EXTRA_ENV"
+    if is_here:
+        shown = ["--with humanize", "--with 'x>4'"] if is_install else ["--with PACKAGE"]
+        advice = f"packages are added at the launch: {' '.join(shown)}"
+    assert (ended.returncode, ended.stdout) == (78, "")
+    assert ended.stderr == f"pip: error: all launches share this environment; {advice}\n"
+
+
+def test_what_a_program_has_written_to_a_file_is_named(environment: Path, tmp_path: Path) -> None:
+    """Dask's PipInstall does; a file of the user's own can be given as it is."""
+    own, written = tmp_path / "requirements.txt", tmp_path / "tmp" / "tmpx"
+    written.parent.mkdir()
+    written.write_text("humanize\n# why\n--no-binary :all:\nx>4  # new\n")
+    command = [environment / "bin" / "pip", "install", "-r", written, "-r", own]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"TMPDIR": str(written.parent)})
+    names = ["humanize", "x>4", str(own)]
+    if ".venv" in environment.parts:
+        assert ended.stderr.endswith(f": --with humanize --with 'x>4' --with {own}\n")
+    else:
+        assert f"list {' '.join(names)} in the file" in ended.stderr
+
+
+def test_what_is_there_is_listed(environment: Path) -> None:
+    """People look first."""
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "thing-1.2.dist-info").mkdir()
+    (packages / "thing-1.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: thing\nVersion: 1.2\n")
+    for command in ("list", "freeze"):
+        listed = subprocess.run([environment / "bin" / "pip", command], capture_output=True, text=True, check=True)
+        assert listed.stdout == "thing==1.2\n"
+
+
+def test_a_pip_that_is_there_stays(tmp_path: Path) -> None:
+    """As conda brings one."""
+    packages = tmp_path / "lib" / "python3.11" / "site-packages" / "pip"
+    packages.mkdir(parents=True)
+    put_into(tmp_path)
+    assert list(packages.iterdir()) == []
+    assert not (tmp_path / "bin").exists()
