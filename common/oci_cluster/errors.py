@@ -1,4 +1,4 @@
-"""The exit codes of agent and launcher, and one error for each that a user can do something about."""
+"""Exit codes of agent and launcher, and the errors that have them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What an exit code means. 64 to 78 follow BSD ``sysexits.h``; 143 is 128 + SIGTERM."""
+    """Exit codes; 64 to 78 follow BSD ``sysexits.h``; 143 is 128 + SIGTERM."""
 
     OK = 0
     FAILED = 1
@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 
 
 class Problem(str):
-    """A sentence that says what is wrong with a setting; its parts are fields, so that nobody has to cut it.
+    """A problem with a setting: a sentence whose parts are fields.
 
     Attributes:
         setting: The name of the setting; empty where it is about none, or several.
@@ -42,7 +42,7 @@ class Problem(str):
         return made
 
     def called(self, name: str) -> Problem:
-        """Return the problem with *name*, the option that gave the value, in the place of the setting."""
+        """Return the problem with *name*, an option, as its setting."""
         return Problem(self.setting, name + self.text.removeprefix(self.setting), self.next_step)
 
 
@@ -62,12 +62,12 @@ class ClusterError(Exception):
 
     @property
     def reason(self) -> str:
-        """What is wrong: the text without the next step."""
+        """The text without the next step."""
         return self._parts()[0]
 
     @property
     def next_step(self) -> str:
-        """What to do: what stands after the last ``;`` of the text; empty where nothing does."""
+        """The next step: the text after the last ``;``, or empty."""
         return self._parts()[1]
 
     def _parts(self) -> tuple[str, str]:
@@ -85,11 +85,11 @@ class UsageError(ClusterError):
 
 
 class LostPlanError(UsageError):
-    """What was launched is not known any more: somebody has removed or changed what was kept of it."""
+    """The record of what was launched is gone: somebody removed or changed it."""
 
 
 class StorageError(ClusterError):
-    """The work dir did not answer, or answered with an error: nothing is known about the file.
+    """The work dir did not answer, or failed: the file is unknown.
 
     Attributes:
         retry_after_s: How long storage asks its clients to wait; 0 where it does not.
@@ -133,7 +133,7 @@ class ClusterFailedError(ClusterError):
 
     @property
     def reason(self) -> str:
-        """Why it ended, as its nodes tell it."""
+        """The reason of its end, as its nodes tell it."""
         return self._reason
 
 
@@ -145,7 +145,7 @@ class SettingsError(ClusterError):
 
     @classmethod
     def of(cls, problems: Sequence[Problem], explained: str = "config.env.example explains each") -> SettingsError:
-        """Return the error that names all *problems*; *explained* says where a person reads about them, if anywhere."""
+        """Return the error that names all *problems*; *explained* names the page about them."""
         told = "; ".join(problems)
         error = cls(f"bad settings: {told} ({explained})" if explained else told)
         error._problems = tuple(problems)
@@ -164,4 +164,4 @@ class StoppedError(ClusterError):
 
 
 class LifeInterruptedError(StoppedError):
-    """This life of the cluster is over, and not the cluster: its nodes may be started again."""
+    """The end of one life of the cluster: its nodes may be started again."""

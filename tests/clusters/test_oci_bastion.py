@@ -31,10 +31,11 @@ COMMON = Path(__file__).resolve().parents[2] / "common"
 # Holds a way open until it is killed.
 HOLDER = """
 import os, sys, time
-from oci_cluster.backends.oci import service, settings, ways
+from oci_cluster.backends.oci import service, settings
+from oci_cluster.backends.oci.connect import tunnels
 chosen = settings.way_settings({sys.argv[1]: sys.argv[2]})
-asker = ways.Asker({}, lambda: service.Service(os.environ), lambda text: None)
-way = ways.way_to(chosen, "127.0.0.1", int(sys.argv[3]), "demo-00000000", asker)
+asker = tunnels.Asker({}, lambda: service.Service(os.environ), lambda text: None)
+way = tunnels.way_to(chosen, "127.0.0.1", int(sys.argv[3]), "demo-00000000", asker)
 way.dial().sendall(b"x")
 print("open", flush=True)
 time.sleep(1000)

@@ -112,3 +112,13 @@ def test_agents_are_told_of_every_script_as_it_is_called() -> None:
         for line in header.replace("#        ", "").splitlines()
     }
     assert {line for line in told.splitlines() if ".sh" in line} == used
+
+
+def test_files_that_maintainers_are_sent_to_are_there() -> None:
+    """Those of the tables of CONTRIBUTING.md and docs/internals.md: in the package, or in the checkout."""
+    package = ROOT / "common" / "oci_cluster"
+    for page in ("CONTRIBUTING.md", "docs/internals.md"):
+        cells = re.findall(r"^\|.*$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+        named = {name for cell in cells for name in re.findall(r"`(\w+/[\w./]+)`", cell) if "<" not in name}
+        assert len(named) > 20
+        assert [name for name in sorted(named) if not (package / name).exists() and not (ROOT / name).exists()] == []

@@ -1,14 +1,16 @@
-"""How long a function may be. A file, or a class, ends where its subject does."""
+"""How long a function may be, and how many modules a folder has. A file, or a class, ends where its subject does."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from doc_pages import ROOT, files
 
 LINES = 60
+MODULES = 16
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -25,6 +27,14 @@ def too_long(name: str, text: str) -> Iterator[str]:
     for part in statements(ast.parse(text)):
         if isinstance(part, FUNCTIONS) and (count := (part.end_lineno or 0) - part.lineno + 1) > LINES:
             yield f"{name}: {part.name} has {count} lines: {LINES} at most"
+
+
+def test_no_folder_has_more_modules_than_one_sees() -> None:
+    """What a room is about is seen from its tree."""
+    modules = [path.parent for path in files() if path.suffix == ".py" and "oci_cluster" in path.parts]
+    counted = Counter(path for path in modules if path.is_relative_to(ROOT / "common" / "oci_cluster"))
+    assert len(counted) > 20
+    assert {path: count for path, count in counted.items() if count - 1 > MODULES} == {}  # besides __init__.py
 
 
 def test_no_function_is_too_long() -> None:

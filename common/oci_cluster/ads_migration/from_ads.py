@@ -118,7 +118,7 @@ def _tell(found: Conversion, source: str, say: Say) -> None:
 
 
 def _merged(before: str | None, there: Mapping[str, str], settings: Mapping[str, str], source: str) -> str:
-    """Return a `config.env` of *settings*; where one was *before*, that with those that are not *there*."""
+    """Return a `config.env` of *settings*: a new one, or that of *before* with what it lacks."""
     if before is None:
         return _text(settings, f"Made of {source} by from-ads.sh")
     lacking = {name: text for name, text in settings.items() if name not in there}

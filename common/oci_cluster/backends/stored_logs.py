@@ -1,4 +1,4 @@
-"""Logs of a cluster's nodes, out of its cluster dir; service_logs.py has OCI Logging's."""
+"""Logs of a cluster's nodes, out of its cluster dir; backends/oci/logs.py has OCI Logging's."""
 
 from __future__ import annotations
 

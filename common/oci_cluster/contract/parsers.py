@@ -167,7 +167,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def parse_vault_secrets(text: str) -> dict[str, str]:
-    """Return the OCIDs of secrets of OCI Vault, by the variables that they become: ``NAME=OCID``, blanks between."""
+    """Return the OCIDs of Vault secrets by variable: ``NAME=OCID``, blanks between."""
     found = {}
     for word in text.split():
         name, _, ocid = word.partition("=")

@@ -1,4 +1,4 @@
-"""Builds images with the engine's own program, and runs the other actions of ``make build push``.
+"""Builds images with the engine's program, and runs ``make push size ...``.
 
 Only the standard library is imported here: an unchanged ``make build push`` takes less than a second.
 """
@@ -214,7 +214,7 @@ def _is_local(word: str) -> bool:
 
 @contextmanager
 def _extra_env(files: Sequence[Path], folder: Path) -> Iterator[None]:
-    """Have copies of *files*, and of their locks, in *folder*, where the Dockerfile takes them from."""
+    """Have copies of *files* and their locks in *folder*, for the Dockerfile."""
 
     def remove() -> None:
         for path in folder.glob("extra-env-*"):

@@ -47,7 +47,7 @@ def of_built(framework: str, root: Path) -> dict[str, str]:
 
 
 def no_image(framework: str, done: str) -> Problem:
-    """Return that no image is named, and that none of *framework* has been *done* here: ``built`` or ``pushed``."""
+    """Return the problem that no image of *framework* was named, ``built`` or ``pushed``."""
     make = f"make build-{framework}" if done == "built" else f"make push-{framework} REGISTRY=<registry>"
     return Problem("IMAGE", f"IMAGE is not set, and no image of {framework} was {done} from here", make)
 

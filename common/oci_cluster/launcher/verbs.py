@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 # Modules are imported by the verb that needs them: `stop` must not pay for what `launch` does.
 # ruff: noqa: PLC0415
 _ELSEWHERE = {
-    "launch": ("launch", "launch"),
-    "session": ("session", "run_session"),
-    "connect": ("connecting", "connect"),
-    "check": ("checking", "check"),
+    "launch": ("launch.launch", "launch"),
+    "session": ("session.session", "run_session"),
+    "connect": ("connect.connect", "connect"),
+    "check": ("check.check", "check"),
 }
 
 

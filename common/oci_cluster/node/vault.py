@@ -1,4 +1,4 @@
-"""Reads the secrets of OCI Vault that ``VAULT_SECRETS`` names, as the resource principal of a Job Run."""
+"""Reads the secrets that ``VAULT_SECRETS`` names, as a resource principal."""
 
 from __future__ import annotations
 

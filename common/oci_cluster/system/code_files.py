@@ -166,7 +166,7 @@ class _GitRules:
 
 
 class _DockerRules:
-    """A ``.dockerignore``: lines begin at its folder, and mean what is below, too; the last decides."""
+    """A ``.dockerignore``: lines begin at its folder; the last one decides."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -26,7 +26,7 @@ _PRE_AUTHENTICATED = re.compile(
 
 
 def redact(text: str) -> str:
-    """Return *text* without the passwords and tokens of the URLs in it; in their place stand three asterisks."""
+    """Return *text* with three asterisks for passwords and tokens in its URLs."""
     if "://" not in text:
         return text
     text = _USER_INFO.sub(_without_user, text)

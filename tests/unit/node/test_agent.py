@@ -139,7 +139,8 @@ FORKING = """
 import json, os, sys
 from pathlib import Path
 from oci_cluster.contract.settings.node import read_settings
-from oci_cluster.node import main, own_log, start
+from oci_cluster.node import main, start
+from oci_cluster.node.logs import shipper
 
 root, environ = Path(sys.argv[1]), json.loads(sys.argv[2])
 start.read_settings = lambda given: read_settings(given, root)

@@ -293,7 +293,7 @@ class KubernetesBackend:
         return PodWay(self.service, self._seen.job(cluster.handle) if cluster.handle else None, node, port)
 
     def told(self, job: str) -> dict[str, bytes]:
-        """Returns the files that the nodes of *job* tell, see ``seen.py``."""
+        """Returns the files that the nodes of *job* tell, see ``cluster/cache.py``."""
         return self._seen.told(job)
 
     # --- End -----------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Found:
-    """All that there is in a tenancy: empty is nothing, None is not seen; places are compartments.
+    """Contents of a tenancy: empty is nothing, None is not seen.
 
     Identity can be changed in *home_region* alone. *has_runs*: the Job Runs match *nodes_rule*. No policy allows what
     is *lacking*; *unsure* is there, and another statement may deny it. *lifecycle* is None without such a policy.

@@ -1,4 +1,4 @@
-"""Checks a work dir that a Job names before it is opened: anybody may have written it."""
+"""Checks a work dir that a Job names before it is opened."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What people type: options, the headers of scripts as help, completion."""
+"""Command lines: options, the headers of scripts as help, completion."""

@@ -1,1 +1,1 @@
-"""A launch until its nodes have been started: the plan, its checks, the entry point."""
+"""A launch until its nodes start: plan, checks, entry point."""

@@ -1,1 +1,1 @@
-"""What clusters are, and what their nodes have printed."""
+"""Lists, states and logs of clusters."""

@@ -1,1 +1,1 @@
-"""What a node finds out before its start script: rank, address, code, generation."""
+"""Begin of a node: rank, address, code, generation."""

@@ -1,1 +1,1 @@
-"""What a node says of itself, and sees of others, again and again."""
+"""Heartbeats: those that a node writes, and those that it reads."""

@@ -230,7 +230,7 @@ class Pulse:
             self.beat()
 
     def wait_for(self, what: str, poll: Callable[[], T | None], missing: Callable[[], Sequence[str]] = tuple) -> T:
-        """Return what *poll* finds within ``TIMEOUT``, and ask often again whenever other nodes are *missing*.
+        """Return what *poll* finds within ``TIMEOUT``; other *missing* nodes make it ask often.
 
         Raises what :meth:`obey` does; TimedOutError, or StorageError, if it does not come in time.
         """

@@ -20,8 +20,8 @@ log = logging.getLogger("agent")
 
 # Between two wishes that are passed on, at least: each is a request, and where there is no storage a line of the log.
 _BETWEEN_S = 1.0
-# How many idle workers a wish names at most: with more, it would not fit into a line (last_words.py). The others are
-# named when these have left.
+# How many idle workers a wish names at most: with more, it would not fit into a line (termination_message.py). The
+# others are named when these have left.
 _MOST_IDLE = 100
 # How long workers may be missing until somebody is told: a host takes a minute or two, where there is one.
 _PATIENCE_S = 180.0

@@ -1,1 +1,1 @@
-"""What a node's processes print, on its way to where it is read."""
+"""Output of a node's processes, on its way to where it is read."""

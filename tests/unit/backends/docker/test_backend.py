@@ -176,7 +176,7 @@ def test_settings_say_which_engine_is_asked(launcher: Launcher, monkeypatch: pyt
     monkeypatch.setattr(context, "PROJECT_ROOT", launcher.root)
 
     def opened() -> Any:
-        return context.open_named(verbs.parse("list", ["--backend", "docker"]), launcher.said.append)
+        return context.open_named(verbs.read("list", ["--backend", "docker"]), launcher.said.append)
 
     assert opened()._engine.program == "docker"
     (launcher.root / "config.env").write_text("DOCKER=nerdctl\n")

@@ -201,6 +201,7 @@ def test_a_tab_imports_no_more_than_it_needs() -> None:
     loaded = set(done.stderr.split())
     ours = {name for name in loaded if name.startswith("oci_cluster.")}
     assert ours == {
-        f"oci_cluster.{name}" for name in ("backends", "launcher", "launcher.completion", "launcher.headers")
+        f"oci_cluster.{name}"
+        for name in ("backends", "launcher", "launcher.args", "launcher.args.completion", "launcher.args.help")
     }
     assert not loaded & {"asyncio", "dataclasses", "inspect", "logging", "runpy", "socket", "subprocess"}

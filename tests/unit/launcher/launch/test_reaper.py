@@ -20,11 +20,11 @@ PATIENCE_S = 240.0  # nothing is measured; a busy machine takes its time
 # A launcher that has a guard, which becomes STUB in the place of the verb that ends clusters.
 LAUNCHER = """
 import json, os, sys
-from oci_cluster.launcher import guard
-guard.sys = type("", (), {"executable": os.environ["STUB"]})
+from oci_cluster.launcher.launch import reaper
+reaper.sys = type("", (), {"executable": os.environ["STUB"]})
 os.dup2(1, 9)  # what a guard must not keep open
 os.set_inheritable(9, True)
-guarded = guard.Guard("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
+guarded = reaper.Guard("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
 print(guarded._process.pid, flush=True)
 sys.stdin.read(1)
 guarded.dismiss()

@@ -47,7 +47,7 @@ PRIORITY = "kueue.x-k8s.io/priority-class"
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
-# Of URLs that seen.py opens: PROTOCOL://<namespace>/<job>.
+# Of URLs that cache.py opens: PROTOCOL://<namespace>/<job>.
 PROTOCOL = "pods"
 # Where a pod has the archive of its code.
 _CODE_DIR = "/etc/oci-cluster/code"

@@ -48,8 +48,8 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
         yield unknown("tenancy", f"nothing of it was looked at, as settings are wrong: {error.reason}")
         return
     is_there = True
-    for part in (resources, network, check_image, access, limits):
-        name = part.__name__.rpartition("_")[2]
+    parts = {"places": resources, "network": network, "image": check_image, "access": access, "room": limits}
+    for name, part in parts.items():
         if name in _IN_COMPARTMENT and not is_there:
             yield unknown(name, f"{_IN_COMPARTMENT[name]} were not looked at, as the compartment is not seen")
             continue

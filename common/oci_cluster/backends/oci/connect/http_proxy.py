@@ -1,4 +1,4 @@
-"""Connects ssh through the proxy of ``HTTPS_PROXY``: ``proxy_connect.py HOST PORT``.
+"""Connects ssh through the proxy of ``HTTPS_PROXY``: ``http_proxy.py HOST PORT``.
 
 ssh runs it as its ``ProxyCommand`` and takes the connection from its stdout (``ProxyUseFdpass``), so it does not stay.
 It is run by its path, with the standard library alone. The proxy's password comes with the environment.

@@ -1,1 +1,1 @@
-"""What a tenancy has, and what a launch needs of it."""
+"""Client of a tenancy, and the needs of a launch."""

@@ -163,7 +163,7 @@ def test_ssh_goes_through_the_proxy_that_requests_to_oci_go_through(
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2@proxy.example.com:3128")
     command = tunnels.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=True)
     (proxy,) = [word for word in command if word.startswith("ProxyCommand=")]
-    assert proxy.endswith(f"proxy_connect.py {HOST} 22")
+    assert proxy.endswith(f"http_proxy.py {HOST} 22")
     assert "ProxyUseFdpass=yes" in command
     assert "hunter2" not in " ".join(command)
     monkeypatch.setenv("NO_PROXY", ".oraclecloud.com")
