@@ -280,7 +280,7 @@ sys.stdin.read()
 def test_who_listens_before_a_session_gets_no_token(project: Project, room: Path, tmp_path: Path) -> None:
     """Its server begins some seconds after the cluster; whoever was first on its port is asked nothing."""
     kind = project.path / "scripts" / "sessions" / "hello"
-    shutil.copytree(Path(__file__).parent / "hello", kind)
+    shutil.copytree(Path(__file__).parent / "hello", kind, dirs_exist_ok=True)
     start = kind / "start.sh"
     waits = f"while [[ ! -e {tmp_path}/go ]]; do sleep 0.05; done\nexec python"
     start.write_text(start.read_text().replace("exec python", waits))

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes
 def test_a_session_in_a_pod_is_reached_by_who_has_its_token(site: Site) -> None:
     """Nothing but the API leads there; its server is on the pod's own loopback, and nothing is left."""
     hello = CHECKOUT / "tests" / "clusters" / "hello"
-    shutil.copytree(hello, site.project.path / "scripts" / "sessions" / "hello")
+    shutil.copytree(hello, site.project.path / "scripts" / "sessions" / "hello", dirs_exist_ok=True)
     (site.project.code / "mine.txt").write_text("mine")
     session = site.project.session("hello", "talk", "--framework", "plain")
     (path,) = wait_until(lambda: [*site.project.path.glob(".clusters/talk-*/session-url")], lambda: session.err, SOON_S)
