@@ -184,7 +184,7 @@ def _tell(question: Callable[[], Any], writer: int) -> None:
     """Write the answer to *question*."""
     try:
         told = {"found": question()}
-    except ClusterError as error:
+    except (ClusterError, OSError) as error:  # a disk that fails, too, says nothing of what is on it
         told = {"error": str(error)}
     except Exception:  # noqa: BLE001 - it is raised where the answer is wanted
         told = {"bug": traceback.format_exc()}

@@ -164,6 +164,9 @@ def test_a_question_that_fails_says_why() -> None:
 
     with pytest.raises(StorageError, match=r"^no answer$"):
         Asked(lambda: fail(StorageError("no answer")), "x").answer(time.monotonic() + 60)
+    gone = OSError(107, "Transport endpoint is not connected")  # a disk whose program has ended
+    with pytest.raises(StorageError, match=r"Transport endpoint is not connected$"):
+        Asked(lambda: fail(gone), "x").answer(time.monotonic() + 60)
     with pytest.raises(RuntimeError, match="KeyError"):
         Asked(lambda: fail(KeyError("x")), "x").answer(time.monotonic() + 60)
 
