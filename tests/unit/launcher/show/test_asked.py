@@ -152,6 +152,8 @@ def test_a_disk_that_answers_again_is_asked_again(tmp_path: Path, monkeypatch: p
         with contextlib.suppress(TimeoutError):
             assert files.cat_file(str(tmp_path / "fast")) == b"fast"
             break
+    else:
+        pytest.fail("the disk answers again, and is not asked again")
     with pytest.raises(FileNotFoundError):
         files.cat_file(str(tmp_path / "none"))
 
