@@ -1,4 +1,4 @@
-"""A tenancy that ``setup.sh --apply`` has made right, checks of launches there, and their mends, applied as printed."""
+"""A tenancy that ``setup.sh --apply`` has made right, checks of launches there, and their fixes, applied as printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from empty_tenancy import FIND, Tenancy
 from oci_cloud import environment_of
 
 IMAGE = "iad.ocir.io/stand-in/training/dask:1"
-# How often a check and its mends may follow each other: what one makes, the next may find incomplete.
+# How often a check and its fixes may follow each other: what one makes, the next may find incomplete.
 ROUNDS = 4
 _SETTING = re.compile(r"([A-Z_]+)=(\S*)")
 _LAUNCH = re.compile(r"\./scripts/launch\.sh dask (\d+)")
@@ -39,7 +39,7 @@ class Checks:
         """Have right settings again."""
         self.settings = {**self.right, "IMAGE": IMAGE}
         self.workers = 3
-        self.mends = 0
+        self.fixes = 0
 
     def check(self, environ: Mapping[str, str] | None = None, **more: str) -> tuple[int, list[dict[str, str]]]:
         """Run check.sh as the administrator, or as somebody with *environ*; return its code and its findings.
@@ -61,8 +61,8 @@ class Checks:
         self.check()
         return self._limits
 
-    def mend(self, text: str) -> None:
-        """Do what the mend of a finding says."""
+    def fix(self, text: str) -> None:
+        """Do what the fix of a finding says."""
         commands = []
         for line in text.splitlines():
             if line.startswith("#"):
@@ -72,8 +72,8 @@ class Checks:
             elif launch := _LAUNCH.fullmatch(line):
                 self.workers = int(launch[1])
             elif line.startswith("allow "):
-                self.mends += 1
-                name = f"--name mend{self.mends}-{len(self.tenancy.service.calls())} --description mended"
+                self.fixes += 1
+                name = f"--name fix{self.fixes}-{len(self.tenancy.service.calls())} --description fixed"
                 commands.append(f"oci iam policy create --compartment-id $tenancy {name} --statements {quoted([line])}")
             else:
                 commands.append(line)
@@ -85,15 +85,15 @@ class Checks:
             self.settings |= dict(_SETTING.findall(written.read_text()))
 
     def until_fine(self, first: Sequence[dict[str, str]]) -> None:
-        """Apply what mends the findings *first*, and what a check finds then; in the end nothing fails."""
+        """Apply what fixes the findings *first*, and what a check finds then; in the end nothing fails."""
         found: Sequence[dict[str, str]] = first
         for _ in range(ROUNDS):
-            for mend in dict.fromkeys(one["mend"] for one in found if one["verdict"] == "fails"):
-                self.mend(mend)
+            for fix in dict.fromkeys(one["fix"] for one in found if one["verdict"] == "fails"):
+                self.fix(fix)
             code, found = self.check()
             if code == 0:
                 return
-        pytest.fail(f"not mended: {[one for one in found if one['verdict'] != 'fine']}")
+        pytest.fail(f"not fixed: {[one for one in found if one['verdict'] != 'fine']}")
 
     def make(self, *lines: str) -> str:
         """Make something as the administrator, with ``ocid`` and ``$network``; return what it prints."""

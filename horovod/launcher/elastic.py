@@ -1,6 +1,6 @@
 """Horovod's elastic driver, with the nodes that answer as its hosts.
 
-Two of its faults are mended here. A node that joins before the ranks listen, or while they start again, is never spoken
+Two of its faults are fixed here. A node that joins before the ranks listen, or while they start again, is never spoken
 of again; and when a node is removed next, the old ranks skip a synchronization in which the new one waits for ever
 (horovod#3494). So ranks are told again, every second, for as long as Horovod has not taken the hosts that are there,
 and always in the words for an addition, after which all ranks synchronize.

@@ -144,7 +144,7 @@ def build(work: Path, log: Path, compiler: str, install: list[str], *, with_tens
         path = source_dir / "horovod" / "common" / name
         source = path.read_text()
         if text not in source:
-            raise InstallError(70, f"Horovod {HOROVOD}'s {name} is not the one that is known here; it cannot be mended")
+            raise InstallError(70, f"Horovod {HOROVOD}'s {name} is not the one that is known here; it cannot be fixed")
         path.write_text(source.replace(text, instead))
     # Unless it is quiet, setup.py hands Ninja a word that only make knows.
     quiet = "--config-settings=--global-option=--quiet"

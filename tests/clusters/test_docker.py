@@ -203,7 +203,7 @@ def test_nodes_can_do_no_more_than_they_need(site: Site) -> None:
 
 
 def test_check_tells_beforehand_what_a_launch_would_meet(site: Site) -> None:
-    """An engine that can run it is fine in all items; what will fail is named, and mended as it says."""
+    """An engine that can run it is fine in all items; what will fail is named, and fixed as it says."""
     entry = site.project.write("entry.py", "print('hello')")
     words = ("check", "plain", "1", "--entry", entry)
     # What the engine's own disk has left is this machine's affair.
@@ -213,8 +213,8 @@ def test_check_tells_beforehand_what_a_launch_would_meet(site: Site) -> None:
     assert right == dict.fromkeys(items, "fine")
     site.project.environ["IMAGE"] = "plain:none"
     site.run(*words, code=1)
-    (wrong,) = [one for one in json.loads(site.project.run(*words, "--json").stdout)["findings"] if one["mend"]]
-    assert (wrong["item"], wrong["mend"]) == ("image", f"{site.engine.docker} pull plain:none")
+    (wrong,) = [one for one in json.loads(site.project.run(*words, "--json").stdout)["findings"] if one["fix"]]
+    assert (wrong["item"], wrong["fix"]) == ("image", f"{site.engine.docker} pull plain:none")
     site.engine.run("tag", "plain:1", "plain:none")
     site.run(*words)
     gone = {"DOCKER_HOST": f"unix://{site.project.path}/nobody.sock"}

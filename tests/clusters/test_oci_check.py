@@ -1,6 +1,6 @@
-"""``check.sh`` on a tenancy of the stand-in: nothing where all is right, each planted fault, and what mends it.
+"""``check.sh`` on a tenancy of the stand-in: nothing where all is right, each planted fault, and what fixes it.
 
-A mend is applied as it was printed: a command is run, a setting is written, a statement is added, and nothing else.
+A fix is applied as it was printed: a command is run, a setting is written, a statement is added, and nothing else.
 What a person does where a command is of no use is done by the test: a push.
 """
 
@@ -40,9 +40,9 @@ class Rooms(Checks):
         """Have *image* in the registry, where it has a repository."""
         self.tenancy.service.control({"images": {image: {**self.tenancy.image(Path(sys.executable)), **about}}})
 
-    def mend(self, text: str) -> None:
-        """Do what the mend of a finding says; `make push`, which does nothing there, is done by its words."""
-        super().mend(text)
+    def fix(self, text: str) -> None:
+        """Do what the fix of a finding says; `make push`, which does nothing there, is done by its words."""
+        super().fix(text)
         for line in text.splitlines():
             if push := _PUSH.match(line):
                 image = f"{push['folder']}/{push['last']}:{push['tag']}"
@@ -175,7 +175,7 @@ def test_a_public_subnet(checks: Rooms) -> None:
     _, found = checks.check()
     assert set(failed(found)) == {"subnet", "route"}
     assert "is a public subnet" in failed(found)["subnet"][0]
-    (other,) = [one["mend"] for one in found if one["item"] == "subnet"]
+    (other,) = [one["fix"] for one in found if one["item"] == "subnet"]
     checks.settings["SUBNET_OCID"] = other.partition("=")[2]
     checks.until_fine(checks.check()[1])
 
@@ -261,7 +261,7 @@ def test_each_statement_that_is_missing_is_named(checks: Rooms, which: int) -> N
     """Every second one is taken away, of each verb and for each caller, and nothing else is said."""
     checks.tenancy.service.set_statements([one for n, one in enumerate(checks.statements) if n % 2 != which])
     _, found = checks.check()
-    named = [one["mend"] for one in found if one["verdict"] == "fails"]
+    named = [one["fix"] for one in found if one["verdict"] == "fails"]
     assert named == [one for n, one in enumerate(checks.statements) if n % 2 == which]
     checks.until_fine(found)
 
@@ -299,8 +299,8 @@ def test_what_a_person_may_not_do_is_found_by_trying(checks: Rooms) -> None:
         checks.tenancy.service.set_statements([one for one in before if one != missing])
         code, found = checks.check(reader, NETWORK_COMPARTMENT_OCID=checks.tenancy.network)
         assert (code, item in failed(found)) == (1, True), (what, found)
-        (mend,) = [one["mend"] for one in found if one["item"] == item]
-        assert missing in mend
+        (fix,) = [one["fix"] for one in found if one["item"] == item]
+        assert missing in fix
         checks.begin()
         checks.tenancy.service.set_statements(before)
     assert checks.check(reader)[0] == 3
@@ -320,8 +320,8 @@ def test_credentials_that_are_refused_or_not_there(checks: Rooms) -> None:
     assert [one["item"] for one in found][-2:] == ["credentials", "tenancy"]
     code, found = checks.check(OCI_CLI_PROFILE="NOBODY")
     assert (code, set(failed(found))) == (1, {"credentials"})
-    (mend,) = [one["mend"] for one in found if one["verdict"] == "fails"]
-    assert "oci setup config" in mend
+    (fix,) = [one["fix"] for one in found if one["verdict"] == "fails"]
+    assert "oci setup config" in fix
     assert checks.check()[0] == 0
 
 
@@ -361,7 +361,7 @@ def test_who_launches_sees_the_image_and_is_told_what_shows_the_rest(checks: Roo
     assert [of(found, item)[0][0] for item in ("image", "image platform", "shape there")] == ["fine"] * 3
     (hidden,) = [one for one in found if one["item"] == "capacity"]
     assert hidden["verdict"] == "unknown"
-    checks.mend(hidden["mend"])
+    checks.fix(hidden["fix"])
     _, found = checks.check(reader)
     assert [verdict for verdict, _ in of(found, "capacity")] == ["fine"]
 
@@ -370,7 +370,7 @@ def test_the_commands_that_show_limits_are_those_of_oci_cli(checks: Rooms) -> No
     """They show what is left of each; which of them the shape counts against, its name tells a person."""
     (limits,) = checks.limits()
     assert limits["verdict"] == "unknown"
-    every, one = [line for line in limits["mend"].splitlines() if not line.startswith("#")]
+    every, one = [line for line in limits["fix"].splitlines() if not line.startswith("#")]
     listed = json.loads(checks.tenancy.as_administrator(every))["data"]
     cores = next(item["name"] for item in listed if item["name"].endswith("e4-core-count"))
     left = json.loads(checks.tenancy.as_administrator(one.replace("<its name>", cores)))["data"]

@@ -186,9 +186,9 @@ def test_what_is_lost_is_made_again_and_nothing_of_others_is_touched(tenancy: Te
     ]
     assert set(tenancy.bodies("update_policy")[-1]["statements"]) == {*policy["statements"], theirs}
     assert their_item in tenancy.bodies("put_object_lifecycle_policy")[-1]["items"]
-    mended = tenancy.bodies("update_security_list")[-1]
-    assert "192.0.2.0/24" in {rule["source"] for rule in mended["ingressSecurityRules"]}
-    assert len(mended["egressSecurityRules"]) == len(rules["egressSecurityRules"])
+    fixed = tenancy.bodies("update_security_list")[-1]
+    assert "192.0.2.0/24" in {rule["source"] for rule in fixed["ingressSecurityRules"]}
+    assert len(fixed["egressSecurityRules"]) == len(rules["egressSecurityRules"])
 
 
 def test_what_does_not_fit_is_named_before_anything_is_made(tenancy: Tenancy) -> None:

@@ -63,18 +63,18 @@ def test_what_a_launch_would_meet_is_named(site: Site, kubernetes: Cluster) -> N
     found = check(site, code=1, **wrong)
     fails = {item: one for item, one in found.items() if one["verdict"] == "fails"}
     assert {"queue", "pull secret", "Secret", "storage", "machines"} <= fails.keys()
-    assert all(one["mend"] for one in fails.values())
-    assert "no-login" in fails["pull secret"]["mend"]
+    assert all(one["fix"] for one in fails.values())
+    assert "no-login" in fails["pull secret"]["fix"]
 
 
 @pytest.mark.usefixtures("told_images")
 def test_a_namespace_that_is_not_there(site: Site, kubernetes: Cluster) -> None:
-    """Its mend is the command that makes it; what belongs into it is not known before."""
+    """Its fix is the command that makes it; what belongs into it is not known before."""
     wanted = f"{site.namespace}-new"
     found = check(site, code=1, KUBECONFIG=str(kubernetes.admin), NAMESPACE=wanted)
-    assert found["namespace"]["mend"] == f"kubectl create namespace {wanted}"
+    assert found["namespace"]["fix"] == f"kubectl create namespace {wanted}"
     assert found["Job"]["verdict"] == "unknown"
-    done = kubernetes.kubectl(*found["namespace"]["mend"].split()[1:])
+    done = kubernetes.kubectl(*found["namespace"]["fix"].split()[1:])
     assert done.returncode == 0, done.stderr
     try:
         assert check(site, code=0, KUBECONFIG=str(kubernetes.admin), NAMESPACE=wanted)["Job"]["verdict"] == "fine"

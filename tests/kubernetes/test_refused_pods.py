@@ -24,7 +24,7 @@ SECURE = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baselin
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule", "environ", "said", "way", "mended"),
+    ("kind", "rule", "environ", "said", "way", "fixed"),
     [
         ("resourcequotas", QUOTA, {}, "must specify limits.cpu", "set CPU_LIMIT", {"CPU_LIMIT": "1"}),
         ("limitranges", LIMITS, {}, "maximum memory usage per Container is 128Mi", "MEMORY", {"MEMORY": "128m"}),
@@ -33,7 +33,7 @@ SECURE = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baselin
     ],
     ids=["ResourceQuota", "LimitRange", "Pod Security", "ServiceAccount"],
 )
-def test_what_no_waiting_would_mend_ends_a_launch_with_the_way_out(
+def test_what_no_waiting_would_fix_ends_a_launch_with_the_way_out(
     site: Site,
     kubernetes: Cluster,
     *,
@@ -42,7 +42,7 @@ def test_what_no_waiting_would_mend_ends_a_launch_with_the_way_out(
     environ: dict[str, str],
     said: str,
     way: str,
-    mended: dict[str, str],
+    fixed: dict[str, str],
 ) -> None:
     namespace = f"api/v1/namespaces/{site.namespace}"
     if kind:
@@ -59,7 +59,7 @@ def test_what_no_waiting_would_mend_ends_a_launch_with_the_way_out(
     assert said in last
     assert way in last.partition(said)[2]
     site.assert_nothing_left()
-    again = site.launch("plain", 1, "print('done')", **{**environ, **mended})
+    again = site.launch("plain", 1, "print('done')", **{**environ, **fixed})
     assert again.wait(SOON_S) == 0, again.err
 
 

@@ -27,7 +27,7 @@ check() { "${PROJECT}/scripts/check.sh" "$@"; }
 }
 
 # bats test_tags=slow
-@test "check: what will fail is told with what mends it, all of it at once" {
+@test "check: what will fail is told with what fixes it, all of it at once" {
   use_tools
   run -1 --separate-stderr check dask 2 --entry none.py --ttl soon
   assert_line --partial "fails    entry point       --entry: "
@@ -41,7 +41,7 @@ check() { "${PROJECT}/scripts/check.sh" "$@"; }
   use_tools
   run -1 --separate-stderr check dask 2 --entry none.py --json
   assert_equal "$(from_json 'found["summary"]["fails"], found["summary"]["exit_code"]' <<<"${output}")" "1 1"
-  assert_equal "$(from_json 'sorted(found["findings"][0])' <<<"${output}")" "['item', 'mend', 'text', 'verdict']"
+  assert_equal "$(from_json 'sorted(found["findings"][0])' <<<"${output}")" "['item', 'fix', 'text', 'verdict']"
 }
 
 # bats test_tags=slow

@@ -101,8 +101,8 @@ def test_a_failed_cluster_has_the_reason_of_its_nodes() -> None:
 
 def test_wrong_settings_can_be_told_one_by_one() -> None:
     """As they were found; an error that was made of one text is one problem."""
-    error = errors.SettingsError.of(["A is not set", "B: wrong; mend it"])
-    assert str(error) == "bad settings: A is not set; B: wrong; mend it (config.env.example explains each)"
-    assert error.problems == ("A is not set", "B: wrong; mend it")
+    error = errors.SettingsError.of(["A is not set", "B: wrong; fix it"])
+    assert str(error) == "bad settings: A is not set; B: wrong; fix it (config.env.example explains each)"
+    assert error.problems == ("A is not set", "B: wrong; fix it")
     assert errors.SettingsError("C: wrong").problems == ("C: wrong",)
     assert str(errors.SettingsError.of(["A", "B"], "")) == "A; B"

@@ -1,4 +1,4 @@
-"""Findings of ``check.sh``, before anything costs: verdicts, and what mends each."""
+"""Findings of ``check.sh``, before anything costs: verdicts, and what fixes each."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Finding:
     verdict: Verdict
     text: str
     """The thing that was seen, with its value; where the verdict is unknown, why it could not be seen."""
-    mend: str = ""
-    """The statement, command or place in the console that mends a failure, ready to be copied."""
+    fix: str = ""
+    """The statement, command or place in the console that fixes a failure, ready to be copied."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ def fine(item: str, text: str) -> Finding:
     return Finding(item, Verdict.FINE, text)
 
 
-def fails(item: str, text: str, mend: str) -> Finding:
-    """Return that a launch will fail for *item*, and what mends it."""
-    return Finding(item, Verdict.FAILS, text, mend)
+def fails(item: str, text: str, fix: str) -> Finding:
+    """Return that a launch will fail for *item*, and what fixes it."""
+    return Finding(item, Verdict.FAILS, text, fix)
 
 
-def unknown(item: str, text: str, mend: str = "") -> Finding:
+def unknown(item: str, text: str, fix: str = "") -> Finding:
     """Return that nothing is known of *item*, and why."""
-    return Finding(item, Verdict.UNKNOWN, text, mend)
+    return Finding(item, Verdict.UNKNOWN, text, fix)
 
 
 def refused(item: str, error: ClusterError) -> Finding:

@@ -28,7 +28,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:  # noqa: ARG001 -
     items = ["engine", "image", "code", "room on disk", "CPUs and memory", "free ports"]
     plan = checked.plan
     if plan is None:
-        why = "settings are so wrong that this cannot be seen; mend those first"
+        why = "settings are so wrong that this cannot be seen; fix those first"
         yield from (unknown(item, why) for item in items)
         return
     items += ["GPUs"] if plan.settings.get("GPUS") else []
@@ -75,11 +75,11 @@ def _room(engine: Engine) -> Finding:
     if place is None or not place.exists():
         return unknown("room on disk", f"{place or 'where the engine keeps images'} is not on this machine")
     free = shutil.disk_usage(place).free
-    told, mend = f"{free / _GB:.1f} GB are free in {place}", f"make room: {engine.program} system prune"
+    told, fix = f"{free / _GB:.1f} GB are free in {place}", f"make room: {engine.program} system prune"
     if free < _LEAST_ROOM:
-        return fails("room on disk", told, mend)
+        return fails("room on disk", told, fix)
     if free < _ROOM:
-        return unknown("room on disk", f"{told}, and a log of a node may have 1 GB", mend)
+        return unknown("room on disk", f"{told}, and a log of a node may have 1 GB", fix)
     return fine("room on disk", told)
 
 

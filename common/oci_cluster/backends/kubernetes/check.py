@@ -70,7 +70,7 @@ def _found(service: Service, checked: Checked, settings: Settings | None, say: S
         why = "its namespace is not there" if finding.verdict is Verdict.FAILS else ""
         yield finding
     if settings is None:
-        why = "settings are so wrong that this cannot be seen; mend those first"
+        why = "settings are so wrong that this cannot be seen; fix those first"
     if why or checked.plan is None or settings is None:
         yield from (unknown(item, why) for item in _ITEMS[3:])
         return
@@ -179,15 +179,15 @@ def _job(service: Service, job: dict[str, Any]) -> Iterator[Finding]:
         # Without an answer, or without the right to make one, nothing is known of the Job itself.
         if not error.code or "is forbidden: User" in str(error):
             raise
-        yield fails("Job", error.reason, error.next_step or "mend what the API names")
+        yield fails("Job", error.reason, error.next_step or "fix what the API names")
         return
     violated = [text for text in service.warnings[known:] if "would violate PodSecurity" in text]
     if violated:
-        mend = "leave out what it names, in POD_PATCH, VOLUMES or HOST_NETWORK; or use a namespace that allows it"
-        yield fails("Job", f"its pods would be refused: {violated[0]}", mend)
+        fix = "leave out what it names, in POD_PATCH, VOLUMES or HOST_NETWORK; or use a namespace that allows it"
+        yield fails("Job", f"its pods would be refused: {violated[0]}", fix)
     elif refusal := _refusal_of_pods(service, job):
-        mend = way_out(str(refusal)) or "wait until others give back what they use, or ask for more"
-        yield fails("Job", f"its pods would be refused: {refusal.reason}", mend)
+        fix = way_out(str(refusal)) or "wait until others give back what they use, or ask for more"
+        yield fails("Job", f"its pods would be refused: {refusal.reason}", fix)
     else:
         yield fine("Job", "the API would take it: nothing was made")
 
@@ -327,12 +327,12 @@ def _machines(service: Service, spec: Object, wanted: Mapping[str, Decimal], cou
     if fit >= count:
         yield fine("machines", told)
     elif fit:
-        yield unknown("machines", f"{told}: the others need machines that a pool has yet to add", _mend(reasons))
+        yield unknown("machines", f"{told}: the others need machines that a pool has yet to add", _fix(reasons))
     else:
-        yield fails("machines", f"{told}; only a pool that grows from nothing could help", _mend(reasons))
+        yield fails("machines", f"{told}; only a pool that grows from nothing could help", _fix(reasons))
 
 
-def _mend(reasons: Counter[str]) -> str:
+def _fix(reasons: Counter[str]) -> str:
     most = reasons.most_common(1)[0][0] if reasons else ""
     if most == "too small":
         return "choose smaller CPUS, MEMORY or GPUS, or add larger machines"

@@ -38,7 +38,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:  # noqa: ARG001 -
     """Yield what was found of the launch that *checked* is about, item by item."""
     plan = checked.plan
     if plan is None:
-        why = "settings are so wrong that this cannot be seen; mend those first"
+        why = "settings are so wrong that this cannot be seen; fix those first"
         yield from (unknown(item, why) for item in ("Python", "memory", "GPUs", "free ports", "file locks"))
         return
     yield _python(plan, checked.root)
@@ -86,8 +86,8 @@ def _memory(nodes: int) -> Finding:
     if each >= _LEAST_NODE:
         return fine("memory", told)
     fit = int(memory.available // _LEAST_NODE)
-    mend = f"end other programs, or launch with {max(fit - 1, 1)} workers"
-    return fails("memory", f"{told}, and the smallest takes {_size(_LEAST_NODE)}", mend)
+    fix = f"end other programs, or launch with {max(fit - 1, 1)} workers"
+    return fails("memory", f"{told}, and the smallest takes {_size(_LEAST_NODE)}", fix)
 
 
 def _gpus(plan: Plan, root: Path) -> Finding:

@@ -427,7 +427,7 @@ class Setup:
                 break
             self._sleep(_PAUSE_S)
         msg = f"cannot make {item}: oci {shlex.join(words[:3])} ended with {done.returncode}: {_said(done.stderr)}"
-        raise BackendError(f"{msg}; what was made stays: mend it, and run setup.sh again")
+        raise BackendError(f"{msg}; what was made stays: fix it, and run setup.sh again")
 
 
 def run(

@@ -72,7 +72,7 @@ def _live(line: CommandLine, checked: Checked, report: Report, backend: str, say
     from oci_cluster.launcher.check import live  # noqa: PLC0415 - where nodes are started
 
     if report.exit_code == ExitCode.FAILED:
-        yield unknown(live.ITEM, "no nodes were started, as something will fail: mend that first")
+        yield unknown(live.ITEM, "no nodes were started, as something will fail: fix that first")
     else:
         yield from live.prove(line, checked, backend, say)
 
@@ -126,7 +126,7 @@ def _offline(checked: Checked, problems: Sequence[Problem]) -> Iterator[Finding]
         found[item].append(_wrong(item, problem))
     plan = checked.plan
     if plan is None:
-        why = "settings are so wrong that this cannot be seen; mend those first"
+        why = "settings are so wrong that this cannot be seen; fix those first"
         right = dict.fromkeys(found, why)
     else:
         ports = _ports(plan, checked.root)
@@ -172,8 +172,8 @@ def _same_ports(ports: Mapping[str, str]) -> Iterator[Finding]:
         except ValueError as error:
             yield fails("ports", f"{name}={text}: {error}", f"{name}=<first>:<last>, with ports from 1 to 65535")
         if not high and (other := first.setdefault(text, name)) != name:
-            mend = f"leave {name} out of config.env, or give it another number than {text}"
-            yield fails("ports", f"{name} and {other} are both {text}, and main cannot have a port twice", mend)
+            fix = f"leave {name} out of config.env, or give it another number than {text}"
+            yield fails("ports", f"{name} and {other} are both {text}, and main cannot have a port twice", fix)
 
 
 def _entry_point(plan: Plan) -> str:
@@ -203,7 +203,7 @@ class Report:
         if self._as_json:
             return
         self._show(redact(f"{finding.verdict:<7}  {finding.item:<16}  {printable(finding.text, _LONGEST_LINE)}"))
-        for line in finding.mend.splitlines():
+        for line in finding.fix.splitlines():
             self._show(redact(f"         {printable(line, _LONGEST_LINE)}"))
         sys.stdout.flush()  # each while the next is looked for
 
@@ -238,4 +238,4 @@ class Report:
 
 
 def _as_json(finding: Finding) -> dict[str, str]:
-    return {"item": finding.item, "verdict": finding.verdict.value, "text": finding.text, "mend": finding.mend}
+    return {"item": finding.item, "verdict": finding.verdict.value, "text": finding.text, "fix": finding.fix}

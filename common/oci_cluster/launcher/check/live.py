@@ -78,7 +78,7 @@ def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterat
     proofs = [found for found in lines if found]
     for found in proofs:
         text = printable(found["text"])
-        yield fine(ITEM, text) if found["verdict"] == "fine" else fails(ITEM, text, _mend(checked, backend))
+        yield fine(ITEM, text) if found["verdict"] == "fine" else fails(ITEM, text, _fix(checked, backend))
     if code or error:
         told = f"the cluster of two nodes ended with {code}{error}; its last lines are above"
         yield fails(
@@ -157,7 +157,7 @@ def _remove(line: CommandLine, name: str, say: Say) -> None:
         backend.close()
 
 
-def _mend(checked: Checked, backend: str) -> str:
+def _fix(checked: Checked, backend: str) -> str:
     if backend == "oci":
         return f"./scripts/setup.sh {checked.framework} --apply  # the security rules between nodes"
     return "let the nodes' network allow this port between nodes"

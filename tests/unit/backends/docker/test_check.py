@@ -43,7 +43,7 @@ def by_item(launcher: Launcher, plan: Plan | None) -> dict[str, list[Finding]]:
 
 def only(found: list[Finding]) -> tuple[str, str, str]:
     (one,) = found
-    return str(one.verdict), one.text, one.mend
+    return str(one.verdict), one.text, one.fix
 
 
 def test_an_engine_that_can_run_it_is_fine(launcher: Launcher, look: Look) -> None:
@@ -56,30 +56,30 @@ def test_an_engine_that_can_run_it_is_fine(launcher: Launcher, look: Look) -> No
 
 
 def test_without_a_launch_or_an_engine_nothing_is_known(launcher: Launcher, look: Look) -> None:
-    """That the engine does not answer is known, and how to mend it."""
+    """That the engine does not answer is known, and how to fix it."""
     assert {only(ones)[0] for ones in by_item(launcher, None).values()} == {"unknown"}
     found = look(DOCKER="/nowhere/docker")
     assert [only(ones)[0] for ones in found.values()] == ["fails", *["unknown"] * 5]
     assert "cannot be run" in found["engine"][0].text
-    assert found["engine"][0].mend.startswith("install Docker or Podman")
+    assert found["engine"][0].fix.startswith("install Docker or Podman")
 
 
 def test_an_image_that_is_not_there_can_be_had(look: Look, launcher: Launcher) -> None:
     """Built, or pulled; who would read the code is not known then."""
     found = look(IMAGE="plain:2")
     assert only(found["image"])[0] == "fails"
-    assert found["image"][0].mend == f"{launcher.fake.program} pull plain:2"
+    assert found["image"][0].fix == f"{launcher.fake.program} pull plain:2"
     assert only(found["code"])[0] == "unknown"
-    verdict, text, mend = only(look(IMAGE="")["image"])
+    verdict, text, fix = only(look(IMAGE="")["image"])
     assert (verdict, text) == ("fails", "IMAGE is not set, and no image of plain was built from here")
-    assert mend == "make build-plain"
+    assert fix == "make build-plain"
 
 
 def test_code_that_the_user_of_the_image_cannot_read_fails(look: Look, launcher: Launcher) -> None:
     """In the words of the launch, with what allows it."""
     (launcher.root / "plain" / "example" / "train.py").chmod(0o000)
-    verdict, text, mend = only(look(HARDENED="1")["code"])
-    assert (verdict, mend[:19], "cannot read" in text) == ("fails", "allow it: chmod -R ", True)
+    verdict, text, fix = only(look(HARDENED="1")["code"])
+    assert (verdict, fix[:19], "cannot read" in text) == ("fails", "allow it: chmod -R ", True)
 
 
 def test_an_image_may_bring_the_code(look: Look) -> None:
@@ -112,7 +112,7 @@ def test_room_on_another_machine_is_not_known(launcher: Launcher, look: Look) ->
 
 
 @pytest.mark.parametrize(
-    ("settings", "verdict", "mend"),
+    ("settings", "verdict", "fix"),
     [
         ({"CPUS": "4", "MEMORY": "1333"}, "fine", ""),
         ({"CPUS": "4.5"}, "fails", "CPUS=4"),
@@ -120,10 +120,10 @@ def test_room_on_another_machine_is_not_known(launcher: Launcher, look: Look) ->
         ({"MEMORY": "1k"}, "fine", ""),
     ],
 )
-def test_limits_fit_the_engines_machine(look: Look, settings: dict[str, str], verdict: str, mend: str) -> None:
+def test_limits_fit_the_engines_machine(look: Look, settings: dict[str, str], verdict: str, fix: str) -> None:
     """It refuses more CPUs than there are; memory is only used up when it is used."""
     found = only(look(**settings)["CPUs and memory"])
-    assert (found[0], found[2]) == (verdict, mend)
+    assert (found[0], found[2]) == (verdict, fix)
 
 
 def test_each_port_that_is_taken_is_named(look: Look) -> None:
@@ -152,9 +152,9 @@ def no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_gpus_need_an_engine_that_knows_them(look: Look, launcher: Launcher, no_gpus: Path) -> None:
     """Told by the engine, or by what is installed beside it."""
-    verdict, text, mend = only(look(GPUS="all")["GPUs"])
+    verdict, text, fix = only(look(GPUS="all")["GPUs"])
     assert (verdict, "tells of no runtime and no devices" in text) == ("fails", True)
-    assert mend.splitlines()[1] == "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
+    assert fix.splitlines()[1] == "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
     (no_gpus / "cdi").mkdir()
     (no_gpus / "cdi" / "nvidia.yaml").touch()
     assert only(look(GPUS="all")["GPUs"])[0] == "fine"

@@ -83,7 +83,7 @@ class Launch:
         self._checkout = Checkout(place)
 
     def found(self, *, with_plan: bool = True, **settings: str) -> Found:
-        """Return what is found of it with *settings*, by item: verdict, text and mend."""
+        """Return what is found of it with *settings*, by item: verdict, text and fix."""
         checked = self._checked(settings, with_plan=with_plan)
         return by_item(check_of("kubernetes")(checked, lambda _: None))
 
@@ -104,5 +104,5 @@ class Launch:
 def by_item(findings: Iterable[Finding]) -> Found:
     items: Found = {}
     for one in findings:
-        items.setdefault(one.item, []).append((str(one.verdict), one.text, one.mend))
+        items.setdefault(one.item, []).append((str(one.verdict), one.text, one.fix))
     return items

@@ -33,17 +33,17 @@ def test_a_kubernetes_that_can_run_it_is_fine(api: Api, launch: Launch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "mend"),
+    ("said", "fix"),
     [
         ("failed quota: company: must specify limits.cpu for: node", "set CPU_LIMIT"),
         ("exceeded quota: small", "wait until others give back what they use, or ask for more"),
     ],
 )
-def test_pods_that_the_api_would_refuse_are_named(api: Api, launch: Launch, said: str, mend: str) -> None:
+def test_pods_that_the_api_would_refuse_are_named(api: Api, launch: Launch, said: str, fix: str) -> None:
     """It takes the Job, whose controller would meet that later."""
     api.refusals["POST /api/v1/namespaces/mine/pods"] = (403, "Forbidden", f'pods "plain-0" is forbidden: {said}')
     ((verdict, told, way),) = launch.found()["Job"]
-    assert (verdict, said in told, way) == ("fails", True, mend)
+    assert (verdict, said in told, way) == ("fails", True, fix)
 
 
 def test_who_may_make_no_pods_cannot_ask_whether_they_would_be_taken(api: Api, launch: Launch) -> None:
@@ -114,10 +114,10 @@ def test_the_rights_are_those_of_the_page() -> None:
 @pytest.mark.parametrize("right", [right for right in RIGHTS if not right.without])
 def test_each_right_that_is_missing_is_named_with_its_rule(api: Api, launch: Launch, right: Any) -> None:
     api.lacking = {(right.group, right.resource, right.verb)}
-    ((verdict, text, mend),) = launch.found(with_plan=False)["rights"]
+    ((verdict, text, fix),) = launch.found(with_plan=False)["rights"]
     assert (verdict, text.startswith(f"{right.verb} of {right.kind} in namespace mine")) == ("fails", True)
     group = right.group or '""'
-    assert mend.startswith(f"- {{apiGroups: [{group}], resources: [{right.resource}], verbs: [{right.verb}]}}")
+    assert fix.startswith(f"- {{apiGroups: [{group}], resources: [{right.resource}], verbs: [{right.verb}]}}")
 
 
 def test_rights_without_which_a_launch_says_less_are_told(api: Api, launch: Launch) -> None:

@@ -16,7 +16,7 @@ TAINT = {"key": "team", "value": "x", "effect": "NoSchedule"}
 
 
 @pytest.mark.parametrize(
-    ("machines", "settings", "verdict", "mend"),
+    ("machines", "settings", "verdict", "fix"),
     [
         ([machine("a", has=SMALL)], {}, "fails", "choose smaller CPUS, MEMORY or GPUS, or add larger machines"),
         ([machine("a", has={"cpu": "2"})], {}, "unknown", "launch fewer workers, or add machines"),
@@ -41,12 +41,12 @@ TAINT = {"key": "team", "value": "x", "effect": "NoSchedule"}
     ],
 )
 def test_machines_could_hold_the_pods_at_all(
-    api: Api, launch: Launch, *, machines: list[Object], settings: dict[str, str], verdict: str, mend: str
+    api: Api, launch: Launch, *, machines: list[Object], settings: dict[str, str], verdict: str, fix: str
 ) -> None:
-    """What keeps most of them away is what is to be mended."""
+    """What keeps most of them away is what is to be fixed."""
     api.objects["/api/v1/nodes"] = {"items": machines}
     ((found, text, next_step),) = launch.item("machines", **settings)
-    assert (found, next_step) == (verdict, mend), text
+    assert (found, next_step) == (verdict, fix), text
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def pull_secret(*hosts: str) -> Object:
 def test_a_pull_secret_is_there_and_for_the_images_registry(api: Api, launch: Launch) -> None:
     """Else what makes it is told; nothing of its content is."""
     make = "kubectl -n mine create secret docker-registry ocir --docker-server=iad.ocir.io "
-    ((verdict, text, mend),) = launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")
-    assert (verdict, text, mend.startswith(make)) == ("fails", "there is no Secret ocir in namespace mine", True)
+    ((verdict, text, fix),) = launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")
+    assert (verdict, text, fix.startswith(make)) == ("fails", "there is no Secret ocir in namespace mine", True)
     place = f"{NAMESPACE}/secrets/ocir"
     api.objects[place] = pull_secret("https://iad.ocir.io/v2/", "other")
     assert launch.item("pull secret", IMAGE_PULL_SECRETS="ocir") == [("fine", "ocir has a login for iad.ocir.io", "")]
     api.objects[place] = pull_secret("https://index.docker.io/v1/")
-    ((verdict, text, mend),) = launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")
+    ((verdict, text, fix),) = launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")
     assert (verdict, text) == ("fails", "Secret ocir is for docker.io, and the image is in iad.ocir.io")
-    assert mend.startswith(f"kubectl -n mine delete secret ocir\n{make}")
+    assert fix.startswith(f"kubectl -n mine delete secret ocir\n{make}")
     assert launch.item("pull secret", IMAGE="docker.io/library/plain:1", IMAGE_PULL_SECRETS="ocir")[0][0] == "fine"
     for data in ({}, {".dockerconfigjson": "?"}, {".dockerconfigjson": base64.b64encode(b"[]").decode()}):
         api.objects[place] = {"metadata": {"name": "ocir"}, "data": data}
@@ -89,8 +89,8 @@ def test_a_pull_secret_is_there_and_for_the_images_registry(api: Api, launch: La
 
 
 def test_a_secret_of_variables_is_there(api: Api, launch: Launch) -> None:
-    ((verdict, _, mend),) = launch.item("Secret", ENV_SECRETS="mine")
-    assert (verdict, mend) == ("fails", "kubectl -n mine create secret generic mine --from-literal=NAME=VALUE")
+    ((verdict, _, fix),) = launch.item("Secret", ENV_SECRETS="mine")
+    assert (verdict, fix) == ("fails", "kubectl -n mine create secret generic mine --from-literal=NAME=VALUE")
     api.objects[f"{NAMESPACE}/secrets/mine"] = {"metadata": {"name": "mine"}}
     assert launch.item("Secret", ENV_SECRETS="mine") == [("fine", "mine is there", "")]
 

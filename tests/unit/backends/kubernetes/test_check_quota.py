@@ -79,8 +79,8 @@ def test_a_queue_that_is_not_there_or_held_fails(api: Api, launch: Launch) -> No
 def test_without_kueue_there_is_no_queue(api: Api, launch: Launch) -> None:
     """And nothing that QUEUE could be."""
     api.refusals["/localqueues"] = (404, "NotFound", "the server could not find the requested resource")
-    ((verdict, told, mend),) = launch.item("queue", QUEUE="q")
-    assert (verdict, told.startswith("QUEUE: this Kubernetes has no Kueue"), mend) == ("fails", True, "leave QUEUE out")
+    ((verdict, told, fix),) = launch.item("queue", QUEUE="q")
+    assert (verdict, told.startswith("QUEUE: this Kubernetes has no Kueue"), fix) == ("fails", True, "leave QUEUE out")
 
 
 def test_a_priority_that_is_not_there_fails(api: Api, launch: Launch) -> None:

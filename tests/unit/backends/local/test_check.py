@@ -73,7 +73,7 @@ def test_gpus_suffice_or_do_not(root: Path, look: Look, tmp_path: Path, monkeypa
     said = "GPUS_PER_NODE: 1 of 3 GPUs for each node; left over: 2"
     assert of("GPUs", look(make_plan())).text == f"{said}, MAIN 0, WORKER_1 1"
     found = of("GPUs", look(make_plan(settings={"GPUS_PER_NODE": "2"})))
-    assert (found.verdict, found.mend.startswith("one node has all GPUs")) == (Verdict.FAILS, True)
+    assert (found.verdict, found.fix.startswith("one node has all GPUs")) == (Verdict.FAILS, True)
 
 
 def free_port() -> int:
@@ -91,7 +91,7 @@ def test_a_python_of_the_users_needs_the_frameworks_packages(root: Path, look: L
     (root / "plain" / "settings.env").write_text("REQUIRED_PACKAGES=pytest,no-such-package\n")
     found = of("Python", look(make_plan(python=sys.executable)))
     assert (found.verdict, found.text) == (Verdict.FAILS, f"{sys.executable} lacks no-such-package")
-    assert found.mend == f"{sys.executable} -m pip install no-such-package"
+    assert found.fix == f"{sys.executable} -m pip install no-such-package"
     (root / "plain" / "settings.env").write_text("REQUIRED_PACKAGES=pytest\n")
     assert of("Python", look(make_plan(python=sys.executable))).verdict is Verdict.FINE
     assert of("Python", look(make_plan(python="/nowhere/python"))).verdict is Verdict.FAILS
@@ -104,18 +104,18 @@ def test_an_environment_that_is_still_to_be_made_needs_room(look: Look, monkeypa
     assert (found.verdict, "9.0 GB free" in found.text) == (Verdict.FINE, True)
     monkeypatch.setattr(check.shutil, "disk_usage", lambda _: SimpleNamespace(free=700 * 10**6))
     found = of("Python", look(make_plan()))
-    assert (found.verdict, "700 MB free" in found.text, found.mend[:13]) == (Verdict.UNKNOWN, True, "make room in ")
+    assert (found.verdict, "700 MB free" in found.text, found.fix[:13]) == (Verdict.UNKNOWN, True, "make room in ")
 
 
 def test_an_environment_cannot_be_made_without_ensurepip(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     """Debian has it in a package of its own."""
     monkeypatch.setattr(check.importlib.util, "find_spec", lambda _: None)
     found = of("Python", look(make_plan()))
-    assert (found.verdict, found.mend[:32]) == (Verdict.FAILS, "apt install python3-venv python3")
+    assert (found.verdict, found.fix[:32]) == (Verdict.FAILS, "apt install python3-venv python3")
 
 
 @pytest.mark.parametrize(
-    ("available", "verdict", "mend"),
+    ("available", "verdict", "fix"),
     [
         (160 * 10**6, "fine", ""),
         (159 * 10**6, "fails", "end other programs, or launch with 1 workers"),
@@ -123,12 +123,12 @@ def test_an_environment_cannot_be_made_without_ensurepip(look: Look, monkeypatch
     ],
 )
 def test_each_node_needs_some_memory(
-    look: Look, monkeypatch: pytest.MonkeyPatch, available: int, verdict: str, mend: str
+    look: Look, monkeypatch: pytest.MonkeyPatch, available: int, verdict: str, fix: str
 ) -> None:
     memory = SimpleNamespace(available=available, total=10**9)
     monkeypatch.setattr(check.psutil, "virtual_memory", lambda: memory)
     found = of("memory", look(make_plan()))
-    assert (str(found.verdict), found.mend) == (verdict, mend)
+    assert (str(found.verdict), found.fix) == (verdict, fix)
     assert "of 1.0 GB are free" in found.text
 
 
@@ -145,7 +145,7 @@ def test_each_port_that_is_taken_is_named(look: Look) -> None:
             for finding in look(make_plan(limits=limits, chosen=frozenset({"A_PORT"})))
             if finding.item == "free ports"
         ]
-    assert [(str(finding.verdict), finding.mend) for finding in found] == [
+    assert [(str(finding.verdict), finding.fix) for finding in found] == [
         ("fails", f"end it, or choose another port: --env A_PORT={first + 100}"),
         ("fails", "end it, or expose another port"),
     ]
@@ -164,7 +164,7 @@ def test_a_default_port_that_is_taken_is_told_with_the_one_instead(look: Look) -
 def test_a_machine_without_addresses_is_told(look: Look) -> None:
     with Addresses(253):
         found = of("free ports", look(make_plan()))
-    assert (found.verdict, found.mend) == (Verdict.FAILS, "end one: scripts/stop.sh")
+    assert (found.verdict, found.fix) == (Verdict.FAILS, "end one: scripts/stop.sh")
 
 
 def test_a_folder_that_cannot_be_written_fails(root: Path, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_a_folder_that_cannot_be_written_fails(root: Path, look: Look, monkeypat
 
     monkeypatch.setattr(check.tempfile, "NamedTemporaryFile", refuse)
     found = of("file locks", look(make_plan()))
-    assert (found.verdict, found.mend) == (Verdict.FAILS, "allow writing there")
+    assert (found.verdict, found.fix) == (Verdict.FAILS, "allow writing there")
     assert found.text == f"{root} cannot be written: Read-only file system"
 
 
@@ -200,7 +200,7 @@ def test_a_file_system_without_locks_fails(look: Look, monkeypatch: pytest.Monke
     monkeypatch.setattr(check.fcntl, "flock", refuse)
     found = of("file locks", look(make_plan()))
     assert (found.verdict, found.text.endswith("has no file locks: No locks available")) == (Verdict.FAILS, True)
-    assert found.mend == "put the checkout, and WORK_DIR, on a disk of this machine"
+    assert found.fix == "put the checkout, and WORK_DIR, on a disk of this machine"
 
 
 def test_settings_of_this_backend_are_checked_before_anything_is_placed(backend: LocalBackend) -> None:

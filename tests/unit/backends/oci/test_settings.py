@@ -254,7 +254,7 @@ def test_what_is_no_number_is_named(checkout: Checkout, text: str) -> None:
 
 
 def test_all_that_is_wrong_is_one_message(checkout: Checkout) -> None:
-    """Nobody mends one setting after the other."""
+    """Nobody fixes one setting after the other."""
     bad = {"COMPARTMENT_OCID": "", "IMAGE": "x", "STORAGE_GBS": "x", "MAX_RUNTIME": "soon", "STORAGE_MOUNTS": "x"}
     bad |= {
         "FREEFORM_TAGS": "x",

@@ -161,7 +161,7 @@ def test_a_refusal_is_told_in_the_services_words(
         made([WHOLE], monkeypatch).apply([Step("it", command=("os", "bucket", "create"))], print)
     assert str(error.value) == (
         f"cannot make it: oci os bucket create ended with 1: {said};"
-        " what was made stays: mend it, and run setup.sh again"
+        " what was made stays: fix it, and run setup.sh again"
     )
 
 

@@ -169,8 +169,8 @@ def test_what_our_list_has_lost_is_added_to_it() -> None:
 def test_a_list_that_was_made_and_not_attached_is_used() -> None:
     (step,) = in_subnet(LISTS, SecurityList("ours", "oci-cluster", *RULES, "e"))
     assert word(step, "--security-list-ids") == ["list1", "ours"]
-    mended, attached = in_subnet(LISTS, SecurityList("ours", "oci-cluster", [], RULES[1], "e"))
-    assert word(mended, "--ingress-security-rules") == RULES[0]
+    fixed, attached = in_subnet(LISTS, SecurityList("ours", "oci-cluster", [], RULES[1], "e"))
+    assert word(fixed, "--ingress-security-rules") == RULES[0]
     assert word(attached, "--security-list-ids") == ["list1", "ours"]
 
 

@@ -62,7 +62,7 @@ def test_the_exit_code_is_that_of_the_worst_finding(checks: Checks, found: list[
     assert verbs.run("check", ["dask", "2"]) == code
 
 
-def test_each_item_is_a_line_with_its_mend_below(checks: Checks, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_item_is_a_line_with_its_fix_below(checks: Checks, capsys: pytest.CaptureFixture[str]) -> None:
     """And at the end what could not be seen, with why."""
     checks.found = [fails("bucket", "there is none", "make it\nor name another"), unknown("image", "nobody answers")]
     verbs.run("check", ["dask", "2"])
@@ -83,7 +83,7 @@ def test_json_has_the_items_and_a_summary(checks: Checks, capsys: pytest.Capture
     checks.found = [fails("bucket", "there is none", "make it")]
     assert verbs.run("check", ["dask", "2", "--json", "--backend", "cloud"]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert told["findings"][3] == {"item": "bucket", "verdict": "fails", "text": "there is none", "mend": "make it"}
+    assert told["findings"][3] == {"item": "bucket", "verdict": "fails", "text": "there is none", "fix": "make it"}
     about = {"framework": "dask", "workers": 2, "backend": "cloud"}
     assert told["summary"] == {**about, "fine": 3, "fails": 1, "unknown": 0, "exit_code": 1}
 
@@ -170,7 +170,7 @@ def test_words_of_the_person_are_never_taken_for_the_fix(checks: Checks, capsys:
     assert verbs.run("check", ["dask", "2", "--json", "--name", "exp; rm -rf out"]) == 1
     (found,) = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["verdict"] == "fails"]
     assert found["text"].startswith("--name: 'exp; rm -rf out' is not a name of letters")
-    assert found["mend"] == "give another value: --name"
+    assert found["fix"] == "give another value: --name"
     assert checks.asked
 
 
@@ -191,8 +191,8 @@ def test_without_a_launch_the_rest_is_not_seen(checks: Checks, door: Door, capsy
     assert lines(capsys)[-4:] == [
         "",
         "not seen:",
-        "  settings: settings are so wrong that this cannot be seen; mend those first",
-        "  entry point: settings are so wrong that this cannot be seen; mend those first",
+        "  settings: settings are so wrong that this cannot be seen; fix those first",
+        "  entry point: settings are so wrong that this cannot be seen; fix those first",
     ]
 
 

@@ -127,7 +127,7 @@ def test_a_port_that_is_not_reached_fails(launches: Launches, report: Report) ->
     assert code == 1
     assert lines[1] == "fails    live              from MAIN to WORKER_1: A_PORT 80: timed out"
     assert lines[3] == "fails    live              the cluster of two nodes ended with 1; its last lines are above"
-    assert live._mend(Checked("dask", 1, Path(), {}, None), "oci").startswith("./scripts/setup.sh dask --apply ")
+    assert live._fix(Checked("dask", 1, Path(), {}, None), "oci").startswith("./scripts/setup.sh dask --apply ")
 
 
 def test_a_cluster_that_does_not_come_about_fails_with_its_reason(launches: Launches, report: Report) -> None:
@@ -149,7 +149,7 @@ def test_nothing_is_started_where_something_fails(launches: Launches, report: Re
     checks.checks.found = [fails("bucket", "there is none", "make it")]
     code, lines = report()
     assert (code, launches.lines) == (1, [])
-    assert lines[-1] == "  live: no nodes were started, as something will fail: mend that first"
+    assert lines[-1] == "  live: no nodes were started, as something will fail: fix that first"
 
 
 def test_the_cluster_is_removed_whatever_became_of_it(

@@ -88,7 +88,7 @@ def test_a_ctrl_c_that_could_not_be_passed_on_is_told(run: Run, monkeypatch: pyt
 
     asked: list[object] = []
 
-    def mend() -> None:
+    def fix() -> None:
         monkeypatch.undo()
         run.pause()
 
@@ -96,7 +96,7 @@ def test_a_ctrl_c_that_could_not_be_passed_on_is_told(run: Run, monkeypatch: pyt
         asked.append((run.cluster_dir.read("stop") or {}).get("exit_code"))
         run.end(143, 143, 143)
 
-    run.follow(run.signals.send, nothing, mend, end)
+    run.follow(run.signals.send, nothing, fix, end)
     assert run.said[:-1] == [
         "stopping cluster mine; Ctrl-C again ends it at once",
         "the cluster could not be asked to stop: no answer; trying again",

@@ -115,8 +115,8 @@ def _names(service: Service, path: str) -> list[str]:
 
 def _missing(item: str, setting: str, what: str, there: list[str]) -> Finding:
     listed = ", ".join(there)
-    mend = f"{setting}=<one of: {listed}>" if there else f"leave {setting} out"
-    return fails(item, f"{setting}: there is no {what}; there is: {listed or 'none'}", mend)
+    fix = f"{setting}=<one of: {listed}>" if there else f"leave {setting} out"
+    return fails(item, f"{setting}: there is no {what}; there is: {listed or 'none'}", fix)
 
 
 # --- For check.sh -----------------------------------------------------------------------------------------------------

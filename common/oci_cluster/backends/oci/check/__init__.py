@@ -27,7 +27,7 @@ from oci_cluster.system.console import Say
 _MAX_ARGUMENT_CHARACTERS = 4_000
 # Source: OCI's documentation of Compute, "Flexible Shapes": for each core 1 to 64 GB.
 _MOST_GBS_OF_A_CORE = 64
-_UNSEEN = "settings are so wrong that this cannot be seen; mend those first"
+_UNSEEN = "settings are so wrong that this cannot be seen; fix those first"
 # What cannot be told of a compartment that is not seen.
 _IN_COMPARTMENT = {"access": "groups and policies", "room": "shapes and hosts"}
 _ITEMS = ("image name", "shape", "code", "environment", "arguments")
@@ -112,8 +112,8 @@ def _shapes(settings: Mapping[str, Any], checked: Checked) -> Iterator[Finding]:
         machine = json.loads(text)
         if machine["shape"]:
             found = _shape(machine, ", ".join(of), checked.given.get("PLATFORM") or "linux/amd64")
-            own = [role for role in of if checked.given.get(f"{role}_{found.mend.partition('=')[0]}")]
-            yield replace(found, mend="\n".join(f"{role}_{found.mend}" for role in own) or found.mend)
+            own = [role for role in of if checked.given.get(f"{role}_{found.fix.partition('=')[0]}")]
+            yield replace(found, fix="\n".join(f"{role}_{found.fix}" for role in own) or found.fix)
         else:
             yield unknown("shape", f"there is none for {', '.join(of)} that could be looked at; see settings")
 

@@ -40,8 +40,8 @@ def _dynamic_group(access: Access) -> Finding:
     if verdict is None:
         return unknown(NODES, f"whether it has the Job Runs, its rule does not tell, {text}")
     both = f"any {{{own.matching_rule}, {rule}}}"
-    mend = cli("iam dynamic-group update", "--force", dynamic_group_id=own.id, matching_rule=both)
-    return fails(NODES, f"its rule does not match the Job Runs of {jobs}, {text}", for_shell(mend))
+    fix = cli("iam dynamic-group update", "--force", dynamic_group_id=own.id, matching_rule=both)
+    return fails(NODES, f"its rule does not match the Job Runs of {jobs}, {text}", for_shell(fix))
 
 
 def _without_dynamic_group(access: Access, rule: str) -> Finding:

@@ -149,8 +149,8 @@ def _image_of(name: _Name, image: Image, framework: str) -> Finding:
     if not image.digest:
         return unknown(IMAGE, f"{name} is there, and {name.host} does not tell its digest; {name.digest} is wanted")
     text = f"{name} is {image.digest} now, and {name.digest} is wanted, as IMAGE or .images/{framework}.json say"
-    mend = f"IMAGE={name}@{image.digest}\n# or push what was built here: {_push(name, framework)}"
-    return fails(IMAGE, text, mend)
+    fix = f"IMAGE={name}@{image.digest}\n# or push what was built here: {_push(name, framework)}"
+    return fails(IMAGE, text, fix)
 
 
 def _platform_of(name: _Name, image: Image, checked: Checked) -> Finding:

@@ -51,7 +51,7 @@ def counted(counts: Mapping[str, int], machines: Mapping[str, Mapping[str, Any]]
 def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
     """Yield what is found of shapes, limits and hosts."""
     if checked.plan is None:
-        yield unknown(LIMIT, "which machines are wanted is not known, as settings are wrong; mend these first")
+        yield unknown(LIMIT, "which machines are wanted is not known, as settings are wrong; fix these first")
         return
     settings, problems = read_settings(checked.plan, checked.root)
     if wrong := [problem for problem in problems if _OF_MACHINES.fullmatch(problem.setting)]:
@@ -101,8 +101,8 @@ class _Room:
             else:
                 alike = [name for name in there if is_flexible(name) == is_flexible(shape)] or self._there
                 close = [*difflib.get_close_matches(shape, alike, n=1, cutoff=0.0), "<a shape for Jobs>"]
-                mend = "\n".join(f"{name}={close[0]}" for name in self._settings_of(shape))
-                yield fails(SHAPE, f"{shape} is no shape for Jobs in {region}", mend)
+                fix = "\n".join(f"{name}={close[0]}" for name in self._settings_of(shape))
+                yield fails(SHAPE, f"{shape} is no shape for Jobs in {region}", fix)
         return found
 
     def _settings_of(self, shape: str) -> list[str]:
@@ -143,7 +143,7 @@ class _Room:
             yield unknown(CAPACITY, silent.why, self._see(_SEE_HOSTS))
             return
         found = _judged(machines, _told(reports), len(reports))
-        yield replace(found, mend=self._elsewhere(machines, names)) if found.verdict is Verdict.FAILS else found
+        yield replace(found, fix=self._elsewhere(machines, names)) if found.verdict is Verdict.FAILS else found
 
     def _elsewhere(self, machines: Machines, domains: Sequence[str]) -> str:
         """Return another shape that is told to have hosts, and what else to do."""
@@ -186,8 +186,8 @@ class _Room:
         text = f"{left} of the hosts for {machines.shape} that are reserved in {reservation} are free"
         if left >= machines.nodes:
             return fine(CAPACITY, f"{text}, and {machines.nodes} are wanted")
-        mend = "# reserve more: Console > Compute > Capacity Reservations; or leave CAPACITY_RESERVATION_OCID out"
-        return fails(CAPACITY, f"{text}, and {machines.nodes} are wanted", mend)
+        fix = "# reserve more: Console > Compute > Capacity Reservations; or leave CAPACITY_RESERVATION_OCID out"
+        return fails(CAPACITY, f"{text}, and {machines.nodes} are wanted", fix)
 
 
 def _kind(shape: str) -> tuple[bool, bool, str]:

@@ -41,13 +41,13 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
     answer = tenancy.subnet
     found = _Network(checked, tenancy, answer.value)
     if answer.is_refused:
-        mend = statement(needed, "people", "virtual-network-family")
+        fix = statement(needed, "people", "virtual-network-family")
         if other := found.other_subnet(tenancy.places.network):
-            mend = f"SUBNET_OCID={other}\n# or, where it is right: {mend}"
+            fix = f"SUBNET_OCID={other}\n# or, where it is right: {fix}"
         text = f"SUBNET_OCID {ocid} is not there, or you may not see it: {answer.why}"
         if not checked.given.get("NETWORK_COMPARTMENT_OCID"):
             text += "; set NETWORK_COMPARTMENT_OCID where it is in another compartment than the Jobs"
-        yield fails(SUBNET, text, mend)
+        yield fails(SUBNET, text, fix)
     elif not answer.is_given:
         yield unknown(SUBNET, answer.why)
     else:
@@ -191,8 +191,8 @@ class _Network:
             return f"?{answer.why}"
         gateway = answer.value
         if gateway.block_traffic:
-            mend = f"oci network {option} update --{option}-id {ocid} --block-traffic false"
-            return fails(ROUTE, f"{word} gateway {gateway.display_name} {ocid} blocks all traffic", mend)
+            fix = f"oci network {option} update --{option}-id {ocid} --block-traffic false"
+            return fails(ROUTE, f"{word} gateway {gateway.display_name} {ocid} blocks all traffic", fix)
         if gateway.lifecycle_state not in ALIVE:
             return f"?{word} gateway {gateway.display_name} {ocid} is {gateway.lifecycle_state}"
         return f"{word} gateway {gateway.display_name} {ocid}"

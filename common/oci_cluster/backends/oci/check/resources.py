@@ -163,8 +163,8 @@ class _Places:
         if bucket in names:
             return fails(BUCKET, text, own)
         text = f"there is no bucket {bucket} in the compartment of the Jobs, and none of another one that you may use"
-        mend = [f"WORK_DIR={self._work_dir(names[0])}", f"# or: {make}"] if names else [make]
-        return fails(BUCKET, text, "\n".join(mend))
+        fix = [f"WORK_DIR={self._work_dir(names[0])}", f"# or: {make}"] if names else [make]
+        return fails(BUCKET, text, "\n".join(fix))
 
     def compartment(self) -> Finding:
         ocid = self.tenancy.places.jobs
@@ -181,8 +181,8 @@ class _Places:
         text = f"COMPARTMENT_OCID {ocid} is not there, or you may not see its Jobs: {jobs.why}"
         project = self._project(self.tenancy.given.get("PROJECT_OCID", ""))
         if project.is_given:
-            mend = f"COMPARTMENT_OCID={project.value.compartment_id}\n# or, where it is right: {own}"
-            return fails(COMPARTMENT, f"{text}; PROJECT_OCID is in another one", mend)
+            fix = f"COMPARTMENT_OCID={project.value.compartment_id}\n# or, where it is right: {own}"
+            return fails(COMPARTMENT, f"{text}; PROJECT_OCID is in another one", fix)
         return fails(COMPARTMENT, text, f"{own}\n# or: COMPARTMENT_OCID=<OCID of a compartment that is there>")
 
     def _project(self, ocid: str) -> Answer:
@@ -213,12 +213,12 @@ class _Places:
         if not answer.is_refused:
             return unknown(LOG_GROUP, answer.why)
         others = self._others("log groups", client.list_log_groups)
-        mend = [statement(self.needed, "people", "log-groups"), "# or, as logs are in the bucket, too: LOG_GROUP_OCID="]
+        fix = [statement(self.needed, "people", "log-groups"), "# or, as logs are in the bucket, too: LOG_GROUP_OCID="]
         if ocid in {one.id for one in others}:
-            mend = ["LOG_OCID="] if log else mend  # then the service makes a log for each node
+            fix = ["LOG_OCID="] if log else fix  # then the service makes a log for each node
         elif others:
-            mend = [f"LOG_GROUP_OCID={others[0].id}", *mend[1:]]
-        return fails(LOG_GROUP, answer.why, "\n".join(mend))
+            fix = [f"LOG_GROUP_OCID={others[0].id}", *fix[1:]]
+        return fails(LOG_GROUP, answer.why, "\n".join(fix))
 
     def bastion(self, ocid: str) -> Finding:
         client = self.tenancy.client(oci.bastion.BastionClient)
@@ -236,8 +236,8 @@ class _Places:
             return unknown(BASTION, answer.why)
         where = {"compartment_id": self.tenancy.places.jobs, "target_subnet_id": self.tenancy.places.subnet}
         make = cli("bastion bastion create", bastion_type="STANDARD", name="clusters", **where)
-        mend = f"BASTION_ID=\n# or: {for_shell(make)} --client-cidr-list '[\"<your address>/32\"]'"
-        return fails(BASTION, f"BASTION_ID {ocid} does not lead to the nodes: {text}", mend)
+        fix = f"BASTION_ID=\n# or: {for_shell(make)} --client-cidr-list '[\"<your address>/32\"]'"
+        return fails(BASTION, f"BASTION_ID {ocid} does not lead to the nodes: {text}", fix)
 
 
 def into_settings(name: str, command: str) -> str:

@@ -1,4 +1,4 @@
-"""Which refusals of pods no waiting mends, in the words of Kubernetes' admission."""
+"""Which refusals of pods no waiting fixes, in the words of Kubernetes' admission."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oci_cluster.backends.kubernetes.cluster.states import JobView, way_out
         ("", ""),
     ],
 )
-def test_what_waiting_does_not_mend_has_a_way_out(said: str, way: str) -> None:
+def test_what_waiting_does_not_fix_has_a_way_out(said: str, way: str) -> None:
     found = way_out(said)
     assert way in found
     assert bool(found) == bool(way)

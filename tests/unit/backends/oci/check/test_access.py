@@ -32,7 +32,7 @@ def test_each_statement_is_missed_alone(world: World) -> None:
     for missing in every:
         world.statements = [one for one in every if one != missing]
         wrong = [one for one in world.found(access) if one.verdict is Verdict.FAILS]
-        assert [one.mend for one in wrong] == [missing]
+        assert [one.fix for one in wrong] == [missing]
         assert wrong[0].text.startswith("no policy allows that ")
 
 
@@ -46,7 +46,7 @@ def test_what_the_text_does_not_tell_is_not_known(world: World) -> None:
     missing = world.statements.pop(0)
     world.statements.append(f"{missing} where request.region = 'iad'")
     found = [one for one in world.found(access) if one.verdict is not Verdict.FINE]
-    assert [(one.verdict, one.mend) for one in found] == [(Verdict.UNKNOWN, missing)]
+    assert [(one.verdict, one.fix) for one in found] == [(Verdict.UNKNOWN, missing)]
 
 
 def test_policies_that_are_not_seen(world: World) -> None:
@@ -59,7 +59,7 @@ def test_policies_that_are_not_seen(world: World) -> None:
     assert {one.verdict for one in world.found(access)} == {Verdict.FINE}
     missing = world.statements.pop()
     found = world.find(access)
-    assert (fails(found), [one.mend for one in world.found(access) if one.mend]) == ([], [missing])
+    assert (fails(found), [one.fix for one in world.found(access) if one.fix]) == ([], [missing])
 
 
 def test_a_bucket_that_is_not_seen_leaves_its_statements_open(world: World) -> None:
@@ -85,7 +85,7 @@ def test_the_rule_of_a_dynamic_group(world: World) -> None:
     assert found.verdict is Verdict.FAILS
     both = f"any {{{OTHER}, {matching_rule(JOBS)}}}"
     quoted = "'" + both.replace("'", "'\"'\"'") + "'"
-    assert found.mend == f"oci iam dynamic-group update --dynamic-group-id d --matching-rule {quoted} --force"
+    assert found.fix == f"oci iam dynamic-group update --dynamic-group-id d --matching-rule {quoted} --force"
     world.group.matching_rule = both
     assert dynamic(world).verdict is Verdict.FINE
     for text in ("all {resource.type = 'datasciencejobrun', tag.a.b.value = 'c'}", "something else"):
@@ -103,7 +103,7 @@ def test_a_dynamic_group_of_another_name(world: World) -> None:
     world.statements = [one.replace("dynamic-group theirs", "dynamic-group id d") for one in world.statements]
     assert fails(world.find(access)) == []
     world.by_name["list_dynamic_groups"] = []
-    assert dynamic(world).mend.startswith("oci iam dynamic-group create --name cluster-runs --description")
+    assert dynamic(world).fix.startswith("oci iam dynamic-group create --name cluster-runs --description")
 
 
 def test_groups_that_are_not_seen(world: World) -> None:
@@ -129,7 +129,7 @@ def test_whose_rights_count_where_there_is_no_group(world: World) -> None:
     assert (fails(found), found["group"].text) == ([], "there is no data-scientists, and you are in administrators")
     world.config.pop("user")
     assert fails(world.find(access)) == ["group", "policies"]
-    assert world.find(access)["group"].mend.startswith("oci iam group create --name data-scientists")
+    assert world.find(access)["group"].fix.startswith("oci iam group create --name data-scientists")
 
 
 # --- All parts

@@ -67,10 +67,10 @@ def test_the_image_must_be_in_the_registry_of_the_jobs_region(
     found = look(IMAGE=image, OCI_CLI_REGION=region)["image name"]
     assert (str(found.verdict), text in found.text) == (verdict, True)
     if verdict == "fails" and "docker.io" in image:
-        assert found.mend == f"make push-plain REGISTRY={region}.ocir.io/<namespace>/<folder>"
+        assert found.fix == f"make push-plain REGISTRY={region}.ocir.io/<namespace>/<folder>"
     elif verdict == "fails":
         push = "make push-plain REGISTRY=iad.ocir.io/n TAG=1"
-        assert found.mend == f"IMAGE=iad.ocir.io/n/x:1\n# after it was pushed there: {push}"
+        assert found.fix == f"IMAGE=iad.ocir.io/n/x:1\n# after it was pushed there: {push}"
 
 
 def test_the_region_is_that_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_the_region_is_that_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("settings", "verdict", "text", "mend"),
+    ("settings", "verdict", "text", "fix"),
     [
         ({"SHAPE": "VM.GPU.A10.1"}, "fine", "VM.GPU.A10.1 for MAIN, WORKER, with a size of its own", ""),
         ({"SHAPE": "BM.GPU.A100-v2.8"}, "fine", "with a size of its own", ""),
@@ -103,11 +103,11 @@ def test_the_region_is_that_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_a_shape_is_spelled_right_and_flexible_or_not(
-    look: Look, settings: dict[str, str], verdict: str, text: str, mend: str
+    look: Look, settings: dict[str, str], verdict: str, text: str, fix: str
 ) -> None:
     """A name of a new generation is none that is spelled wrong."""
     found = look(**settings)["shape"]
-    assert (str(found.verdict), text in found.text, found.mend) == (verdict, True, mend), found.text
+    assert (str(found.verdict), text in found.text, found.fix) == (verdict, True, fix), found.text
 
 
 def test_machines_that_differ_are_items_of_their_own(checkout: Checkout, look: Look) -> None:
@@ -128,7 +128,7 @@ def test_an_environment_that_is_too_large_fails(look: Look) -> None:
 
     found = look(large)["environment"]
     assert (found.verdict, "20000 at most" in found.text) == (Verdict.FAILS, True)
-    assert found.mend == "BIG is the longest: put what it holds into a file of your code"
+    assert found.fix == "BIG is the longest: put what it holds into a file of your code"
 
 
 def test_more_arguments_than_oci_documents_are_named(look: Look) -> None:

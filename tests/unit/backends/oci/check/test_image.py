@@ -87,7 +87,7 @@ def test_what_was_pushed_last_is_looked_for(checkout: Checkout, shown: Shown) ->
         one = look(checkout, IMAGE=name)[0]
         assert (one.verdict, one.item) == (Verdict.FAILS, "image")
         assert one.text.startswith(f"{NAME} is {DIGEST} now, and {OTHER} is wanted")
-        assert one.mend == f"IMAGE={NAME}@{DIGEST}\n# or push what was built here: {PUSH}"
+        assert one.fix == f"IMAGE={NAME}@{DIGEST}\n# or push what was built here: {PUSH}"
     shown.found = Image("", ("linux/amd64",))
     assert look(checkout)[0].verdict is Verdict.UNKNOWN
 
@@ -126,13 +126,13 @@ def test_an_image_of_somebody_else_is_pushed_by_its_name(checkout: Checkout, sho
     shown.found = of_registry(404, "MANIFEST_UNKNOWN")
     image = "iad.ocir.io/ns/theirs:3"
     (one,) = look(checkout, IMAGE=image)
-    assert one.mend == f"docker push {image}"
+    assert one.fix == f"docker push {image}"
 
 
 def test_another_tenancys_namespace_is_named(checkout: Checkout, shown: Shown) -> None:
     shown.found = of_registry(404, "NAME_UNKNOWN")
     (one,) = look(checkout, IMAGE="iad.ocir.io/nss/team/plain:1")
-    assert (one.verdict, one.item, one.mend) == (Verdict.FAILS, "repository", f"IMAGE={NAME}")
+    assert (one.verdict, one.item, one.fix) == (Verdict.FAILS, "repository", f"IMAGE={NAME}")
 
 
 # --- Repository and tag
@@ -143,13 +143,13 @@ def test_a_repository_that_is_not_there_is_made_by_a_command(checkout: Checkout,
     (one,) = look(checkout)
     assert (one.verdict, one.item) == (Verdict.FAILS, "repository")
     make = "oci artifacts container repository create"
-    assert one.mend == f"{make} --compartment-id {JOBS} --display-name team/plain\n{PUSH}"
+    assert one.fix == f"{make} --compartment-id {JOBS} --display-name team/plain\n{PUSH}"
 
 
 def test_a_tag_that_is_not_there_is_pushed(checkout: Checkout, shown: Shown) -> None:
     shown.found = of_registry(404, "MANIFEST_UNKNOWN")
     (one,) = look(checkout)
-    assert (one.verdict, one.item, one.mend) == (Verdict.FAILS, "image", PUSH)
+    assert (one.verdict, one.item, one.fix) == (Verdict.FAILS, "image", PUSH)
 
 
 REFUSALS = [of_registry(403, "DENIED"), of_registry(404, "NOT_FOUND"), of_registry(503, "BUSY")]
@@ -181,7 +181,7 @@ def test_what_the_registry_does_not_show_is_looked_up_in_lists(
         see = (
             f"allow group data-scientists to read repos in compartment id {JOBS} where target.repo.name = 'team/plain'"
         )
-        assert found[0].mend == f"# lets it be seen:\n{see}"
+        assert found[0].fix == f"# lets it be seen:\n{see}"
 
 
 def test_a_code_of_the_registry_that_comes_with_a_silence_is_no_answer(checkout: Checkout, shown: Shown) -> None:
@@ -204,12 +204,12 @@ def test_an_image_for_other_machines_is_built_for_these(
 ) -> None:
     shown.found = Image(DIGEST, platforms)
     one = look(checkout, SHAPE=shape)[1]
-    assert (one.verdict, one.item, one.mend) == (Verdict.FAILS, "image platform", f"PLATFORM={wanted} {PUSH}")
+    assert (one.verdict, one.item, one.fix) == (Verdict.FAILS, "image platform", f"PLATFORM={wanted} {PUSH}")
 
 
 def test_machines_of_both_kinds_need_an_image_of_both(checkout: Checkout, shown: Shown) -> None:
     one = look(checkout, MAIN_SHAPE="VM.Standard.A1.Flex")[1]
-    assert (one.verdict, one.mend) == (Verdict.FAILS, f"PLATFORM=linux/amd64,linux/arm64 {PUSH}")
+    assert (one.verdict, one.fix) == (Verdict.FAILS, f"PLATFORM=linux/amd64,linux/arm64 {PUSH}")
     shown.found = Image(DIGEST, ("linux/arm64/v8", "linux/amd64"))
     assert look(checkout, MAIN_SHAPE="VM.Standard.A1.Flex")[1].verdict is Verdict.FINE
 

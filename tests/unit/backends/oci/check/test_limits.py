@@ -87,15 +87,15 @@ def test_a_shape_that_is_not_there_is_named_with_one_that_is(look: Any) -> None:
     """It has no limit and no hosts to be asked for; that of a role has a setting of its own."""
     service = answers()
     (one,) = look(service, SHAPE="VM.Standard.E9.Flex")
-    assert (one.verdict, one.item, one.mend) == (Verdict.FAILS, "shape there", f"SHAPE={E4}")
+    assert (one.verdict, one.item, one.fix) == (Verdict.FAILS, "shape there", f"SHAPE={E4}")
     found = look(service, SHAPE=E4, MAIN_SHAPE="VM.Standard2.5")
-    assert [(finding.verdict, finding.mend) for finding in found[:2]] == [
+    assert [(finding.verdict, finding.fix) for finding in found[:2]] == [
         (Verdict.FAILS, "MAIN_SHAPE=VM.Standard2.4"),
         (Verdict.FINE, ""),
     ]
     assert "3 nodes of VM.Standard.E4.Flex" in found[2].text
     (one,) = look(answers(list_job_shapes=[]), SHAPE=E4)
-    assert one.mend == "SHAPE=<a shape for Jobs>"
+    assert one.fix == "SHAPE=<a shape for Jobs>"
 
 
 def test_shapes_that_are_not_shown_are_not_known_to_be_there(look: Any) -> None:
@@ -116,7 +116,7 @@ def test_limits_are_for_a_person_to_look_up(look: Any) -> None:
     assert one.text.startswith("OCI does not tell which limit of Data Science, or quota, 1 node of VM.GPU.A10.2 and 3 ")
     assert CONSOLE in one.text
     about = "--service-name data-science"
-    assert [line for line in one.mend.splitlines() if line[0] != "#"] == [
+    assert [line for line in one.fix.splitlines() if line[0] != "#"] == [
         f"oci limits value list {about} --compartment-id {ROOT} --all",
         f"oci limits resource-availability get {about} --compartment-id {JOBS} --limit-name <its name>",
     ]
@@ -160,7 +160,7 @@ def test_what_compute_tells_of_its_hosts(look: Any, reports: list[Any], verdict:
     found = look(answers(list_availability_domains=domains, create_compute_capacity_report=report))
     one = of("capacity", found)
     assert (one.verdict, words in one.text) == (verdict, True), one.text
-    assert (one.mend == NOWHERE) == (verdict is Verdict.FAILS)
+    assert (one.fix == NOWHERE) == (verdict is Verdict.FAILS)
 
 
 def test_another_shape_that_has_hosts_is_named(look: Any) -> None:
@@ -177,10 +177,10 @@ def test_another_shape_that_has_hosts_is_named(look: Any) -> None:
 
     service = answers(list_job_shapes=shapes, create_compute_capacity_report=report)
     one = of("capacity", look(service))
-    first, second = one.mend.splitlines()
+    first, second = one.fix.splitlines()
     assert (first, second.startswith("# or another region, or later")) == ("SHAPE=VM.Standard3.Flex", True)
     found = look(service, MAIN_SHAPE=E4, WORKER_SHAPE=E4, SHAPE="VM.Standard2.4")
-    assert of("capacity", found).mend.splitlines()[:2] == [
+    assert of("capacity", found).fix.splitlines()[:2] == [
         "MAIN_SHAPE=VM.Standard3.Flex",
         "WORKER_SHAPE=VM.Standard3.Flex",
     ]
@@ -205,7 +205,7 @@ def test_reserved_hosts_are_counted_instead(look: Any, configs: Any, verdict: Ve
     parts = configs and [item(instance_shape=s, reserved_count=r, used_count=u) for s, r, u in configs]
     service = answers(get_compute_capacity_reservation=item(instance_reservation_configs=parts))
     one = of("capacity", look(service, CAPACITY_RESERVATION_OCID="ocid1.capacityreservation.oc1.iad.r"))
-    assert (one.verdict, bool(one.mend)) == (verdict, verdict is Verdict.FAILS)
+    assert (one.verdict, bool(one.fix)) == (verdict, verdict is Verdict.FAILS)
     assert "create_compute_capacity_report" not in service.names()
 
 
@@ -214,7 +214,7 @@ def test_a_reservation_that_is_not_shown_tells_nothing(look: Any) -> None:
     one = of("capacity", look(service, CAPACITY_RESERVATION_OCID="ocid1.capacityreservation.oc1.iad.r"))
     assert (
         one.verdict,
-        "allow group data-scientists to read compute-capacity-reservations in tenancy" in one.mend,
+        "allow group data-scientists to read compute-capacity-reservations in tenancy" in one.fix,
     ) == (Verdict.UNKNOWN, True)
 
 

@@ -60,11 +60,9 @@ def test_a_subnet_that_is_not_seen(world: World) -> None:
     world.by_name["list_subnets"] = [private("s2", "10.0.1.0/24")]
     found = world.find(network)
     assert list(found) == ["subnet"]
-    assert found["subnet"].mend.startswith(
-        "SUBNET_OCID=s2\n# or, where it is right: allow group data-scientists to use"
-    )
+    assert found["subnet"].fix.startswith("SUBNET_OCID=s2\n# or, where it is right: allow group data-scientists to use")
     world.by_name["list_subnets"] = refusal()
-    assert world.find(network)["subnet"].mend.startswith("allow group data-scientists to use")
+    assert world.find(network)["subnet"].fix.startswith("allow group data-scientists to use")
     world.by_name["get_subnet"] = SILENT
     assert unknown(world.find(network)) == ["subnet"]
 
@@ -81,22 +79,22 @@ def test_a_subnet_that_does_not_do(world: World, fields: dict[str, Any], text: s
     vars(world.subnet).update(fields)
     found = world.find(network)["subnet"]
     assert (found.verdict, text in found.text) == (Verdict.FAILS, True)
-    assert found.mend == (
+    assert found.fix == (
         f"made=$(oci network subnet create --compartment-id {NET} --vcn-id v --cidr-block 10.0.1.0/24"
         " --display-name clusters --prohibit-public-ip-on-vnic true --route-table-id rt"
         ' --query data.id --raw-output) && echo "SUBNET_OCID=$made" >>config.env'
     )
     world.by_name["list_subnets"] = [private("s2", "10.0.1.0/24")]
-    assert world.find(network)["subnet"].mend == "SUBNET_OCID=s2"
+    assert world.find(network)["subnet"].fix == "SUBNET_OCID=s2"
 
 
 def test_a_vcn_that_is_full(world: World) -> None:
     world.subnet.prohibit_public_ip_on_vnic = False
     world.by_name["list_route_tables"] = []
     world.by_name["get_vcn"] = item(cidr_blocks=None, cidr_block="10.0.0.0/24")
-    assert world.find(network)["subnet"].mend.startswith("Console: Networking")
+    assert world.find(network)["subnet"].fix.startswith("Console: Networking")
     world.by_name["get_vcn"] = refusal()
-    assert world.find(network)["subnet"].mend.startswith("Console: Networking")
+    assert world.find(network)["subnet"].fix.startswith("Console: Networking")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +109,7 @@ def test_a_vcn_that_is_full(world: World) -> None:
 )
 def test_subnet_cidr(world: World, given: str, verdict: Verdict) -> None:
     found = world.find(network, SUBNET_CIDR=given)["SUBNET_CIDR"]
-    assert (found.verdict, found.mend) == (verdict, "" if verdict is Verdict.FINE else "SUBNET_CIDR=10.0.0.0/24")
+    assert (found.verdict, found.fix) == (verdict, "" if verdict is Verdict.FINE else "SUBNET_CIDR=10.0.0.0/24")
     assert "SUBNET_CIDR" not in world.find(network, SUBNET_CIDR="")
 
 
@@ -136,7 +134,7 @@ def test_a_gateway_that_blocks(world: World, gateway: str, option: str) -> None:
     place = ("0.0.0.0/0", "CIDR_BLOCK") if is_nat else (SERVICES, "SERVICE_CIDR_BLOCK")
     world.table.route_rules = [route(gateway, *place)]
     world.by_name["get_nat_gateway" if is_nat else "get_service_gateway"] = item(display_name="x", block_traffic=True)
-    assert way(world).mend == f"oci network {option} update --{option}-id {gateway} --block-traffic false"
+    assert way(world).fix == f"oci network {option} update --{option}-id {gateway} --block-traffic false"
 
 
 def test_where_a_route_leads_is_not_seen(world: World) -> None:
@@ -164,14 +162,14 @@ def test_no_way_out(world: World, rules: list[Any]) -> None:
     """What else leads somewhere stays; a route of the whole world is replaced."""
     world.table.route_rules = rules
     assert way(world).verdict is Verdict.FAILS
-    words = way(world).mend.partition("--route-rules '")[2].removesuffix("' --force")
+    words = way(world).fix.partition("--route-rules '")[2].removesuffix("' --force")
     kept = [rule for rule in rules if rule.destination != "0.0.0.0/0"]
     assert [rule["networkEntityId"] for rule in json.loads(words)] == [*(rule.network_entity_id for rule in kept), NAT]
 
 
 def test_a_gateway_is_made_where_there_is_none(world: World) -> None:
     world.table.route_rules, world.by_name["list_nat_gateways"] = [], []
-    make, update = way(world).mend.splitlines()
+    make, update = way(world).fix.splitlines()
     assert make == (
         f"gateway=$(oci network nat-gateway create --compartment-id {NET} --vcn-id v --display-name clusters"
         " --query data.id --raw-output)"
@@ -193,7 +191,7 @@ def test_rules_that_are_missing(world: World) -> None:
     assert "ingress, TCP 8700-8800, from 10.0.0.0/24" in found.text
     assert "egress, TCP 443, to 0.0.0.0/0" in found.text
     assert "egress, TCP 8700" not in found.text
-    make, attach = found.mend.splitlines()
+    make, attach = found.fix.splitlines()
     assert make.startswith(f"rules=$(oci network security-list create --compartment-id {NET} --vcn-id v")
     assert '--security-list-ids \'["l1", "\'"$rules"\'"]\'' in attach
 
@@ -234,7 +232,7 @@ def test_lists_that_are_not_seen_or_are_too_many(world: World) -> None:
     world.by_name["get_security_list"] = world.rules
     world.rules.ingress_security_rules = []
     world.subnet.security_list_ids = ["l1"] * 5
-    assert rules(world).mend.startswith("Console: Networking > the subnet > Security lists: the subnet has 5")
+    assert rules(world).fix.startswith("Console: Networking > the subnet > Security lists: the subnet has 5")
 
 
 # --- Room
@@ -249,13 +247,13 @@ def test_addresses_that_are_taken(world: World) -> None:
     world.by_name["list_private_ips"] = [item()] * 11
     found = room(world)
     assert (found.verdict, found.text) == (Verdict.FAILS, "2 of 13 are free, and this launch takes 3")
-    assert found.mend == "oci network subnet update --subnet-id ocid1.subnet.oc1.iad.s --cidr-block 10.0.0.0/27 --force"
+    assert found.fix == "oci network subnet update --subnet-id ocid1.subnet.oc1.iad.s --cidr-block 10.0.0.0/27 --force"
     assert room(world, 1).verdict is Verdict.FINE
     neighbour = private("s2", "10.0.0.16/28")
     world.by_name["list_subnets"] = [world.subnet, neighbour]
-    assert room(world).mend == "./scripts/launch.sh dask 1"
+    assert room(world).fix == "./scripts/launch.sh dask 1"
     world.by_name["list_private_ips"] = [item()] * 14
-    assert room(world).mend.startswith("made=$(oci network subnet create")
+    assert room(world).fix.startswith("made=$(oci network subnet create")
     world.by_name["list_private_ips"] = refusal()
     assert room(world).verdict is Verdict.UNKNOWN
 
@@ -263,7 +261,7 @@ def test_addresses_that_are_taken(world: World) -> None:
 def test_a_vcn_without_room(world: World) -> None:
     world.subnet.cidr_block = "10.0.0.0/28"
     world.by_name |= {"list_private_ips": [item()] * 11, "get_vcn": item(cidr_blocks=["10.0.0.0/28"])}
-    assert room(world).mend == "./scripts/launch.sh dask 1"
+    assert room(world).fix == "./scripts/launch.sh dask 1"
 
 
 def test_a_cluster_that_may_grow_needs_room_for_its_most(world: World) -> None:

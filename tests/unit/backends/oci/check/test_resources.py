@@ -21,7 +21,7 @@ def world() -> World:
 
 def test_where_all_is_right_nothing_is_left_behind(world: World) -> None:
     found = world.find(resources)
-    assert [(one.item, one.verdict, one.mend) for one in found.values()] == [(name, Verdict.FINE, "") for name in ITEMS]
+    assert [(one.item, one.verdict, one.fix) for one in found.values()] == [(name, Verdict.FINE, "") for name in ITEMS]
     assert world.objects == {}
     assert resources.credentials(world.tenancy()).verdict is Verdict.FINE
 
@@ -32,16 +32,16 @@ def test_what_is_not_set_is_not_looked_at(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict", "mend"),
+    ("answer", "verdict", "fix"),
     [
         (refusal(401, "NotAuthenticated"), Verdict.FAILS, "ask"),
         (SILENT, Verdict.UNKNOWN, ""),
     ],
 )
-def test_who_asks(world: World, answer: Any, verdict: Verdict, mend: str) -> None:
+def test_who_asks(world: World, answer: Any, verdict: Verdict, fix: str) -> None:
     world.by_name["get_namespace"] = answer
     found = resources.credentials(world.tenancy())
-    assert (found.verdict, found.mend) == (verdict, mend)
+    assert (found.verdict, found.fix) == (verdict, fix)
 
 
 def test_nobody_asks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_nobody_asks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(world, "client_of", nobody)
     found = resources.credentials(world.tenancy())
-    assert (found.verdict, found.mend) == (Verdict.FAILS, "make one: oci setup config")
+    assert (found.verdict, found.fix) == (Verdict.FAILS, "make one: oci setup config")
 
 
 def test_a_service_that_is_silent_is_not_known(world: World) -> None:
@@ -61,7 +61,7 @@ def test_a_service_that_is_silent_is_not_known(world: World) -> None:
 
 def test_a_namespace_of_another_tenancy(world: World) -> None:
     found = world.find(resources, WORK_DIR="oci://clusters@theirs/team-a/work")
-    assert found["namespace"].mend == "WORK_DIR=oci://clusters@ns/team-a/work"
+    assert found["namespace"].fix == "WORK_DIR=oci://clusters@ns/team-a/work"
     assert unknown(found) == ["bucket"]
     assert "put_object" not in world.asked
 
@@ -79,7 +79,7 @@ def test_each_step_of_the_probe_counts(world: World, name: str, step: str) -> No
     world.by_name[name] = refusal()
     found = world.find(resources)["bucket"]
     assert (found.verdict, f"cannot be {step}" in found.text) == (Verdict.FAILS, True)
-    assert found.mend.startswith(STATEMENT)
+    assert found.fix.startswith(STATEMENT)
     assert bool(world.objects) is (step == "deleted")
 
 
@@ -120,7 +120,7 @@ def test_a_probe_that_may_have_been_written_is_deleted(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "mend"),
+    ("answers", "fix"),
     [
         ({}, STATEMENT),  # it can be listed: so it is there
         ({"list_objects": refusal()}, STATEMENT),  # it is among the buckets of the compartment
@@ -132,11 +132,11 @@ def test_a_probe_that_may_have_been_written_is_deleted(world: World) -> None:
         ({"list_objects": refusal(), "list_buckets": refusal()}, STATEMENT),
     ],
 )
-def test_a_bucket_that_takes_nothing(world: World, answers: dict[str, Any], mend: str) -> None:
+def test_a_bucket_that_takes_nothing(world: World, answers: dict[str, Any], fix: str) -> None:
     world.by_name |= {"put_object": refusal(), **answers}
     found = world.find(resources)["bucket"]
     assert found.verdict is Verdict.FAILS
-    assert found.mend.startswith(mend)
+    assert found.fix.startswith(fix)
     assert "delete_object" not in world.asked
 
 
@@ -146,21 +146,21 @@ def test_a_bucket_that_takes_nothing(world: World, answers: dict[str, Any], mend
 def test_a_compartment_whose_jobs_are_not_seen(world: World) -> None:
     world.by_name["list_jobs"] = refusal()
     found = world.find(resources)["compartment"]
-    assert found.mend == f"allow group data-scientists to manage data-science-family in compartment id {JOBS}"
+    assert found.fix == f"allow group data-scientists to manage data-science-family in compartment id {JOBS}"
     world.by_name["get_compartment"] = refusal()
-    assert world.find(resources)["compartment"].mend.startswith(f"COMPARTMENT_OCID={JOBS}\n# or")
+    assert world.find(resources)["compartment"].fix.startswith(f"COMPARTMENT_OCID={JOBS}\n# or")
     world.by_name["get_project"] = refusal()
-    assert "# or: COMPARTMENT_OCID=<OCID" in world.find(resources)["compartment"].mend
+    assert "# or: COMPARTMENT_OCID=<OCID" in world.find(resources)["compartment"].fix
 
 
 def test_a_project_that_cannot_be_used(world: World) -> None:
     world.by_name["get_project"] = refusal()
-    assert world.find(resources)["project"].mend == (
+    assert world.find(resources)["project"].fix == (
         f"made=$(oci data-science project create --compartment-id {JOBS} --display-name clusters"
         ' --query data.id --raw-output) && echo "PROJECT_OCID=$made" >>config.env'
     )
     world.by_name["list_projects"] = [item(id="p2", display_name="other")]
-    assert world.find(resources)["project"].mend == "PROJECT_OCID=p2"
+    assert world.find(resources)["project"].fix == "PROJECT_OCID=p2"
     world.by_name["get_project"] = item(lifecycle_state="DELETED", display_name="old")
     found = world.find(resources)["project"]
     assert (found.verdict, "it is DELETED" in found.text) == (Verdict.FAILS, True)
@@ -170,7 +170,7 @@ def test_a_project_that_cannot_be_used(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "given", "mend"),
+    ("answers", "given", "fix"),
     [
         ({"get_log_group": refusal()}, {}, "allow group data-scientists to read log-groups in"),
         ({"get_log_group": refusal(), "list_log_groups": [item(id="l2")]}, {}, "LOG_GROUP_OCID=l2"),
@@ -178,11 +178,11 @@ def test_a_project_that_cannot_be_used(world: World) -> None:
         ({"get_log": refusal(), "list_log_groups": [item(id=GIVEN["LOG_GROUP_OCID"])]}, {"LOG_OCID": "x"}, "LOG_OCID="),
     ],
 )
-def test_logs_that_are_not_there(world: World, answers: dict[str, Any], given: dict[str, str], mend: str) -> None:
+def test_logs_that_are_not_there(world: World, answers: dict[str, Any], given: dict[str, str], fix: str) -> None:
     world.by_name |= answers
     found = world.find(resources, **given)
     assert fails(found) == ["log group"]
-    assert found["log group"].mend.startswith(mend)
+    assert found["log group"].fix.startswith(fix)
 
 
 def test_a_log_that_is_there(world: World) -> None:
@@ -201,7 +201,7 @@ def test_a_bastion_that_leads_nowhere(world: World, answer: Any, text: str) -> N
     world.by_name["get_bastion"] = answer
     found = world.find(resources)["bastion"]
     assert (found.verdict, text in found.text) == (Verdict.FAILS, True)
-    assert found.mend.startswith("BASTION_ID=\n# or: oci bastion bastion create --bastion-type STANDARD")
+    assert found.fix.startswith("BASTION_ID=\n# or: oci bastion bastion create --bastion-type STANDARD")
 
 
 def test_settings_that_are_wrong_are_named(world: World) -> None:

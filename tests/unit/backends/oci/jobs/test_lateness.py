@@ -199,9 +199,10 @@ def test_a_run_that_no_list_has_for_long_is_looked_for(launcher: Launcher) -> No
     """One that the service knows is there; one that it does not know is gone, and nobody waits for it for ever."""
     cluster = launcher.launch()
     launcher.states(cluster)
-    worker = list(launcher.science.runs.values())[2]
-    del launcher.science.runs[worker.id]
-    next(iter(launcher.science.runs.values())).seen_from = launcher.clock.now + 1000
+    # By its tag: the runs of workers are created side by side, in any order.
+    runs = launcher.science.runs
+    del runs[next(ocid for ocid, run in runs.items() if run.freeform_tags["oci-cluster-node"] == "WORKER_2")]
+    next(iter(runs.values())).seen_from = launcher.clock.now + 1000
     assert sorted(told(launcher, cluster)) == NODES
     launcher.clock.sleep(SETTLES_S + 1)
     assert told(launcher, cluster) == {"MAIN": "ACCEPTED", "WORKER_1": "ACCEPTED"}
