@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -206,21 +206,39 @@ def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> P
         say(f"making the Python environment of {name} (first time only)")
         listed = _listed_requirements(root, env_file)
         uv = Uv(uv_of(root, say), say, torch=torch)
-        for old in (directory, *directory.parent.glob(f"{name}+*")):  # those see this one's packages
-            shutil.rmtree(old, ignore_errors=True)
         if not torch and pins_torch(listed) and not names_torch(uv.settings):
             _say_size(say)
-        uv.venv(directory, tools_python(root))
-        # What a hook leaves there when it is ended goes with it.
-        with tempfile.TemporaryDirectory(prefix="oci-cluster-") as scratch:
-            uv.install(directory, uv_words(listed, env_file, Path(scratch), say, uv.settings, torch=torch))
-            if hook.exists():
-                uv.run_hook(hook, directory, _kept_builds(root, name), TMPDIR=scratch)
-        put_into(directory)
-        stamp.touch()
+        with _replaced(directory):
+            uv.venv(directory, tools_python(root))
+            # What a hook leaves there when it is ended goes with it.
+            with tempfile.TemporaryDirectory(prefix="oci-cluster-") as scratch:
+                uv.install(directory, uv_words(listed, env_file, Path(scratch), say, uv.settings, torch=torch))
+                if hook.exists():
+                    uv.run_hook(hook, directory, _kept_builds(root, name), TMPDIR=scratch)
+            put_into(directory)
+            stamp.touch()
 
     _once(root, name, is_there, make, say)
     return python
+
+
+@contextlib.contextmanager
+def _replaced(directory: Path) -> Iterator[None]:
+    """Put an environment aside while it is made anew, and back where that fails."""
+    old = directory.with_name(f"{directory.name}.old")  # also there where whoever made it anew was killed
+    if any(directory.glob(".made-*")):
+        shutil.rmtree(old, ignore_errors=True)
+        directory.rename(old)
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+        yield
+    except BaseException:
+        if old.exists():
+            shutil.rmtree(directory, ignore_errors=True)
+            old.rename(directory)
+        raise
+    for gone in (old, *directory.parent.glob(f"{directory.name}+*")):  # the last see this one's packages
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _has_other_torch(directory: Path) -> bool:

@@ -169,3 +169,25 @@ def test_who_calls_in_another_python_makes_nothing_anew(checkout: Checkout, monk
     monkeypatch.setattr(sys, "version", "4.0")
     checkout.framework()
     assert checkout.calls() == []
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_one_that_cannot_be_made_anew_leaves_the_old_one(checkout: Checkout, *, killed: bool) -> None:
+    """Offline, or where PyTorch's index is not to be reached: the next launch without TORCH needs nothing."""
+    directory = with_torch(checkout).framework().parents[1]
+    (directory / "lib" / "python3" / "site-packages" / "torch-2.13.0.dist-info").mkdir(parents=True)
+    added = directory.with_name("dask+0123456789ab")
+    added.mkdir()
+    if killed:  # in the middle of it: nobody puts the old one back
+        directory.rename(directory.with_name("dask.old"))
+        (directory / "bin").mkdir(parents=True)
+    checkout.set(STUB_FAILS="1")
+    with pytest.raises(BackendError):
+        ensure_framework(checkout.root, checkout.env_file, checkout.said.append, "cpu")
+    checkout.calls()
+    checkout.framework()
+    assert (checkout.calls(), added.exists()) == ([], True)
+    checkout.set(STUB_FAILS="0")
+    ensure_framework(checkout.root, checkout.env_file, checkout.said.append, "cpu")
+    assert " torch==2.13.0+cpu >" in checkout.calls()[-1]
+    assert sorted(path.name for path in directory.parent.iterdir()) == ["dask"]
