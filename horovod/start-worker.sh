@@ -5,8 +5,8 @@ set -Eeuo pipefail
 here="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # shellcheck source=common/start-lib.sh
 source "${here}/../common/start-lib.sh"
-# shellcheck source=horovod/horovod-lib.sh
-source "${here}/horovod-lib.sh"
 
-check_node
+require NODE_NAME NODE_ADDRESS NODE_DIR NODES_DIR NODE_INTERFACE EPHEMERAL CODE_DIR HOROVOD_FRAMEWORK SSH_PORT SLOTS
+[[ "${EPHEMERAL}" == 1 ]] || die 78 "a Horovod cluster has no service that could be kept; give it an entry point instead of --keep"
+require ENTRY_POINT ENTRY_ARGS_FILE
 exec python -I "${here}/launcher" serve

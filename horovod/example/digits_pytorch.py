@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-import digits
 import horovod.torch as hvd
 import torch
 from torch.nn.functional import cross_entropy
+from train import RATE, load, report, save_result, shares
 
 
 def evaluate(model, images, labels):
@@ -30,7 +30,7 @@ def run(state, data, epochs, seed):
     images, test_images, labels, test_labels = (torch.from_numpy(part) for part in data)
     while state.epoch < epochs:
         total = torch.zeros(())
-        for mine, batch_size in digits.shares(len(images), state.epoch, seed, hvd.rank(), hvd.size()):
+        for mine, batch_size in shares(len(images), state.epoch, seed, hvd.rank(), hvd.size()):
             state.optimizer.zero_grad()
             # Each rank's part of the mean over the batch; Horovod adds the parts' gradients (op=hvd.Sum).
             loss = cross_entropy(state.model(images[mine]), labels[mine], reduction="sum") / batch_size
@@ -42,7 +42,7 @@ def run(state, data, epochs, seed):
         state.accuracy = hvd.allreduce(correct, op=hvd.Sum, name="correct").item() / len(test_images)
         state.epoch += 1
         if hvd.rank() == 0:
-            digits.report(state.epoch, state.loss, state.accuracy, hvd.size())
+            report(state.epoch, state.loss, state.accuracy, hvd.size())
             save_checkpoint(state)
         # What is lost when a node goes is the work since the last commit.
         state.commit()
@@ -54,9 +54,9 @@ def train(epochs, seed):
         torch.cuda.set_device(hvd.local_rank())
     torch.manual_seed(seed)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=digits.RATE, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Sum)
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, epoch=0, loss=0.0, accuracy=0.0)
-    run(state, digits.load(seed), epochs, seed)
+    run(state, load(seed), epochs, seed)
     if hvd.rank() == 0:
-        digits.save_result(state.loss, state.accuracy, hvd.size())
+        save_result(state.loss, state.accuracy, hvd.size())

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-import digits
 import horovod.tensorflow as hvd
 import tensorflow as tf
+from train import RATE, load, report, save_result, shares
 
 
 def train(epochs, seed):
@@ -13,10 +13,10 @@ def train(epochs, seed):
     if gpus := tf.config.list_physical_devices("GPU"):
         tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     tf.keras.utils.set_random_seed(seed)
-    images, test_images, labels, test_labels = digits.load(seed)
+    images, test_images, labels, test_labels = load(seed)
     layers = [tf.keras.layers.Dense(64, activation="relu"), tf.keras.layers.Dense(10)]
     model = tf.keras.Sequential([tf.keras.Input(64), *layers])
-    optimizer = tf.keras.optimizers.SGD(digits.RATE, momentum=0.9)
+    optimizer = tf.keras.optimizers.SGD(RATE, momentum=0.9)
     cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64), tf.TensorSpec([], tf.float32)])
@@ -33,14 +33,14 @@ def train(epochs, seed):
     mine = slice(hvd.rank(), None, hvd.size())
     loss = accuracy = 0.0
     for epoch in range(epochs):
-        shares = digits.shares(len(images), epoch, seed, hvd.rank(), hvd.size())
-        total = sum(step(tf.constant(share), tf.constant(size, tf.float32)) for share, size in shares)
+        steps = shares(len(images), epoch, seed, hvd.rank(), hvd.size())
+        total = sum(step(tf.constant(share), tf.constant(size, tf.float32)) for share, size in steps)
         correct = tf.reduce_sum(tf.cast(tf.argmax(model(test_images[mine]), 1) == test_labels[mine], tf.float32))
         loss = float(hvd.allreduce(total, op=hvd.Sum, name="loss")) / len(images)
         accuracy = float(hvd.allreduce(correct, op=hvd.Sum, name="correct")) / len(test_images)
         if hvd.rank() == 0:
-            digits.report(epoch + 1, loss, accuracy, hvd.size())
+            report(epoch + 1, loss, accuracy, hvd.size())
             if output_dir := os.environ.get("OUTPUT_DIR"):
                 model.save_weights(Path(output_dir, "model.h5"))
     if hvd.rank() == 0:
-        digits.save_result(loss, accuracy, hvd.size())
+        save_result(loss, accuracy, hvd.size())

@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common"))
 
-from endings import log, report
-from options import check_binding, read_options
+from nodes import check_binding, read_options
+from ranks import log, report
 
 from oci_cluster.errors import ClusterError
 

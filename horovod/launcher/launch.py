@@ -13,14 +13,11 @@ import time
 from pathlib import Path
 
 import asyncssh
-from elastic import ElasticJob
-from endings import Ending, RankError, first_failure, log
+from driver import ElasticJob, Rendezvous
 from horovod.runner.common.util.hosts import HostInfo, SlotInfo, get_host_assignments
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
-from nodes import KEY_FILE, Node, name_of, rank_of, read_node, read_nodes
-from options import Options
-from ranks import STOPPED, Unwanted, run_rank, told_to_end
-from rendezvous import Rendezvous
+from nodes import KEY_FILE, Node, Options, name_of, rank_of, read_node, read_nodes
+from ranks import STOPPED, Ending, RankError, Unwanted, first_failure, log, run_rank, told_to_end
 from ssh import Link
 
 from oci_cluster.contract.first_cause import may_be_a_consequence

@@ -13,10 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import asyncssh
-from endings import log
-from nodes import KEY_FILE, Node, read_node
-from options import Options
-from ranks import PRINTED_BYTES, STOPPED, Unwanted, checked_environ, run_rank, told_to_end, until_first
+from nodes import KEY_FILE, Node, Options, read_node
+from ranks import PRINTED_BYTES, STOPPED, Unwanted, checked_environ, log, run_rank, told_to_end, until_first
 
 from oci_cluster.errors import SettingsError
 

@@ -25,7 +25,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43
 def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
     """Return the launcher's modules by name; they are forgotten afterwards, as their names are everyday words."""
     monkeypatch.syspath_prepend(LAUNCHER)
-    names = ["endings", "options", "nodes", "ranks"]
+    names = ["nodes", "ranks"]
     yield {name: importlib.import_module(name) for name in names}
     for name in names:
         del sys.modules[name]
@@ -104,7 +104,7 @@ def test_all_bad_settings_are_named_at_once(launcher: dict[str, ModuleType]) -> 
     """With the value and what is expected; 78."""
     environ = {"SLOTS": "0", "SSH_PORT": "22", "MIN_NP": "two", "BLACKLIST_COOLDOWN": "9:5", "GRACE_PERIOD": "3s"}
     with pytest.raises(SettingsError) as raised:
-        launcher["options"].read_options(environ)
+        launcher["nodes"].read_options(environ)
     assert raised.value.exit_code == 78
     told = str(raised.value).removeprefix("bad settings: ").removesuffix(" (horovod/settings.env explains each)")
     assert told.split("; ") == [
@@ -121,11 +121,11 @@ def test_either_limit_makes_it_elastic(
     launcher: dict[str, ModuleType], environ: dict[str, str], *, is_elastic: bool
 ) -> None:
     """MIN_NP or MAX_NP; but not one above the other."""
-    assert launcher["options"].read_options(environ).is_elastic is is_elastic
+    assert launcher["nodes"].read_options(environ).is_elastic is is_elastic
     with pytest.raises(SettingsError, match="BLACKLIST_COOLDOWN: 0 s is less than 1"):
-        launcher["options"].read_options({"BLACKLIST_COOLDOWN": "0:5"})
+        launcher["nodes"].read_options({"BLACKLIST_COOLDOWN": "0:5"})
     with pytest.raises(SettingsError, match=r"MIN_NP: 5 is more than MAX_NP \(4\)"):
-        launcher["options"].read_options({"MIN_NP": "5", "MAX_NP": "4"})
+        launcher["nodes"].read_options({"MIN_NP": "5", "MAX_NP": "4"})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_a_node_ends_itself_has_a_share_of_its_own_time(
     launcher: dict[str, ModuleType], period: str, shares_s: tuple[float, float]
 ) -> None:
     """A launcher that is killed while it waits for a rank leaves its work half done."""
-    options = launcher["options"].read_options({"GRACE_PERIOD": period})
+    options = launcher["nodes"].read_options({"GRACE_PERIOD": period})
     assert (options.grace_s, options.longer_grace_s) == pytest.approx(shares_s)
 
 
@@ -294,8 +294,8 @@ def test_first_cause(
     launcher: dict[str, ModuleType], endings: list[tuple[int, float, int | None]], cause: int | None
 ) -> None:
     """Of several failures, the one that brought on the others."""
-    ending = launcher["endings"].Ending
-    found = launcher["endings"].first_failure([ending(rank, "MAIN", at, code) for rank, at, code in endings])
+    ending = launcher["ranks"].Ending
+    found = launcher["ranks"].first_failure([ending(rank, "MAIN", at, code) for rank, at, code in endings])
     assert (found.rank if found else None) == cause
 
 
@@ -316,8 +316,8 @@ def test_ranks_that_have_lost_a_peer_are_no_cause(
     launcher: dict[str, ModuleType], endings: list[tuple[int, float, int, bytes]], cause: int
 ) -> None:
     """Their own errors say so, where another rank has one that does not."""
-    ending = launcher["endings"].Ending
-    found = launcher["endings"].first_failure(
+    ending = launcher["ranks"].Ending
+    found = launcher["ranks"].first_failure(
         [ending(rank, "MAIN", at, code, printed=printed) for rank, at, code, printed in endings]
     )
     assert found.rank == cause
@@ -325,9 +325,9 @@ def test_ranks_that_have_lost_a_peer_are_no_cause(
 
 def test_rank_that_was_ended_has_not_failed(launcher: dict[str, ModuleType]) -> None:
     """What follows from our own TERM is no cause."""
-    ending = launcher["endings"].Ending
+    ending = launcher["ranks"].Ending
     told = ending(1, "WORKER_1", 1.0, 128 + signal.SIGTERM, was_told=True)
-    assert launcher["endings"].first_failure([told]) is None
+    assert launcher["ranks"].first_failure([told]) is None
 
 
 @pytest.mark.parametrize(
@@ -346,15 +346,15 @@ def test_ranks_that_compute_are_no_hang(
     launcher: dict[str, ModuleType], printed: bytes, others: list[str], told: str
 ) -> None:
     """A rank that has failed by itself brings on nothing in those that do not wait for it."""
-    failed = launcher["endings"].Ending(1, "WORKER_1", 5.0, 1, printed=printed)
-    error = str(launcher["endings"].RankError(failed, others, 3.0))
+    failed = launcher["ranks"].Ending(1, "WORKER_1", 5.0, 1, printed=printed)
+    error = str(launcher["ranks"].RankError(failed, others, 3.0))
     assert error.startswith(f"rank 1 on WORKER_1 ended: exit code 1{told}")
     assert bool(told) is ("hang" in error)
 
 
 def test_endings_name_rank_and_node(launcher: dict[str, ModuleType]) -> None:
     """A lost node has no code of its own: 76."""
-    ending = launcher["endings"].Ending
+    ending = launcher["ranks"].Ending
     assert str(ending(2, "WORKER_2", 0.0, 137)) == "rank 2 on WORKER_2 ended: killed by SIGKILL"
     lost = ending(2, "WORKER_2", 0.0, None)
     assert (str(lost), lost.exit_code) == ("WORKER_2 was lost, with rank 2", 76)
@@ -368,7 +368,7 @@ def test_reason_reaches_log_and_agent(
 ) -> None:
     """What `die` of start-lib.sh does."""
     monkeypatch.setenv("NODE_DIR", str(tmp_path))
-    endings = launcher["endings"]
+    endings = launcher["ranks"]
     endings.report(LostError("all is lost"))
     assert (tmp_path / "reason").read_text() == "all is lost\n"
     assert capfd.readouterr().err.endswith(" horovod: error: all is lost\n")
