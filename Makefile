@@ -26,7 +26,7 @@ $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 include scripts/clusters.mk # build push pull-check pin-base size
 
 # tests/ is a folder: without .PHONY make calls such a target "up to date".
-.PHONY: help test test-all test-nightly test-quick test-unit test-scripts test-clusters test-kubernetes lint format lock wheel audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage docs clean
+.PHONY: help test test-all test-nightly test-quick test-unit test-scripts test-clusters test-kubernetes lint format lock wheel audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage docs settings clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^clusters-help/ {sub(/^clusters-/, "", $$1); printf "  %-16s %s\n", $$1, $$2}' scripts/clusters.mk $(firstword $(MAKEFILE_LIST))
@@ -127,7 +127,10 @@ coverage: $(python_tools) ## the Python rings, then a page per file in .coverage
 	./tests/run.sh --measure unit slow core clusters
 	$(run) coverage html
 
-docs: $(docs_tools) ## build the site of the pages into .docs, with search; a warning is an error
+settings: ## write names, defaults and examples of settings into the pages that say what they mean
+	@PYTHONPATH=tests:common $(if $(wildcard .venv/bin/python),.venv/bin/python,$(PYTHON)) -m settings_pages
+
+docs: $(docs_tools) settings ## build the site of the pages into .docs, with search; a warning is an error
 	.venv/docs/bin/sphinx-build --fail-on-warning --keep-going --quiet -c docs . .docs
 	@echo .docs/README.html
 

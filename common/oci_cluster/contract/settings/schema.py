@@ -1,9 +1,8 @@
 """Every setting, once: its names, default, form and receiver.
 
 Agents read it through :mod:`oci_cluster.contract.settings.node`, the launcher through :data:`PASSED_ON`,
-:data:`DECIDED` and :data:`FLAGS` too. Pages say what settings mean: ``common/README.md``, ``docs/images.md``,
-``docs/oci-reference.md`` and ``scripts/backends/*.env``. Tests hold names and defaults there, and in
-``config.env.example``, to this table. What a framework adds is in its own ``settings.env``.
+:data:`DECIDED` and :data:`FLAGS` too. ``make settings`` writes names, defaults and examples into the pages that say
+what settings mean. What a framework adds is in its own ``settings.env``.
 """
 
 from __future__ import annotations

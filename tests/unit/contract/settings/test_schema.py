@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from settings_pages import IMAGES, NODES, PageError, written
 
-from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS
 from oci_cluster.contract.settings.config import SettingsReader, read_settings_file
 from oci_cluster.contract.settings.node import checked, min_workers_of, read_settings
 from oci_cluster.contract.settings.schema import (
@@ -18,130 +17,53 @@ from oci_cluster.contract.settings.schema import (
     FLAGS,
     PASSED_ON,
     SETTINGS,
-    Receiver,
     Setting,
 )
 
 ROOT = Path(__file__).resolve().parents[4]
-# Who reads what agents do.
-NODES = {Receiver.AS_GIVEN, Receiver.RESOLVED, Receiver.DECIDED, Receiver.PLACED}
-# A folder of code is chosen for images and for launches; the engine builds images and runs nodes.
-SHARED_WITH_IMAGES = {"CODE_DIR", "DOCKER"}
-# What config.env.example does not show: backends or frameworks decide it, or it is other programs' own.
-NOT_FOR_CONFIG = {
-    *(
-        "CLIENT_TOKEN",
-        "CLUSTER_NAME",
-        "CLUSTER_NODES_METADATA_FILE",
-        "ENTRY_ON",
-        "FIND_INTERFACE",
-        "GANG",
-        "KUBECONFIG",
-    ),
-    *(
-        "JOB_COMPLETION_INDEX",
-        "MIN_NODES",
-        "NODE_GROUP",
-        "OCI_CLI_CONFIG_FILE",
-        "TERMINATION_LOG",
-        "WAIT_FOR_ADDRESSES",
-    ),
-}
-
-
-def image_settings() -> set[str]:
-    return {name for name, row in SETTINGS.items() if row.receiver is Receiver.IMAGES} | SHARED_WITH_IMAGES
-
-
-def table_rows(path: str, heading: str) -> dict[str, list[str]]:
-    """Return the cells of the first table after *heading* in *path*, by the first name in each row."""
-    text = (ROOT / path).read_text(encoding="utf-8").partition(heading)[2]
-    lines = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    assert lines
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines[0].splitlines()[2:]]
-    found = {cells[0].split("`")[1]: cells for cells in rows}
-    assert len(found) == len(rows)
-    return found
-
-
-def is_default(cell: str, row: Setting) -> bool:
-    """Return whether a table of people's tells the default of *row*; words stand for one that is computed."""
-    if row.default:
-        return cell.removesuffix(" (none)") == f"`{row.default}`"
-    return not cell.startswith("required") if row.default == "" else cell != ""
 
 
 # --- What people read -----------------------------------------------------------------------------------------------
 
 
-def test_the_contract_tells_people_of_every_setting_of_a_node() -> None:
-    """common/README.md has the table's names, second names and defaults, a meaning each, and no others."""
-    rows = table_rows("common/README.md", "## What a node is given")
-    assert set(rows) == {name for name, row in SETTINGS.items() if row.receiver in NODES}
-    for name, (names, default, meaning) in rows.items():
-        row = SETTINGS[name]
-        assert re.findall("`(.+?)`", names) == [
-            name,
-            *(alias for alias in row.aliases if not alias.startswith("OCI__")),
-        ]
-        assert is_default(default, row), name
-        assert meaning
+def test_pages_have_the_tables_names_defaults_and_examples(tmp_path: Path) -> None:
+    """`make settings` has been run; uncommented, the example of a configuration can be read."""
+    for path, text in written().items():
+        assert path.read_text(encoding="utf-8") == text, "run: make settings"
+    lines = re.findall(
+        r"^# ([A-Z_]+=(?:'.*'|\S*))$", (ROOT / "config.env.example").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    (tmp_path / "config.env").write_text("\n".join(lines))
+    assert len(read_settings_file(tmp_path / "config.env")) == len(lines) > 100
 
 
 @pytest.mark.parametrize(
-    ("page", "heading", "names"),
+    ("page", "line", "instead", "problem"),
     [
-        ("images", "## What can be chosen", image_settings() - {"CODE_DIR"}),
-        ("oci-reference", "## All settings", {name for name, row in SETTINGS.items() if "oci" in row.backend_defaults}),
-        (
-            "oci-reference",
-            "## Settings of setup.sh",
-            {name for name, row in SETTINGS.items() if row.receiver is Receiver.TENANCY},
-        ),
+        ("common/README.md", "| `MODE` |", "| `MODUS` |", "says nothing of MODE; has what is no setting of it: MODUS"),
+        ("common/README.md", "| `10` | between TERM and KILL |", "| `10` | |", "does not say what GRACE_PERIOD means"),
+        ("config.env.example", "# TTL=", "# TTL=0\n# TTL=", "names twice TTL"),
+        ("scripts/backends/docker.env", "SHM_SIZE=", "SHM=", "says nothing of SHM_SIZE; has what"),
     ],
 )
-def test_a_page_tells_people_of_every_setting_of_its_own(page: str, heading: str, names: set[str]) -> None:
-    """docs/images.md, docs/oci-reference.md: the table's names, defaults, and a meaning each."""
-    rows = table_rows(f"docs/{page}.md", heading)
-    assert set(rows) - {"CODE_DIR"} == names
-    for name in names:
-        row = SETTINGS[name]
-        default = row.backend_defaults.get(page.partition("-")[0], row.default or "")
-        assert is_default(rows[name][1], replace(row, default=default)), name
-        assert rows[name][2]
+def test_somebody_has_to_say_what_a_setting_means(
+    tmp_path: Path, page: str, line: str, instead: str, problem: str
+) -> None:
+    """A page that lacks a setting, its meaning, or has one too many, is not written."""
+    for path in written():
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        text = path.read_text(encoding="utf-8")
+        copy.write_text(text.replace(line, instead) if path == ROOT / page else text)
+    with pytest.raises(PageError, match=re.escape(problem)):
+        written(tmp_path)
 
 
 def test_the_makefile_hands_on_what_images_are_made_of() -> None:
     """A line of config.mk that sets one reaches the build."""
     chosen = re.search(r"^chosen := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert chosen
-    assert set(chosen[1].split()) == image_settings()
-
-
-def test_the_example_of_a_configuration_shows_what_can_be_configured(tmp_path: Path) -> None:
-    """config.env.example: each name once, with its default or the table's example; uncommented, it can be read."""
-    text = (ROOT / "config.env.example").read_text(encoding="utf-8")
-    lines = re.findall(r"^# ([A-Z_]+=(?:'.*'|\S*))$", text, re.MULTILINE)
-    (tmp_path / "config.env").write_text("\n".join(lines))
-    shown = read_settings_file(tmp_path / "config.env")
-    assert len(shown) == len(lines)
-    names = set(SETTINGS) - DECIDED - NOT_FOR_CONFIG
-    assert shown == {name: SETTINGS[name].example or SETTINGS[name].default for name in names}
-    told = re.findall(r"^# .*Defaults? on local and docker: (.+)\.\n((?:# [A-Z_]+=.*\n)+)", text, re.MULTILINE)
-    blocks = [re.findall(r"[A-Z_]+(?==)", block) for _, block in told]
-    values = [re.findall(r"[\d.]*\d", numbers) for numbers, _ in told]
-    pairs = {
-        name: value for these, own in zip(blocks, values, strict=True) for name, value in zip(these, own, strict=True)
-    }
-    assert pairs == ONE_MACHINE_DEFAULTS
-
-
-@pytest.mark.parametrize("backend", ["docker", "kubernetes", "local", "oci"])
-def test_a_backends_settings_have_the_tables_defaults(backend: str) -> None:
-    """scripts/backends/<name>.env: the launcher reads it, and people do."""
-    declared = read_settings_file(ROOT / "scripts" / "backends" / f"{backend}.env")
-    table = {name: row.backend_defaults[backend] for name, row in SETTINGS.items() if backend in row.backend_defaults}
-    assert declared == table
+    assert set(chosen[1].split()) == IMAGES
 
 
 def test_launch_sh_has_every_flag_that_the_table_names() -> None:
