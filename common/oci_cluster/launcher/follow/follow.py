@@ -39,6 +39,11 @@ class FollowedLife:
         # How many have been seen: where nobody keeps what was before, main begins to count anew.
         self._seen = 0
 
+    @property
+    def has_begun(self) -> bool:
+        """Return whether a main has been seen that begins generations."""
+        return self._life is not None
+
     def begun(self) -> int:
         """Return the number of the life that has begun just now, else 0."""
         if not self._is_interruptible:
@@ -368,10 +373,18 @@ class Follower:
         if left >= self._plan.limits.workers_to_begin and not is_needed:
             self._provisioning.give_up(nodes, overdue)
         elif failed:
-            first = failed[0]
-            self._stop_hopeless(_why_hopeless(first), first.exit_code or ExitCode.UNAVAILABLE)
+            self._stop_hopeless(*self._why_hopeless(failed[0]))
         else:
             self._stop_hopeless(overdue.reason, ExitCode.TIMED_OUT)
+
+    def _why_hopeless(self, node: NodeState) -> tuple[str, int]:
+        """Return why nothing can begin without *node*, and the code of that."""
+        if node.never_started:
+            return f"{node.node} could not be started: {node.details}", node.exit_code or ExitCode.UNAVAILABLE
+        if node.exit_code == 0 and not self._life.has_begun:  # an agent waits for main
+            return why_silent(self._plan, node.node), ExitCode.SETTINGS
+        why = f"{node.node} ended before MAIN had started: {describe(node.exit_code or 0)}"
+        return why, node.exit_code or ExitCode.UNAVAILABLE
 
     def _stop_hopeless(self, reason: str, code: int) -> None:
         self._say(f"{reason}; stopping the other nodes")
@@ -530,9 +543,3 @@ def _tell_killed(cluster_dir: ClusterDir) -> dict[str, Any]:
 
 def _running(backend: Backend, cluster: Cluster) -> list[str]:
     return [state.node for state in backend.states([cluster])[cluster.launch_id] if state.is_running]
-
-
-def _why_hopeless(node: NodeState) -> str:
-    if node.never_started:
-        return f"{node.node} could not be started: {node.details}"
-    return f"{node.node} ended before MAIN had started: {describe(node.exit_code or 0)}"

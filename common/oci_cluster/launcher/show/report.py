@@ -74,12 +74,12 @@ def _stored_outputs(cluster: Cluster, plan: Plan) -> str:
     return str(path) if _has_files(path) else ""
 
 
-def why_silent(plan: Plan) -> str:
-    """Return why a main that ended with 0 told nothing, and a fix."""
+def why_silent(plan: Plan, node: str = "MAIN") -> str:
+    """Return why a *node* that ended with 0 told nothing, and a fix."""
     image = plan.settings.get("IMAGE", "").replace("{framework}", plan.framework)
     told = f"the image {image}" if image else "its image"
     advice = f"build one: make build-{plan.framework}"
-    return f"MAIN ended with 0 and has told nothing: {told} does not run this project's agent; {advice}"
+    return f"{node} ended with 0 and has told nothing: {told} does not run this project's agent; {advice}"
 
 
 def why_killed(states: Sequence[NodeState], stop: Mapping[str, Any] | None, code: int) -> str:

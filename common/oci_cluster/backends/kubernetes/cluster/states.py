@@ -290,7 +290,9 @@ def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
 
 
 def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
-    """Returns whether a worker's *pod* was taken away, and no next one began."""
+    """Returns whether *pod* was ended before it began; or a worker's was taken away, and no next one began."""
+    if node in view.unstarted and view.is_asked(node) and _has_ended(pod) and _tells_no_code(termination_of(pod)):
+        return True
     is_over = view.is_finished and {0} <= view.completed and index not in view.failed
     return index > 0 and is_disrupted(pod) and bool(termination_of(pod)) and (node in view.unstarted or is_over)
 
@@ -361,6 +363,17 @@ def started_of(pod: Object) -> str:
     return str((found.get("running") or termination_of(pod)).get("startedAt") or "")
 
 
+def _has_ended(pod: Object) -> bool:
+    """Returns whether *pod* or its node's container has ended."""
+    return bool(termination_of(pod)) or (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
+
+
+def _tells_no_code(ended: Mapping[str, Any]) -> bool:
+    """Returns whether nobody knows how a container ended: its machine was lost, or it was never made."""
+    code = ended.get("exitCode")
+    return type(code) is not int or not 0 <= code <= 255 or ended.get("reason") == "ContainerStatusUnknown"
+
+
 def is_disrupted(pod: Object) -> bool:
     """Returns whether Kubernetes has taken *pod* away: then the Job controller makes another one."""
     return condition(pod, "DisruptionTarget").get("status") == "True"
@@ -381,8 +394,7 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
         accepted=_second_of(meta.get("creationTimestamp")),
     )
     ended = termination_of(pod)
-    phase = str(status.get("phase", ""))
-    if ended or phase in {"Failed", "Succeeded"}:
+    if _has_ended(pod):
         is_asked = view.is_asked(node)
         is_over = view.is_finished or is_asked or index in view.failed | view.completed
         if not is_over and (taken := _taken(pod, there, view)):
@@ -419,11 +431,11 @@ def _beside(pod: Object) -> str:
 
 
 def _ended(ended: Mapping[str, Any], pod: Object, there: NodeState, *, is_asked: bool) -> NodeState:
-    code, status = ended.get("exitCode"), pod.get("status") or {}
-    if type(code) is not int or not 0 <= code <= 255 or ended.get("reason") == "ContainerStatusUnknown":
+    status = pod.get("status") or {}
+    if _tells_no_code(ended):
         why = printable(status.get("message") or status.get("reason") or ended.get("reason") or "its machine was lost")
         return replace(there, state=State.FAILED, exit_code=None, is_lost=True, details=why)
-    cause = ""
+    code, cause = int(ended["exitCode"]), ""
     if is_disrupted(pod) and not is_asked and code in _KILLED:  # and with INTERRUPTIBLE=0 nothing takes its place
         cause = printable(condition(pod, "DisruptionTarget").get("message") or "Kubernetes took it away")
         return replace(there, state=State.FAILED, is_lost=True, details=cause, cause=cause)

@@ -209,6 +209,19 @@ def test_a_pod_that_was_evicted_does_not_tell_of_a_worker_whose_next_one_never_b
     assert (str(found.state), found.exit_code, found.never_started) == ("CANCELED", 143, True)
 
 
+@pytest.mark.parametrize("state", [ended(137, "ContainerStatusUnknown"), None])
+def test_a_pod_that_was_told_to_end_before_it_began_is_not_lost(state: Object | None) -> None:
+    """The kubelet says for a moment that it does not know how a container ended that it has never made."""
+    stop = {"oci-cluster-ended": "*", "oci-cluster-unstarted": "MAIN", "oci-cluster-stop": '{"exit_code": 75}'}
+    gone = pod(0, state, phase="Failed")
+    found = one(job(annotations=stop), gone, node="MAIN")
+    assert (found.exit_code, found.never_started, found.is_lost) == (75, True, False)
+    # One that had begun, or that nobody has ended, is.
+    for other in ({**stop, "oci-cluster-unstarted": ""}, {**stop, "oci-cluster-ended": ""}):
+        del other["oci-cluster-stop"]
+        assert one(job(annotations=other), gone, node="MAIN").is_lost
+
+
 def test_why_it_waits_in_a_queue() -> None:
     """All wait; where that is for ever, main alone tells."""
     queued = nodes(job(suspend=True), waiting=(State.QUEUED, "1st"))
