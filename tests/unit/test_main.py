@@ -248,9 +248,10 @@ def test_a_signal_while_a_script_waits_for_what_starts_nothing_ends_it_with_143(
     (tmp_path / "common").mkdir()
     for name in ("oci_cluster", "requirements.txt"):
         (tmp_path / "common" / name).symlink_to(COMMON / name)
-    # The first import that the door makes tells that it is there, and stays.
+    # The first import that the door makes tells that it is there, and stays. In short steps: a signal that comes just
+    # before a sleep begins is handled only after it.
     reader, writer = os.pipe()
-    (tmp_path / "logging.py").write_text(f"import os, time\nos.write({writer}, b'x')\ntime.sleep(60)\n")
+    (tmp_path / "logging.py").write_text(f"import os, time\nos.write({writer}, b'x')\nwhile True: time.sleep(0.01)\n")
     environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{COMMON}", "CLUSTER_PROGRAM": "launch.sh"}
     command = [sys.executable, "-m", "oci_cluster", "launch"]
     process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, pass_fds=[writer])
