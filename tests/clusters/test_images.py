@@ -7,14 +7,17 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hosts
 import pytest
 from engine import running, why_not
 from harness import Project, wait_until
 from oci_service.handle import Service
 from one_node import EXAMPLES, assert_runs_alone
+from private_index import PASSWORD, nobody_sees_it, serving
 from shop import PATIENCE_S, TOKEN, Shop
 
 WHY_NOT = why_not()
@@ -156,6 +159,46 @@ def test_nothing_that_a_build_was_lent_is_in_an_image(shop: Shop) -> None:
     assert [word for word in (TOKEN, "proxy", "PROXY", "find-links", "run/secrets") if word in told] == []
 
 
+@pytest.mark.nightly  # Dask's environment is made once more
+def test_the_password_of_a_private_index_is_seen_nowhere(shop: Shop, tmp_path: Path) -> None:
+    """In no process' arguments while an image is built with uv, in no layer, in nothing that says how it was made."""
+    (tmp_path / "private.yaml").write_text('{"dependencies": [{"pip": ["mine==1.0"]}]}')
+    listening = hosts.listen_in(shop.engine.pid, "127.0.0.1", 0)
+    before = shop.record("dask")
+    try:
+        with serving(tmp_path / "index", listening, "mine==1.0") as url, nobody_sees_it():
+            environ = {"PIP_EXTRA_INDEX_URL": url, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "TAG": "2"}
+            shop.make("build-dask", EXTRA_ENV=str(tmp_path / "private.yaml"), **environ)
+        image = shop.record("dask")["id"]
+        assert image != before["id"]
+        assert shop.inside("dask", "python", "-c", "import mine; print(mine.version)") == "1.0"
+        told = shop.engine.run("history", "--no-trunc", image).stdout + shop.engine.run("inspect", image).stdout
+        assert PASSWORD not in told
+        shop.engine.run("save", "--output", str(tmp_path / "image.tar"), image)
+        assert found_in_layers(tmp_path / "image.tar", PASSWORD.encode()) == []
+        # What is looked for would be found: a name that is in every image of Dask.
+        assert found_in_layers(tmp_path / "image.tar", b"mine==1.0")
+    finally:
+        shop.make("build-dask")
+
+
+def found_in_layers(image: Path, text: bytes) -> list[str]:
+    """Return the files of an image, in whichever layer, that have *text*."""
+    found = []
+    with tarfile.open(image) as layers:
+        for layer in layers:
+            content = layers.extractfile(layer)
+            if content is None or not layer.name.endswith(("layer.tar", ".json")):
+                continue
+            if layer.name.endswith(".json"):
+                found += [layer.name] if text in content.read() else []
+                continue
+            with tarfile.open(fileobj=content) as files:
+                opened = ((file.name, files.extractfile(file)) for file in files if file.isfile())
+                found += [name for name, file in opened if file and text in file.read()]
+    return found
+
+
 # --- Build and push -------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +326,7 @@ def test_one_container_is_a_cluster(shop: Shop, project: Project, framework: str
 
 
 @pytest.fixture
-def own(shop: Shop, tmp_path: Path) -> Iterator[Project]:
+def own(shop: Shop, tmp_path: Path, framework: str) -> Iterator[Project]:
     """Return a project that new.sh has put into a repository with images, a Makefile and a .dockerignore of its own."""
     root = tmp_path / "my own project"
     files = {
@@ -298,7 +341,7 @@ def own(shop: Shop, tmp_path: Path) -> Iterator[Project]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     (root / ".venv").symlink_to(CHECKOUT / ".venv")
-    words = ["dask", str(root), "--code", "src", "--entry", "train.py"]
+    words = [framework, str(root), "--code", "src", "--entry", "train.py"]
     subprocess.run([CHECKOUT / "scripts" / "new.sh", *words], check=True, capture_output=True)
     (tmp_path / "launches").mkdir()
     project = Project(root, tmp_path / "launches")
@@ -307,7 +350,10 @@ def own(shop: Shop, tmp_path: Path) -> Iterator[Project]:
     project.end_all()
 
 
-def test_a_project_of_the_users_own_builds_pushes_and_launches(shop: Shop, own: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", ["dask", "pytorch"])
+def test_a_project_of_the_users_own_builds_pushes_and_launches(
+    shop: Shop, own: Project, tmp_path: Path, framework: str
+) -> None:
     """What new.sh has made there, with the user's code; the other layers are those of the checkout's images."""
     environ = {**shop.environ, "REGISTRY": f"{shop.engine.registry}/own"}
 
@@ -319,19 +365,19 @@ def test_a_project_of_the_users_own_builds_pushes_and_launches(shop: Shop, own: 
 
     assert make("build").stdout == "my own build\n"
     said = make("clusters-build", "push").stderr
-    assert "dask: built 127.0.0.1:5000/own/dask:1" in said
-    assert "own/dask:1@sha256:" in said
-    record = json.loads((own.path / ".images" / "dask.json").read_text())
+    assert f"{framework}: built 127.0.0.1:5000/own/{framework}:1" in said
+    assert f"own/{framework}:1@sha256:" in said
+    record = json.loads((own.path / ".images" / f"{framework}.json").read_text())
     container = ["run", "--rm", "--network", "none", record["id"], "ls", "-A", "/code"]
     assert shop.engine.run(*container).stdout.split() == ["mine.py", "train.py"]
     assert not [*own.path.rglob("Dockerfile.dockerignore")]
 
     engine = {"DOCKER": shop.engine.docker, "DOCKER_HOST": shop.engine.environ["DOCKER_HOST"]}
-    launch = own.launch("dask", "1", BACKEND="docker", **engine)
+    launch = own.launch(framework, "1", BACKEND="docker", **engine)
     assert launch.wait(PATIENCE_S) == 0, launch.err
     assert "my own code MAIN" in launch.out
     with Service(tmp_path / "s", engine=shop.engine) as service:
-        launch = own.launch("dask", "2", **service.environ, **service.settings, BACKEND="oci")
+        launch = own.launch(framework, "2", **service.environ, **service.settings, BACKEND="oci")
         assert launch.wait(PATIENCE_S) == 0, launch.err
         assert "my own code MAIN False" in launch.out
         details = service.jobs()[0]["jobEnvironmentConfigurationDetails"]

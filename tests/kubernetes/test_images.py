@@ -58,6 +58,27 @@ def test_the_example_of_dask_is_computed_by_pods(site: Site, product_image: Call
     site.assert_nothing_left()
 
 
+@pytest.mark.nightly  # what test_new_project.py launches here, and test_images.py of clusters in containers
+@pytest.mark.timeout(1800)  # likewise
+@pytest.mark.parametrize("framework", ["dask", "pytorch"])
+def test_a_project_of_the_users_own_is_computed_by_pods(
+    site: Site, product_image: Callable[[str], str], tmp_path: Path, framework: str
+) -> None:
+    """What new.sh makes, which has no package but in its wheel, with the user's own code."""
+    (own := tmp_path / "my own project" / "src").mkdir(parents=True)
+    (own / "mine.py").write_text("WORDS = 'my own code'\n")
+    (own / "train.py").write_text("import os, mine\nprint(mine.WORDS, os.environ['MODE'], flush=True)\n")
+    words = [framework, str(own.parent), "--code", "src", "--entry", "train.py"]
+    subprocess.run([CHECKOUT / "scripts" / "new.sh", *words], check=True, capture_output=True)
+    assert not (own.parent / "common" / "oci_cluster").exists()
+    (own.parent / ".venv").symlink_to(CHECKOUT / ".venv")
+    site.project.path = site.project.code = own.parent
+    launch = site.project.launch(framework, "1", IMAGE=product_image(framework), MEMORY="700m")
+    assert launch.wait(120) == 0, launch.err
+    assert "my own code MAIN" in launch.out
+    site.assert_nothing_left()
+
+
 @pytest.mark.timeout(1800)  # likewise
 def test_a_client_on_this_machine_takes_part_in_pods(site: Site, product_image: Callable[[str], str]) -> None:
     """Through the API alone, with the certificate of a cluster whose files are in main's memory."""
