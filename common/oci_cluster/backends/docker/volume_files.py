@@ -1,4 +1,4 @@
-"""Files in a container's volume: an fsspec file system, and copies of them.
+"""Files in a container's volume, for the cluster dir, and copies of them.
 
 The launcher cannot see a volume as files: the engine may run in a virtual machine, as another user, or elsewhere. One
 copy of a whole folder costs as much as one of a file, so a folder is copied at once, and asked for some time.
@@ -12,10 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import fsspec
-from fsspec.config import conf
 
 from oci_cluster.backends.archive import write_states
 from oci_cluster.backends.docker.commands import OUTPUTS, container_name
@@ -23,7 +19,7 @@ from oci_cluster.backends.docker.logs import start_whole
 from oci_cluster.backends.docker.states import Container
 from oci_cluster.backends.timestamped_logs import take_apart
 from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan
-from oci_cluster.contract.files.cluster_dir import MAX_BYTES, ClusterDir
+from oci_cluster.contract.files.cluster_dir import MAX_BYTES, OPENERS, ClusterDir, SmallFiles
 from oci_cluster.errors import BackendError, StorageError
 from oci_cluster.system.archive import ArchiveError, ArchiveTooLargeError, pack_file, read_files, unpack_beneath
 from oci_cluster.system.engine import PROTOCOL, Engine, EngineError
@@ -44,45 +40,22 @@ _KEPT_FILE = re.compile(r"(MAIN|(WORKER|PS)_[1-9][0-9]{0,5})_(config|heartbeat|e
 
 def register(engine: Engine) -> None:
     """Have ``engine://<container>/<path>`` URLs opened through *engine* from here on."""
-    fsspec.register_implementation(PROTOCOL, EngineFiles, clobber=True)
-    conf[PROTOCOL] = {"engine": engine}
+    OPENERS[PROTOCOL] = lambda: EngineFiles(engine)
 
 
-class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships no types
+class EngineFiles(SmallFiles):
     """Small files of one folder of a container; hostile until checked."""
 
-    protocol = PROTOCOL
-    root_marker = ""
-    cachable = False
-
-    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
         self._clock = clock
         self._folder = ""
         self._files: dict[str, bytes] | None = None
         self._read_at = 0.0
 
-    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:  # noqa: FBT001, FBT002 - fsspec's
-        """List the files of the folder *path*."""
-        files = self._files_of(self._strip_protocol(path))
-        # With their content: whoever compares listings sees a change of it.
-        entries = [
-            {"name": f"{path}/{name}", "size": len(body), "type": "file", "body": body} for name, body in files.items()
-        ]
-        return entries if detail else [entry["name"] for entry in entries]
-
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Describe the file *path*."""
-        return {"name": path, "size": len(self._body(path)), "type": "file"}
-
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """Return what the file *path* holds."""
-        return self._body(path)[start:end]
-
-    def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
+    def pipe_file(self, path: str, value: bytes) -> None:
         """Write *value* to the file *path*; make its folder where no node has."""
-        folder, _slash, name = self._strip_protocol(path).rpartition("/")
+        folder, _slash, name = path.rpartition("/")
         self._files = None
         container, _slash, directory = folder.partition("/")
         # It will be root's, and the nodes' user must read it.
@@ -93,17 +66,7 @@ class EngineFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec shi
             parent, _slash, own = directory.rpartition("/")
             self._engine.call("cp", "-", f"{container}:/{parent}", stdin=pack_file(f"{own}/{name}", value, **how))
 
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - fsspec's
-        """Do nothing: nodes make their folders themselves, as the user that they run as."""
-
-    def _body(self, path: str) -> bytes:
-        folder, _slash, name = self._strip_protocol(path).rpartition("/")
-        files = self._files_of(folder)
-        if name not in files:
-            raise FileNotFoundError(path)
-        return files[name]
-
-    def _files_of(self, folder: str) -> dict[str, bytes]:
+    def files_of(self, folder: str) -> dict[str, bytes]:
         """Return the files of *folder*, as they are or were a moment ago."""
         if self._files is None or self._folder != folder or self._clock() - self._read_at >= _FRESH_S:
             self._files = self._copy(folder)

@@ -21,7 +21,7 @@ from oci_cluster.contract.cluster import Plan, clusters_dir
 from oci_cluster.contract.settings.config import framework_words
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
-from oci_cluster.system.envs.python_env import missing_packages
+from oci_cluster.system.envs.python_env import missing_packages, own_venv
 from oci_cluster.system.files import is_locked, not_writable
 from oci_cluster.system.gpus import VISIBLE
 
@@ -59,7 +59,7 @@ def _python(plan: Plan, root: Path) -> Finding:
             told = f"{plan.python} lacks {', '.join(missing)}"
             return fails("Python", told, f"{plan.python} -m pip install {' '.join(missing)}")
         return fine("Python", f"{plan.python} has what {plan.framework} needs")
-    made = root / ".venv" / "envs" / plan.framework
+    made = own_venv(root) / "envs" / plan.framework
     if (made / "bin" / "python").exists():
         return fine("Python", f"the environment of {plan.framework} is there: {made}")
     if importlib.util.find_spec("ensurepip") is None:

@@ -24,8 +24,44 @@ T = TypeVar("T")
 SCHEMA = 1
 # Far above what any node writes; keeps a hostile file from filling a node's memory.
 MAX_BYTES = 1 << 20
+OPENERS: dict[str, Callable[[], SmallFiles]] = {}
+"""The files of backends whose nodes share none with the launcher, by the protocol of their URLs."""
 # Why what is there was not read.
 NO_FILE = "not a regular file: somebody else has put it there"
+
+
+class SmallFiles:
+    """Files that are told whole, folder by folder, by the calls that :class:`ClusterDir` makes."""
+
+    def files_of(self, folder: str) -> Mapping[str, bytes]:
+        """Return the files of *folder* by name; FileNotFoundError where there is none."""
+        raise NotImplementedError
+
+    def invalidate_cache(self) -> None:
+        """Do nothing: each look decides how old its answer may be."""
+
+    def makedirs(self, path: str, *, exist_ok: bool) -> None:
+        """Do nothing: nodes make their folders themselves."""
+
+    def ls(self, path: str, *, detail: bool) -> list[dict[str, Any]]:  # noqa: ARG002 - nobody asks for less
+        """Describe all files, with their content: whoever compares listings sees a change of it."""
+        files = self.files_of(path)
+        return [{"name": f"{path}/{name}", "size": len(body), "body": body} for name, body in files.items()]
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Describe the file *path*."""
+        return {"name": path, "size": len(self._body(path))}
+
+    def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of the file *path* from *start* to *end*."""
+        return self._body(path)[start:end]
+
+    def _body(self, path: str) -> bytes:
+        folder, _, name = path.rpartition("/")
+        files = self.files_of(folder)
+        if name not in files:
+            raise FileNotFoundError(path)
+        return files[name]
 
 
 class ClusterDir:
@@ -325,6 +361,8 @@ def _open(url: str, patience_s: float | None, **options: bool) -> tuple[Any, str
     protocol, _, path = url.partition("://")
     if protocol == "file" and "::" not in url:
         return LocalFiles(), str(Path(path).absolute())
+    if protocol in OPENERS:
+        return OPENERS[protocol](), path
     import fsspec  # noqa: PLC0415 - 0.1 s of CPU, which clusters of one machine do not spend
 
     try:

@@ -43,8 +43,8 @@ def of(item: str, found: list[Finding]) -> Finding:
     return one
 
 
-def have_environment(root: Path) -> None:
-    python = root / ".venv" / "envs" / "plain" / "bin" / "python"
+def have_environment(root: Path, venv: str = ".venv") -> None:
+    python = root / venv / "envs" / "plain" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
 
@@ -62,6 +62,14 @@ def test_a_machine_that_can_run_it_is_fine(root: Path, look: Look) -> None:
         ("file locks", "fine"),
     ], found
     assert sorted(root.rglob("*")) == before
+
+
+def test_beside_a_venv_of_the_users_the_launchers_own_counts(root: Path, look: Look) -> None:
+    """In a project whose `.venv` is somebody else's."""
+    (root / ".venv").mkdir()
+    (root / ".venv" / "pyvenv.cfg").touch()
+    have_environment(root, ".venv-clusters")
+    assert of("Python", look(make_plan())).text.startswith("the environment of plain is there: ")
 
 
 def test_gpus_suffice_or_do_not(root: Path, look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

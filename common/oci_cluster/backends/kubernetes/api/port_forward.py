@@ -189,7 +189,7 @@ def open_line(access: Access, path: str, port: int, is_answered: threading.Event
     Raises:
         KubernetesError: the API refused, or did not answer.
     """
-    with as_kubernetes_error("GET", path):
+    with as_kubernetes_error(path):
         tls = access.tls
         # Servers of version 1.3 send tickets when they like. The library reads and writes in two threads, and a ticket
         # that is read while the first request is written was seen to lose that request (OpenSSL 3.0).

@@ -196,7 +196,7 @@ class Service:
         """Opens a log that is followed, without repeats, for *read_s* of silence."""
         timeout = httpx.Timeout(_CONNECT_S, read=read_s)
         with (
-            as_kubernetes_error("GET", path),
+            as_kubernetes_error(path),
             self._client.stream("GET", path, params=_texts(query), timeout=timeout) as answer,
         ):
             if answer.is_error:
@@ -319,14 +319,14 @@ def _refusal(method: str, path: str, answer: httpx.Response) -> _RefusedError:
 
 
 @contextlib.contextmanager
-def as_kubernetes_error(method: str, path: str) -> Iterator[None]:
-    """Raises as KubernetesError what fails in a request that is made once."""
+def as_kubernetes_error(path: str) -> Iterator[None]:
+    """Raises as KubernetesError what fails in a request for *path* that is made once."""
     try:
         yield
     except httpx.HTTPStatusError as error:
-        raise _as_error(_refusal(method, path, error.response)) from error
+        raise _as_error(_refusal("GET", path, error.response)) from error
     except (httpx.HTTPError, ssl.SSLError, OSError) as error:
-        raise _as_error(_no_answer(method, path, error)) from error
+        raise _as_error(_no_answer("GET", path, error)) from error
 
 
 def _as_error(error: RequestFailedError) -> KubernetesError:

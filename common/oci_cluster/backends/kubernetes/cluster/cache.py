@@ -13,13 +13,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-import fsspec
-
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.cluster import kueue, requests, states
 from oci_cluster.backends.kubernetes.cluster.requests import LAUNCH, MAX_PREEMPTIONS, PROTOCOL, QUEUE
 from oci_cluster.contract.cluster import Cluster, NodeState, State
-from oci_cluster.contract.files.cluster_dir import MAX_BYTES
+from oci_cluster.contract.files.cluster_dir import MAX_BYTES, OPENERS, SmallFiles
 from oci_cluster.contract.names import LIFE, READY, STOP, WISH, config_file, exit_file, is_node
 from oci_cluster.system.text import printable, seconds_since
 
@@ -295,7 +293,7 @@ def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]
     return State.PREEMPTED, line if kueue.was_just_preempted(workload) else f"{told}; {line}"
 
 
-# --- The cluster dir, made of what pods tell, as an fsspec file system ------------------------------------------------
+# --- The cluster dir, made of what pods tell --------------------------------------------------------------------------
 
 # Nodes tell by the termination messages of their pods, and by lines of main's log, signed as files are. A launcher
 # tells by an annotation of the Job.
@@ -348,60 +346,37 @@ def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) ->
 
 
 def register(teller: KubernetesBackend) -> None:
-    """Opens ``pods://<namespace>/<job>`` URLs of this thread through *teller* from here on."""
-    fsspec.register_implementation(PROTOCOL, PodFiles, clobber=True)
+    """Have ``pods://<namespace>/<job>`` URLs of this thread opened through *teller* from here on."""
+    OPENERS[PROTOCOL] = lambda: PodFiles(_here.teller)
     _here.teller = teller
 
 
-class PodFiles(fsspec.AbstractFileSystem):  # type: ignore[misc] # fsspec ships no types
+class PodFiles(SmallFiles):
     """The files of clusters whose nodes tell by their pods."""
 
-    protocol = PROTOCOL
-    root_marker = ""
-    cachable = False
+    def __init__(self, teller: KubernetesBackend) -> None:
+        self._teller = teller
 
-    def __init__(self, teller: KubernetesBackend | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self._teller: KubernetesBackend = teller or _here.teller
+    def files_of(self, folder: str) -> dict[str, bytes]:
+        """Return the files of the cluster dir ``<namespace>/<job>/<cluster id>``."""
+        _namespace, job, _cluster_id, *deeper = folder.split("/")
+        if deeper:
+            raise FileNotFoundError(folder)
+        return self._teller.told(job)
 
-    def _files(self, path: str) -> tuple[dict[str, bytes], str]:
-        """Returns the files of *path*'s cluster dir, and the name in it."""
-        _namespace, job, _cluster_id, *rest = [*str(self._strip_protocol(path)).split("/"), "", "", ""]
-        return self._teller.told(job), "/".join(part for part in rest if part)
-
-    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:  # noqa: FBT001, FBT002 - fsspec's
-        """Lists the files of the cluster dir *path*; its folders are with the pods."""
-        files, folder = self._files(path)
-        if folder:
+    def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return what the file *path* holds, unless it only shows that a node has come."""
+        found = super().cat_file(path, start, end)
+        if not found and is_node(path.rpartition("/")[2].removesuffix("_config.json")):
             raise FileNotFoundError(path)
-        entries = [
-            {"name": f"{path}/{name}", "size": len(body), "type": "file", "body": body} for name, body in files.items()
-        ]
-        return entries if detail else [entry["name"] for entry in entries]
+        return found
 
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Describes the file *path*."""
-        files, name = self._files(path)
-        if name not in files:
-            raise FileNotFoundError(path)
-        return {"name": path, "size": len(files[name]), "type": "file"}
-
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """Returns what the file *path* holds."""
-        files, name = self._files(path)
-        if name not in files or (is_node(name.removesuffix("_config.json")) and not files[name]):
-            raise FileNotFoundError(path)
-        return files[name][start:end]
-
-    def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
-        """Asks the nodes to stop; they read no other file of a launcher."""
-        _namespace, job, _cluster_id, name = self._strip_protocol(path).split("/", 3)
+    def pipe_file(self, path: str, value: bytes) -> None:
+        """Ask the nodes to stop; they read no other file of a launcher."""
+        _namespace, job, _cluster_id, name = path.split("/", 3)
         if name != STOP:
             raise PermissionError(f"{name} cannot be written: nodes read nothing but {STOP} of a launcher")
         self._teller.ask_to_stop(job, value)
 
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - fsspec's
-        """Does nothing: there are no folders."""
-
-    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:  # noqa: FBT001, FBT002 - fsspec's
-        """Does nothing: what is told goes with the Job."""
+    def rm(self, path: str, *, recursive: bool) -> None:
+        """Do nothing: what is told goes with the Job."""

@@ -9,6 +9,7 @@ from unit.backends.kubernetes.pods_of import RUNNING, ended, job, pod
 
 from oci_cluster.backends.kubernetes.cluster import cache
 from oci_cluster.backends.kubernetes.cluster.cache import PodFiles, files_of, last_words, told_of
+from oci_cluster.contract.files.cluster_dir import OPENERS, SmallFiles
 
 
 @pytest.mark.parametrize(
@@ -62,16 +63,19 @@ class Teller:
 def test_as_a_file_system() -> None:
     """One file can be written; what only shows that a node has come cannot be read."""
     teller = Teller()
-    files = PodFiles(teller=teller)
-    place = "pods://ns/mine/mine-1"
+    files = PodFiles(teller)
+    place = "ns/mine/mine-1"
     assert files.cat_file(f"{place}/stop", 0, 2) == b"ab"
-    assert [entry["name"].rpartition("/")[2] for entry in files.ls(place)] == ["stop", "WORKER_1_config.json"]
+    assert [entry["name"].rpartition("/")[2] for entry in files.ls(place, detail=True)] == [
+        "stop",
+        "WORKER_1_config.json",
+    ]
     assert files.info(f"{place}/WORKER_1_config.json")["size"] == 0
-    for path in (f"{place}/WORKER_1_config.json", f"{place}/none", "pods://ns/other/x/stop"):
+    for path in (f"{place}/WORKER_1_config.json", f"{place}/none", "ns/other/x/stop"):
         with pytest.raises(FileNotFoundError):
             files.cat_file(path)
     with pytest.raises(FileNotFoundError):
-        files.ls(f"{place}/outputs")
+        files.ls(f"{place}/outputs", detail=True)
     files.pipe_file(f"{place}/stop", b"x")
     assert teller.asked == [("mine", b"x")]
     with pytest.raises(PermissionError):
@@ -86,17 +90,17 @@ def test_a_file_that_is_too_large_is_none(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_each_thread_asks_its_own() -> None:
     """A program may have clusters of two Kubernetes, each followed by a thread."""
-    opened: dict[str, PodFiles] = {}
+    opened: dict[str, SmallFiles] = {}
     both = threading.Barrier(2, timeout=60)
 
     def follow(name: str) -> None:
         cache.register(type("Teller", (), {"told": lambda self, job: {name: job.encode()}})())
         both.wait()
-        opened[name] = PodFiles()
+        opened[name] = OPENERS["pods"]()
 
     threads = [threading.Thread(target=follow, args=(name,)) for name in ("first", "second")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [list(opened[name]._files("ns/job/id")[0]) for name in ("first", "second")] == [["first"], ["second"]]
+    assert [list(opened[name].files_of("ns/job/id")) for name in ("first", "second")] == [["first"], ["second"]]
