@@ -72,11 +72,11 @@ class KubernetesBackend:
     max_workers = 999
     # A request or two each; the end is seen this much later.
     poll_s = 1.0
-    # As long as main waits for the others, and a node uploads what its script has left.
     why_gone = (
         "its Job is gone: somebody has removed it, or Kubernetes has, KEEP_ENDED after its end (seven days, unless it"
         " is set); nobody has looked at it here since it ended"
     )
+    # As long as main waits for the others, and a node uploads what its script has left.
     end_margin_s = 30.0
     # Until a kubelet has ended a container, and the Job controller has seen it.
     end_timeout_s = 60.0

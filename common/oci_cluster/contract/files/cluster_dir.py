@@ -40,9 +40,6 @@ class SmallFiles:
     def invalidate_cache(self) -> None:
         """Do nothing: each look decides how old its answer may be."""
 
-    def makedirs(self, path: str, *, exist_ok: bool) -> None:
-        """Do nothing: nodes make their folders themselves."""
-
     def ls(self, path: str, *, detail: bool) -> list[dict[str, Any]]:  # noqa: ARG002 - nobody asks for less
         """Describe all files, with their content: whoever compares listings sees a change of it."""
         files = self.files_of(path)

@@ -377,6 +377,3 @@ class PodFiles(SmallFiles):
         if name != STOP:
             raise PermissionError(f"{name} cannot be written: nodes read nothing but {STOP} of a launcher")
         self._teller.ask_to_stop(job, value)
-
-    def rm(self, path: str, *, recursive: bool) -> None:
-        """Do nothing: what is told goes with the Job."""
