@@ -3,7 +3,7 @@
 #
 # Find what would fail of a launch, before it costs anything. Takes what launch.sh takes, and starts nothing: settings,
 # entry point, ports, and what the backend needs. On OCI that is the tenancy: network, policies, bucket, image, limits.
-# Shows a line for each item: fine, fails or unknown; below a failing item you find the fix. docs/check.md lists the
+# Shows a line for each item: fine, fails, unknown or advice; below it the fix. docs/check.md lists the
 # items. Without FRAMEWORK the first of this checkout is checked, without WORKERS 2 workers.
 #
 #   --entry FILE        run your script, instead of the example
@@ -36,7 +36,7 @@
 #   check.sh pytorch 8 --backend oci --entry train.py -- --epochs 10
 #   check.sh --json | jq '.findings[] | select(.verdict != "fine")'
 #
-# stdout: the report. Exit: 0 all is fine; 1 something will fail; 2 wrong usage; 3 nothing fails that could be seen, and
+# stdout: the report. Exit: 0 nothing fails; 1 something will fail; 2 wrong usage; 3 nothing fails that could be seen, and
 # something could not be seen; 78 config.env cannot be read.
 set -Eeuo pipefail
 # A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just

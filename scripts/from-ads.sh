@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Usage: from-ads.sh train.yaml [--code DIR] [--merge | --force | --dry-run]
 #
-# Move over from ADS: read the YAML of `ads opctl run`, write its settings to config.env, and print the command that
-# launches the same cluster. Nothing is launched and no service is contacted. docs/from-ads.md says what differs.
+# Move over from ADS: read the YAML of `ads opctl run`, or of a job of PyTorchDistributedRuntime, write its settings to
+# config.env, and print the command that launches the same cluster. Nothing is launched and no service is contacted. docs/from-ads.md says what differs.
 #
 # Each field that is not simply taken is named with its line: what means something else here, what is not needed here,
 # what has no counterpart and why, and what ADS does not read either.
 #
 #   --code DIR      the folder of your code; default: what config.ini of ADS's build-image says, if it is beside
 #                   train.yaml, else the folder of train.yaml
-#   --merge         where there is a config.env: add the settings that it lacks; those that it has stay
+#   --merge         where there is a config.env: add the settings that it lacks; those that it has stay, and what this
+#                   YAML has instead stands before the printed command
 #   --force         where there is a config.env: replace it by these settings
 #   --dry-run       write nothing; print config.env as it would be, and the command
 #   --output DIR    write config.env of another checkout, or of a project that has copied this one

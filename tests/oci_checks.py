@@ -88,7 +88,7 @@ class Checks:
         """Apply what fixes the findings *first*, and what a check finds then; in the end nothing fails."""
         found: Sequence[dict[str, str]] = first
         for _ in range(ROUNDS):
-            for fix in dict.fromkeys(one["fix"] for one in found if one["verdict"] == "fails"):
+            for fix in dict.fromkeys(one["fix"] for one in found if one["verdict"] in {"fails", "advice"}):
                 self.fix(fix)
             code, found = self.check()
             if code == 0:
@@ -111,10 +111,10 @@ def quoted(value: Any) -> str:
 
 
 def failed(found: Sequence[dict[str, str]]) -> dict[str, list[str]]:
-    """Return the texts of what fails, by item."""
+    """Return the texts of what fails, or is advice, by item."""
     items: dict[str, list[str]] = {}
     for one in found:
-        if one["verdict"] == "fails":
+        if one["verdict"] in {"fails", "advice"}:
             items.setdefault(one["item"], []).append(one["text"])
     return items
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -76,6 +77,39 @@ def test_a_yaml_of_ads_becomes_a_cluster(cloud: Cloud, settings_of_the_checkout:
     (job,) = cloud.service.jobs()
     assert job["displayName"] == words[words.index("--name") + 1]
     cloud.assert_nothing_runs()
+
+
+# What each launch has of its own: its script's first words, arguments, shape, number of runs.
+OWN = {
+    "dask": ("train.py", ["--cv", "5"], "VM.Standard2.4", 3),
+    "pytorch": ("train.py", ["--total_epochs", "3"], "VM.Standard.E4.Flex", 2),
+    "job": ("train.py", ["--total_epochs", "2"], "VM.Standard.E5.Flex", 2),
+}
+
+
+def test_each_of_three_yamls_is_a_launch_of_its_own(cloud: Cloud, settings_of_the_checkout: Path) -> None:
+    """One after the other, into a config.env that says `local`; and the first one once more. No image is needed."""
+    settings_of_the_checkout.write_text("BACKEND=local\n")
+    project, launches = cloud.project, {}
+    for name in ("dask", "pytorch", "job", "dask"):
+        shutil.copytree(YAMLS / name, project.code / name, dirs_exist_ok=True)
+        done = project.run("from-ads", f"{name}/train.yaml", "--merge")
+        assert done.returncode == 0, done.stderr
+        launches[name] = done.stdout
+    for name, (entry, args, shape, runs) in OWN.items():
+        words = shlex.split(launches[name])
+        own = dict(
+            word.split("=", 1) for word in words[: next(i for i, word in enumerate(words) if "launch.sh" in word)]
+        )
+        done = project.run("launch", *words[len(own) + 1 :], "--dry-run", "--json", **own)
+        assert done.returncode == 0, done.stderr
+        sent = json.loads(done.stdout)
+        variables = sent["job"]["jobConfigurationDetails"]["environmentVariables"]
+        assert (variables["ENTRY_POINT"], json.loads(variables["ARGS"])) == (entry, args), name
+        assert sent["job"]["jobInfrastructureConfigurationDetails"]["shapeName"] == shape
+        assert len(sent["job_runs"]) == runs
+        assert any(f"The code in {project.code / name} will be at" in note for note in sent["notes"])
+        assert any("not-pushed stands for" in note for note in sent["notes"])
 
 
 # --- Nodes that ADS's variables alone have started ------------------------------------------------------------------

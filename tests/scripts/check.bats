@@ -41,7 +41,7 @@ check() { "${PROJECT}/scripts/check.sh" "$@"; }
   use_tools
   run -1 --separate-stderr check dask 2 --entry none.py --json
   assert_equal "$(from_json 'found["summary"]["fails"], found["summary"]["exit_code"]' <<<"${output}")" "1 1"
-  assert_equal "$(from_json 'sorted(found["findings"][0])' <<<"${output}")" "['item', 'fix', 'text', 'verdict']"
+  assert_equal "$(from_json 'sorted(found["findings"][0])' <<<"${output}")" "['fix', 'item', 'text', 'verdict']"
 }
 
 # bats test_tags=slow

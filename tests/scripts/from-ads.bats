@@ -59,9 +59,9 @@ from_ads() { "${PROJECT}/scripts/from-ads.sh" "$@"; }
 
 @test "from-ads: what is no YAML of ADS's is refused (needs .venv)" {
   use_tools
-  echo 'kind: job' >job.yaml
+  echo 'kind: model' >job.yaml
   run -78 --separate-stderr from_ads job.yaml
-  assert_stderr "from-ads.sh: error: line 1, kind: expected kind: distributed, of ads opctl run, got 'job'; ads.jobs is not read"
+  assert_stderr "from-ads.sh: error: line 1, kind: expected kind: distributed, of ads opctl run, or kind: job, got 'model'"
   run -78 --separate-stderr from_ads nowhere.yaml
   assert_stderr --partial "nowhere.yaml cannot be read: No such file or directory"
 }

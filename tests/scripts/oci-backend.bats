@@ -71,7 +71,7 @@ assert_nothing_sent() {
 # --- Settings ---------------------------------------------------------------------------------------------------------
 
 @test "oci backend: a fresh checkout names what is missing before it installs half a gigabyte" {
-  assert_refused 78 "launch.sh: error: bad settings: IMAGE is not set" \
+  assert_refused 78 "launch.sh: error: bad settings: COMPARTMENT_OCID is not set" \
     launch dask 1 --dry-run
   assert_refused 78 "list.sh: error: COMPARTMENT_OCID is not set" "${PROJECT}/scripts/list.sh"
   assert_refused 78 "stop.sh: error: COMPARTMENT_OCID is not set" "${PROJECT}/scripts/stop.sh" mine

@@ -32,7 +32,7 @@ BESIDES = {
     "backends": ("images.records",),
     "launcher": (
         *("backends.base", "backends.findings", "backends.open_backend", "backends.known_backends"),
-        "backends.check_of",
+        *("backends.check_of", "backends.with_placeholder"),
     ),
     "api": (
         *("backends.base", "backends.open_backend", "backends.known_backends"),

@@ -36,10 +36,10 @@ def convert_cluster(found: Conversion, cluster: Field, display_name: Field | Non
         raise SettingsError(f"{outer['kind'].where}: {error}") from error
     fields = found.open(outer["spec"], "name", "image", "workDir", "ephemeral", "config", "certificate", *_ROLES)
     roles = {role: found.open(fields[role], "name", "image", "replicas", "config") for role in _ROLES if role in fields}
-    _take_name(found, fields.get("name"), display_name)
+    take_name(found, fields.get("name"), display_name)
     _take_images(found, [each["image"] for each in (fields, *roles.values()) if "image" in each], registry)
     if "workDir" in fields:
-        found.set("WORK_DIR", fields["workDir"].text().strip(), fields["workDir"])
+        found.set_work_dir(fields["workDir"])
     if "ephemeral" in fields:
         _take_ephemeral(found, fields["ephemeral"])
     if "certificate" in fields:
@@ -51,7 +51,7 @@ def convert_cluster(found: Conversion, cluster: Field, display_name: Field | Non
     _take_role_configs(found, roles)
 
 
-def _take_name(found: Conversion, name: Field | None, display_name: Field | None) -> None:
+def take_name(found: Conversion, name: Field | None, display_name: Field | None) -> None:
     """Take the name as ADS does: of the cluster, else of the Job."""
     chosen = name or display_name
     if name and display_name:

@@ -14,6 +14,8 @@ from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, SETT
 from oci_cluster.system.secret_values import is_secret
 from oci_cluster.system.text import printable
 
+# In ADS's work dir: old clusters are deleted by the bucket's rule, and what ADS has left is not below it.
+_OWN_FOLDER = "oci-cluster"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -51,6 +53,8 @@ class Conversion:
     notes: list[Note] = field(default_factory=list)
     code_dir: str = ads_names.CODE_DIR
     """Where ADS's nodes have the code."""
+    outputs: str = ""
+    """Folders that the script writes to: ``--outputs``."""
     taken: int = 0
     """How many fields were."""
 
@@ -86,6 +90,15 @@ class Conversion:
             return
         self.taken += 1
         self.settings[name] = text
+
+    def set_work_dir(self, found: Field) -> None:
+        """Take a place in a bucket: a folder in it is the work dir."""
+        given = found.text().strip().rstrip("/")
+        place = given and f"{given}/{_OWN_FOLDER}"
+        self.set("WORK_DIR", place, found)
+        if self.settings.get("WORK_DIR", "") == place != "":
+            why = f"clusters get the folder {_OWN_FOLDER} there: what ADS has left does not expire with them"
+            self.note(Kind.CHANGED, found, why)
 
     def set_variable(self, found: Field, name: str, text: str) -> None:
         """Take a variable as a setting, where ADS knows it, or for the script."""
@@ -130,6 +143,8 @@ def command(found: Conversion, launch: str) -> str:
         words += ["--name", found.name]
     if found.servers:
         words += ["--ps", str(found.servers)]
+    if found.outputs:
+        words += ["--outputs", found.outputs]
     for name, text in found.variables.items():
         words += ["--env", f"{name}={text}"]
     return shlex.join(words)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from oci_cluster.ads_migration.cluster import convert_cluster
 from oci_cluster.ads_migration.conversion import Conversion, Kind, command
-from oci_cluster.ads_migration.fields import Field, read_yaml
-from oci_cluster.ads_migration.infrastructure import convert_infrastructure
+from oci_cluster.ads_migration.fields import read_yaml
+from oci_cluster.ads_migration.infrastructure import convert_infrastructure, display_name
+from oci_cluster.ads_migration.job import convert_job
 from oci_cluster.ads_migration.runtime import convert_runtime
 from oci_cluster.contract.settings.config import read_settings_file
 from oci_cluster.errors import ExitCode, NotPermittedError, SettingsError, UsageError
@@ -23,6 +24,17 @@ from oci_cluster.system.text import printable
 
 PARTLY = 3
 """The exit code where a field has no counterpart, or is not known."""
+# Settings of one script, and of one shape: once config.env has those of one YAML, those of others are in the printed
+# command alone. With what a command without them says; an empty setting counts as not given: nothing takes it back.
+_OF_SCRIPT = {
+    "ENTRY_POINT": "",
+    "ENTRY_MODULE": "",
+    "CODE_URI": "",
+    "CODE_DIR": ".",
+    "ARGS": "[]",
+    "NAMED_ARGS": "{}",
+}
+_OF_SHAPE = {"OCPUS": "", "MEMORY_GBS": ""}
 # Of a `config.ini`.
 _MOST_BYTES = 20_000
 
@@ -55,11 +67,15 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from error
     there = read_settings_file(path) if before is not None and asked.merge else {}
-    # The environment wins over config.env: so the printed launch is that of this YAML, whatever is there.
-    differing = {name: text for name, text in found.settings.items() if there.get(name, text) != text}
+    differing, kept, left = _divided(found.settings, there)
+    if left:
+        told = f"{path} has {', '.join(left)} of another launch, and {source} has none"
+        say(f"no launch is printed: {told}; take it out of there, or give {source} a project of its own: --output")
+        return PARTLY
     for name, text in differing.items():
-        say(f"{path.name} keeps its own {name}; the launch below has {text}, as {source}")
-    after = _merged(before if asked.merge else None, there, found.settings, printable(source, 100))
+        keeps = f"keeps its own {name}" if name in there else f"gets no {name}, as it has another launch's"
+        say(f"{path.name} {keeps}; the launch below has {text}, as {source}")
+    after = _merged(before if asked.merge else None, there, kept, printable(source, 100))
     # As its user calls it from where he is.
     launch = (
         "./scripts/launch.sh" if folder.resolve() == Path.cwd().resolve() else str(folder / "scripts" / "launch.sh")
@@ -74,36 +90,51 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
     return ExitCode.OK if found.is_whole else PARTLY
 
 
+def _divided(settings: Mapping[str, str], there: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Return the settings of the command, those of config.env, and what is wrong *there*.
+
+    The environment wins over config.env: so the printed launch is that of this YAML, whatever is there.
+    """
+    has_script = bool({"ENTRY_POINT", "ENTRY_MODULE"} & {*there})
+    has_shape = bool(there.get("SHAPE") and settings.get("SHAPE", there["SHAPE"]) != there["SHAPE"])
+    apart = {**(_OF_SCRIPT if has_script else {}), **(_OF_SHAPE if has_shape else {})}
+    wanted = {**{name: text for name, text in apart.items() if name in there}, **settings}
+    kept = {name: text for name, text in settings.items() if name not in apart}
+    differing = {name: text for name, text in wanted.items() if there.get(name, text if name in kept else "") != text}
+    return differing, kept, [name for name, text in differing.items() if not text]
+
+
 def convert(asked: Asked) -> Conversion:
     """Return what the YAML is here."""
     root = read_yaml(asked.yaml)
     found = Conversion()
     found.settings["BACKEND"] = asked.backend
     top = found.open(root, "kind", "apiVersion", "spec")
-    if "kind" not in top or top["kind"].text() != "distributed":
-        kind = top["kind"].text() if "kind" in top else ""
+    kind = top["kind"].text() if "kind" in top else ""
+    if kind not in {"distributed", "job"}:
         where = top["kind"].where if "kind" in top else "line 1, kind"
         raise SettingsError(
-            f"{where}: expected kind: distributed, of ads opctl run, got '{printable(kind, 100)}'; ads.jobs is not read"
+            f"{where}: expected kind: distributed, of ads opctl run, or kind: job, got '{printable(kind, 100)}'"
         )
+    built = _build_choices(asked.yaml.parent)
+    folder = Path(asked.code).expanduser() if asked.code else asked.yaml.parent / built.get("source_folder", "")
+    folder = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
+    if kind == "job":
+        if "spec" not in top:
+            raise SettingsError(f"{asked.yaml.name} has no spec; give the YAML of job.to_yaml()")
+        convert_job(found, top["spec"], folder, is_named=bool(asked.code))
+        return found
     parts = found.open(top["spec"], "infrastructure", "cluster", "runtime") if "spec" in top else {}
     if "cluster" not in parts:
         raise SettingsError(f"{asked.yaml.name} has no spec.cluster; give the YAML of ads opctl run")
     if "infrastructure" in parts:
         convert_infrastructure(found, parts["infrastructure"])
-    built = _build_choices(asked.yaml.parent)
-    convert_cluster(found, parts["cluster"], _display_name(parts.get("infrastructure")), built.get("registry", ""))
+    convert_cluster(found, parts["cluster"], display_name(parts.get("infrastructure")), built.get("registry", ""))
     if "runtime" in parts:
-        folder = Path(asked.code).expanduser() if asked.code else asked.yaml.parent / built.get("source_folder", "")
-        convert_runtime(found, parts["runtime"], Path(os.path.abspath(folder)))  # noqa: PTH100 - links stay
+        convert_runtime(found, parts["runtime"], folder)
     else:
         found.lose(parts["cluster"], "there is no spec.runtime: without a script, the framework's example is launched")
     return found
-
-
-def _display_name(infrastructure: Field | None) -> Field | None:
-    spec = infrastructure.mapping().get("spec") if infrastructure else None
-    return spec.mapping().get("displayName") if spec else None
 
 
 def _tell(found: Conversion, source: str, say: Say) -> None:

@@ -40,11 +40,19 @@ def convert_infrastructure(found: Conversion, infrastructure: Field) -> None:
             take(found, fields[name])
 
 
-def _take_freeform_tags(found: Conversion, tags: Field) -> None:
+def display_name(infrastructure: Field | None) -> Field | None:
+    """Return the Job's name, if *infrastructure* has one."""
+    spec = infrastructure.mapping().get("spec") if infrastructure else None
+    return spec.mapping().get("displayName") if spec else None
+
+
+def take_freeform_tags(found: Conversion, tags: Field) -> None:
+    """Take tags of the user's own."""
     found.set("FREEFORM_TAGS", json.dumps({name: tag.text() for name, tag in tags.mapping().items()}), tags)
 
 
-def _take_defined_tags(found: Conversion, spaces: Field) -> None:
+def take_defined_tags(found: Conversion, spaces: Field) -> None:
+    """Take tags of the tenancy's namespaces."""
     given = {
         space: {name: tag.text() for name, tag in tags.mapping().items()} for space, tags in spaces.mapping().items()
     }
@@ -117,6 +125,6 @@ _TAKEN = {
     "jobType": _take_job_type,
     "jobInfrastructureType": _take_kind,
     "storageMount": _take_mounts,
-    "freeformTags": _take_freeform_tags,
-    "definedTags": _take_defined_tags,
+    "freeformTags": take_freeform_tags,
+    "definedTags": take_defined_tags,
 }

@@ -29,14 +29,14 @@ def convert_runtime(found: Conversion, runtime: Field, folder: Path) -> None:
     if kind and "codeDir" in fields:
         found.code_dir = fields["codeDir"].text()
     if kind:
-        _take_fetched_code(found, {**fields, "type": outer["type"]}, kind)
+        take_fetched_code(found, {**fields, "type": outer["type"]}, kind)
     else:
         for name in _OF_FETCHED:
             if name in fields:
                 found.note(Kind.NO_NEED, fields[name], "ADS, too, reads it only where runtime.type is git or remote")
     if "entryPoint" in fields:
         entry = ads_names.inside_code(fields["entryPoint"].text().strip(), found.code_dir)
-        _take_entry_point(found, fields["entryPoint"], entry, folder, is_fetched=bool(kind))
+        take_entry_point(found, fields["entryPoint"], entry, folder, is_fetched=bool(kind))
     else:
         found.lose(outer["spec"], "no script is named; without one, the framework's example is launched", "entryPoint")
     _take_arguments(found, fields.get("args"), fields.get("kwargs"))
@@ -44,7 +44,8 @@ def convert_runtime(found: Conversion, runtime: Field, folder: Path) -> None:
         found.set_variable(variable, name, text)
 
 
-def _take_entry_point(found: Conversion, field: Field, entry: str, folder: Path, *, is_fetched: bool) -> None:
+def take_entry_point(found: Conversion, field: Field, entry: str, folder: Path, *, is_fetched: bool) -> None:
+    """Take the script *entry* of *field*, in *folder* where nodes do not fetch it."""
     found.set("ENTRY_POINT", entry, field)
     if is_fetched or found.settings.get("ENTRY_POINT") != entry:
         return
@@ -73,7 +74,7 @@ def _take_binding(found: Conversion, script: Path) -> None:
         found.settings["HOROVOD_FRAMEWORK"] = "pytorch"
 
 
-def _take_fetched_code(found: Conversion, fields: dict[str, Field], kind: str) -> None:
+def take_fetched_code(found: Conversion, fields: dict[str, Field], kind: str) -> None:
     """Take code that each node fetches."""
     text = {name: fields[name].text().strip() for name in _OF_FETCHED if name in fields}
     get = text.get

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend, IsStopped
     from oci_cluster.backends.findings import Checked, Finding
+    from oci_cluster.contract.cluster import Plan
     from oci_cluster.system.console import Say
 
 
@@ -38,6 +39,18 @@ def open_backend(
     module = importlib.import_module(f"oci_cluster.backends.{name}.backend")
     backend: Backend = module.open_backend(root, given, is_stopped, is_looking=is_looking)
     return backend
+
+
+def with_placeholder(plan: Plan, root: Path, given: Mapping[str, str]) -> Plan:
+    """Return *plan*, with a name for its image where none was pushed."""
+    from dataclasses import replace  # noqa: PLC0415 - TAB asks for the names alone
+
+    from oci_cluster.images.records import placeholder, pushed_image  # noqa: PLC0415 - of a look alone
+
+    if "IMAGE" not in plan.settings or pushed_image(plan.settings["IMAGE"], plan.framework, root):
+        return plan
+    image = placeholder(plan.framework, given.get("REGISTRY", ""))
+    return replace(plan, settings={**plan.settings, "IMAGE": image})
 
 
 def check_of(name: str) -> Callable[[Checked, Say], Iterator[Finding]]:

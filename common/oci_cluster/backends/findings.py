@@ -17,6 +17,7 @@ class Verdict(str, Enum):
     FINE = "fine"
     FAILS = "fails"
     UNKNOWN = "unknown"
+    ADVICE = "advice"
 
     def __str__(self) -> str:
         """Return the word itself, in every version of Python."""
@@ -58,6 +59,11 @@ def fine(item: str, text: str) -> Finding:
 def fails(item: str, text: str, fix: str) -> Finding:
     """Return that a launch will fail for *item*, and what fixes it."""
     return Finding(item, Verdict.FAILS, text, fix)
+
+
+def advice(item: str, text: str, fix: str) -> Finding:
+    """Return what a launch does without, and another verb does not."""
+    return Finding(item, Verdict.ADVICE, text, fix)
 
 
 def unknown(item: str, text: str, fix: str = "") -> Finding:

@@ -16,6 +16,8 @@ from oci_cluster.system.files import write_whole
 
 # As any file of a checkout: the process's mask holds.
 MODE = 0o666
+# The tag of an image that is not there: so is it called where a dry run or a check needs a name.
+NOT_PUSHED = "not-pushed"
 _PLATFORM = re.compile(r"[a-z0-9]+/[a-z0-9_]+(/v[0-9]+)?")
 
 
@@ -50,6 +52,19 @@ def no_image(framework: str, done: str) -> Problem:
     """Return the problem that no image of *framework* was named, ``built`` or ``pushed``."""
     make = f"make build-{framework}" if done == "built" else f"make push-{framework} REGISTRY=<registry>"
     return Problem("IMAGE", f"IMAGE is not set, and no image of {framework} was {done} from here", make)
+
+
+def placeholder(framework: str, registry: str) -> str:
+    """Return a name in the place of *framework*'s image."""
+    return f"{registry.rstrip('/') or 'registry.invalid'}/{framework}:{NOT_PUSHED}"
+
+
+def note_of(image: str) -> str:
+    """Return what a dry run says of *image*, if that is a placeholder."""
+    if not image.endswith(f":{NOT_PUSHED}"):
+        return ""
+    framework = image.rpartition("/")[2].partition(":")[0]
+    return f"{image} stands for an image that was not pushed from here: make push-{framework} REGISTRY=<registry>"
 
 
 def platform_of(record: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from oci_cluster.ads_migration import infrastructure, runtime
+from oci_cluster.ads_migration import infrastructure, job, runtime
 from oci_cluster.contract.settings import ads_names
 from oci_cluster.contract.settings.config import framework_defaults
 from oci_cluster.contract.settings.schema import SETTINGS
@@ -21,6 +21,7 @@ def test_each_field_and_each_variable_is_there() -> None:
         *infrastructure._SAME,
         *infrastructure._TAKEN,
         *runtime._OF_FETCHED,
+        *job.FIELDS,
         "entryPoint",
         "args",
         "kwargs",

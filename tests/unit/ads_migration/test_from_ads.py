@@ -70,6 +70,19 @@ def test_a_second_yaml_prints_its_own_launch(root: Path) -> None:
     assert read_settings_file(root / "config.env")["SHAPE"] == "VM.Standard.E4.Flex"
 
 
+def test_the_size_of_a_machine_goes_with_its_shape(root: Path) -> None:
+    """A shape with a size of its own takes none; what is in config.env nothing takes back."""
+    flexible = "shapeName: VM.Standard.E4.Flex\nshapeConfigDetails: {ocpus: 2, memoryInGBs: 16}"
+    run(root, Asked(write(root.parent, infrastructure="shapeName: VM.GPU2.1"), "oci"))
+    _, out, _ = run(root, Asked(write(root.parent, infrastructure=flexible), "oci", merge=True))
+    assert out.startswith("SHAPE=VM.Standard.E4.Flex OCPUS=2 MEMORY_GBS=16 ")
+    assert "OCPUS" not in read_settings_file(root / "config.env")
+    run(root, Asked(write(root.parent, infrastructure=flexible), "oci", force=True))
+    code, out, said = run(root, Asked(write(root.parent, infrastructure="shapeName: VM.GPU2.1"), "oci", merge=True))
+    assert (code, out) == (3, "")
+    assert "config.env has OCPUS, MEMORY_GBS of another launch, and train.yaml has none" in said
+
+
 def test_what_stands_in_the_yaml_moves_no_terminal(root: Path) -> None:
     clear = '"\\e[2J"'
     path = write(root.parent, cluster=f"name: {clear}\n{clear}: 1", runtime=f'args: ["/code/\\e[2J", {clear}]')
@@ -143,8 +156,10 @@ def test_what_cannot_be_written_or_read_is_named(root: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a: 1\n", "line 1, kind: expected kind: distributed, of ads opctl run, got ''; ads.jobs is not read"),
-        ("apiVersion: 1\nkind: job\n", "line 2, kind: expected kind: distributed, of ads opctl run, got 'job'"),
+        ("a: 1\n", "line 1, kind: expected kind: distributed, of ads opctl run, or kind: job, got ''"),
+        ("apiVersion: 1\nkind: other\n", "line 2, kind: expected kind: distributed, of ads opctl run, or kind: job"),
+        ("apiVersion: 1\nkind: job\n", "other.yaml has no spec; give the YAML of job.to_yaml()"),
+        ("kind: job\nspec: {name: a}\n", "line 2, spec: a job of ADS's has runtime"),
         ("kind: distributed\n", "has no spec.cluster"),
         ("kind: distributed\nspec: {cluster: {kind: dask}}\n", "line 2, spec.cluster: a cluster of ADS's has kind"),
     ],

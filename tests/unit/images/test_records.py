@@ -28,6 +28,16 @@ def test_a_launch_runs_exactly_what_was_pushed(built: Checkout, name: str, image
     assert image_records.pushed_image("", "pytorch", built.root) == ""
 
 
+def test_a_placeholder_is_told_of(tmp_path: Path) -> None:
+    """A dry run needs a name; no other image is taken for one."""
+    assert image_records.placeholder("dask", "r.example/team/") == "r.example/team/dask:not-pushed"
+    note = image_records.note_of(image_records.placeholder("dask", ""))
+    assert note.startswith(
+        "registry.invalid/dask:not-pushed stands for an image that was not pushed from here: make push-dask"
+    )
+    assert image_records.note_of("r.example/team/dask:v1") == ""
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"image": 3, "id": "", "digest": "", "built": ""}', '{"image": "x"}'])
 def test_a_record_that_is_none_counts_as_none(tmp_path: Path, text: str) -> None:
     """A build that was killed may leave anything."""

@@ -71,6 +71,31 @@ def test_a_dry_run_asks_nobody_where_that_costs(door: Door) -> None:
     assert door.backend.calls == ["place", ("preview", False), "close"]
 
 
+@pytest.mark.parametrize(
+    ("is_here", "registry", "image"),
+    [
+        (False, "r.example/team", "r.example/team/dask:not-pushed"),
+        (False, "", "registry.invalid/dask:not-pushed"),
+        (True, "", ""),
+    ],
+)
+def test_a_dry_run_needs_no_image(
+    door: Door, monkeypatch: pytest.MonkeyPatch, registry: str, image: str, *, is_here: bool
+) -> None:
+    """Where nodes are elsewhere; a launch does need one."""
+    backends = door.root / "scripts" / "backends"
+    backends.mkdir(parents=True)
+    (backends / "cloud.env").write_text("IMAGE=\n")
+    monkeypatch.setenv("REGISTRY", registry)
+    monkeypatch.setattr(door.backend, "is_this_machine", is_here)
+    checked: list[str] = []
+    monkeypatch.setattr(door.backend, "check", lambda plan=None: plan and checked.append(plan.settings["IMAGE"]))
+    for words in (["--dry-run"], []):
+        ended(door, 0)
+        assert verbs.run("launch", ["dask", "1", "--backend", "cloud", *words]) == 0
+    assert checked == [image, ""]
+
+
 @pytest.mark.parametrize(("words", "is_preview"), [(["--dry-run"], True), ([], False)])
 def test_a_dry_run_has_no_more_installed_than_it_imports(
     door: Door, monkeypatch: pytest.MonkeyPatch, words: list[str], *, is_preview: bool

@@ -27,6 +27,7 @@ from oci_cluster.contract.files.told_work_dir import own_work_dirs
 from oci_cluster.contract.parsers import parse_switch
 from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
+from oci_cluster.images.records import note_of
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import not_writable, write_whole
 from oci_cluster.system.text import as_words
@@ -166,6 +167,8 @@ class KubernetesBackend:
             "# What a launch makes: the Job is first, suspended until the rest is there, and owns it; here last\n"
             "# Nothing has been made. To make it: kubectl apply -f FILE; to remove all of it: kubectl delete -f FILE\n"
         )
+        if note := note_of(plan.settings["IMAGE"]):
+            head += f"# {note}\n"
         return head + yaml.safe_dump_all(found, sort_keys=False, width=1_000_000).rstrip("\n")
 
     def prepare(self, plan: Plan, say: Say) -> Plan:

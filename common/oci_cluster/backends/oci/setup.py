@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ _SOME_CIDR, _CIDR = "192.0.2.0/24", "<CIDR of the subnet>"
 # Until what was made is seen: a policy about objects may need several minutes, as Oracle's documentation has it.
 _PATIENCE_S = 300.0
 _PAUSE_S = 5.0
+# Of a thousand objects each, when those of today are counted.
+_MOST_PAGES = 10
 # What passes by itself: the policy that allows it was made a moment ago.
 _PASSING = "InsufficientServicePermissions"
 # oci-cli: seconds to connect, between two bytes, and tries of what the service throttles or fails.
@@ -79,6 +82,7 @@ class Found:
 
     Identity can be changed in *home_region* alone. *has_runs*: the Job Runs match *nodes_rule*. No policy allows what
     is *lacking*; *unsure* is there, and another statement may deny it. *lifecycle* is None without such a policy.
+    *expiring* says which objects of today our rule, which lacks, would delete.
     """
 
     tenancy: str
@@ -95,6 +99,7 @@ class Found:
     bucket: str = ""
     lifecycle: Sequence[JSON] | None = None
     lifecycle_etag: str = ""
+    expiring: str = ""
     repositories: Mapping[str, str] = field(default_factory=dict)
     log_group: str = ""
     subnet: Subnet | None = None
@@ -150,6 +155,7 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
         bucket=bucket,
         lifecycle=lifecycle,
         lifecycle_etag=etag,
+        expiring=_expiring(tenancy, needed) if bucket and _deletes_more(needed, lifecycle) else "",
         repositories=_found_repositories(tenancy, needed),
         log_group=str(groups[0].id) if groups else "",
         subnet=subnet,
@@ -270,9 +276,38 @@ def _policy(needed: Needed, found: Found) -> Iterator[Step]:
     yield Step(item, tuple(lacking), command)
 
 
+def _expiring(tenancy: Tenancy, needed: Needed) -> str:
+    """Return how many objects of today our rule would delete; empty for none."""
+    storage, where, count, old = tenancy.storage, (tenancy.namespace.value, needed.bucket), 0, 0
+    below, days = (f"{needed.prefix}/" if needed.prefix else "", needed.keep_days)
+    since = datetime.now(timezone.utc) - timedelta(days=days)
+    asked: JSON = {"prefix": below, "fields": "name,timeModified", "limit": 1000}
+    for _ in range(_MOST_PAGES):
+        answer = tenancy.ask("list the objects of today", storage.list_objects, *where, **asked)
+        if not answer.is_given:
+            return f"how many objects of today that deletes is not known: {answer.why}"
+        count += len(answer.value.objects)
+        old += sum(one.time_modified is not None and one.time_modified < since for one in answer.value.objects)
+        asked["start"] = answer.value.next_start_with
+        if not asked["start"]:
+            break
+    if not count:
+        return ""
+    told = f"that deletes {'more than ' if asked['start'] else ''}{count} objects of today below {below or 'its root'}"
+    return f"{told}: {old} are older than {days} days, the others will be; KEEP_CLUSTERS_DAYS=0 deletes none"
+
+
+def _deletes_more(needed: Needed, given: Sequence[JSON] | None) -> bool:
+    return any(rule["action"] == "DELETE" for rule in _lacking_rules(needed, given))
+
+
+def _lacking_rules(needed: Needed, given: Sequence[JSON] | None) -> list[JSON]:
+    return [rule for rule in lifecycle_rules(needed) if rule not in map(_as_ours, given or [])]
+
+
 def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
     given = list(found.lifecycle or [])
-    lacking = [rule for rule in lifecycle_rules(needed) if rule not in map(_as_ours, given)]
+    lacking = _lacking_rules(needed, given)
     if not lacking:
         return
     names = {rule["name"] for rule in lacking}
@@ -281,7 +316,11 @@ def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:
     # Whoever changes it meanwhile must not lose a rule.
     guard = {"if_match": found.lifecycle_etag} if found.lifecycle is not None else {"if_none_match": "*"}
     words = cli("os object-lifecycle-policy put", "--force", **where, **guard)
-    yield Step(f"lifecycle rules of bucket {needed.bucket}", tuple(map(_lifecycle_line, lacking)), words)
+    yield Step(
+        f"lifecycle rules of bucket {needed.bucket}",
+        (*map(_lifecycle_line, lacking), *filter(None, [found.expiring])),
+        words,
+    )
 
 
 def _as_ours(rule: Mapping[str, Any]) -> JSON:

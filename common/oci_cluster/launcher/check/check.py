@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from oci_cluster.backends import check_of
+from oci_cluster.backends import check_of, with_placeholder
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.parsers import parse_count
@@ -22,6 +22,7 @@ from oci_cluster.launcher.context import backend_named, equip, given_settings, o
 from oci_cluster.launcher.launch.launch import request_of
 from oci_cluster.launcher.launch.plan import make_plan, settings_given
 from oci_cluster.system.console import Say, program, say_to_stderr
+from oci_cluster.system.envs.python_env import has_backend_tools
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable
 
@@ -48,23 +49,40 @@ def check(line: CommandLine) -> int:
     given = settings_given(request_of(asked, backend), os.environ, PROJECT_ROOT)
     problems: list[Problem] = []
     plan = _plan(asked, problems)
-    use_own_environment()
-    equip(backend)
+    if not (is_seen := _is_worth_tools(backend, problems)):
+        say(f"nothing is installed for the backend {backend}, and nobody asked, before settings are complete")
+    else:
+        use_own_environment()
+        equip(backend)
     if len(line.words) < len(asked.words):
         say(f"{framework} with {workers} workers is checked: check.sh FRAMEWORK WORKERS checks others")
     checked, report = Checked(framework, workers, PROJECT_ROOT, given, plan), Report(print, as_json=line.has("--json"))
     for finding in _offline(checked, problems):
         report.add(finding)
+    if not is_seen:
+        report.add(unknown("the rest", "it was not looked at; fix the settings first"))
+    else:
+        _look(checked, report, backend, say)
+    if is_seen and line.has("--live"):
+        for finding in _live(asked, checked, report, backend, say):
+            report.add(finding)
+    report.end(checked, backend, say)
+    return report.exit_code
+
+
+def _is_worth_tools(backend: str, problems: Sequence[Problem]) -> bool:
+    """Return whether *backend* is asked, though programs may be installed for that."""
+    is_wrong = any(problem.setting != "IMAGE" for problem in problems)
+    return not is_wrong or has_backend_tools(PROJECT_ROOT, backend)
+
+
+def _look(checked: Checked, report: Report, backend: str, say: Say) -> None:
+    """Add what *backend* finds, as it finds it."""
     try:
         for finding in check_of(backend)(checked, say):
             report.add(finding)
     except ClusterError as error:
         report.add(unknown("the rest", f"the check ended here: {error}"))
-    if line.has("--live"):
-        for finding in _live(asked, checked, report, backend, say):
-            report.add(finding)
-    report.end(checked, backend, say)
-    return report.exit_code
 
 
 def _live(line: CommandLine, checked: Checked, report: Report, backend: str, say: Say) -> Iterator[Finding]:
@@ -105,6 +123,7 @@ def _plan(line: CommandLine, problems: list[Problem]) -> Plan | None:
             found = make_plan(
                 request, os.environ, root=PROJECT_ROOT, cwd=cwd, max_workers=most, say=said, problems=problems
             )
+            found = _with_image(found, problems) if not backend.is_this_machine else found
             backend.check(found)
         finally:
             backend.close()
@@ -115,6 +134,19 @@ def _plan(line: CommandLine, problems: list[Problem]) -> Plan | None:
     except SettingsError as error:
         known = {problem.setting for problem in problems} - {""}
         problems += [problem for problem in error.problems if problem.setting not in known]
+    return found
+
+
+def _with_image(plan: Plan, problems: list[Problem]) -> Plan:
+    """Return *plan*; without an image, with a placeholder, and note the problem."""
+    found = with_placeholder(plan, PROJECT_ROOT, given_settings())
+    if found is not plan:
+        told = f"IMAGE is not set, and no image of {plan.framework} was pushed from here"
+        registry = given_settings().get("REGISTRY") or "<registry>"
+        step = f"make build-{plan.framework} push-{plan.framework} REGISTRY={registry}"
+        problems.append(
+            Problem("IMAGE", f"{told}; the rest is looked at as if it were {found.settings['IMAGE']}", step)
+        )
     return found
 
 
@@ -209,7 +241,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0: all is fine; 1: something will fail; :data:`UNTOLD`: something could not be seen."""
+        """0: nothing fails; 1: something will fail; :data:`UNTOLD`: something could not be seen."""
         if self._all(Verdict.FAILS):
             return ExitCode.FAILED
         return UNTOLD if self._all(Verdict.UNKNOWN) else ExitCode.OK
@@ -230,8 +262,9 @@ class Report:
             for one in unseen:
                 self._show(redact(f"  {one.item}: {printable(one.text, _LONGEST_LINE)}"))
         will = "nothing that was seen will fail" if not counts["fails"] else f"{counts['fails']} will fail"
-        unseen_text = f", {counts['unknown']} could not be seen" if counts["unknown"] else ""
-        say(f"{len(self._findings)} items on {backend}: {will}{unseen_text}")
+        more = {Verdict.UNKNOWN: "could not be seen", Verdict.ADVICE: "are advice"}
+        others = "".join(f", {counts[verdict]} {text}" for verdict, text in more.items() if counts[verdict])
+        say(f"{len(self._findings)} items on {backend}: {will}{others}")
 
     def _all(self, verdict: Verdict) -> list[Finding]:
         return [one for one in self._findings if one.verdict is verdict]

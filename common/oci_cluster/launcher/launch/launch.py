@@ -16,12 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from oci_cluster.backends import with_placeholder
 from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.contract.settings.schema import FLAGS
 from oci_cluster.errors import ExitCode, StoppedError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.args.hints import hints
-from oci_cluster.launcher.context import continue_in, equip, open_named
+from oci_cluster.launcher.context import continue_in, equip, given_settings, open_named
 from oci_cluster.launcher.launch.entry_point import packages_of, plain_names, variables_of
 from oci_cluster.launcher.launch.plan import Request, make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle, started
@@ -144,9 +145,11 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
     backend = open_named(line, interrupt.is_stopped)
     lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
     try:
-        ready = partial(equip, is_preview=line.has("--dry-run"))
-        plan = placed((plan_of or _plan)(line, backend), backend, lifecycle, say, ready)
-        if line.has("--dry-run"):
+        plan, is_preview = (plan_of or _plan)(line, backend), line.has("--dry-run")
+        if is_preview and not backend.is_this_machine:
+            plan = with_placeholder(plan, PROJECT_ROOT, given_settings())
+        plan = placed(plan, backend, lifecycle, say, partial(equip, is_preview=is_preview))
+        if is_preview:
             print(redact(backend.preview(plan, as_json=line.has("--json"))))
             return 0
         plan = backend.prepare(plan, say)

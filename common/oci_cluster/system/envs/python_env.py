@@ -119,6 +119,13 @@ def ensure_backend_tools(root: Path, backend: str, say: Say, *, is_preview: bool
     return _ensure_locked(root, whole, f".{backend}-tools", what, say)
 
 
+def has_backend_tools(root: Path, backend: str) -> bool:
+    """Return whether all is there that the launcher needs for *backend*."""
+    wanted = {"requirements.txt": ".tools", f"requirements-{backend}.txt": f".{backend}-tools"}
+    stamps = [_stamp(root, file, name) for file, name in wanted.items() if (root / "common" / file).exists()]
+    return all(_is_made(stamp, tools_python(root)) for stamp in stamps)
+
+
 def _stamp(root: Path, requirements: str, name: str) -> Path:
     """Return the file that shows that ``.venv`` has all that *requirements* locks."""
     return own_venv(root) / f"{name}-{_digest((root / 'common' / requirements).read_bytes())}"

@@ -100,7 +100,7 @@ class World:
             "list_buckets": [item(name=BUCKET)],
             "put_object": self._put,
             "get_object": lambda *key: item(data=item(content=self.objects[key[2]])),
-            "list_objects": lambda *_: item(objects=[item(name=name) for name in self.objects]),
+            "list_objects": self._list,
             "delete_object": self._delete,
             "get_log_group": item(display_name="logs", compartment_id=JOBS),
             "get_log": item(display_name="log"),
@@ -136,6 +136,9 @@ class World:
             raise refusal()
         return item(id=ocid, name=ocid.rpartition("..")[2], compartment_id=ROOT)
 
+    def _list(self, *_: Any, **__: Any) -> Any:
+        return item(objects=[item(name=name, time_modified=None) for name in self.objects], next_start_with=None)
+
     def _put(self, *key: Any) -> None:
         self.objects[key[2]] = key[3]
 
@@ -154,7 +157,7 @@ class World:
 
     def find(self, part: Any, workers: int = 2, **given: str) -> dict[str, Finding]:
         """Return the findings of a *part* of the check by their items; of several of one item, the worst."""
-        ranks = [Verdict.FINE, Verdict.UNKNOWN, Verdict.FAILS]
+        ranks = [Verdict.FINE, Verdict.ADVICE, Verdict.UNKNOWN, Verdict.FAILS]
         every = self.found(part, workers, **given)
         worst = {one.item: one for one in sorted(every, key=lambda one: ranks.index(one.verdict))}
         return {one.item: worst[one.item] for one in every}

@@ -31,9 +31,9 @@ def identity_steps(world: World, **given: str) -> list[Step]:
 
 
 def failing(world: World, **given: str) -> list[str]:
-    """Return the fixes of what fails for check.sh."""
+    """Return the fixes of what fails for check.sh, or is advice."""
     found = world.found(access, **given)
-    return [one.fix for one in found if one.verdict is Verdict.FAILS]
+    return [one.fix for one in found if one.verdict in {Verdict.FAILS, Verdict.ADVICE}]
 
 
 def test_statements_that_are_there_are_not_missing(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,6 +75,7 @@ class Answers:
             "get_policy": lambda _: answer(item(**{**vars(policy), "statements": ["allow new"]}), "newer"),
             "get_bucket": lambda *_: answer(item(compartment_id="home")),
             "get_object_lifecycle_policy": lambda *_: answer(item(items=[kept]), "le"),
+            "list_objects": lambda *_, **__: answer(item(objects=[], next_start_with=None)),
             "list_container_repositories": lambda *_, **__: answer(
                 item(items=[item(display_name="t/dask", compartment_id=IMAGES, lifecycle_state="AVAILABLE")])
             ),
@@ -166,6 +168,31 @@ def test_a_bucket_without_rules_has_none() -> None:
     answers = Answers()
     answers.refuse("get_object_lifecycle_policy", "LifecyclePolicyNotFound")
     assert (find(answers).bucket, find(answers).lifecycle) == ("home", None)
+
+
+def test_objects_of_today_that_a_new_rule_deletes_are_counted() -> None:
+    """Page by page, to a bound; none where our rule is there, or nothing is deleted."""
+    answers, now = Answers(), datetime.now(timezone.utc)
+    pages: list[dict[str, Any]] = []
+
+    def listed(*_: Any, **asked: Any) -> Any:
+        pages.append(asked)
+        old, new = item(time_modified=now - timedelta(days=91)), item(time_modified=now - timedelta(days=89))
+        return answer(item(objects=[old, new], next_start_with="next" if len(pages) < last else None))
+
+    answers.by_name["list_objects"] = listed
+    last = 2
+    told = (
+        "4 objects of today below a/w/: 2 are older than 90 days, the others will be; KEEP_CLUSTERS_DAYS=0 deletes none"
+    )
+    assert find(answers).expiring == f"that deletes {told}"
+    assert [(page["prefix"], page.get("start")) for page in pages] == [("a/w/", None), ("a/w/", "next")]
+    last = 99
+    pages.clear()
+    assert find(answers).expiring.startswith("that deletes more than 20 objects")
+    assert find(answers, KEEP_CLUSTERS_DAYS="0").expiring == ""
+    answers.refuse("list_objects", "NotAuthorizedOrNotFound")
+    assert find(answers).expiring.startswith("how many objects of today that deletes is not known: ")
 
 
 @pytest.mark.parametrize("name", ["get_bucket", "get_object_lifecycle_policy"])

@@ -119,8 +119,8 @@ def test_rules_of_others_stay_in_the_bucket_and_ours_are_replaced() -> None:
     ours, uploads = lifecycle_rules(NEEDED)
     theirs = {**uploads, "name": "theirs"}
     given = [{**ours, "timeAmount": 7}, theirs, {**uploads, "objectNameFilter": {"inclusionPrefixes": []}}]
-    (step,) = steps(replace(WHOLE, lifecycle=given, lifecycle_etag="e"))
-    assert step.lines == ("oci-cluster-old-clusters: DELETE objects below a/w/ after 90 days",)
+    (step,) = steps(replace(WHOLE, lifecycle=given, lifecycle_etag="e", expiring="that deletes 3"))
+    assert step.lines == ("oci-cluster-old-clusters: DELETE objects below a/w/ after 90 days", "that deletes 3")
     assert word(step, "--items") == [theirs, given[2], ours]
     assert word(step, "--if-match") == "e"
 

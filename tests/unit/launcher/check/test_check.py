@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from unit.launcher.door import Door
 
-from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
+from oci_cluster.backends.findings import Checked, Finding, advice, fails, fine, unknown
 from oci_cluster.errors import BackendError, Problem, SettingsError, UsageError
 from oci_cluster.launcher import verbs
 from oci_cluster.launcher.check import check as checking
@@ -39,6 +39,7 @@ def checks(door: Door, monkeypatch: pytest.MonkeyPatch) -> Checks:
     made = Checks()
     monkeypatch.setattr(checking, "PROJECT_ROOT", door.root)
     monkeypatch.setattr(checking, "check_of", lambda _name: made.findings)
+    monkeypatch.setattr(checking, "has_backend_tools", lambda *_: True)
     monkeypatch.setattr("oci_cluster.launcher.context.ensure_tools", lambda *_: Path(sys.prefix) / "bin" / "python")
     return made
 
@@ -52,6 +53,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     [
         ([], 0),
         ([fine("a", "b")], 0),
+        ([fine("a", "b"), advice("c", "d", "e")], 0),
         ([fine("a", "b"), unknown("c", "d")], 3),
         ([unknown("c", "d"), fails("e", "f", "g"), fine("h", "i")], 1),
     ],
@@ -65,6 +67,7 @@ def test_the_exit_code_is_that_of_the_worst_finding(checks: Checks, found: list[
 def test_each_item_is_a_line_with_its_fix_below(checks: Checks, capsys: pytest.CaptureFixture[str]) -> None:
     """And at the end what could not be seen, with why."""
     checks.found = [fails("bucket", "there is none", "make it\nor name another"), unknown("image", "nobody answers")]
+    checks.found.append(advice("policies", "none lets people push", "allow it"))
     verbs.run("check", ["dask", "2"])
     shown = capsys.readouterr()
     assert shown.out.splitlines()[3:] == [
@@ -72,11 +75,13 @@ def test_each_item_is_a_line_with_its_fix_below(checks: Checks, capsys: pytest.C
         "         make it",
         "         or name another",
         "unknown  image             nobody answers",
+        "advice   policies          none lets people push",
+        "         allow it",
         "",
         "not seen:",
         "  image: nobody answers",
     ]
-    assert shown.err == "oci_cluster: 5 items on local: 1 will fail, 1 could not be seen\n"
+    assert shown.err == "oci_cluster: 6 items on local: 1 will fail, 1 could not be seen, 1 are advice\n"
 
 
 def test_json_has_the_items_and_a_summary(checks: Checks, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +90,7 @@ def test_json_has_the_items_and_a_summary(checks: Checks, capsys: pytest.Capture
     told = json.loads(capsys.readouterr().out)
     assert told["findings"][3] == {"item": "bucket", "verdict": "fails", "text": "there is none", "fix": "make it"}
     about = {"framework": "dask", "workers": 2, "backend": "cloud"}
-    assert told["summary"] == {**about, "fine": 3, "fails": 1, "unknown": 0, "exit_code": 1}
+    assert told["summary"] == {**about, "fine": 3, "fails": 1, "unknown": 0, "advice": 0, "exit_code": 1}
 
 
 def test_what_others_have_written_controls_no_terminal(checks: Checks, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,6 +199,45 @@ def test_without_a_launch_the_rest_is_not_seen(checks: Checks, door: Door, capsy
         "  settings: settings are so wrong that this cannot be seen; fix those first",
         "  entry point: settings are so wrong that this cannot be seen; fix those first",
     ]
+
+
+def test_wrong_settings_are_told_before_anything_is_installed(
+    checks: Checks, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(checking, "has_backend_tools", lambda *_: False)
+    for name in ("use_own_environment", "equip"):
+        monkeypatch.setattr(checking, name, lambda *_: pytest.fail("something is installed"))
+    assert verbs.run("check", ["dask", "2", "--ttl", "soon"]) == 1
+    shown = capsys.readouterr()
+    assert "fails    settings          --ttl: 'soon' is not a duration" in shown.out
+    assert "unknown  the rest          it was not looked at; fix the settings first" in shown.out
+    assert "nothing is installed for the backend local, and nobody asked" in shown.err
+    assert checks.asked == []
+
+
+def test_without_an_image_the_rest_is_looked_at_all_the_same(
+    checks: Checks, door: Door, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nodes are elsewhere; also where programs must be installed for that."""
+    monkeypatch.setattr(checking, "has_backend_tools", lambda *_: False)
+    backends = door.root / "scripts" / "backends"
+    backends.mkdir(parents=True)
+    (backends / "cloud.env").write_text("IMAGE=\n")
+    monkeypatch.setattr(door.backend, "is_this_machine", False)
+    (door.root / "config.env").write_text("REGISTRY=iad.ocir.io/ns/x/\n")
+    checks.found = [fine("network", "is there")]
+    assert verbs.run("check", ["dask", "2", "--backend", "cloud"]) == 1
+    told = lines(capsys)
+    assert told[0].startswith(
+        "fails    settings          IMAGE is not set, and no image of dask was pushed from here; the"
+    )
+    assert told[1] == "         make build-dask push-dask REGISTRY=iad.ocir.io/ns/x/"
+    assert "fine     network           is there" in told
+    plan = checks.asked[0].plan
+    assert plan is not None
+    assert plan.settings["IMAGE"] == "iad.ocir.io/ns/x/dask:not-pushed"
+    monkeypatch.setenv("IMAGE", "a/b:1")
+    assert verbs.run("check", ["dask", "2", "--backend", "cloud"]) == 0
 
 
 MODULES = [

@@ -14,7 +14,7 @@ from oci_cluster.launcher.check import check, live
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
 # An item where a finding is made of it, or where it is looked for; and names in capitals that stand for items.
-_SAID = re.compile(r'(?:fine|fails|unknown|refused|yield|_of)\(?[ (]"([^"{]+)"')
+_SAID = re.compile(r'(?:fine|fails|unknown|refused|advice|yield|_of)\(?[ (]"([^"{]+)"')
 _NAMED = re.compile(r"^[A-Z][A-Z_]*(?:, [A-Z][A-Z_]*)* = (\"[^\n]+\")$", re.MULTILINE)
 
 

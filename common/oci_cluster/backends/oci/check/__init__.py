@@ -47,6 +47,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
     except SettingsError as error:
         yield unknown("tenancy", f"nothing of it was looked at, as settings are wrong: {error.reason}")
         return
+    yield access.assumed(checked, needed)
     is_there = True
     parts = {"places": resources, "network": network, "image": check_image, "access": access, "room": limits}
     for name, part in parts.items():

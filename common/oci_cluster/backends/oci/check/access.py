@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
+from oci_cluster.backends.findings import Checked, Finding, advice, fails, fine, unknown
 from oci_cluster.backends.oci.tenancy.access import Access, Known
 from oci_cluster.backends.oci.tenancy.client import Tenancy, cli, for_shell
 from oci_cluster.backends.oci.tenancy.requirements import Needed, Statement, matching_rule, statements
 
-NODES, PEOPLE, POLICIES = "dynamic group", "group", "policies"
+ASSUMED, NODES, PEOPLE, POLICIES = "assumed", "dynamic group", "group", "policies"
 
 
 def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
@@ -21,6 +21,14 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
     yield _dynamic_group(access)
     yield _people(access)
     yield from _policies(access, checked.framework)
+
+
+def assumed(checked: Checked, needed: Needed) -> Finding:
+    """Return by which groups and policy the tenancy is judged."""
+    names = {"PEOPLE_GROUP": needed.people, "NODES_GROUP": needed.nodes, "POLICY_NAME": needed.policy}
+    told = ", ".join(f"{name}={text}" for name, text in names.items())
+    usual = [name for name, text in names.items() if checked.given.get(name) != text]
+    return fine(ASSUMED, f"{told}{'; nobody has set ' + ', '.join(usual) if usual else ''}")
 
 
 def _dynamic_group(access: Access) -> Finding:
@@ -64,7 +72,8 @@ def _people(access: Access) -> Finding:
     if access.groups_of_caller:
         return fine(PEOPLE, f"there is no {name}, and you are in {', '.join(sorted(access.groups_of_caller))}")
     make = cli("iam group create", name=name, description="Launch clusters")
-    return fails(PEOPLE, f"there is no group {name}: PEOPLE_GROUP is the group of those who launch", for_shell(make))
+    text = f"there is no group {name}: PEOPLE_GROUP is the group of those who launch, and setup.sh makes it"
+    return advice(PEOPLE, text, for_shell(make))
 
 
 def _policies(access: Access, framework: str) -> Iterator[Finding]:
@@ -94,4 +103,5 @@ def _judged(one: Statement, verdict: Known, hidden: list[str]) -> Finding | None
         return unknown(POLICIES, f"whether this is allowed, the policies' text does not tell: {text}", one.text)
     if hidden:
         return unknown(POLICIES, f"this is allowed by no policy that is seen ({hidden[0]}): {text}", one.text)
-    return Finding(POLICIES, Verdict.FAILS, f"no policy allows that {one.why}", one.text)
+    say = advice if one.is_extra else fails
+    return say(POLICIES, f"no policy allows that {one.why}", one.text)

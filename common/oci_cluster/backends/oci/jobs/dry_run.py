@@ -23,6 +23,7 @@ from oci_cluster.backends.oci.settings import BUCKET, MOUNT_POLICIES
 from oci_cluster.contract.cluster import Node, Plan
 from oci_cluster.contract.settings.config import read_config
 from oci_cluster.errors import SettingsError
+from oci_cluster.images.records import note_of
 from oci_cluster.system.text import printable
 
 # States of a run that may be canceled. Source: OCI's documentation of Job Runs.
@@ -43,6 +44,8 @@ def preview(plan: Plan, launch: Launch, root: Path, *, as_json: bool) -> str:
     settings = launch.settings
     policies = [MOUNT_POLICIES[kind] for kind in sorted({mount["storageType"] for mount in settings["mounts"]})]
     notes = [f"STORAGE_MOUNTS: the service must be let in, such as by: {policy}" for policy in policies]
+    if note := note_of(plan.settings["IMAGE"]):
+        notes.append(note)
     if not as_json:
         return _Script(plan, settings, root).text(notes)
     if settings["subnet"] and not plan.settings["SUBNET_CIDR"]:

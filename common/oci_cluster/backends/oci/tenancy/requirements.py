@@ -34,11 +34,15 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of a policy, what fails without it, and its subject."""
+    """A statement of a policy, what fails without it, and its subject.
+
+    A launch does without one that *is_extra*.
+    """
 
     text: str
     why: str
     of: str
+    is_extra: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,14 +90,16 @@ def statements(needed: Needed) -> list[Statement]:
 
 
 def _of_services(needed: Needed) -> list[Statement]:
-    def say(service: str, what: str, why: str) -> Statement:
-        return Statement(f"allow service {service} to {what}", why, "service")
+    def say(service: str, what: str, why: str, *, is_extra: bool = False) -> Statement:
+        return Statement(f"allow service {service} to {what}", why, "service", is_extra)
 
     use = f"use virtual-network-family in {needed.network}"
     found = [say("datascience", use, "the service puts nodes into the subnet")]
     if needed.keep_days:
         what = f"manage object-family in {needed.bucket_in} where target.bucket.name = '{needed.bucket}'"
-        found.append(say(f"objectstorage-{needed.region}", what, "the bucket deletes old clusters by itself"))
+        found.append(
+            say(f"objectstorage-{needed.region}", what, "the bucket deletes old clusters by itself", is_extra=True)
+        )
     return found
 
 
@@ -111,8 +117,8 @@ def _of_nodes(needed: Needed) -> list[Statement]:
 
 
 def _of_people(needed: Needed) -> list[Statement]:
-    def say(what: str, why: str) -> Statement:
-        return Statement(for_people(needed, what), why, "people")
+    def say(what: str, why: str, *, is_extra: bool = False) -> Statement:
+        return Statement(for_people(needed, what), why, "people", is_extra)
 
     found = [
         say(f"manage data-science-family in {needed.jobs}", "people make Jobs and Job Runs"),
@@ -122,9 +128,10 @@ def _of_people(needed: Needed) -> list[Statement]:
     if needed.logs:
         found += [
             say(f"read log-groups in {needed.logs}", "a Job has a log group"),
-            say(f"read log-content in {needed.logs}", "logs.sh searches OCI Logging"),
+            say(f"read log-content in {needed.logs}", "logs.sh searches OCI Logging", is_extra=True),
         ]
-    found += [say(f"manage repos {_in_repository(needed, name)}", "people push images") for name in needed.repositories]
+    push = "people push images"
+    found += [say(f"manage repos {_in_repository(needed, one)}", push, is_extra=True) for one in needed.repositories]
     return found
 
 

@@ -77,6 +77,12 @@ def test_several_versions_of_kubernetes_take_it(place: KubernetesPlace, settings
     assert schemas.faults(text) == []
 
 
+def test_an_image_that_is_not_there_is_told_of(place: KubernetesPlace) -> None:
+    assert "stands for" not in place.backend.preview(placed(place), as_json=False)
+    plan = placed(place, IMAGE="r.example/plain:not-pushed")
+    assert "\n# r.example/plain:not-pushed stands for an image that was" in place.backend.preview(plan, as_json=False)
+
+
 def test_the_least_that_a_cluster_is(place: KubernetesPlace) -> None:
     """One Indexed Job, a key of its own, names, a wall, and the code."""
     found = sent(place)

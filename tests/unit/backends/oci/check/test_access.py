@@ -31,15 +31,17 @@ def test_each_statement_is_missed_alone(world: World) -> None:
     every = list(world.statements)
     for missing in every:
         world.statements = [one for one in every if one != missing]
-        wrong = [one for one in world.found(access) if one.verdict is Verdict.FAILS]
-        assert [one.fix for one in wrong] == [missing]
-        assert wrong[0].text.startswith("no policy allows that ")
+        (wrong,) = [one for one in world.found(access) if one.verdict is not Verdict.FINE]
+        assert wrong.fix == missing
+        assert wrong.text.startswith("no policy allows that ")
+        is_extra = any(words in missing for words in ("manage object-family", "manage repos", "to read log-content"))
+        assert wrong.verdict is (Verdict.ADVICE if is_extra else Verdict.FAILS)
 
 
 def test_a_launch_without_subnet_and_logs_needs_fewer(world: World) -> None:
     world.statements = [one for one in world.statements if "network" not in one and "log-" not in one]
     assert fails(world.find(access, SUBNET_OCID="", LOG_GROUP_OCID="")) == []
-    assert fails(world.find(access)) == ["policies"]
+    assert "policies" in {one.item for one in world.found(access) if one.verdict is Verdict.FAILS}
 
 
 def test_what_the_text_does_not_tell_is_not_known(world: World) -> None:
@@ -128,7 +130,8 @@ def test_whose_rights_count_where_there_is_no_group(world: World) -> None:
     found = world.find(access)
     assert (fails(found), found["group"].text) == ([], "there is no data-scientists, and you are in administrators")
     world.config.pop("user")
-    assert fails(world.find(access)) == ["group", "policies"]
+    assert "policies" in {one.item for one in world.found(access) if one.verdict is Verdict.FAILS}
+    assert world.find(access)["group"].verdict is Verdict.ADVICE
     assert world.find(access)["group"].fix.startswith("oci iam group create --name data-scientists")
 
 
@@ -151,7 +154,14 @@ def looked(world: World, **given: str) -> dict[str, Finding]:
 def test_the_whole_tenancy(whole: World) -> None:
     found = looked(whole)
     assert {one.verdict for one in found.values()} == {Verdict.FINE}
-    assert [*found][:2] == ["credentials", "namespace"]
+    assert [*found][:3] == ["credentials", "assumed", "namespace"]
+    assert found["assumed"].text == (
+        "PEOPLE_GROUP=data-scientists, NODES_GROUP=cluster-runs, POLICY_NAME=clusters; nobody has set PEOPLE_GROUP,"
+        " NODES_GROUP, POLICY_NAME"
+    )
+    assert looked(whole, POLICY_NAME="p")["assumed"].text.endswith(
+        "POLICY_NAME=p; nobody has set PEOPLE_GROUP, NODES_GROUP"
+    )
     assert [*found][-1] == "policies"
 
 

@@ -345,6 +345,13 @@ def test_json_tells_what_a_launch_adds(checkout: Checkout) -> None:
     assert found["job"]["jobConfigurationDetails"]["environmentVariables"]["SUBNET_CIDR"] == "10.0.0.0/24"
 
 
+def test_an_image_that_is_not_there_is_told_of(checkout: Checkout) -> None:
+    plan = checkout.plan(IMAGE="iad.ocir.io/ns/plain:not-pushed", SUBNET_CIDR="10.0.0.0/24", CODE_URI="image")
+    (note,) = json.loads(dry_run(checkout, plan, as_json=True))["notes"]
+    assert note.startswith("iad.ocir.io/ns/plain:not-pushed stands for an image that was not pushed from here")
+    assert f"\n# {note}\n" in dry_run(checkout, plan)
+
+
 def test_a_check_refuses_what_a_launch_would(checkout: Checkout) -> None:
     """Bad settings end the dry run too."""
     with pytest.raises(SettingsError, match="IMAGE is not set"):
