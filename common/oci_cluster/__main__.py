@@ -238,6 +238,7 @@ def main(arguments: Words) -> int:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("oci").setLevel(logging.WARNING)  # OCI's SDK tells of itself as it is imported
     raise_at(signal.SIGINT)
     return _guarded(lambda: VERBS[verb][0](words), program())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import importlib.util
 import io
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.api.place import Place
-from oci_cluster.api.request import asked, line_of
+from oci_cluster.api.request import asked, line_of, no_dask
 from oci_cluster.api.running import Bell, Messages, Running
 from oci_cluster.api.table import LiveTable, table_html
 from oci_cluster.contract.storage.retry import poll_delays
@@ -87,6 +88,8 @@ class Cluster:
         with self._lock:
             if self._cluster is not None:
                 raise UsageError(f"{self.name} has been launched already; make another {type(self).__name__}(...)")
+            if self.framework == "dask" and self._line.has("--keep") and not self._keep:
+                self._check_client()
             self._table.begin()
             backend = self._place.open()
             try:
@@ -95,6 +98,11 @@ class Cluster:
                 if self._running is None:  # else the thread that follows it has the backend
                     backend.close()
         return self
+
+    def _check_client(self) -> None:
+        """Raise if this Python cannot use a Dask cluster that runs no script, and ends with this process."""
+        if importlib.util.find_spec("distributed") is None:
+            raise no_dask()
 
     def _launch(self, backend: Backend) -> Launched:
         say, place, lifecycle = self._say, self._place, Lifecycle(backend, self._place.root, self._say)

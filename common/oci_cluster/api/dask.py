@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from oci_cluster.errors import BackendError, ClusterError, SettingsError, UsageError
+from oci_cluster.api.request import no_dask
+from oci_cluster.errors import BackendError, ClusterError, UsageError
 
 try:
     from dask.config import merge
@@ -22,8 +23,7 @@ try:
     from distributed.deploy import Cluster as DistributedCluster
     from distributed.security import Security
 except ModuleNotFoundError as error:
-    advice = "install it: python -m pip install distributed"
-    raise SettingsError(f"this Python has no {error.name}, which talks to Dask clusters; {advice}") from error
+    raise no_dask(str(error.name)) from error
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,7 +12,7 @@ from oci_cluster.api.auth import Auth
 from oci_cluster.api.place import Place, missing_here
 from oci_cluster.contract.settings.config import framework_defaults, framework_dir, framework_words
 from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
-from oci_cluster.errors import UsageError
+from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.launch.entry_point import ARGUMENTS
 from oci_cluster.launcher.launch.launch import request_of
@@ -57,6 +57,12 @@ class Options(PlaceOptions, total=False):
 _PLAIN = ("entry", "module", "code", "python", "name", "ps", "ttl", "queue", "priority", "wait_for_quota")
 # What nodes of this machine need beside their framework's packages where the entry point is a notebook.
 _NOTEBOOK = ("nbconvert", "ipykernel")
+
+
+def no_dask(name: str = "distributed") -> SettingsError:
+    """Return that this Python cannot be a client of Dask, as it has no module *name*."""
+    advice = "install it with the package, in the checkout: python -m pip install './common[dask]'"
+    return SettingsError(f"this Python has no {name}, which talks to Dask clusters; {advice}")
 
 
 def line_of(framework: str, workers: int, options: Options) -> CommandLine:

@@ -12,6 +12,7 @@ from unit.api.conftest import Site
 
 from oci_cluster import api
 from oci_cluster.api.cluster import Cluster
+from oci_cluster.errors import SettingsError
 
 
 class FakeDask:
@@ -39,6 +40,18 @@ class FakeDask:
         self.notes.append("close")
 
 
+def test_a_client_that_cannot_be_is_refused_before_anything_is_launched(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to install. A script, or somebody else, needs no client here."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (site.root / "plain").rename(site.root / "dask")
+    with pytest.raises(SettingsError, match=r"no distributed, .*'\./common\[dask\]'"):
+        Cluster("dask", 1, project=site.root, say=site.said.append).up()
+    assert site.said == []
+    Cluster("dask", 1, project=site.root, keep=True, say=site.said.append).up().down()
+
+
 def test_a_dask_cluster_is_asked_by_its_clients(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is connected to once, and told when the cluster ends."""
     notes: list[object] = []
@@ -47,6 +60,7 @@ def test_a_dask_cluster_is_asked_by_its_clients(site: Site, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "oci_cluster.api.dask", module)
     monkeypatch.setattr(api, "dask", module, raising=False)
     (site.root / "plain").rename(site.root / "dask")
+    monkeypatch.setattr(Cluster, "_check_client", lambda _: None)
     cluster = Cluster("dask", 1, project=site.root, say=site.said.append).up()
 
     async def by_client() -> None:

@@ -236,5 +236,5 @@ def test_without_distributed_the_next_step_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.delitem(sys.modules, "oci_cluster.api.dask", raising=False)
     for name in ("dask", "dask.config", "distributed"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SettingsError, match="install it: python -m pip install distributed"):
+    with pytest.raises(SettingsError, match=r"python -m pip install './common\[dask\]'"):
         importlib.import_module("oci_cluster.api.dask")

@@ -10,7 +10,7 @@ import pytest
 from unit.launcher.door import Door, ended
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.errors import BackendError, ExitCode, StoppedError
+from oci_cluster.errors import BackendError, ExitCode, StoppedError, UsageError
 from oci_cluster.launcher import verbs
 from oci_cluster.launcher.launch import launch
 
@@ -120,6 +120,14 @@ def test_the_end_of_an_orphan_names_its_reason(door: Door) -> None:
     verbs.end_orphan("cloud", cluster.cluster_id)
     assert json.loads((cluster.directory / "stop").read_bytes())["reason"] == "its launcher was killed"
     assert door.backend.calls[-2:] == [("finish", "mine"), "close"]
+
+
+@pytest.mark.parametrize("words", [[], ["--wait"], ["--ttl", "1h"]])
+def test_json_of_a_launch_that_is_followed_is_refused(door: Door, words: list[str]) -> None:
+    """It would print logs; nothing is started."""
+    with pytest.raises(UsageError, match="--json goes with --dry-run or --detach"):
+        verbs.run("launch", ["dask", "1", "--json", *words])
+    assert door.backend.calls == []
 
 
 def test_a_detached_launch_can_print_json(door: Door, capsys: pytest.CaptureFixture[str]) -> None:

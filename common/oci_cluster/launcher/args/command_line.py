@@ -124,6 +124,8 @@ def _check_words(verb: str, line: CommandLine) -> None:
     if verb != "launch" and "" in names:  # "$CLUSTER" that is not set: it must not mean the only cluster, or all
         first = _FIRST_WORD.get(verb, "a cluster's name")
         raise usage(f"expected {first}, got an empty word")
+    if verb in {"launch", "session"} and line.has("--json") and not (line.has("--dry-run") or line.has("--detach")):
+        raise usage("--json goes with --dry-run or --detach: a launch that is followed prints its nodes' logs")
     if verb in _OF_A_LAUNCH and len(line.words) > 2:
         advice = "a script is given with --entry FILE, its arguments behind --"
         raise usage(f"unexpected '{line.words[2]}' after {' '.join(line.words[:2])}; {advice}")

@@ -55,7 +55,8 @@ def check(line: CommandLine) -> int:
         use_own_environment()
         equip(backend)
     if len(line.words) < len(asked.words):
-        say(f"{framework} with {workers} workers is checked: check.sh FRAMEWORK WORKERS checks others")
+        what = "1 worker" if workers == 1 else f"{workers} workers"
+        say(f"{framework} with {what} is checked: check.sh FRAMEWORK WORKERS checks others")
     checked, report = Checked(framework, workers, PROJECT_ROOT, given, plan), Report(print, as_json=line.has("--json"))
     for finding in _offline(checked, problems):
         report.add(finding)

@@ -19,6 +19,8 @@ from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
 
 _PROGRESS = re.compile(r"^\s*(Downloading|Building|Installing collected|Resolved|Prepared|Installed) ?.*")
+# A download whose size uv tells, and that is over within seconds: there are dozens of them.
+_SMALL = re.compile(r"\s*Downloading .*\((\d?\d(\.\d+)?MiB|[\d.]+[Kk]iB)\)")
 # What a post-install.sh means to be shown begins with two blanks.
 _HOOK_PROGRESS = re.compile(rf"^  \S|{_PROGRESS.pattern}")
 # uv's words where requirements contradict each other, or are none; and where something is on no index.
@@ -92,7 +94,7 @@ def run_installer(
         release_signals()
         for line in process.stdout or ():
             said.append(line.rstrip())
-            if progress.match(line):
+            if progress.match(line) and not _SMALL.match(line):
                 say(f"  {line.strip()[:100]}")
         process.wait()
     except BaseException:  # Ctrl-C, TERM: what it makes is wanted by nobody now

@@ -73,12 +73,14 @@ def test_pip_is_added_to_a_venv_that_has_none(without_uv: Checkout) -> None:
 def test_what_takes_time_is_said(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first launch says what it makes, the installer's progress (100 characters of a line), and how long it took."""
     monkeypatch.setattr(environment, "time", SimpleNamespace(monotonic=iter((100.0, 112.4)).__next__))
-    checkout.set(STUB_OUTPUT=f"Resolved 3 packages\\n  Downloading fsspec\\nnoise\\nInstalled {'x' * 200}\\n")
+    small = "Downloading numpy (17.1MiB)\\nDownloading tiny (1.2KiB)\\nDownloading torch (788.3MiB)"
+    checkout.set(STUB_OUTPUT=f"Resolved 3 packages\\n  Downloading fsspec\\nnoise\\n{small}\\nInstalled {'x' * 200}\\n")
     checkout.tools()
     assert checkout.said == [
         "making .venv for the launcher (first time only)",
         "  Resolved 3 packages",
         "  Downloading fsspec",
+        "  Downloading torch (788.3MiB)",
         f"  Installed {'x' * 90}",
         "  done in 12 s",
     ]
