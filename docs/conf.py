@@ -36,7 +36,7 @@ autodoc_member_order = "bysource"
 MORE = {
     "Frameworks": ("dask/README", "pytorch/README", "tensorflow/README", "horovod/README", "ray/README"),
     "The project": (
-        *("CHANGELOG", "CONTRIBUTING", "SECURITY", "tests/oci_service/README", "tests/samples/README"),
+        *("CHANGELOG", "CONTRIBUTING", "SECURITY", "tests/oci_service/README", "examples/README"),
         *(
             "scripts/sessions/README",
             *(f"scripts/sessions/{kind}/README" for kind in ("jupyter", "ssh", "tensorboard")),

@@ -6,7 +6,7 @@
 # file between marks: <<<<<<< and >>>>>>>. Where lines cannot be merged, yours stays, and the newer file is beside it:
 # NAME.new. What came is known from vendor/oci_cluster-*.whl, which is replaced last.
 #
-#   SOURCE          a folder with a checkout of the templates, or a wheel that `make wheel` has made there, which need no
+#   SOURCE          a folder with a checkout of the templates, or a wheel that was made there, which need no
 #                   network; or an URL of git
 #   REF             a branch, a tag or a commit of it; URL#REF means the same. Without, a folder is taken as it is
 #   --dry-run       show what would change, with the lines of your files that would, and change nothing

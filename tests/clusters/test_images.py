@@ -305,10 +305,10 @@ def test_job_runs_pull_what_was_pushed_and_run_it(
     [("dask/futures.py", "2", "pi is about 3.1"), ("pytorch/sampler.py", "1", "all once: True")],
 )
 def test_scripts_of_others_run_in_containers(shop: Shop, project: Project, path: str, workers: str, said: str) -> None:
-    """`BACKEND=docker` with what was built; the scripts, of tests/samples, know nothing of this project."""
+    """`BACKEND=docker` with what was built; the scripts, of examples/, know nothing of this project."""
     framework = path.partition("/")[0]
     shop.make(f"build-{framework}", f"push-{framework}")
-    launch = shop.launch_with(project, framework, CHECKOUT / "tests" / "samples" / path, workers)
+    launch = shop.launch_with(project, framework, CHECKOUT / "examples" / path, workers)
     assert said in launch.out
 
 

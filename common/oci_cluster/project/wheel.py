@@ -10,6 +10,7 @@ import base64
 import hashlib
 import io
 import os
+import posixpath
 import re
 import shutil
 import stat
@@ -19,7 +20,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Collection, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.project.files import EXECUTABLE, PLAIN, File, Files, is_inside, is_rubbish, put, read_file, read_folder
@@ -35,6 +36,9 @@ PIN = "requirements.txt"
 LOCKS = "locks.sha256"
 _PACKAGE, _PYPROJECT = "common/oci_cluster/", "common/pyproject.toml"
 _PLACES = ("common", "scripts", "LICENSE", "config.env.example", ".dockerignore")
+# Pages go along, to where what is unpacked is; links in texts follow them.
+_PAGES, _PAGES_HERE = "docs", "common/docs"
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*)([\w./-]*)(#[\w-]*)?\)")
 _UNPACKED = ("common/", "scripts/templates/", "scripts/backends/", "scripts/sessions/")
 _COMPLETION = ("scripts/completion.bash", "scripts/completion.zsh")
 _NAME = re.compile(r"oci_cluster-([0-9][^-]*)-(0_[0-9a-f]{12})-py3-none-any\.whl")
@@ -77,7 +81,27 @@ def read_checkout(root: Path) -> dict[str, File]:
         )
     tops = frameworks_of([path.relative_to(root).as_posix() for path in root.glob("*/start-master.sh")])
     files = read_folder(root, [*_PLACES, *tops])
+    pages = {name: file for name, file in read_folder(root, [_PAGES]).items() if name.endswith(".md")}
+    files |= {name.replace(_PAGES, _PAGES_HERE, 1): file for name, file in pages.items()}
+    files |= {name: _with_links(name, file, files) for name, file in files.items() if name.endswith(".md")}
     return {name: file for name, file in files.items() if name != "scripts/dev-setup.sh"}
+
+
+def _with_links(name: str, file: File, files: Files) -> File:
+    """Return the text *name* with links to what a project has, and words in the place of others."""
+    folder = PurePosixPath(name.replace(_PAGES_HERE, _PAGES, 1)).parent
+    others = {"README.md", *files}
+
+    def link(found: re.Match[str]) -> str:
+        text, up, path, anchor = found[1], found[2], found[3], found[4] or ""
+        meant = posixpath.normpath(str(folder / up / path)) if path else ""
+        here = meant.replace(f"{_PAGES}/", f"{_PAGES_HERE}/", 1) if meant.startswith(f"{_PAGES}/") else meant
+        if not path or here in others or any(other.startswith(f"{here}/") for other in others):
+            to = posixpath.relpath(here, str(PurePosixPath(name).parent)) if path else ""
+            return f"[{text}]({to}{anchor if here != 'README.md' else ''})"
+        return text
+
+    return File(_LINK.sub(link, file.content.decode()).encode(), file.mode)
 
 
 def pack(files: Files, frameworks: Collection[str], *, with_locks: bool = False) -> tuple[str, bytes]:
