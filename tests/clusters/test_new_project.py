@@ -68,7 +68,7 @@ class Own:
         """Return a copy of the checkout, which a test makes a newer version of."""
         newer = self.place / name
         ignored = shutil.ignore_patterns("__pycache__")
-        for folder in ("common", "scripts", *FRAMEWORKS):
+        for folder in ("common", "docs", "scripts", *FRAMEWORKS):
             shutil.copytree(CHECKOUT / folder, newer / folder, ignore=ignored)
         for file in ("LICENSE", "config.env.example", ".dockerignore"):
             shutil.copy(CHECKOUT / file, newer / file)
@@ -251,3 +251,15 @@ def test_a_copy_that_was_made_by_hand(own: Own) -> None:
     assert "my own start script" in text
     assert text.endswith("# a line of the newer version\n")
     assert "nothing to change" in own.run("./scripts/update.sh", newer).stderr
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)  # environments that are not there yet are made; Horovod is compiled
+@pytest.mark.parametrize("framework", ["dask", "horovod", "pytorch", "ray", "tensorflow"])
+def test_each_framework_runs_in_a_project(own: Own, launched: Project, framework: str) -> None:
+    """Its example, in a project that has it alone."""
+    own.run(CHECKOUT / "scripts" / "new.sh", framework, own.root, cwd=own.place)
+    own.lend_environment()
+    launch = launched.launch(framework, "1", "--code", f"{framework}/example", "--entry", "train.py")
+    assert launch.wait(1500) == 0, launch.err
+    launch.assert_nothing_left()
