@@ -16,6 +16,7 @@ from pathlib import Path
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, SettingsError
 from oci_cluster.project.files import File, Files, alone, check_way, put, read_file
 from oci_cluster.project.wheel import (
+    CHANGES,
     FOLDER,
     frameworks_of,
     is_placed,
@@ -74,6 +75,8 @@ def run(
         name, content = pack(theirs, frameworks)
         for line in plan.lines:
             show(line)
+        for line in _news(base, theirs):
+            say(line)
         for change in plan.changes if is_dry else ():
             _show_difference(*change, show)
         if not is_dry:
@@ -82,6 +85,14 @@ def run(
             if name != wheel.name:
                 replace_wheel(root, wheel, name, content, say)  # last: an interrupted run is completed by the next one
     return _ended(plan, version_of(wheel), version_of(Path(name)), say, is_dry=is_dry)
+
+
+def _news(base: Files, theirs: Files) -> list[str]:
+    """Return the lines of the newer changelog that the version before has not."""
+    if CHANGES not in base or CHANGES not in theirs:
+        return []
+    before, after = (files[CHANGES].content.decode(errors="replace").splitlines() for files in (base, theirs))
+    return [printable(line, 200) for line in after if line.strip() and line not in {*before}]
 
 
 def _planned(root: Path, base: Files, theirs: Files, frameworks: Sequence[str]) -> _Plan:

@@ -38,6 +38,7 @@ _PACKAGE, _PYPROJECT = "common/oci_cluster/", "common/pyproject.toml"
 _PLACES = ("common", "scripts", "LICENSE", "config.env.example", ".dockerignore")
 # Pages go along, to where what is unpacked is; links in texts follow them.
 _PAGES, _PAGES_HERE = "docs", "common/docs"
+CHANGES = f"{_PAGES_HERE}/CHANGELOG.md"
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)*)([\w./-]*)(#[\w-]*)?\)")
 _UNPACKED = ("common/", "scripts/templates/", "scripts/backends/", "scripts/sessions/")
 _COMPLETION = ("scripts/completion.bash", "scripts/completion.zsh")
@@ -82,6 +83,8 @@ def read_checkout(root: Path) -> dict[str, File]:
     tops = frameworks_of([path.relative_to(root).as_posix() for path in root.glob("*/start-master.sh")])
     files = read_folder(root, [*_PLACES, *tops])
     pages = {name: file for name, file in read_folder(root, [_PAGES]).items() if name.endswith(".md")}
+    if changes := read_file(root / "CHANGELOG.md"):
+        files[CHANGES] = changes
     files |= {name.replace(_PAGES, _PAGES_HERE, 1): file for name, file in pages.items()}
     files |= {name: _with_links(name, file, files) for name, file in files.items() if name.endswith(".md")}
     return {name: file for name, file in files.items() if name != "scripts/dev-setup.sh"}

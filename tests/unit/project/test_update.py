@@ -35,6 +35,19 @@ def test_the_same_version_changes_nothing(old: UserProject) -> None:
     assert old.shown == []
 
 
+def test_what_the_changelog_has_since_is_told(project: UserProject) -> None:
+    """Also by a dry run; a version without one says nothing."""
+    project.ours("CHANGELOG.md", "# Changelog\n\n## [1.0]\n\n- old\n")
+    project.new()
+    newer = project.next_version()
+    (newer / "CHANGELOG.md").write_text("# Changelog\n\n## [1.1]\n\n- new\n\n## [1.0]\n\n- old\n")
+    for is_dry in (True, False):
+        assert project.update(dry_run=is_dry) == 0
+        assert project.said[:2] == ["## [1.1]", "- new"]
+    assert project.update() == 0
+    assert "- new" not in project.said
+
+
 def test_an_edit_of_the_users_and_an_edit_of_ours_are_both_there(old: UserProject) -> None:
     old.yours(TRAIN_PY, edited(TRAIN, 3, "mine"))
     old.ours(TRAIN_PY, edited(TRAIN, 20, "newer"))

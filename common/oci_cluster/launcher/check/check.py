@@ -263,7 +263,7 @@ class Report:
             for one in unseen:
                 self._show(redact(f"  {one.item}: {printable(one.text, _LONGEST_LINE)}"))
         will = "nothing that was seen will fail" if not counts["fails"] else f"{counts['fails']} will fail"
-        more = {Verdict.UNKNOWN: "could not be seen", Verdict.ADVICE: "are advice"}
+        more = {Verdict.UNKNOWN: "could not be seen", Verdict.ADVICE: "only advice"}
         others = "".join(f", {counts[verdict]} {text}" for verdict, text in more.items() if counts[verdict])
         say(f"{len(self._findings)} items on {backend}: {will}{others}")
 

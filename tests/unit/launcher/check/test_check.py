@@ -81,7 +81,7 @@ def test_each_item_is_a_line_with_its_fix_below(checks: Checks, capsys: pytest.C
         "not seen:",
         "  image: nobody answers",
     ]
-    assert shown.err == "oci_cluster: 6 items on local: 1 will fail, 1 could not be seen, 1 are advice\n"
+    assert shown.err == "oci_cluster: 6 items on local: 1 will fail, 1 could not be seen, 1 only advice\n"
 
 
 def test_json_has_the_items_and_a_summary(checks: Checks, capsys: pytest.CaptureFixture[str]) -> None:
