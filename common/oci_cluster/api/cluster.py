@@ -100,7 +100,7 @@ class Cluster:
         return self
 
     def _check_client(self) -> None:
-        """Raise if this Python cannot use a Dask cluster that runs no script, and ends with this process."""
+        """Raise if this Python cannot be a client of Dask."""
         if importlib.util.find_spec("distributed") is None:
             raise no_dask()
 

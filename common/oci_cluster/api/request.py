@@ -60,7 +60,7 @@ _NOTEBOOK = ("nbconvert", "ipykernel")
 
 
 def no_dask(name: str = "distributed") -> SettingsError:
-    """Return that this Python cannot be a client of Dask, as it has no module *name*."""
+    """Return that this Python, without *name*, cannot be a client of Dask."""
     advice = "install it with the package, in the checkout: python -m pip install './common[dask]'"
     return SettingsError(f"this Python has no {name}, which talks to Dask clusters; {advice}")
 

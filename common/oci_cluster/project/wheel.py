@@ -91,7 +91,7 @@ def read_checkout(root: Path) -> dict[str, File]:
 
 
 def _with_links(name: str, file: File, files: Files) -> File:
-    """Return the text *name* with links to what a project has, and words in the place of others."""
+    """Return the text *name* with links to what a project has alone."""
     folder = PurePosixPath(name.replace(_PAGES_HERE, _PAGES, 1)).parent
     others = {"README.md", *files}
 
