@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from harness import SLEEP, UNTIL_GO, Project, wait_until
 from hosts import why_no_mount
@@ -137,10 +138,12 @@ def test_work_dir_that_hangs_is_listed_and_hides_no_other(project: Project, tmp_
     work = tmp_path / "work"
     work.mkdir()
     hung = project.launch_plain(1, SLEEP, "--name", "hung", WORK_DIR=f"file://{work}")
-    other = project.launch_plain(1, UNTIL_GO, "--name", "other")
     hung.wait_for("entry up")
+    other = project.launch_plain(1, UNTIL_GO, "--name", "other")
     other.wait_for("entry up")
     disk = HungDisk(work)
+    # It holds the folder's lock. Who waits for that no signal ends, not even KILL.
+    holder = subprocess.Popen(["mkdir", str(work / "x")], stderr=subprocess.DEVNULL)
     try:
         began = time.monotonic()
         found = {cluster["name"]: cluster for cluster in json.loads(project.run("list", "--json").stdout)}
@@ -149,10 +152,41 @@ def test_work_dir_that_hangs_is_listed_and_hides_no_other(project: Project, tmp_
         assert (found["other"]["state"], "unreadable" in found["other"]) == ("IN_PROGRESS", False)
         assert "does not answer" in project.run("status", "hung").stdout
         stopped = project.run("stop", "hung")
-        assert stopped.returncode == 0 or "did not end; try again" in stopped.stderr
+        assert (stopped.returncode, "hung cannot be killed" in stopped.stderr) == (69, True)
+        assert json.loads(project.run("status", "hung", "--json").stdout)["state"] == "IN_PROGRESS"
+        assert psutil.pid_exists(hung.runner_pid())
     finally:
         disk.end()
-    assert project.run("stop", "hung").returncode == 0
-    assert None not in {node["exit_code"] for node in hung.nodes().values()}
+        holder.wait()
+    assert hung.wait() == 76
+    assert {node["exit_code"] for node in hung.nodes().values()} == {137}
+    hung.assert_nothing_left()
     project.go()
     assert other.wait() == 0
+
+
+@pytest.mark.nightly
+@NEEDS_MOUNT
+def test_a_launch_on_a_disk_that_hangs_ends(project: Project, tmp_path: Path) -> None:
+    """By itself after four seconds, with the disk's name, also where somebody presses Ctrl-C; nothing is left."""
+    work = tmp_path / "work"
+    work.mkdir()
+    disk = HungDisk(work)
+    try:
+        launch = project.launch_plain(1, SLEEP, WORK_DIR=f"file://{work}")
+        assert launch.wait(60) == 69
+        assert f"its work dir file://{work}/" in launch.err
+        stopped = project.launch_plain(1, SLEEP, WORK_DIR=f"file://{work}")
+        wait_until(lambda: list((project.path / ".clusters").glob("plain-*")), lambda: f"a launch: {stopped.err}")
+        stopped.interrupt()
+        assert (stopped.wait(60), "does not answer" in stopped.err) == (69, True), stopped.err
+        assert project.cluster_dirs() == []
+    finally:
+        disk.end()
+    wait_until(lambda: not _processes_of(project.path), lambda: f"the end of {_processes_of(project.path)}")
+
+
+def _processes_of(folder: Path) -> list[list[str]]:
+    """Return the command lines that name *folder*."""
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if str(folder) in " ".join(line)]

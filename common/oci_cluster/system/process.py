@@ -308,14 +308,14 @@ def _environ_of(path: Path, deadline: float) -> bytes:
     return environ
 
 
-def sweep_marked(marks: Mapping[str, str]) -> int:
-    """Kill this user's processes whose environment holds *marks*, and their descendants.
+def sweep_marked(marks: Mapping[str, str], *, spared: int | None = None) -> int:
+    """Kill this user's processes whose environment holds *marks*, and their descendants, but for *spared*.
 
     A launch id is random and in the environment of all that a node starts, so this finds what left its process group
     and session too, and nothing else. Some programs write a title over their environment: they are found by who has
     started them. Return how many there were.
     """
-    own = {os.getpid(), os.getppid()}
+    own = {os.getpid(), os.getppid(), spared}
     if not (pids := [pid for pid in _maybe_marked(marks) if pid not in own]):
         return 0
     import psutil  # noqa: PLC0415 - 20 ms, and seldom is anybody left

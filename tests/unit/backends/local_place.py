@@ -111,7 +111,7 @@ class LocalPlace(Base):
             self._end(launch_id, lambda node: node["pid"] == pid, 137)
         return True
 
-    def _sweep(self, marks: dict[str, str]) -> int:
+    def _sweep(self, marks: dict[str, str], **_: object) -> int:
         launch_id = marks.get("LAUNCH_ID") or marks["CLUSTER_RUNNER"]
         if launch_id in self._nodes:
             self._end(launch_id, lambda _: True, 137)

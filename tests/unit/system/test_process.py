@@ -236,6 +236,8 @@ def test_sweep_by_mark_finds_processes_without_any_tie(tmp_path: Path) -> None:
     marked = subprocess.Popen(["sleep", "100"], env={**os.environ, **mark, "NODE_NAME": "A"}, start_new_session=True)
     other = subprocess.Popen(["sleep", "100"], env={**os.environ, **mark, "NODE_NAME": "B"}, start_new_session=True)
     try:
+        assert sweep_marked({**mark, "NODE_NAME": "A"}, spared=marked.pid) == 0
+        assert marked.poll() is None
         assert sweep_marked({**mark, "NODE_NAME": "A"}) == 1
         assert marked.wait(10) == -signal.SIGKILL
         assert other.poll() is None

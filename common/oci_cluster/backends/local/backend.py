@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from oci_cluster.contract.names import node_dirs, rank_of, remove_node_dir
 from oci_cluster.contract.parsers import no_profiler, parse_args, parse_files
 from oci_cluster.contract.session import session_packages
 from oci_cluster.contract.settings.config import SettingsReader, framework_words, own_environment
+from oci_cluster.contract.storage.asked import asked
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.console import Say
 from oci_cluster.system.envs.python_env import ensure_framework, ensure_tools, missing_packages, with_packages
@@ -165,8 +167,7 @@ class LocalBackend(Backend):
             self._ask_runner(cluster, start=[node.rank for node in nodes])
             return cluster
         if plan.url.startswith("file://"):
-            with contextlib.suppress(OSError):  # nodes try it, too, and say what is wrong
-                Path(plan.url.removeprefix("file://")).mkdir(mode=0o700, parents=True, exist_ok=True)
+            asked(cluster, plan, partial(_make_private, Path(plan.url.removeprefix("file://"))))
         # Before anybody can find the cluster, and handed on to the runner: at no moment it looks as if it had ended.
         with locked(cluster.directory / records.LOCK) as lock:
             write_plan(cluster, plan)
@@ -324,10 +325,22 @@ class LocalBackend(Backend):
         shutil.rmtree(cluster.directory, ignore_errors=True)
 
     def _sweep_all(self, cluster: Cluster) -> None:
-        """Kill the rest of *cluster*, the runner first, found by its environment."""
-        sweep_marked({records.RUNNER_MARK: cluster.launch_id})
-        while sweep_marked({"LAUNCH_ID": cluster.launch_id}):
-            self._sleep(0.05)
+        """Kill the rest of *cluster*, found by its environment; its runner last, which records how nodes end.
+
+        Raise BackendError where something waits for a disk that hangs: no signal ends that before the disk answers.
+        """
+        directory, runner = cluster.directory, records.read_records(cluster.directory)["runner_pid"]
+        marks = {records.RUNNER_MARK: cluster.launch_id}, {"LAUNCH_ID": cluster.launch_id}
+        deadline = self._clock() + _END_TIMEOUT_S
+        while (left := sum(sweep_marked(mark, spared=runner) for mark in marks)) or records.is_running(directory):
+            if self._clock() > deadline:
+                break
+            self._sleep(0.02)
+        if left:
+            raise BackendError(
+                f"{cluster.name} cannot be killed: it waits for a disk that does not answer, and ends when that does"
+            )
+        sweep_marked(marks[0])
         for path in node_dirs(cluster.launch_id):
             remove_node_dir(path)
 
@@ -349,6 +362,11 @@ def _read_own(plan: Plan, root: Path) -> tuple[str, list[Path]]:
     if read.problems:
         raise SettingsError.of(read.problems)
     return torch, [*files, *session_packages(plan.environment, root)]
+
+
+def _make_private(directory: Path) -> None:
+    with contextlib.suppress(OSError):  # nodes try it, too, and say what is wrong
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _tell_runner(cluster: Cluster, number: int) -> None:

@@ -15,6 +15,7 @@ from oci_cluster.backends.local.gpus import share_of
 from oci_cluster.contract.cluster import Node, Plan, State
 from oci_cluster.contract.names import node_dir, remove_node_dir
 from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterError
 from oci_cluster.system.files import not_writable
 from oci_cluster.system.process import Children, Signals, sweep_marked
@@ -140,8 +141,9 @@ class Runner:
         self._children.end_all(pids, margin_s, wait=self._signals.wait)
 
     def _sweep(self, marks: Mapping[str, str]) -> None:
+        delays = poll_delays(1.0, first_s=0.05)  # what waits for a disk that hangs is there until that answers
         while sweep_marked({"LAUNCH_ID": self._plan.launch_id, **marks}):
-            self._signals.wait(0.05)
+            self._signals.wait(next(delays))
             self._children.reap()
 
     def _record(self) -> None:

@@ -15,12 +15,12 @@ from oci_cluster.contract.files.generations import Life, is_interruptible, read_
 from oci_cluster.contract.files.liveness import Silence
 from oci_cluster.contract.names import READY, STOP, config_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
+from oci_cluster.contract.storage.asked import AskedFiles, may_hang
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.follow.autoscaler import Adapting
 from oci_cluster.launcher.follow.provisioning import Provisioning, Watcher, names_of
 from oci_cluster.launcher.lifecycle import request_stop
-from oci_cluster.launcher.show.asked import AskedFiles, may_hang
 from oci_cluster.launcher.show.logs import Fetches, MergedLogs
 from oci_cluster.launcher.show.report import facts_of, has_left, outputs_of, why_killed, why_silent, why_unstarted
 from oci_cluster.system.console import Say

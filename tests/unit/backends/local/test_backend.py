@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,15 @@ from oci_cluster.backends.local import records
 from oci_cluster.backends.local.backend import LocalBackend
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan, State, clusters_dir
 from oci_cluster.contract.names import rank_of
-from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, StoppedError, UsageError
+from oci_cluster.contract.storage import asked
+from oci_cluster.errors import (
+    BackendError,
+    NotPermittedError,
+    SettingsError,
+    StoppedError,
+    StorageError,
+    UsageError,
+)
 from oci_cluster.launcher.lifecycle import Lifecycle
 
 pytestmark = pytest.mark.usefixtures("no_other_claims")
@@ -204,6 +213,25 @@ def test_the_cluster_dir_in_a_work_dir_of_ones_own_is_private(
         os.umask(old)
     assert stat.S_IMODE((work / plan.cluster_id).stat().st_mode) == 0o700
     assert stat.S_IMODE(work.stat().st_mode) == 0o755
+
+
+def test_a_work_dir_whose_disk_hangs_holds_no_launch_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is named, and no node begins."""
+    usual, started = Path.mkdir, []
+
+    def mkdir(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002
+        if path.parts[1] == "stuck":
+            threading.Event().wait(240)
+        usual(path, mode, parents, exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(asked, "LIMIT_S", 0.3)
+    monkeypatch.setattr(LocalBackend, "_start_runner", lambda *_: started.append("runner"))
+    plan = make_plan(work_dir="file:///stuck")
+    keep(root, plan)
+    with pytest.raises(StorageError, match=r"^its work dir file:///stuck/mine-aaaa1111 does not answer"):
+        LocalBackend(root).start(plan, plan.nodes, lambda _: None)
+    assert started == []
 
 
 def test_a_cluster_that_has_ended_while_its_directory_was_away_was_started(

@@ -107,13 +107,13 @@ def test_nodes_that_have_ended_are_told_nothing(
 def test_the_end_removes_the_directories_of_added_nodes_too(
     kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Runner first, then all that bears the launch's mark until nothing is left; no node's directory stays."""
+    """All that bears the launch's marks until nothing is left, the runner last; no node's directory stays."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    left = iter([0, 2, 1, 0])
-    swept: list[dict[str, str]] = []
+    left = iter([1, 2, 0, 1, 0, 0, 0])
+    swept: list[tuple[dict[str, str], int | None]] = []
 
-    def sweep(marks: Mapping[str, str]) -> int:
-        swept.append(dict(marks))
+    def sweep(marks: Mapping[str, str], *, spared: int | None = None) -> int:
+        swept.append((dict(marks), spared))
         return next(left)
 
     monkeypatch.setattr(local, "sweep_marked", sweep)
@@ -124,7 +124,8 @@ def test_the_end_removes_the_directories_of_added_nodes_too(
     for name in kept_ones:
         (tmp_path / name).mkdir()
     backend.finish(kept, lambda _: None)
-    assert swept == [{"CLUSTER_RUNNER": "aaaa1111"}, *[{"LAUNCH_ID": "aaaa1111"}] * 3]
+    each = [({"CLUSTER_RUNNER": "aaaa1111"}, RUNNER_PID), ({"LAUNCH_ID": "aaaa1111"}, RUNNER_PID)]
+    assert swept == [*each * 3, ({"CLUSTER_RUNNER": "aaaa1111"}, None)]
     assert sorted(path.name for path in tmp_path.glob("????????-*")) == kept_ones
 
 
@@ -132,19 +133,44 @@ def test_the_end_is_that_of_the_runner_too(
     kept: Cluster, backend: LocalBackend, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It sweeps after its last node; one that hangs then is killed."""
-    swept: list[float] = []
-    monkeypatch.setattr(local, "sweep_marked", lambda _: swept.append(clock()))
+    record(kept, node_record("MAIN", "FAILED"))
+    killed: list[float] = []
+    monkeypatch.setattr(local, "sweep_marked", lambda _, spared=None: killed.append(clock()) if not spared else 0)
     began = clock()
     with Running(kept):
         backend.finish(kept, lambda _: None)
-    assert 10 <= swept[0] - began < 10.1
+    assert len(killed) == 1
+    assert 20 <= killed[0] - began < 20.2
+
+
+@pytest.mark.parametrize("mark", ["CLUSTER_RUNNER", "LAUNCH_ID"])
+def test_a_runner_stays_while_something_of_it_cannot_be_killed(
+    kept: Cluster, backend: LocalBackend, clock: Any, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    """An agent, or what a script has started: when the disk answers that it waits for, somebody records the end."""
+    told: list[int | None] = []
+
+    def sweep(marks: Mapping[str, str], *, spared: int | None = None) -> int:
+        told.append(spared)
+        return int(mark in marks)
+
+    monkeypatch.setattr(local, "sweep_marked", sweep)
+    FakeRunner(kept, monkeypatch)
+    began = clock()
+    with Running(kept), pytest.raises(BackendError, match=r"^mine cannot be killed: it waits for a disk"):
+        backend.end(kept, ["MAIN", "WORKER_1"], at_once=True)
+    assert set(told) == {RUNNER_PID}
+    assert 10 <= clock() - began < 10.1
+    with pytest.raises(BackendError, match=r"^mine cannot be killed"):
+        backend.remove(kept, lambda _: None)
+    assert kept.directory.exists()
 
 
 def test_a_cluster_that_is_removed_leaves_no_directory(
     kept: Cluster, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice is as good as once."""
-    monkeypatch.setattr(local, "sweep_marked", lambda _: 0)
+    monkeypatch.setattr(local, "sweep_marked", lambda _, **__: 0)
     for _ in range(2):
         backend.remove(kept, lambda _: None)
         assert not kept.directory.exists()

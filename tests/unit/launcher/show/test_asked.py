@@ -23,10 +23,10 @@ from unit.launcher.following import Run, nothing
 
 import oci_cluster
 from oci_cluster.contract.cluster import clusters_dir
+from oci_cluster.contract.storage import asked
+from oci_cluster.contract.storage.asked import Asked, AskedFiles
 from oci_cluster.errors import StorageError
 from oci_cluster.launcher import verbs
-from oci_cluster.launcher.show import asked
-from oci_cluster.launcher.show.asked import Asked, AskedFiles
 from oci_cluster.system import files as local_files
 
 
@@ -158,6 +158,26 @@ def test_a_disk_that_answers_again_is_asked_again(tmp_path: Path, monkeypatch: p
         files.cat_file(str(tmp_path / "none"))
 
 
+def test_ctrl_c_is_for_who_has_asked(tmp_path: Path) -> None:
+    """A terminal sends it to both. A question that ended with it would be a bug of ours."""
+
+    def question() -> int:
+        (tmp_path / "begun").touch()
+        while not (tmp_path / "gate").exists():
+            time.sleep(0.01)
+        return 7
+
+    ask = Asked(question, "x")
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(ask._child, number)
+    (tmp_path / "gate").touch()
+    assert ask.answer(deadline) == 7
+
+
 def test_a_question_that_fails_says_why() -> None:
     """What storage says is told apart from a bug of ours."""
 
@@ -189,7 +209,7 @@ def test_what_still_waits_holds_no_file_of_the_launchers(silence: threading.Even
 HANGS = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from oci_cluster.launcher.show.asked import Asked
+from oci_cluster.contract.storage.asked import Asked
 ask = Asked(lambda: time.sleep(240), "x")
 print(ask._child, flush=True)
 ask.wait(240)

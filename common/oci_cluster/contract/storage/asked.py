@@ -159,7 +159,7 @@ def _fork(body: Callable[[], object], kept: int) -> int:
         if os.getppid() != parent:  # it was killed just now
             os._exit(0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.SIG_IGN)  # Ctrl-C is for who has asked
         signal.set_wakeup_fd(-1)
         null = os.open(os.devnull, os.O_RDWR)
         for own in (0, 1, 2):
