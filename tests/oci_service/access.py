@@ -309,6 +309,8 @@ def _about(kind: str, resource: JSON) -> Mapping[str, str]:
         return {"target.loggroup.id": resource["id"]}
     if kind == "log":
         return {"target.loggroup.id": resource["logGroupId"]}
+    if kind == "vaultsecret":
+        return {"target.secret.id": resource["id"]}
     return (
         {"target.repo.name": resource["displayName"]} if kind == "containerrepo" and "displayName" in resource else {}
     )

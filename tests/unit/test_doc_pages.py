@@ -81,6 +81,7 @@ def test_each_statement_of_a_policy_has_its_row() -> None:
             "COMPARTMENT_OCID": "ocid1.compartment.oc1..a",
             "WORK_DIR": "oci://b@n/team/work",
             "REGISTRY": "iad.ocir.io/n/t",
+            "VAULT_SECRETS": "A=ocid1.vaultsecret.oc1.iad.a",
         },
         ("dask",),
         "us-ashburn-1",

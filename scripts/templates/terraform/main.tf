@@ -12,6 +12,7 @@ terraform {
 locals {
   images_ocid  = var.images_compartment_ocid == "" ? var.compartment_ocid : var.images_compartment_ocid
   network_ocid = var.network_compartment_ocid == "" ? var.compartment_ocid : var.network_compartment_ocid
+  secrets_ocid = var.secrets_compartment_ocid == "" ? var.compartment_ocid : var.secrets_compartment_ocid
   jobs         = "compartment id ${var.compartment_ocid}"
   images       = "compartment id ${local.images_ocid}"
   network      = "compartment id ${local.network_ocid}"
@@ -50,6 +51,7 @@ resource "oci_identity_policy" "clusters" {
     [for name in var.repositories : "${local.nodes} read repos in ${local.images} where target.repo.name = '${name}'"],
     [for what in local.objects : "${local.nodes} ${what}"],
     var.uses_logging ? ["${local.nodes} use log-content in ${local.jobs}", "${local.nodes} manage log-groups in ${local.jobs}"] : [],
+    [for ocid in var.secrets : "${local.nodes} read secret-bundles in compartment id ${local.secrets_ocid} where target.secret.id = '${ocid}'"],
     ["${local.people} manage data-science-family in ${local.jobs}", "${local.people} use virtual-network-family in ${local.network}"],
     [for what in local.objects : "${local.people} ${what}"],
     var.uses_logging ? ["${local.people} read log-groups in ${local.jobs}", "${local.people} read log-content in ${local.jobs}"] : [],

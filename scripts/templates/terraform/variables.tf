@@ -72,6 +72,18 @@ variable "repositories" {
   description = "names of the images' repositories, such as training/dask"
 }
 
+variable "secrets_compartment_ocid" {
+  type        = string
+  default     = ""
+  description = "OCID of the compartment of the secrets; empty: that of the Jobs"
+}
+
+variable "secrets" {
+  type        = list(string)
+  default     = []
+  description = "OCIDs of secrets of OCI Vault that nodes read: those of VAULT_SECRETS"
+}
+
 variable "uses_logging" {
   type        = bool
   default     = true

@@ -585,6 +585,8 @@ def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Ca
         "prefix": needed.prefix,
         "keep_clusters_days": needed.keep_days,
         "repositories": list(needed.repositories),
+        "secrets_compartment_ocid": needed.secrets_in.partition("compartment id ")[2],
+        "secrets": list(needed.secrets),
         "uses_logging": bool(needed.logs),
         "log_group_name": needed.log_group,
         "subnet_cidr": cidr,

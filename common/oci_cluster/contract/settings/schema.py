@@ -279,6 +279,7 @@ TENANCY_SETTINGS = (
     _tenancy("NODES_GROUP", "cluster-runs"),
     _tenancy("POLICY_NAME", "clusters"),
     _tenancy("IMAGES_COMPARTMENT_OCID", example="ocid1.compartment.oc1..bbbb"),
+    _tenancy("SECRETS_COMPARTMENT_OCID", example="ocid1.compartment.oc1..dddd"),
     _tenancy("NETWORK_COMPARTMENT_OCID", example="ocid1.compartment.oc1..cccc"),
     _tenancy("KEEP_CLUSTERS_DAYS", "90", parse=partial(parse_count, maximum=36500)),
     _tenancy("LOG_GROUP_NAME", "clusters"),

@@ -50,8 +50,11 @@ def values(given: dict[str, str]) -> dict[str, Any]:
         {"KEEP_CLUSTERS_DAYS": "0"},
         {"LOG_GROUP_NAME": "none"},
         {"LOG_GROUP_OCID": "ocid1.loggroup.oc1.iad.a"},
+        {"VAULT_SECRETS": "A=ocid1.vaultsecret.oc1.iad.a B=ocid1.vaultsecret.oc1.iad.b"},
         {
             "IMAGES_COMPARTMENT_OCID": "ocid1.compartment.oc1..i",
+            "SECRETS_COMPARTMENT_OCID": "ocid1.compartment.oc1..s",
+            "VAULT_SECRETS": "A=ocid1.vaultsecret.oc1.iad.a",
             "NETWORK_COMPARTMENT_OCID": "ocid1.compartment.oc1..n",
             "PEOPLE_GROUP": "us",
             "NODES_GROUP": "them",

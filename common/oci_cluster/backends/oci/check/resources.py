@@ -44,6 +44,8 @@ def needed_by(checked: Checked, tenancy: Tenancy) -> Needed:
     )
     if not places.log_group:
         given["LOG_GROUP_NAME"] = "none"  # setup.sh would make one, and the launch does not use it
+    if checked.plan is not None:  # --env counts, too
+        given["VAULT_SECRETS"] = checked.plan.environment.get("VAULT_SECRETS", "")
     needed = needed_of(given, [checked.framework], given.get("OCI_CLI_REGION") or tenancy.service.region)
     return tenancy.placed(needed)
 

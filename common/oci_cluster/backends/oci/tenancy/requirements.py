@@ -51,7 +51,7 @@ class Needed:
 
     *people* and *nodes* are groups, ``domain/name`` in a domain of its own. *prefix*, without a slash at its end,
     begins the names of this team's objects. Empty or 0: all objects, no logs, nothing is deleted, no group is made.
-    *makes_logs*: the service makes a log for each node, as without ``LOG_OCID``.
+    *makes_logs*: the service makes a log for each node, as without ``LOG_OCID``. *secrets* are OCIDs of OCI Vault.
     """
 
     jobs: str
@@ -69,6 +69,8 @@ class Needed:
     makes_logs: bool = True
     policy: str = "clusters"
     log_group: str = ""
+    secrets_in: str = ""
+    secrets: tuple[str, ...] = ()
 
 
 def at(compartment: str) -> str:
@@ -113,7 +115,8 @@ def _of_nodes(needed: Needed) -> list[Statement]:
         found.append(say(f"use log-content in {needed.logs}", "a node writes to OCI Logging"))
         if needed.makes_logs:
             found.append(say(f"manage log-groups in {needed.logs}", "the service makes a log for each node"))
-    return found
+    secrets = (f"read secret-bundles in {needed.secrets_in} where target.secret.id = '{one}'" for one in needed.secrets)
+    return [*found, *(say(what, "a node reads a secret of VAULT_SECRETS") for what in secrets)]
 
 
 def _of_people(needed: Needed) -> list[Statement]:
@@ -215,6 +218,7 @@ def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) 
     jobs = read.value("COMPARTMENT_OCID", _compartment) or ""
     images = read.value("IMAGES_COMPARTMENT_OCID", _compartment, jobs)
     network = read.value("NETWORK_COMPARTMENT_OCID", _compartment, jobs)
+    secrets: dict[str, str] = read.value("VAULT_SECRETS", SETTINGS["VAULT_SECRETS"].parse, {})
     work = read.value("WORK_DIR", _work_dir) or {"bucket": "", "prefix": ""}
     no_group = bool(read.text("LOG_GROUP_OCID")) or read.text("LOG_GROUP_NAME") == "none"
     own_group = "" if no_group else read.value("LOG_GROUP_NAME", _name, "")
@@ -234,6 +238,8 @@ def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) 
         makes_logs=not read.text("LOG_OCID"),
         policy=read.value("POLICY_NAME", _name) or "",
         log_group=own_group,
+        secrets_in=at(read.value("SECRETS_COMPARTMENT_OCID", _compartment, jobs)),
+        secrets=tuple(dict.fromkeys(secrets.values())),
     )
     if read.problems:
         raise SettingsError.of(read.problems)

@@ -59,6 +59,20 @@ def test_statements_are_bounded_to_prefix_and_repository() -> None:
     ]
 
 
+def test_nodes_read_the_secrets_that_are_named_and_no_other() -> None:
+    """One statement each, once, in the compartment where they are."""
+    one, two = "ocid1.vaultsecret.oc1.iad.a", "ocid1.vaultsecret.oc1.iad.b"
+    elsewhere = "ocid1.compartment.oc1..secrets"
+    found = needed(VAULT_SECRETS=f"A={one} B={two} C={one}", SECRETS_COMPARTMENT_OCID=elsewhere)
+    read = f"allow dynamic-group cluster-runs to read secret-bundles in compartment id {elsewhere} where"
+    assert [text for text in texts(found) if "secret" in text] == [
+        f"{read} target.secret.id = '{one}'",
+        f"{read} target.secret.id = '{two}'",
+    ]
+    with pytest.raises(SettingsError, match=r"VAULT_SECRETS: A=\.\.\. is not NAME=OCID"):
+        needed(VAULT_SECRETS="A=the secret itself")
+
+
 def test_the_docs_have_the_same_statements() -> None:
     """docs/oci.md, step 5: what an administrator does by hand is what setup.sh makes, but for the bucket's own rule."""
     page = (PROJECT_ROOT / "docs" / "oci.md").read_text(encoding="utf-8")
